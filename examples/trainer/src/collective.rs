@@ -1,0 +1,49 @@
+//! What ranks do together: sum, gather, broadcast, wait.
+
+/// The same calls, in the same order, made by every rank of a group.
+///
+/// Every sum has a fixed order, so that all ranks hold the same bits afterwards.
+pub trait Collective {
+    /// This rank, and the size of the group.
+    fn rank(&self) -> mpienv::Rank;
+
+    /// Adds the ranks' `values` element by element; every rank gets the sum.
+    ///
+    /// # Errors
+    /// When a rank is lost, hangs beyond the timeout, or brings another length.
+    fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError>;
+
+    /// Every rank gets the bytes of every rank, in rank order; lengths may differ.
+    ///
+    /// # Errors
+    /// As [`Collective::all_reduce_sum`].
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError>;
+
+    /// Every rank gets the bytes of rank `root`.
+    ///
+    /// # Errors
+    /// As [`Collective::all_reduce_sum`].
+    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError>;
+
+    /// Returns when every rank has called it.
+    ///
+    /// # Errors
+    /// As [`Collective::all_reduce_sum`].
+    fn barrier(&mut self) -> Result<(), CollectiveError>;
+}
+
+/// Why ranks could not do a thing together.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CollectiveError {
+    /// A rank closed its connection, died or was killed.
+    #[error("rank {rank} on {host} is lost: {reason}")]
+    Lost {
+        /// The rank that is gone.
+        rank: u32,
+        /// Where it ran, as far as this rank knows.
+        host: String,
+        /// What was seen.
+        reason: String,
+    },
+}

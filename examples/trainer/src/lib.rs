@@ -1,0 +1,2 @@
+//! A distributed MNIST trainer on mpienv.
+pub mod collective;

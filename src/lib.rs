@@ -1,0 +1,11 @@
+//! Knows where a process is in a cluster.
+
+mod host;
+mod port;
+mod rank;
+#[cfg(feature = "rendezvous")]
+pub mod rendezvous;
+
+pub use host::{Host, HostError};
+pub use port::{Port, PortError};
+pub use rank::{Rank, RankError};

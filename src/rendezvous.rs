@@ -1,0 +1,1 @@
+//! Ranks meet at the master and exchange a few bytes each.
