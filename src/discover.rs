@@ -151,7 +151,9 @@ impl Builder {
         let master_addr = master::addr(environment, &placement, azure.as_ref(), wishes.master_addr, &mut findings)?;
         let (master_port, port_is_default) = master::port(environment, &placement, wishes.master_port)?;
         let nccl = nccl::ifname(environment, azure.is_some(), wishes.nccl_ifname)?;
-        let misleading: Vec<_> = [AGENT_STORE].into_iter().filter(|name| environment.get(name).is_some()).collect();
+        let unwanted = nccl.value.is_none().then_some(nccl::VARIABLE);
+        let misleading = unwanted.into_iter().chain([AGENT_STORE]).filter(|name| environment.get(name).is_some());
+        let misleading = misleading.collect();
 
         let (master_addr, master_addr_source) = match master_addr {
             Some(Sourced { value, source }) => (Ok(value), source),

@@ -77,29 +77,42 @@ impl Environment {
 
     /// Reads the variables that `T`'s fields name, and no others.
     ///
-    /// A field's serde name is the variable's in lower case. Blanks around a value are trimmed; a
+    /// A field's serde name is the variable's in lower case; a variable that has lower-case letters
+    /// is given in its own spelling as the field's alias. Blanks around a value are trimmed; a
     /// blank value is as if unset. Numbers are plain decimal digits.
     ///
     /// # Errors
     /// When a variable that is no `Option` is missing, or a value is not of its field's type.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, ReadError> {
+        let names = variable_names::<T>();
         let mut pairs = Vec::new();
-        for field in field_names::<T>() {
-            let name = field.to_ascii_uppercase();
-            if let Some(value) = self.text(&name)?.map(str::to_owned) {
-                // envy takes `+1` for a number; no launcher writes one.
-                let digits = value.strip_prefix('+').unwrap_or_default();
-                if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
-                    return Err(ReadError::Invalid { name, value, reason: "a plus sign".to_owned() });
-                }
-                pairs.push((name, value));
+        for name in &names {
+            let Some(value) = self.text(name)? else { continue };
+            // envy takes `+1` for a number; no launcher writes one.
+            let digits = value.strip_prefix('+').unwrap_or_default();
+            if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
+                let (name, value) = (name.clone(), value.to_owned());
+                return Err(ReadError::Invalid { name, value, reason: "a plus sign".to_owned() });
             }
+            pairs.push((name.clone(), value.to_owned()));
         }
-        envy::from_iter(pairs.clone()).map_err(|error| match error {
-            envy::Error::MissingValue(field) => ReadError::Missing { name: field.to_ascii_uppercase() },
+        envy::from_iter(pairs.iter().cloned()).map_err(|error| match error {
+            envy::Error::MissingValue(field) => {
+                let name = names.into_iter().find(|name| name.eq_ignore_ascii_case(field));
+                ReadError::Missing { name: name.unwrap_or_else(|| field.to_owned()) }
+            }
             envy::Error::Custom(text) => blame(text, pairs),
         })
     }
+}
+
+/// The variables that `T` asks for, in their own spelling.
+fn variable_names<T: DeserializeOwned>() -> Vec<String> {
+    let fields = field_names::<T>();
+    let has_capitals = |name: &str| name.bytes().any(|b| b.is_ascii_uppercase());
+    let spelled = |field: &str| fields.iter().find(|name| has_capitals(name) && name.eq_ignore_ascii_case(field));
+    let lower_case = fields.iter().filter(|field| !has_capitals(field));
+    lower_case.map(|field| spelled(field).map_or_else(|| field.to_ascii_uppercase(), |name| name.to_string())).collect()
 }
 
 /// Finds the variable that envy's text complains of.
@@ -189,6 +202,8 @@ mod tests {
         a_rank: u32,
         #[serde(rename = "some_name")]
         name: Option<String>,
+        #[serde(alias = "Mixed_case")]
+        mixed_case: Option<u32>,
     }
 
     fn read(pairs: &[(&str, &str)]) -> Result<Vars, ReadError> {
@@ -197,7 +212,10 @@ mod tests {
 
     #[test]
     fn blanks_are_trimmed_and_a_blank_value_is_unset() {
-        assert_eq!(read(&[("A_RANK", " 4\n"), ("SOME_NAME", "  ")]), Ok(Vars { a_rank: 4, name: None }));
+        assert_eq!(
+            read(&[("A_RANK", " 4\n"), ("SOME_NAME", "  ")]),
+            Ok(Vars { a_rank: 4, name: None, mixed_case: None })
+        );
         assert_eq!(read(&[("A_RANK", " ")]), Err(ReadError::Missing { name: "A_RANK".into() }));
     }
 
@@ -205,6 +223,14 @@ mod tests {
     fn only_the_variables_own_spelling_counts() {
         assert_eq!(read(&[("a_rank", "1"), ("A_RANK", "2")]).unwrap().a_rank, 2);
         assert_eq!(read(&[("a_rank", "1")]), Err(ReadError::Missing { name: "A_RANK".into() }));
+    }
+
+    #[test]
+    fn a_name_with_lower_case_letters_is_read_in_its_own_spelling() {
+        let pairs = [("A_RANK", "1"), ("Mixed_case", "2"), ("MIXED_CASE", "3"), ("mixed_case", "4")];
+        assert_eq!(read(&pairs).unwrap().mixed_case, Some(2));
+        let error = read(&[("A_RANK", "1"), ("Mixed_case", "x")]).unwrap_err();
+        assert!(matches!(error, ReadError::Invalid { name, .. } if name == "Mixed_case"));
     }
 
     #[test]

@@ -6,7 +6,8 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::placement::Sourced;
 
-const VARIABLE: &str = "NCCL_SOCKET_IFNAME";
+/// The variable that NCCL reads.
+pub(crate) const VARIABLE: &str = "NCCL_SOCKET_IFNAME";
 /// All interfaces but Docker's bridge and loopback, as in Azure's published helper.
 const DEFAULT: &str = "^docker0,lo";
 

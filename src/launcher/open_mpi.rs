@@ -50,13 +50,13 @@ pub struct OpenMpiVars {
     #[serde(rename = "ompi_comm_world_local_size")]
     pub local_size: u32,
     /// `OMPI_MCA_orte_num_nodes`: the number of nodes (version 4 only).
-    #[serde(rename = "ompi_mca_orte_num_nodes")]
+    #[serde(rename = "ompi_mca_orte_num_nodes", alias = "OMPI_MCA_orte_num_nodes")]
     pub num_nodes: Option<u32>,
     /// `OMPI_MCA_orte_hnp_uri`: where mpirun listens (version 4 only).
-    #[serde(rename = "ompi_mca_orte_hnp_uri")]
+    #[serde(rename = "ompi_mca_orte_hnp_uri", alias = "OMPI_MCA_orte_hnp_uri")]
     pub hnp_uri: Option<String>,
     /// `OMPI_MCA_orte_local_daemon_uri`: where this host's daemon listens (version 4 only).
-    #[serde(rename = "ompi_mca_orte_local_daemon_uri")]
+    #[serde(rename = "ompi_mca_orte_local_daemon_uri", alias = "OMPI_MCA_orte_local_daemon_uri")]
     pub local_daemon_uri: Option<String>,
 }
 
