@@ -9,7 +9,7 @@ const FLOORS: &[&[&str]] = &[
     &["error", "finding", "host", "info", "placement", "port", "rank"],
     &["launcher", "azure", "master", "nccl", "wish"],
     &["discover", "workers"],
-    &["export", "exec"],
+    &["export", "exec", "launch"],
     &["cli", "main"],
 ];
 
