@@ -1,6 +1,9 @@
 //! Knows where a process is in a cluster.
 
 mod host;
+pub mod hostlist;
+#[cfg(feature = "pmix")]
+pub mod pmix;
 mod port;
 mod rank;
 #[cfg(feature = "rendezvous")]
