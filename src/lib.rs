@@ -27,6 +27,7 @@ mod exec;
 mod export;
 mod finding;
 mod host;
+pub mod hostlist;
 mod info;
 mod launch;
 pub mod launcher;

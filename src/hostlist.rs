@@ -1,0 +1,134 @@
+//! Slurm's lists of hosts, as `SLURM_STEP_NODELIST` holds them: `gpu[01-04,07],login`.
+
+mod error;
+mod expand;
+mod scan;
+
+pub use error::{Found, HostlistError};
+pub use expand::Hosts;
+
+use std::borrow::Cow;
+
+use scan::{Element, Scanner};
+
+/// A list of hosts in Slurm's grammar, checked as a whole and expanded only on demand.
+///
+/// ```
+/// use mpienv::hostlist::Hostlist;
+///
+/// let list = Hostlist::parse("gpu[09-11],login")?;
+/// assert_eq!(list.first(), "gpu09");
+/// assert_eq!(list.len(), 4);
+/// assert_eq!(list.iter().collect::<Vec<_>>(), ["gpu09", "gpu10", "gpu11", "login"]);
+/// assert_eq!(list.get(3).as_deref(), Some("login"));
+///
+/// let error = Hostlist::parse("gpu[1-2").unwrap_err();
+/// assert_eq!(error.to_string(), r#"column 4: "[" is never closed"#);
+/// # Ok::<(), mpienv::hostlist::HostlistError>(())
+/// ```
+///
+/// # The grammar
+/// - Hosts are separated by a comma, by blanks, tabs or line breaks, or by a comma with any of
+///   these around it (Slurm 22.05 does not split at line breaks, newer ones do). Blanks at both
+///   ends are ignored. Slurm skips empty places between commas
+///   (`a,,b`); here they are errors, as is a list without a host.
+/// - A bracket holds numbers and ranges: `n[1,3-5]`. The low number's length is the least number
+///   of digits: `n[08-10]` is `n08 n09 n10`, and `n[8-010]` is `n8 n9 n10`.
+/// - A host may have several brackets, and text after the last one: `rack[1-2]n[1-2]-ib`
+///   (Slurm 22.05 refuses text after the last bracket, newer ones accept it).
+/// - Order and duplicates are kept. The last bracket runs fastest, then the first, the second and
+///   so on, as in Slurm: of three brackets, the middle one runs slowest. `[0-1][0-1][0-1]` is
+///   `000 001 100 101 010 011 110 111`.
+/// - Slurm reads `n[1-]` as `n1`, an unclosed `n[1` as a host `n]`, and signs or blanks before a
+///   number; all of these are errors here. So are host functions (`{feature}`), which only
+///   Slurm's controller can expand.
+/// - Slurm limits a range to 64 Ki hosts. Here a number fits `u64` and so does the number of hosts.
+///
+/// The names are not checked beyond this grammar: [`Host`](crate::Host) does that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hostlist<'a> {
+    text: &'a str,
+    len: u64,
+}
+
+#[expect(
+    clippy::len_without_is_empty,
+    reason = "a hostlist names at least one host"
+)]
+impl<'a> Hostlist<'a> {
+    /// Checks the whole list in one pass, without expanding it and without allocating.
+    ///
+    /// # Errors
+    /// When the list is malformed: the error tells the column, and what was expected there.
+    pub fn parse(text: &'a str) -> Result<Hostlist<'a>, HostlistError> {
+        let mut scanner = Scanner::new(text);
+        let mut len: u64 = 0;
+        while let Some(element) = scanner.element()? {
+            len = len
+                .checked_add(element.count)
+                .ok_or_else(|| HostlistError::TooMany {
+                    column: error::column(text, element.start),
+                })?;
+        }
+        if len == 0 {
+            return Err(HostlistError::Empty);
+        }
+        Ok(Hostlist { text, len })
+    }
+
+    /// The first host, without expanding the list.
+    #[must_use]
+    pub fn first(&self) -> Cow<'a, str> {
+        self.elements()
+            .next()
+            .map_or(Cow::Borrowed(""), |element| element.host(self.text, &[]))
+    }
+
+    /// The number of hosts; a host named twice counts twice. Never 0.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The host at this place, counted from 0, without expanding those before it.
+    #[must_use]
+    pub fn get(&self, mut index: u64) -> Option<Cow<'a, str>> {
+        for element in self.elements() {
+            match index.checked_sub(element.count) {
+                Some(rest) => index = rest,
+                None => return Some(element.host(self.text, &element.digits(self.text, index))),
+            }
+        }
+        None
+    }
+
+    /// All hosts in Slurm's order, made one by one.
+    #[must_use]
+    pub fn iter(&self) -> Hosts<'a> {
+        Hosts::new(self.text, self.len)
+    }
+
+    fn elements(&self) -> impl Iterator<Item = Element> + use<'a> {
+        let mut scanner = Scanner::new(self.text);
+        // Never an error: `parse` went the same way.
+        std::iter::from_fn(move || scanner.element().ok().flatten())
+    }
+}
+
+impl<'a> IntoIterator for Hostlist<'a> {
+    type Item = Cow<'a, str>;
+    type IntoIter = Hosts<'a>;
+
+    fn into_iter(self) -> Hosts<'a> {
+        self.iter()
+    }
+}
+
+impl<'a> IntoIterator for &Hostlist<'a> {
+    type Item = Cow<'a, str>;
+    type IntoIter = Hosts<'a>;
+
+    fn into_iter(self) -> Hosts<'a> {
+        self.iter()
+    }
+}

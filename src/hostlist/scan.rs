@@ -1,0 +1,303 @@
+//! The grammar: reads one host expression, one bracket, one range. Nothing is allocated.
+
+use std::borrow::Cow;
+
+use super::error::{Found, HostlistError, column};
+
+/// Goes through a list, one host expression at a time.
+pub(super) struct Scanner<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+/// One host expression, such as `rack[1-2]n[1-4]-ib`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Element {
+    /// Its first byte, and the byte after its last.
+    pub(super) start: usize,
+    pub(super) end: usize,
+    /// The number of hosts it stands for, at least 1.
+    pub(super) count: u64,
+}
+
+/// `low-high` in a bracket, or one number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Range {
+    pub(super) low: u64,
+    pub(super) high: u64,
+    /// The least number of digits.
+    pub(super) width: usize,
+    /// The byte after it: a comma or the closing bracket.
+    pub(super) end: usize,
+}
+
+impl<'a> Scanner<'a> {
+    pub(super) fn new(text: &'a str) -> Scanner<'a> {
+        Scanner { text, at: 0 }
+    }
+
+    /// The next host expression; `None` at the end.
+    pub(super) fn element(&mut self) -> Result<Option<Element>, HostlistError> {
+        let first = self.at == 0;
+        let mut comma = false;
+        self.skip_blanks();
+        if !first && self.byte() == Some(b',') {
+            comma = true;
+            self.at += 1;
+            self.skip_blanks();
+        }
+        match self.byte() {
+            None if !comma => return Ok(None),
+            None | Some(b',') => {
+                return Err(HostlistError::ExpectedHost {
+                    column: self.column(),
+                    found: self.found(),
+                });
+            }
+            Some(_) => {}
+        }
+        let start = self.at;
+        let mut count: u64 = 1;
+        loop {
+            match self.byte() {
+                Some(b'[') => {
+                    let hosts = self.bracket()?;
+                    count = hosts
+                        .and_then(|hosts| count.checked_mul(hosts))
+                        .ok_or_else(|| HostlistError::TooMany {
+                            column: column(self.text, start),
+                        })?;
+                }
+                Some(b']') => {
+                    return Err(HostlistError::Unopened {
+                        column: self.column(),
+                    });
+                }
+                Some(b'{' | b'}') => {
+                    return Err(HostlistError::Function {
+                        column: self.column(),
+                        found: self.found(),
+                    });
+                }
+                None | Some(b',' | b' ' | b'\t' | b'\n') => break,
+                Some(_) => self.at += 1,
+            }
+        }
+        Ok(Some(Element {
+            start,
+            end: self.at,
+            count,
+        }))
+    }
+
+    /// Goes past a bracket and counts its numbers; `None` when they are more than `u64` counts.
+    fn bracket(&mut self) -> Result<Option<u64>, HostlistError> {
+        let open = self.at;
+        let mut count: Option<u64> = Some(0);
+        loop {
+            let range = Range::read(self.text, open, self.at + 1)?;
+            // `high - low + 1` does not fit for the range of all numbers.
+            let numbers = (range.high - range.low).checked_add(1);
+            count = count
+                .zip(numbers)
+                .and_then(|(count, numbers)| count.checked_add(numbers));
+            self.at = range.end;
+            if self.byte() == Some(b']') {
+                self.at += 1;
+                return Ok(count);
+            }
+        }
+    }
+
+    fn skip_blanks(&mut self) {
+        while let Some(b' ' | b'\t' | b'\n') = self.byte() {
+            self.at += 1;
+        }
+    }
+
+    fn byte(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn column(&self) -> usize {
+        column(self.text, self.at)
+    }
+
+    fn found(&self) -> Found {
+        Found::at(self.text, self.at)
+    }
+}
+
+impl Range {
+    /// Reads the range at byte `start`, in the bracket that opens at byte `open`.
+    pub(super) fn read(text: &str, open: usize, start: usize) -> Result<Range, HostlistError> {
+        let (low, low_end) = number(text, open, start)?;
+        let width = low_end - start;
+        let (high, end) = match text.as_bytes().get(low_end) {
+            Some(b'-') => number(text, open, low_end + 1)?,
+            _ => (low, low_end),
+        };
+        match text.as_bytes().get(end) {
+            None => Err(HostlistError::Unclosed {
+                column: column(text, open),
+            }),
+            Some(b'[') => Err(HostlistError::Nested {
+                column: column(text, end),
+            }),
+            Some(b',' | b']') if low > high => Err(HostlistError::Backwards {
+                column: column(text, start),
+                low,
+                high,
+            }),
+            Some(b',' | b']') => Ok(Range {
+                low,
+                high,
+                width,
+                end,
+            }),
+            Some(_) => Err(HostlistError::ExpectedNext {
+                column: column(text, end),
+                found: Found::at(text, end),
+                range: end > low_end,
+            }),
+        }
+    }
+}
+
+/// Reads the digits at byte `start`: their value, and the byte after them.
+fn number(text: &str, open: usize, start: usize) -> Result<(u64, usize), HostlistError> {
+    let mut value: u64 = 0;
+    let mut at = start;
+    while let Some(digit @ b'0'..=b'9') = text.as_bytes().get(at) {
+        value = value
+            .checked_mul(10)
+            .and_then(|value| value.checked_add(u64::from(digit - b'0')))
+            .ok_or_else(|| HostlistError::TooBig {
+                column: column(text, start),
+            })?;
+        at += 1;
+    }
+    if at > start {
+        return Ok((value, at));
+    }
+    match Found::at(text, start) {
+        Found::End => Err(HostlistError::Unclosed {
+            column: column(text, open),
+        }),
+        Found::Character('[') => Err(HostlistError::Nested {
+            column: column(text, start),
+        }),
+        found => Err(HostlistError::ExpectedNumber {
+            column: column(text, start),
+            found,
+        }),
+    }
+}
+
+impl Element {
+    /// One of its hosts: `digits` tells the place in each bracket, 0 where it is too short.
+    pub(super) fn host<'a>(&self, text: &'a str, digits: &[u64]) -> Cow<'a, str> {
+        let mut name = String::new();
+        let mut from = self.start;
+        let mut digits = digits.iter();
+        for open in brackets(text, *self) {
+            name.push_str(text.get(from..open).unwrap_or_default());
+            let place = digits.next().copied().unwrap_or_default();
+            let (number, width, end) = pick(text, open, place);
+            push_number(&mut name, number, width);
+            from = end;
+        }
+        let rest = text.get(from..self.end).unwrap_or_default();
+        if from == self.start {
+            return Cow::Borrowed(rest);
+        }
+        name.push_str(rest);
+        Cow::Owned(name)
+    }
+
+    /// The place in each bracket of the host at `index`.
+    pub(super) fn digits(&self, text: &str, mut index: u64) -> Vec<u64> {
+        let mut digits: Vec<u64> = brackets(text, *self).map(|open| size(text, open)).collect();
+        let mut take = |digit: &mut u64| {
+            // Never 0: a bracket holds at least one number.
+            let size = (*digit).max(1);
+            *digit = index % size;
+            index /= size;
+        };
+        // The last bracket runs fastest, then the first, the second and so on: Slurm's order.
+        if let Some((last, others)) = digits.split_last_mut() {
+            take(last);
+            others.iter_mut().for_each(take);
+        }
+        digits
+    }
+}
+
+/// The bytes where the brackets of an element open.
+pub(super) fn brackets(text: &str, element: Element) -> impl Iterator<Item = usize> {
+    let bytes = text
+        .as_bytes()
+        .get(element.start..element.end)
+        .unwrap_or_default();
+    bytes
+        .iter()
+        .zip(element.start..)
+        .filter(|&(&byte, _)| byte == b'[')
+        .map(|(_, at)| at)
+}
+
+/// The ranges of the bracket that opens at this byte, which was checked.
+fn ranges(text: &str, open: usize) -> impl Iterator<Item = Range> {
+    let mut at = Some(open);
+    std::iter::from_fn(move || {
+        let range = Range::read(text, open, at? + 1).ok()?;
+        at = (text.as_bytes().get(range.end) == Some(&b',')).then_some(range.end);
+        Some(range)
+    })
+}
+
+fn size(text: &str, open: usize) -> u64 {
+    ranges(text, open).fold(0, |sum, range| {
+        sum.saturating_add(range.high - range.low).saturating_add(1)
+    })
+}
+
+/// The number at this place of a bracket, its width, and the byte after the bracket.
+fn pick(text: &str, open: usize, mut place: u64) -> (u64, usize, usize) {
+    let mut picked = None;
+    let mut end = open;
+    for range in ranges(text, open) {
+        end = range.end + 1;
+        if picked.is_none() {
+            match place.checked_sub(range.high - range.low) {
+                Some(rest) if rest > 0 => place = rest - 1,
+                _ => picked = Some((range.low + place, range.width)),
+            }
+        }
+    }
+    let (number, width) = picked.unwrap_or_default();
+    (number, width, end)
+}
+
+/// Appends a number with at least `width` digits.
+pub(super) fn push_number(name: &mut String, number: u64, width: usize) {
+    // Not `{:0width$}`: that panics on a width beyond `u16`.
+    let mut digits = [0; 20];
+    let mut rest = number;
+    let mut length = 0;
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        length += 1;
+        if rest == 0 {
+            break;
+        }
+    }
+    name.extend(std::iter::repeat_n('0', width.saturating_sub(length)));
+    name.extend(
+        digits
+            .iter()
+            .skip(20 - length)
+            .map(|&digit| char::from(digit)),
+    );
+}
