@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::process;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use mpienv::{Builder, ClusterInfo, Dialect, Finding, Host, Launcher, NcclIfname, Port, Severity};
+use mpienv::{Builder, ClusterInfo, Dialect, Finding, Host, Launcher, NcclIfname, PortWish, Severity};
 
 use self::exit_code::ExitCode;
 
@@ -69,9 +69,9 @@ struct Wishes {
     /// Rank 0's host [env: MPIENV_MASTER_ADDR]
     #[arg(long, value_name = "HOST")]
     master_addr: Option<Host>,
-    /// The port at rank 0's host [env: MPIENV_MASTER_PORT]
+    /// The port at rank 0's host; `auto` for one of the job's own [env: MPIENV_MASTER_PORT]
     #[arg(long, value_name = "PORT")]
-    master_port: Option<Port>,
+    master_port: Option<PortWish>,
     /// NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]
     #[arg(long, value_name = "VALUE", value_parser = |text: &str| Ok::<_, String>(NcclIfname::from(text)))]
     nccl_ifname: Option<NcclIfname>,

@@ -14,8 +14,8 @@ use crate::launcher::{Row, TABLE};
 use crate::master;
 use crate::nccl::{self, NcclIfname};
 use crate::placement::{LaunchStyle, Launcher, NOT_TOLD, Placement, Source, Sourced};
-use crate::port::Port;
-use crate::wish::{self, Wishes};
+use crate::rank::Rank;
+use crate::wish::{self, PortWish, Wishes};
 
 /// Where a stale one is inherited, every rank waits for a store that nobody serves.
 const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
@@ -101,8 +101,8 @@ impl Builder {
     }
 
     /// The port at rank 0's host; as the variable `MPIENV_MASTER_PORT`, and before it and all else.
-    pub fn master_port(mut self, port: Port) -> Builder {
-        self.wishes.master_port = Some(port);
+    pub fn master_port(mut self, wish: PortWish) -> Builder {
+        self.wishes.master_port = Some(wish);
         self
     }
 
@@ -143,6 +143,7 @@ impl Builder {
         let mut placement = (choice.row.read)(environment)?;
         let azure = AzureVars::find(environment)?;
         fill_nodes(&mut placement, azure.is_some());
+        check_nodes(&placement)?;
 
         let mut findings = std::mem::take(&mut placement.findings);
         if wishes.launcher.is_none() {
@@ -152,7 +153,8 @@ impl Builder {
         let (master_port, port_is_default) = master::port(environment, &placement, wishes.master_port)?;
         let nccl = nccl::ifname(environment, azure.is_some(), wishes.nccl_ifname)?;
         let unwanted = nccl.value.is_none().then_some(nccl::VARIABLE);
-        let misleading = unwanted.into_iter().chain([AGENT_STORE]).filter(|name| environment.get(name).is_some());
+        let stale = (placement.launcher != Launcher::Torchrun).then_some(AGENT_STORE);
+        let misleading = unwanted.into_iter().chain(stale).filter(|name| environment.get(name).is_some());
         let misleading = misleading.collect();
 
         let (master_addr, master_addr_source) = match master_addr {
@@ -254,10 +256,50 @@ fn fill_nodes(placement: &mut Placement, on_azure: bool) {
     }
 }
 
+/// A node's number is below the number of nodes.
+fn check_nodes(placement: &Placement) -> Result<(), Error> {
+    let (Some(node), Some(nodes)) = (&placement.node_rank, &placement.node_count) else { return Ok(()) };
+    let checked = Rank::new(node.value, nodes.value);
+    checked
+        .map(drop)
+        .map_err(|error| Error::of_launcher(placement.launcher, error, &node.source).found(node.value.to_string()))
+}
+
+/// Ranks are not dealt to nodes in blocks: whoever computes a local rank from the rank is wrong.
+fn local_rank_order(placement: &Placement) -> Option<Finding> {
+    let (rank, local) = (placement.rank.index(), placement.local);
+    let (local_rank, local_size) = (local.rank()?, local.size()?);
+    if local_rank == rank % local_size {
+        return None;
+    }
+    Some(Finding {
+        severity: Severity::Note,
+        code: "local-rank-order",
+        what: format!("rank {rank} has local rank {local_rank} of {local_size}"),
+        why: "ranks are not dealt to nodes in blocks of one size: rank % local size is not the local rank".into(),
+        remedy: "take LOCAL_RANK as it is exported, and compute none".into(),
+    })
+}
+
+/// A store that torchrun's agent serves, without torchrun.
+fn stale_agent_store(environment: &Environment, placement: &Placement) -> Option<Finding> {
+    if !environment.has(AGENT_STORE) || placement.launcher == Launcher::Torchrun {
+        return None;
+    }
+    Some(Finding {
+        severity: Severity::Warning,
+        code: "stale-agent-store",
+        what: format!("{AGENT_STORE} is set, and torchrun did not start this process"),
+        why: "PyTorch's ranks would wait for a store that nobody serves".into(),
+        remedy: format!("unset {AGENT_STORE}; export, exec and launch do"),
+    })
+}
+
 /// Other launchers whose complete set of variables says something else.
 fn disagreements(environment: &Environment, placement: &Placement) -> Vec<Finding> {
     let others = TABLE.iter().filter(|row| row.launcher != placement.launcher && row.launcher != Launcher::Alone);
     let placements = others.filter(|row| (row.detect)(environment).is_some());
+    // A set that is only half there is not another's.
     let placements = placements.filter_map(|row| (row.read)(environment).ok());
     placements.filter(|other| other.rank != placement.rank).map(|other| disagreement(placement, &other)).collect()
 }

@@ -80,6 +80,9 @@ pub enum Reason {
         /// How many ranks there are.
         world_size: u32,
     },
+    /// A port from the job's identity was asked for, and the launcher tells none.
+    #[error("a port that follows from the job is asked for, and the launcher does not tell the job's identity")]
+    NoJobIdentity,
     /// Workers were asked of a process that is not the only one on its node.
     #[error("workers are started by one process on each node, and this is not known to be such a process: {0}")]
     NotPerNode(String),
@@ -184,7 +187,17 @@ impl Error {
 fn how_to_start(launcher: Launcher) -> &'static str {
     match launcher {
         Launcher::OpenMpi => "start the process with mpirun",
+        Launcher::Hydra => "start the process with mpiexec",
+        Launcher::Mvapich => "start the process with mpirun_rsh or mpiexec",
+        Launcher::Slurm => "start the process with srun",
+        Launcher::Pals => "start the process with mpiexec or aprun",
+        Launcher::Jsm => "start the process with jsrun",
+        Launcher::Flux => "start the process with flux run",
+        Launcher::Torchrun => "start the process with torchrun",
         Launcher::User => "set RANK, WORLD_SIZE and what goes with them as one set",
+        Launcher::SageMaker => "start the process as SageMaker's entry point",
+        Launcher::Kubernetes => "set the pod's variables as one set",
+        Launcher::AwsBatch => "start the process as a multi-node parallel job",
         Launcher::Alone => "start the process by itself",
     }
 }

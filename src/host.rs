@@ -40,6 +40,9 @@ impl Host {
     /// This machine, by its IPv4 loopback address.
     pub const LOOPBACK: Host = Host(Kind::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)));
 
+    /// Every interface of this machine: where rank 0 listens when it cannot tell its own address.
+    pub(crate) const ANY: Host = Host(Kind::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
+
     /// The IP address, when the host was given as one.
     #[must_use]
     pub fn address(&self) -> Option<IpAddr> {

@@ -1,7 +1,17 @@
 //! The launchers, one file each, and the order in which they are looked for.
 
 pub(crate) mod alone;
+pub mod aws_batch;
+pub mod flux;
+pub mod hydra;
+pub mod jsm;
+pub mod kubernetes;
+pub mod mvapich;
 pub mod open_mpi;
+pub mod pals;
+pub mod sagemaker;
+pub mod slurm;
+pub mod torchrun;
 pub mod user;
 
 use crate::environment::Environment;
@@ -20,9 +30,23 @@ pub(crate) struct Row {
 }
 
 /// Every launcher, innermost first: the first that is detected started this process.
+///
+/// torchrun and mpirun are started inside Slurm steps and leave Slurm's variables behind; `srun`
+/// itself sets PMI's, so that these alone are no evidence of Hydra before Slurm is ruled out.
 pub(crate) static TABLE: &[Row] = &[
+    Row { launcher: Launcher::Torchrun, detect: torchrun::detect, read: torchrun::read },
     Row { launcher: Launcher::OpenMpi, detect: open_mpi::detect, read: open_mpi::read },
+    Row { launcher: Launcher::Mvapich, detect: mvapich::detect, read: mvapich::read },
+    Row { launcher: Launcher::Hydra, detect: hydra::detect, read: hydra::read },
+    Row { launcher: Launcher::Pals, detect: pals::detect, read: pals::read },
+    Row { launcher: Launcher::Jsm, detect: jsm::detect, read: jsm::read },
+    Row { launcher: Launcher::Flux, detect: flux::detect, read: flux::read },
+    Row { launcher: Launcher::Slurm, detect: slurm::detect, read: slurm::read },
+    Row { launcher: Launcher::Hydra, detect: hydra::detect_bare, read: hydra::read },
     Row { launcher: Launcher::User, detect: user::detect, read: user::read },
+    Row { launcher: Launcher::SageMaker, detect: sagemaker::detect, read: sagemaker::read },
+    Row { launcher: Launcher::Kubernetes, detect: kubernetes::detect, read: kubernetes::read },
+    Row { launcher: Launcher::AwsBatch, detect: aws_batch::detect, read: aws_batch::read },
     Row { launcher: Launcher::Alone, detect: alone::detect, read: alone::read },
 ];
 

@@ -7,6 +7,7 @@ use crate::finding::{Finding, Severity};
 use crate::host::{Host, HostError};
 use crate::placement::{Placement, Sourced};
 use crate::port::Port;
+use crate::wish::{self, PortWish};
 
 const MASTER_ADDR: &str = "MASTER_ADDR";
 const MASTER_PORT: &str = "MASTER_PORT";
@@ -93,10 +94,12 @@ pub(crate) fn unknown_finding(error: &Error) -> Finding {
 pub(crate) fn port(
     environment: &Environment,
     placement: &Placement,
-    wish: Option<Sourced<Port>>,
+    wish: Option<Sourced<PortWish>>,
 ) -> Result<(Sourced<Port>, bool), Error> {
-    if let Some(port) = wish {
-        return Ok((port, false));
+    match wish {
+        Some(Sourced { value: PortWish::Port(port), source }) => return Ok((Sourced::new(port, source), false)),
+        Some(Sourced { value: PortWish::Auto, .. }) => return Ok((of_job(placement)?, false)),
+        None => {}
     }
     if let Some(text) = environment.text(MASTER_PORT).map_err(Error::reading_setting)? {
         let port = text.parse().map_err(|_| Error::of_setting(Reason::NotAPort, MASTER_PORT, text))?;
@@ -108,5 +111,13 @@ pub(crate) fn port(
     Ok(match placement.is_one_node() {
         true => (Sourced::new(Port::ONE_NODE, "default on one node"), true),
         false => (Sourced::new(Port::SEVERAL_NODES, "default on several nodes"), true),
+    })
+}
+
+fn of_job(placement: &Placement) -> Result<Sourced<Port>, Error> {
+    let job = placement.job.as_ref();
+    let port = job.and_then(|job| Some(Sourced::new(job.value.port()?, format!("hash of the job: {}", job.source))));
+    port.ok_or_else(|| {
+        Error::new(Reason::NoJobIdentity, "give a number as the port").by(placement.launcher).of(wish::MASTER_PORT)
     })
 }

@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 use crate::error::Error;
 use crate::finding::Finding;
 use crate::host::Host;
+use crate::job::Job;
 use crate::port::Port;
 use crate::rank::{Local, Rank, RankError};
 
@@ -17,22 +18,66 @@ use crate::rank::{Local, Rank, RankError};
 pub enum Launcher {
     /// Open MPI's `mpirun`, versions 4 and 5; also what AzureML runs.
     OpenMpi,
-    /// A person, a script, or `mpienv launch`: RANK and WORLD_SIZE.
+    /// Hydra, the `mpiexec` of MPICH, Intel MPI and their kin.
+    Hydra,
+    /// MVAPICH's `mpirun_rsh`, `mpiexec`.
+    Mvapich,
+    /// Slurm's `srun`.
+    Slurm,
+    /// HPE Cray PALS: `mpiexec`, `aprun`.
+    Pals,
+    /// IBM's `jsrun` under LSF.
+    Jsm,
+    /// Flux: `flux run`, `flux submit`.
+    Flux,
+    /// PyTorch's `torchrun` (torchelastic).
+    Torchrun,
+    /// A person, a script, `mpienv launch` or Kubeflow's PyTorchJob: RANK and WORLD_SIZE.
     User,
+    /// Amazon SageMaker: one process a host.
+    SageMaker,
+    /// A Kubernetes indexed job or Kubeflow Trainer: one process a pod.
+    Kubernetes,
+    /// An AWS Batch multi-node job: one process a node.
+    AwsBatch,
     /// No launcher: one process by itself.
     Alone,
 }
 
 impl Launcher {
     /// Every launcher.
-    pub const ALL: &'static [Launcher] = &[Launcher::OpenMpi, Launcher::User, Launcher::Alone];
+    pub const ALL: &'static [Launcher] = &[
+        Launcher::OpenMpi,
+        Launcher::Hydra,
+        Launcher::Mvapich,
+        Launcher::Slurm,
+        Launcher::Pals,
+        Launcher::Jsm,
+        Launcher::Flux,
+        Launcher::Torchrun,
+        Launcher::User,
+        Launcher::SageMaker,
+        Launcher::Kubernetes,
+        Launcher::AwsBatch,
+        Launcher::Alone,
+    ];
 
     /// The name for machines: in JSON, in `MPIENV_LAUNCHER`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Launcher::OpenMpi => "open-mpi",
+            Launcher::Hydra => "hydra",
+            Launcher::Mvapich => "mvapich",
+            Launcher::Slurm => "slurm",
+            Launcher::Pals => "pals",
+            Launcher::Jsm => "jsm",
+            Launcher::Flux => "flux",
+            Launcher::Torchrun => "torchrun",
             Launcher::User => "user",
+            Launcher::SageMaker => "sagemaker",
+            Launcher::Kubernetes => "kubernetes",
+            Launcher::AwsBatch => "aws-batch",
             Launcher::Alone => "alone",
         }
     }
@@ -42,7 +87,17 @@ impl Launcher {
     pub const fn title(self) -> &'static str {
         match self {
             Launcher::OpenMpi => "Open MPI",
+            Launcher::Hydra => "Hydra",
+            Launcher::Mvapich => "MVAPICH",
+            Launcher::Slurm => "Slurm",
+            Launcher::Pals => "PALS",
+            Launcher::Jsm => "JSM",
+            Launcher::Flux => "Flux",
+            Launcher::Torchrun => "torchrun",
             Launcher::User => "RANK and WORLD_SIZE",
+            Launcher::SageMaker => "SageMaker",
+            Launcher::Kubernetes => "Kubernetes",
+            Launcher::AwsBatch => "AWS Batch",
             Launcher::Alone => "no launcher",
         }
     }
@@ -136,6 +191,8 @@ pub(crate) struct Placement {
     pub node_count: Option<Sourced<u32>>,
     pub master_addr: Option<Sourced<Host>>,
     pub master_port: Option<Sourced<Port>>,
+    /// The job as its scheduler or launcher knows it.
+    pub job: Option<Sourced<Job>>,
     pub findings: Vec<Finding>,
 }
 
@@ -161,6 +218,7 @@ impl Placement {
             node_count: None,
             master_addr: None,
             master_port: None,
+            job: None,
             findings: Vec::new(),
         })
     }
@@ -179,6 +237,13 @@ impl Placement {
             self.local_size_source = size.0.into();
         }
         Ok(self)
+    }
+
+    /// Adds the job's identity, and the master port that follows from it.
+    pub(crate) fn with_job(mut self, job: Job, source: &'static str) -> Placement {
+        self.master_port = job.port().map(|port| Sourced::new(port, format!("hash of the job: {source}")));
+        self.job = Some(Sourced::new(job, source));
+        self
     }
 
     /// Whether all processes are known to be on this node.

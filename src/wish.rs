@@ -1,11 +1,14 @@
 //! What people ask for, before all that the environment says.
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::host::{Host, HostError};
 use crate::nccl::NcclIfname;
 use crate::placement::{Launcher, Sourced};
-use crate::port::Port;
+use crate::port::{Port, PortError};
 
 /// Asks for a launcher: `open-mpi`, `user`, ...
 pub(crate) const LAUNCHER: &str = "MPIENV_LAUNCHER";
@@ -16,12 +19,38 @@ pub(crate) const MASTER_PORT: &str = "MPIENV_MASTER_PORT";
 /// Asks for a value of `NCCL_SOCKET_IFNAME`, or to `keep` or `unset` it.
 pub(crate) const NCCL_IFNAME: &str = "MPIENV_NCCL_IFNAME";
 
+/// Which port at rank 0's host is asked for; its text is a number or `auto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortWish {
+    /// This one.
+    Port(Port),
+    /// The one that follows from the job's identity: 20000 to 29999, another for every job and step.
+    Auto,
+}
+
+impl FromStr for PortWish {
+    type Err = PortError;
+
+    fn from_str(text: &str) -> Result<PortWish, PortError> {
+        if text == "auto" { Ok(PortWish::Auto) } else { text.parse().map(PortWish::Port) }
+    }
+}
+
+impl fmt::Display for PortWish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PortWish::Port(port) => port.fmt(f),
+            PortWish::Auto => f.write_str("auto"),
+        }
+    }
+}
+
 /// What a program or a command line asks for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wishes {
     pub launcher: Option<Launcher>,
     pub master_addr: Option<Host>,
-    pub master_port: Option<Port>,
+    pub master_port: Option<PortWish>,
     pub nccl_ifname: Option<NcclIfname>,
 }
 
@@ -29,7 +58,7 @@ pub(crate) struct Wishes {
 pub(crate) struct SourcedWishes {
     pub launcher: Option<Sourced<Launcher>>,
     pub master_addr: Option<Sourced<Host>>,
-    pub master_port: Option<Sourced<Port>>,
+    pub master_port: Option<Sourced<PortWish>>,
     pub nccl_ifname: Option<Sourced<NcclIfname>>,
 }
 

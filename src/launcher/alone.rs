@@ -2,7 +2,7 @@
 
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::launcher::Evidence;
+use crate::launcher::{Evidence, slurm};
 use crate::placement::{Launcher, Placement};
 
 const SOURCE: &str = "no launcher's variables are set";
@@ -11,6 +11,9 @@ pub(crate) fn detect(_environment: &Environment) -> Option<Evidence> {
     Some(SOURCE.to_owned())
 }
 
-pub(crate) fn read(_environment: &Environment) -> Result<Placement, Error> {
-    Placement::new(Launcher::Alone, (SOURCE, 0), (SOURCE, 1))?.with_local((SOURCE, Some(0)), (SOURCE, Some(1)))
+pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
+    let mut placement =
+        Placement::new(Launcher::Alone, (SOURCE, 0), (SOURCE, 1))?.with_local((SOURCE, Some(0)), (SOURCE, Some(1)))?;
+    placement.findings.extend(slurm::outside_of_steps(environment));
+    Ok(placement)
 }

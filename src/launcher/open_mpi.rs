@@ -6,6 +6,7 @@
 //! | `OMPI_COMM_WORLD_SIZE` | world size | same |
 //! | `OMPI_COMM_WORLD_LOCAL_RANK` | rank on this node; in no fixed relation to the rank | same |
 //! | `OMPI_COMM_WORLD_LOCAL_SIZE` | ranks on this node | same |
+//! | `PMIX_NAMESPACE` | the job's identity, the same on all ranks | [PMIx standard] |
 //! | `OMPI_MCA_orte_num_nodes` | nodes of the job; version 4, internal | recorded from 4.1.4 |
 //! | `OMPI_MCA_orte_hnp_uri` | addresses of the host where mpirun runs; version 4, internal | recorded from 4.1.4 |
 //! | `OMPI_MCA_orte_local_daemon_uri` | the same of this host's daemon; version 4, internal | recorded from 4.1.4 |
@@ -13,6 +14,7 @@
 //! Not read: `OMPI_COMM_WORLD_NODE_RANK` is not the node's number but a rank among this node's
 //! processes, and `OMPI_UNIVERSE_SIZE` counts slots, not ranks.
 //!
+//! [PMIx standard]: https://pmix.github.io/pmix-standard
 //! [Open MPI: environment variables]: https://docs.open-mpi.org/en/main/tuning-apps/environment-var.html
 
 use std::net::IpAddr;
@@ -23,6 +25,7 @@ use crate::environment::Environment;
 use crate::error::{Error, quote};
 use crate::finding::{Finding, Severity};
 use crate::host::Host;
+use crate::job::Job;
 use crate::launcher::{Evidence, first_set};
 use crate::placement::{Launcher, Placement, Sourced};
 
@@ -30,6 +33,7 @@ const RANK: &str = "OMPI_COMM_WORLD_RANK";
 const SIZE: &str = "OMPI_COMM_WORLD_SIZE";
 const LOCAL_RANK: &str = "OMPI_COMM_WORLD_LOCAL_RANK";
 const LOCAL_SIZE: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
+const NAMESPACE: &str = "PMIX_NAMESPACE";
 const NUM_NODES: &str = "OMPI_MCA_orte_num_nodes";
 const HNP_URI: &str = "OMPI_MCA_orte_hnp_uri";
 
@@ -49,6 +53,9 @@ pub struct OpenMpiVars {
     /// `OMPI_COMM_WORLD_LOCAL_SIZE`: the number of ranks on this node.
     #[serde(rename = "ompi_comm_world_local_size")]
     pub local_size: u32,
+    /// `PMIX_NAMESPACE`: the job's identity.
+    #[serde(rename = "pmix_namespace")]
+    pub namespace: Option<String>,
     /// `OMPI_MCA_orte_num_nodes`: the number of nodes (version 4 only).
     #[serde(rename = "ompi_mca_orte_num_nodes", alias = "OMPI_MCA_orte_num_nodes")]
     pub num_nodes: Option<u32>,
@@ -70,6 +77,8 @@ pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let vars: OpenMpiVars = environment.read().map_err(|error| Error::read(launcher, error, &evidence))?;
     let mut placement = Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
         .with_local((LOCAL_RANK, Some(vars.local_rank)), (LOCAL_SIZE, Some(vars.local_size)))?;
+    placement.job =
+        vars.namespace.clone().map(|id| Sourced::new(Job { id, step: String::new(), restarts: 0 }, NAMESPACE));
     let nodes = vars.num_nodes.filter(|&nodes| is_possible(nodes, vars.local_size, vars.size));
     placement.node_count = nodes.map(|nodes| Sourced::new(nodes, NUM_NODES));
     if let Some(uri) = &vars.hnp_uri {

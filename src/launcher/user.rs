@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::launcher::{Evidence, first_set};
+use crate::launcher::{Evidence, first_set, kubernetes};
 use crate::placement::{Launcher, Placement, Sourced};
 
 const RANK: &str = "RANK";
@@ -44,7 +44,10 @@ pub struct UserVars {
 }
 
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
-    first_set(environment, &[RANK, WORLD_SIZE])
+    let rank = first_set(environment, &[RANK]);
+    // A pod of an indexed job has its rank elsewhere.
+    let size = || if environment.has(kubernetes::INDEX) { None } else { first_set(environment, &[WORLD_SIZE]) };
+    rank.or_else(size)
 }
 
 pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {

@@ -1,0 +1,67 @@
+//! PyTorch's `torchrun` (torchelastic).
+//!
+//! | variable | what it is | defined in |
+//! | --- | --- | --- |
+//! | `TORCHELASTIC_RUN_ID` | the job's identity | [torchrun: environment variables] |
+//! | `RANK` | rank | same |
+//! | `WORLD_SIZE` | world size | same |
+//! | `LOCAL_RANK` | rank on this node | same |
+//! | `LOCAL_WORLD_SIZE` | ranks on this node | same |
+//! | `GROUP_RANK` | the node's number | same |
+//! | `GROUP_WORLD_SIZE` | nodes of the job | same |
+//!
+//! The master is in `MASTER_ADDR` and `MASTER_PORT`, which are taken as they are.
+//!
+//! [torchrun: environment variables]: https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
+
+use serde::Deserialize;
+
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::launcher::{Evidence, first_set};
+use crate::placement::{Launcher, Placement, Sourced};
+
+const RUN_ID: &str = "TORCHELASTIC_RUN_ID";
+const RANK: &str = "RANK";
+const SIZE: &str = "WORLD_SIZE";
+const LOCAL_RANK: &str = "LOCAL_RANK";
+const LOCAL_SIZE: &str = "LOCAL_WORLD_SIZE";
+const NODE_RANK: &str = "GROUP_RANK";
+const NODES: &str = "GROUP_WORLD_SIZE";
+
+/// The variables that torchrun sets for every worker.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[non_exhaustive]
+pub struct TorchrunVars {
+    /// `RANK`: the rank.
+    pub rank: u32,
+    /// `WORLD_SIZE`: the world size.
+    #[serde(rename = "world_size")]
+    pub size: u32,
+    /// `LOCAL_RANK`: the rank on this node.
+    pub local_rank: u32,
+    /// `LOCAL_WORLD_SIZE`: the number of ranks on this node.
+    #[serde(rename = "local_world_size")]
+    pub local_size: u32,
+    /// `GROUP_RANK`: the node's number.
+    #[serde(rename = "group_rank")]
+    pub node_rank: Option<u32>,
+    /// `GROUP_WORLD_SIZE`: the number of nodes.
+    #[serde(rename = "group_world_size")]
+    pub nodes: Option<u32>,
+}
+
+pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
+    first_set(environment, &[RUN_ID])
+}
+
+pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
+    let launcher = Launcher::Torchrun;
+    let evidence = detect(environment).unwrap_or_default();
+    let vars: TorchrunVars = environment.read().map_err(|error| Error::read(launcher, error, &evidence))?;
+    let mut placement = Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
+        .with_local((LOCAL_RANK, Some(vars.local_rank)), (LOCAL_SIZE, Some(vars.local_size)))?;
+    placement.node_rank = vars.node_rank.map(|node| Sourced::new(node, NODE_RANK));
+    placement.node_count = vars.nodes.map(|nodes| Sourced::new(nodes, NODES));
+    Ok(placement)
+}
