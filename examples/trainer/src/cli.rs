@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
 use clap::builder::OsStringValueParser;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::backend::Backend;
 use crate::data::source::Source;
@@ -69,6 +71,33 @@ pub struct Options {
 }
 
 impl Options {
+    /// The options that the process was started with; ends the process when they are wrong, or ask for help.
+    #[must_use]
+    pub fn of_process() -> Options {
+        Options::of(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    }
+
+    /// The options of a command line, the program's name included.
+    fn of(line: impl IntoIterator<Item = OsString>) -> Result<Options, clap::Error> {
+        let mut command = Options::command();
+        let matches = command.try_get_matches_from_mut(line)?;
+        let options = Options::from_arg_matches(&matches)?;
+        // `--data "$UNSET"` must not train on other data than was meant.
+        let given = matches.value_source("data") == Some(ValueSource::CommandLine);
+        if given
+            && options
+                .data
+                .as_ref()
+                .is_some_and(|folder| folder.is_empty())
+        {
+            return Err(command.error(
+                ErrorKind::InvalidValue,
+                "--data is empty: name the folder of the MNIST files",
+            ));
+        }
+        Ok(options)
+    }
+
     /// How to train.
     #[must_use]
     pub fn plan(&self) -> Plan {
@@ -81,7 +110,7 @@ impl Options {
         }
     }
 
-    /// Where the data comes from. An empty DATA_PATH is as none, as with PATH-like variables everywhere.
+    /// Where the data comes from. An empty DATA_PATH is as none.
     #[must_use]
     pub fn source(&self) -> Source {
         match &self.data {
@@ -92,11 +121,17 @@ impl Options {
 }
 
 fn at_least_one<T: std::str::FromStr + PartialOrd + From<u8>>(text: &str) -> Result<T, String> {
-    text.parse().ok().filter(|number| *number >= T::from(1)).ok_or_else(|| "a whole number from 1 on is wanted".to_owned())
+    text.parse()
+        .ok()
+        .filter(|number| *number >= T::from(1))
+        .ok_or_else(|| "a whole number from 1 on is wanted".to_owned())
 }
 
 fn positive(text: &str) -> Result<f32, String> {
-    let number = text.parse().ok().filter(|number: &f32| number.is_finite() && *number > 0.0);
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number: &f32| number.is_finite() && *number > 0.0);
     number.ok_or_else(|| "a number above 0 is wanted".to_owned())
 }
 
@@ -104,7 +139,9 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse().ok().filter(|number: &f64| *number > 0.0);
     // A year is as good as forever, and can be added to any moment.
     let number = number.map(|number| number.min(365.0 * 86400.0));
-    number.map(Duration::from_secs_f64).ok_or_else(|| "a number of seconds above 0 is wanted".to_owned())
+    number
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "a number of seconds above 0 is wanted".to_owned())
 }
 
 /// The arguments to give to ranks that are started here: all but `--ranks N`.
@@ -127,42 +164,78 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<Options, clap::Error> {
-        Options::try_parse_from(std::iter::once("mnist").chain(line.split_whitespace()))
+        Options::of(
+            std::iter::once("mnist")
+                .chain(line.split_whitespace())
+                .map(OsString::from),
+        )
     }
 
     #[test]
     fn the_defaults_are_the_tutorials() {
         let plan = parse("").unwrap().plan();
-        let expected = Plan { epochs: 10, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::Shuffle };
+        let expected = Plan {
+            epochs: 10,
+            batch_size: 32,
+            learning_rate: 0.01,
+            seed: 1,
+            order: Order::Shuffle,
+        };
         assert_eq!(plan, expected);
     }
 
     #[test]
     fn arguments_without_sense_are_refused() {
         for line in [
-            "--batch-size 0", "--batch-size -1", "--batch-size x", "--lr 0", "--lr nan", "--lr inf", "--lr -1",
-            "--ranks 0", "--epochs -1", "--timeout 0", "--timeout nan", "--timeout -3", "--order random",
-            "--backend nccl", "--seed -1", "surplus", "--strategy x",
+            "--batch-size 0",
+            "--batch-size -1",
+            "--batch-size x",
+            "--lr 0",
+            "--lr nan",
+            "--lr inf",
+            "--lr -1",
+            "--ranks 0",
+            "--epochs -1",
+            "--timeout 0",
+            "--timeout nan",
+            "--timeout -3",
+            "--order random",
+            "--backend nccl",
+            "--seed -1",
+            "surplus",
+            "--strategy x",
         ] {
-            assert_eq!(parse(line).map_err(|error| error.exit_code()), Err(2), "{line}");
+            assert_eq!(
+                parse(line).map_err(|error| error.exit_code()),
+                Err(2),
+                "{line}"
+            );
         }
     }
 
     #[test]
     fn a_timeout_of_any_size_is_taken() {
-        assert_eq!(parse("--timeout 0.5").unwrap().timeout, Duration::from_millis(500));
+        assert_eq!(
+            parse("--timeout 0.5").unwrap().timeout,
+            Duration::from_millis(500)
+        );
         assert!(parse("--timeout inf").unwrap().timeout > Duration::from_secs(86400));
         assert!(parse("--timeout 1e300").unwrap().timeout > Duration::from_secs(86400));
     }
 
     #[test]
     fn started_ranks_do_not_start_ranks() {
-        let arguments = "--quiet --ranks 2 --seed 3 --ranks=4 --lr 1".split(' ').map(OsString::from);
-        assert_eq!(without_ranks(arguments), ["--quiet", "--seed", "3", "--lr", "1"]);
+        let arguments = "--quiet --ranks 2 --seed 3 --ranks=4 --lr 1"
+            .split(' ')
+            .map(OsString::from);
+        assert_eq!(
+            without_ranks(arguments),
+            ["--quiet", "--seed", "3", "--lr", "1"]
+        );
     }
 
     #[test]
     fn the_definition_is_consistent() {
-        <Options as clap::CommandFactory>::command().debug_assert();
+        Options::command().debug_assert();
     }
 }

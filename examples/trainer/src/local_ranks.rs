@@ -59,7 +59,10 @@ fn code(status: ExitStatus) -> u8 {
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
         return u8::try_from(128 + signal).unwrap_or(1);
     }
-    status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+    status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(1)
 }
 
 #[cfg(all(test, unix))]
@@ -71,17 +74,30 @@ mod tests {
     /// Runs a line of shell on ranks that have RANK and FOLDER set.
     fn sh(line: &str, ranks: u32, folder: &std::path::Path) -> io::Result<u8> {
         let variables = |rank: u32| {
-            vec![("RANK".into(), rank.to_string().into()), ("FOLDER".into(), folder.as_os_str().to_owned())]
+            vec![
+                ("RANK".into(), rank.to_string().into()),
+                ("FOLDER".into(), folder.as_os_str().to_owned()),
+            ]
         };
-        run(OsStr::new("sh"), &["-c".into(), line.into()], (0..ranks).map(variables).collect())
+        run(
+            OsStr::new("sh"),
+            &["-c".into(), line.into()],
+            (0..ranks).map(variables).collect(),
+        )
     }
 
     #[test]
     fn every_rank_runs_with_its_variables() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(sh("echo $RANK > $FOLDER/$RANK", 3, folder.path()).unwrap(), 0);
+        assert_eq!(
+            sh("echo $RANK > $FOLDER/$RANK", 3, folder.path()).unwrap(),
+            0
+        );
         for rank in 0..3 {
-            assert_eq!(fs::read_to_string(folder.path().join(rank.to_string())).unwrap(), format!("{rank}\n"));
+            assert_eq!(
+                fs::read_to_string(folder.path().join(rank.to_string())).unwrap(),
+                format!("{rank}\n")
+            );
         }
     }
 
@@ -89,8 +105,19 @@ mod tests {
     fn one_that_fails_ends_all_and_gives_its_code() {
         let folder = tempfile::tempdir().unwrap();
         let start = Instant::now();
-        assert_eq!(sh("[ $RANK != 1 ] || exit 7; exec sleep 30", 3, folder.path()).unwrap(), 7);
-        assert_eq!(sh("[ $RANK != 1 ] || kill -9 $$; exec sleep 30", 3, folder.path()).unwrap(), 137);
+        assert_eq!(
+            sh("[ $RANK != 1 ] || exit 7; exec sleep 30", 3, folder.path()).unwrap(),
+            7
+        );
+        assert_eq!(
+            sh(
+                "[ $RANK != 1 ] || kill -9 $$; exec sleep 30",
+                3,
+                folder.path()
+            )
+            .unwrap(),
+            137
+        );
         assert!(start.elapsed() < Duration::from_secs(10));
     }
 

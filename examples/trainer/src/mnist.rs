@@ -57,14 +57,28 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
     };
     let metrics = metrics(options, rank)?;
     let mut group = backend::connect(options.backend, rank, options.timeout)?;
-    let mut log = Log { out, rank, quiet: options.quiet, metrics };
-    Ok(train::train(&mut model, &mut parameters, &data, &plan, group.as_mut(), &mut log)?)
+    let mut log = Log {
+        out,
+        rank,
+        quiet: options.quiet,
+        metrics,
+    };
+    Ok(train::train(
+        &mut model,
+        &mut parameters,
+        &data,
+        &plan,
+        group.as_mut(),
+        &mut log,
+    )?)
 }
 
 /// The file of metrics, begun; only rank 0 writes one.
 fn metrics(options: &Options, rank: Rank) -> Result<Option<Metrics>, MnistError> {
     let path = options.metrics.as_deref().filter(|_| rank.is_first());
-    path.map(Metrics::create).transpose().map_err(MnistError::Metrics)
+    path.map(Metrics::create)
+        .transpose()
+        .map_err(MnistError::Metrics)
 }
 
 /// Why `mnist` fails.
@@ -100,8 +114,12 @@ impl MnistError {
     pub fn exit_code(&self) -> u8 {
         match self {
             MnistError::Train(TrainError::Collective(CollectiveError::TimedOut { .. }))
-            | MnistError::Backend(BackendError::Collective(CollectiveError::TimedOut { .. })) => exit::TIMED_OUT,
-            MnistError::Train(TrainError::Disagreement(_) | TrainError::Report(_)) => exit::WRONG_INPUT,
+            | MnistError::Backend(BackendError::Collective(CollectiveError::TimedOut { .. })) => {
+                exit::TIMED_OUT
+            }
+            MnistError::Train(TrainError::Disagreement(_) | TrainError::Report(_)) => {
+                exit::WRONG_INPUT
+            }
             MnistError::Train(_) => exit::TRAINING_FAILED,
             _ => exit::WRONG_INPUT,
         }

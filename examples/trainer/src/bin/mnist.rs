@@ -3,11 +3,10 @@
 use std::io;
 use std::process::ExitCode;
 
-use clap::Parser;
 use mpienv_trainer::{cli, mnist};
 
 fn main() -> ExitCode {
-    let options = cli::Options::parse();
+    let options = cli::Options::of_process();
     match mnist::run(&options, io::stdout(), io::stderr()) {
         Ok(code) => code.into(),
         Err(error) => {
