@@ -40,12 +40,7 @@ pub struct Disagreement {
 /// When a rank differs from rank 0, or is lost.
 pub fn check(plan: &Plan, data: &Datasets, group: &mut dyn Collective) -> Result<(), TrainError> {
     let version = env!("CARGO_PKG_VERSION");
-    let terms = Terms {
-        version,
-        train: classes(&data.train),
-        test: classes(&data.test),
-        plan,
-    };
+    let terms = Terms { version, train: classes(&data.train), test: classes(&data.test), plan };
     let own = serde_json::to_vec(&terms).map_err(std::io::Error::from)?;
     let all = group.all_gather(&own)?;
     let Some(first) = all.first() else {
@@ -72,20 +67,14 @@ fn difference(rank: usize, found: &[u8], expected: &[u8]) -> Disagreement {
     let (mut term, mut found, mut expected) = ("terms".to_owned(), &found, &expected);
     // Down to the smallest part that differs.
     while let (Value::Object(a), Value::Object(b)) = (found, expected) {
-        let Some((name, a, b)) = b
-            .iter()
-            .find_map(|(name, b)| Some((name, a.get(name)?, b)).filter(|(_, a, b)| a != b))
+        let Some((name, a, b)) =
+            b.iter().find_map(|(name, b)| Some((name, a.get(name)?, b)).filter(|(_, a, b)| a != b))
         else {
             break;
         };
         (term, found, expected) = (name.clone(), a, b);
     }
-    Disagreement {
-        rank,
-        term,
-        found: found.to_string(),
-        expected: expected.to_string(),
-    }
+    Disagreement { rank, term, found: found.to_string(), expected: expected.to_string() }
 }
 
 #[cfg(test)]
@@ -96,22 +85,14 @@ mod tests {
     use crate::shard::Order;
     use std::time::Duration;
 
-    const PLAN: Plan = Plan {
-        epochs: 1,
-        batch_size: 32,
-        learning_rate: 0.01,
-        seed: 1,
-        order: Order::File,
-    };
+    const PLAN: Plan = Plan { epochs: 1, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::File };
 
     #[test]
     fn a_rank_with_another_option_is_named() {
         let data = digits::draw();
         let errors = threads::run(3, Duration::from_secs(10), |rank| {
             let batch_size = if rank.rank().index() == 2 { 64 } else { 32 };
-            check(&Plan { batch_size, ..PLAN }, &data, rank)
-                .unwrap_err()
-                .to_string()
+            check(&Plan { batch_size, ..PLAN }, &data, rank).unwrap_err().to_string()
         })
         .unwrap();
         let expected = "rank 2 has batch_size 64, rank 0 has 32: all ranks must run the same program with the same options and data";
@@ -121,23 +102,12 @@ mod tests {
     #[test]
     fn a_rank_with_other_data_is_named() {
         let data = digits::draw();
-        let other = Datasets {
-            train: data.train.clone(),
-            test: data.train.clone(),
-        };
+        let other = Datasets { train: data.train.clone(), test: data.train.clone() };
         let errors = threads::run(2, Duration::from_secs(10), |rank| {
-            let data = if rank.rank().index() == 1 {
-                &other
-            } else {
-                &data
-            };
+            let data = if rank.rank().index() == 1 { &other } else { &data };
             check(&PLAN, data, rank).unwrap_err().to_string()
         })
         .unwrap();
-        assert!(
-            errors[0].starts_with("rank 1 has test set, labels 0 to 9 [1200,1200,"),
-            "{}",
-            errors[0]
-        );
+        assert!(errors[0].starts_with("rank 1 has test set, labels 0 to 9 [1200,1200,"), "{}", errors[0]);
     }
 }

@@ -20,17 +20,10 @@ pub enum Backend {
 ///
 /// # Errors
 /// When a rank does not come within `timeout`, or the backend cannot be had.
-pub fn connect(
-    backend: Backend,
-    rank: Rank,
-    timeout: Duration,
-) -> Result<Box<dyn Collective>, BackendError> {
+pub fn connect(backend: Backend, rank: Rank, timeout: Duration) -> Result<Box<dyn Collective>, BackendError> {
     match backend {
         Backend::Auto | Backend::Tcp if rank.size() == 1 => Ok(Box::new(Alone)),
-        Backend::Auto | Backend::Tcp => Err(BackendError::None {
-            ranks: rank.size(),
-            timeout,
-        }),
+        Backend::Auto | Backend::Tcp => Err(BackendError::None { ranks: rank.size(), timeout }),
     }
 }
 

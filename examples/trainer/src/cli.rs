@@ -84,16 +84,8 @@ impl Options {
         let options = Options::from_arg_matches(&matches)?;
         // `--data "$UNSET"` must not train on other data than was meant.
         let given = matches.value_source("data") == Some(ValueSource::CommandLine);
-        if given
-            && options
-                .data
-                .as_ref()
-                .is_some_and(|folder| folder.is_empty())
-        {
-            return Err(command.error(
-                ErrorKind::InvalidValue,
-                "--data is empty: name the folder of the MNIST files",
-            ));
+        if given && options.data.as_ref().is_some_and(|folder| folder.is_empty()) {
+            return Err(command.error(ErrorKind::InvalidValue, "--data is empty: name the folder of the MNIST files"));
         }
         Ok(options)
     }
@@ -128,10 +120,7 @@ fn at_least_one<T: std::str::FromStr + PartialOrd + From<u8>>(text: &str) -> Res
 }
 
 fn positive(text: &str) -> Result<f32, String> {
-    let number = text
-        .parse()
-        .ok()
-        .filter(|number: &f32| number.is_finite() && *number > 0.0);
+    let number = text.parse().ok().filter(|number: &f32| number.is_finite() && *number > 0.0);
     number.ok_or_else(|| "a number above 0 is wanted".to_owned())
 }
 
@@ -139,9 +128,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse().ok().filter(|number: &f64| *number > 0.0);
     // A year is as good as forever, and can be added to any moment.
     let number = number.map(|number| number.min(365.0 * 86400.0));
-    number
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| "a number of seconds above 0 is wanted".to_owned())
+    number.map(Duration::from_secs_f64).ok_or_else(|| "a number of seconds above 0 is wanted".to_owned())
 }
 
 /// The arguments to give to ranks that are started here: all but `--ranks N`.
@@ -164,23 +151,13 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<Options, clap::Error> {
-        Options::of(
-            std::iter::once("mnist")
-                .chain(line.split_whitespace())
-                .map(OsString::from),
-        )
+        Options::of(std::iter::once("mnist").chain(line.split_whitespace()).map(OsString::from))
     }
 
     #[test]
     fn the_defaults_are_the_tutorials() {
         let plan = parse("").unwrap().plan();
-        let expected = Plan {
-            epochs: 10,
-            batch_size: 32,
-            learning_rate: 0.01,
-            seed: 1,
-            order: Order::Shuffle,
-        };
+        let expected = Plan { epochs: 10, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::Shuffle };
         assert_eq!(plan, expected);
     }
 
@@ -205,33 +182,21 @@ mod tests {
             "surplus",
             "--strategy x",
         ] {
-            assert_eq!(
-                parse(line).map_err(|error| error.exit_code()),
-                Err(2),
-                "{line}"
-            );
+            assert_eq!(parse(line).map_err(|error| error.exit_code()), Err(2), "{line}");
         }
     }
 
     #[test]
     fn a_timeout_of_any_size_is_taken() {
-        assert_eq!(
-            parse("--timeout 0.5").unwrap().timeout,
-            Duration::from_millis(500)
-        );
+        assert_eq!(parse("--timeout 0.5").unwrap().timeout, Duration::from_millis(500));
         assert!(parse("--timeout inf").unwrap().timeout > Duration::from_secs(86400));
         assert!(parse("--timeout 1e300").unwrap().timeout > Duration::from_secs(86400));
     }
 
     #[test]
     fn started_ranks_do_not_start_ranks() {
-        let arguments = "--quiet --ranks 2 --seed 3 --ranks=4 --lr 1"
-            .split(' ')
-            .map(OsString::from);
-        assert_eq!(
-            without_ranks(arguments),
-            ["--quiet", "--seed", "3", "--lr", "1"]
-        );
+        let arguments = "--quiet --ranks 2 --seed 3 --ranks=4 --lr 1".split(' ').map(OsString::from);
+        assert_eq!(without_ranks(arguments), ["--quiet", "--seed", "3", "--lr", "1"]);
     }
 
     #[test]

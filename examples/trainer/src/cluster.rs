@@ -1,6 +1,6 @@
-//! Where this process is: its rank, from the launcher.
+//! Where this process is, and how to start ranks of it on this machine: what `mpienv` knows.
 
-use std::ffi::OsString;
+use std::process::Command;
 
 use mpienv::Rank;
 
@@ -12,19 +12,19 @@ pub fn rank() -> Result<Rank, ClusterError> {
     Ok(Rank::ALONE)
 }
 
-/// The environment of each of `count` ranks on this machine.
+/// Starts `count` ranks on this machine, each as `command` says, and waits for all.
 ///
 /// # Errors
-/// As [`rank`].
-pub fn workers(count: u32) -> Result<Vec<Vec<(OsString, OsString)>>, ClusterError> {
-    Err(ClusterError::NoWorkers(count))
+/// When the launcher's variables contradict each other, or a rank cannot be started or fails.
+pub fn start(count: u32, _command: impl FnMut() -> Command) -> Result<(), ClusterError> {
+    Err(ClusterError::NoLauncher(count))
 }
 
-/// Why a process does not know where it is.
+/// Why a process does not know where it is, or its ranks failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
     /// Ranks cannot be started.
     #[error("this build cannot start {0} ranks itself: start them with mpirun")]
-    NoWorkers(u32),
+    NoLauncher(u32),
 }

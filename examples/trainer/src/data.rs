@@ -32,19 +32,10 @@ impl Dataset {
             return Err(DatasetError::Empty);
         }
         if Some(images.len()) != labels.len().checked_mul(PIXELS) {
-            return Err(DatasetError::Counts {
-                images: images.len() / PIXELS,
-                labels: labels.len(),
-            });
+            return Err(DatasetError::Counts { images: images.len() / PIXELS, labels: labels.len() });
         }
-        if let Some(index) = labels
-            .iter()
-            .position(|&label| usize::from(label) >= CLASSES)
-        {
-            return Err(DatasetError::Label {
-                index,
-                label: labels[index],
-            });
+        if let Some(index) = labels.iter().position(|&label| usize::from(label) >= CLASSES) {
+            return Err(DatasetError::Label { index, label: labels[index] });
         }
         Ok(Dataset { images, labels })
     }

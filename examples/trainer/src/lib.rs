@@ -9,7 +9,6 @@ pub mod collective;
 pub mod data;
 pub mod exit;
 pub mod initial;
-pub mod local_ranks;
 pub mod log;
 pub mod metrics;
 pub mod mnist;

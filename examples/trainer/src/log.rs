@@ -25,33 +25,21 @@ impl<W: Write> Report for Log<W> {
         if !self.quiet {
             let Step { epoch, step, loss } = step;
             // One write a line: lines of ranks that share a terminal do not mix.
-            self.out
-                .write_all(format!("epoch: {epoch}, step: {step}, loss is {loss}\n").as_bytes())?;
+            self.out.write_all(format!("epoch: {epoch}, step: {step}, loss is {loss}\n").as_bytes())?;
         }
-        self.metrics
-            .as_mut()
-            .map_or(Ok(()), |metrics| metrics.step(step))
+        self.metrics.as_mut().map_or(Ok(()), |metrics| metrics.step(step))
     }
 
     fn epoch(&mut self, epoch: &Epoch) -> io::Result<()> {
         if self.rank.is_first() {
-            let Epoch {
-                epoch,
-                train_loss,
-                test_loss: _,
-                test_accuracy,
-                samples_per_second,
-                seconds: _,
-            } = epoch;
+            let Epoch { epoch, train_loss, test_loss: _, test_accuracy, samples_per_second, seconds: _ } = epoch;
             let line = format!(
                 "epoch: {epoch}, train loss is {train_loss:.4}, test accuracy is {test_accuracy:.4}, {samples_per_second:.0} samples/s\n"
             );
             self.out.write_all(line.as_bytes())?;
             self.out.flush()?;
         }
-        self.metrics
-            .as_mut()
-            .map_or(Ok(()), |metrics| metrics.epoch(epoch))
+        self.metrics.as_mut().map_or(Ok(()), |metrics| metrics.epoch(epoch))
     }
 }
 
@@ -59,11 +47,7 @@ impl<W: Write> Report for Log<W> {
 mod tests {
     use super::*;
 
-    const STEP: Step = Step {
-        epoch: 0,
-        step: 0,
-        loss: 2.341_347_2,
-    };
+    const STEP: Step = Step { epoch: 0, step: 0, loss: 2.341_347_2 };
     const EPOCH: Epoch = Epoch {
         epoch: 0,
         train_loss: 0.456_78,
@@ -72,16 +56,10 @@ mod tests {
         samples_per_second: 1_234_567.8,
         seconds: 0.05,
     };
-    const SUMMARY: &str =
-        "epoch: 0, train loss is 0.4568, test accuracy is 0.9089, 1234568 samples/s\n";
+    const SUMMARY: &str = "epoch: 0, train loss is 0.4568, test accuracy is 0.9089, 1234568 samples/s\n";
 
     fn lines(rank: Rank, quiet: bool) -> String {
-        let mut log = Log {
-            out: Vec::new(),
-            rank,
-            quiet,
-            metrics: None,
-        };
+        let mut log = Log { out: Vec::new(), rank, quiet, metrics: None };
         log.step(&STEP).unwrap();
         log.epoch(&EPOCH).unwrap();
         String::from_utf8(log.out).unwrap()

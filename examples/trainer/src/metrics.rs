@@ -25,19 +25,14 @@ impl Metrics {
     /// When it cannot be written; the error names it.
     pub fn create(path: &Path) -> io::Result<Metrics> {
         let file = File::create(path).map_err(|error| naming(path, &error))?;
-        Ok(Metrics {
-            path: path.to_owned(),
-            file,
-        })
+        Ok(Metrics { path: path.to_owned(), file })
     }
 
     fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
         // One write without a buffer: who follows the file never sees half a line.
-        self.file
-            .write_all(&bytes)
-            .map_err(|error| naming(&self.path, &error))
+        self.file.write_all(&bytes).map_err(|error| naming(&self.path, &error))
     }
 }
 
@@ -66,17 +61,8 @@ mod tests {
         let path = folder.path().join("m.jsonl");
         fs::write(&path, "of a run before\n").unwrap();
         let mut metrics = Metrics::create(&path).unwrap();
-        metrics
-            .step(&Step {
-                epoch: 0,
-                step: 10,
-                loss: 2.341_347_2,
-            })
-            .unwrap();
-        assert_eq!(
-            fs::read_to_string(&path).unwrap(),
-            "{\"epoch\":0,\"step\":10,\"loss\":2.3413472}\n"
-        );
+        metrics.step(&Step { epoch: 0, step: 10, loss: 2.341_347_2 }).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "{\"epoch\":0,\"step\":10,\"loss\":2.3413472}\n");
         let epoch = Epoch {
             epoch: 0,
             train_loss: 0.5,
@@ -95,12 +81,7 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_written_is_named() {
-        let error = Metrics::create(Path::new("/no/such/folder/m.jsonl"))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.starts_with("/no/such/folder/m.jsonl: No such file or directory"),
-            "{error}"
-        );
+        let error = Metrics::create(Path::new("/no/such/folder/m.jsonl")).unwrap_err().to_string();
+        assert!(error.starts_with("/no/such/folder/m.jsonl: No such file or directory"), "{error}");
     }
 }

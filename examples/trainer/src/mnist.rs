@@ -1,6 +1,7 @@
 //! The `mnist` program: from its options to its exit code.
 
 use std::io::{self, Write};
+use std::process::Command;
 
 use mpienv::Rank;
 
@@ -9,13 +10,13 @@ use crate::cli::{self, Options};
 use crate::cluster::{self, ClusterError};
 use crate::collective::CollectiveError;
 use crate::data::source::{Source, SourceError};
+use crate::exit;
 use crate::initial::{self, InitialError};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::model::linear::Linear;
 use crate::train::{self, TrainError};
-use crate::{exit, local_ranks};
 
 /// What is said when there is no data: where the digits come from, and how to get real ones.
 const EMBEDDED: &str = "training on embedded digits drawn by code; for MNIST, put its four files into a folder \
@@ -23,22 +24,25 @@ and name it with --data or DATA_PATH";
 
 /// Runs the program: trains, or starts ranks that do. Lines of the run go to `out`, remarks to `remarks`.
 ///
-/// Returns the exit code: 0, or that of the first started rank that failed.
-///
 /// # Errors
 /// When anything is wrong; [`MnistError::exit_code`] has the exit code.
-pub fn run(options: &Options, out: impl Write, remarks: impl Write) -> Result<u8, MnistError> {
+pub fn run(options: &Options, out: impl Write, remarks: impl Write) -> Result<(), MnistError> {
     match options.ranks {
         Some(count) => start_ranks(count),
-        None => train(options, out, remarks).map(|()| exit::OK),
+        None => train(options, out, remarks),
     }
 }
 
-fn start_ranks(count: u32) -> Result<u8, MnistError> {
-    let ranks = cluster::workers(count)?;
-    let program = std::env::current_exe().map_err(MnistError::Start)?;
+/// Starts ranks of this program with the same arguments; they know from their variables where they are.
+fn start_ranks(count: u32) -> Result<(), MnistError> {
+    let program = std::env::current_exe().map_err(MnistError::Program)?;
     let arguments = cli::without_ranks(std::env::args_os().skip(1));
-    local_ranks::run(program.as_os_str(), &arguments, ranks).map_err(MnistError::Start)
+    let command = || {
+        let mut command = Command::new(&program);
+        command.args(&arguments);
+        command
+    };
+    Ok(cluster::start(count, command)?)
 }
 
 fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<(), MnistError> {
@@ -57,28 +61,14 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
     };
     let metrics = metrics(options, rank)?;
     let mut group = backend::connect(options.backend, rank, options.timeout)?;
-    let mut log = Log {
-        out,
-        rank,
-        quiet: options.quiet,
-        metrics,
-    };
-    Ok(train::train(
-        &mut model,
-        &mut parameters,
-        &data,
-        &plan,
-        group.as_mut(),
-        &mut log,
-    )?)
+    let mut log = Log { out, rank, quiet: options.quiet, metrics };
+    Ok(train::train(&mut model, &mut parameters, &data, &plan, group.as_mut(), &mut log)?)
 }
 
 /// The file of metrics, begun; only rank 0 writes one.
 fn metrics(options: &Options, rank: Rank) -> Result<Option<Metrics>, MnistError> {
     let path = options.metrics.as_deref().filter(|_| rank.is_first());
-    path.map(Metrics::create)
-        .transpose()
-        .map_err(MnistError::Metrics)
+    path.map(Metrics::create).transpose().map_err(MnistError::Metrics)
 }
 
 /// Why `mnist` fails.
@@ -100,9 +90,9 @@ pub enum MnistError {
     /// The ranks did not meet.
     #[error(transparent)]
     Backend(#[from] BackendError),
-    /// Ranks cannot be started.
+    /// The system does not tell which program this is.
     #[error("ranks cannot be started: {0}")]
-    Start(io::Error),
+    Program(io::Error),
     /// The training ended early.
     #[error(transparent)]
     Train(#[from] TrainError),
@@ -114,12 +104,8 @@ impl MnistError {
     pub fn exit_code(&self) -> u8 {
         match self {
             MnistError::Train(TrainError::Collective(CollectiveError::TimedOut { .. }))
-            | MnistError::Backend(BackendError::Collective(CollectiveError::TimedOut { .. })) => {
-                exit::TIMED_OUT
-            }
-            MnistError::Train(TrainError::Disagreement(_) | TrainError::Report(_)) => {
-                exit::WRONG_INPUT
-            }
+            | MnistError::Backend(BackendError::Collective(CollectiveError::TimedOut { .. })) => exit::TIMED_OUT,
+            MnistError::Train(TrainError::Disagreement(_) | TrainError::Report(_)) => exit::WRONG_INPUT,
             MnistError::Train(_) => exit::TRAINING_FAILED,
             _ => exit::WRONG_INPUT,
         }

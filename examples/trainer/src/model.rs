@@ -29,12 +29,7 @@ pub trait Model {
     ) -> f32;
 
     /// The sum of the samples' losses, and how many are classified rightly.
-    fn evaluate(
-        &mut self,
-        parameters: &[f32],
-        images: ArrayView2<'_, f32>,
-        labels: &[u8],
-    ) -> Evaluation;
+    fn evaluate(&mut self, parameters: &[f32], images: ArrayView2<'_, f32>, labels: &[u8]) -> Evaluation;
 }
 
 /// How well a model does on samples.
@@ -70,18 +65,8 @@ impl Evaluation {
     /// What [`Evaluation::to_bytes`] made.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Evaluation {
-        let number = |index: usize| {
-            bytes
-                .as_chunks()
-                .0
-                .get(index)
-                .map_or(0, |&bytes| u64::from_le_bytes(bytes))
-        };
-        Evaluation {
-            loss: f64::from_bits(number(0)),
-            correct: number(1),
-            count: number(2),
-        }
+        let number = |index: usize| bytes.as_chunks().0.get(index).map_or(0, |&bytes| u64::from_le_bytes(bytes));
+        Evaluation { loss: f64::from_bits(number(0)), correct: number(1), count: number(2) }
     }
 }
 

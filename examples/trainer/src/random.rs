@@ -89,9 +89,7 @@ impl Stream {
 /// Number `index` of the normal distribution with mean 0 and deviation 1, of `seed` for parameter number `parameter`.
 #[must_use]
 pub fn normal(seed: u64, parameter: u32, index: u64) -> f64 {
-    Stream::new(seed, Purpose::Parameter(parameter))
-        .at(index * 2)
-        .normal()
+    Stream::new(seed, Purpose::Parameter(parameter)).at(index * 2).normal()
 }
 
 #[cfg(test)]
@@ -149,14 +147,7 @@ mod tests {
     fn shuffling_keeps_every_item_and_moves_most() {
         let mut items: Vec<u32> = (0..1000).collect();
         Stream::new(1, Purpose::Epoch(0)).shuffle(&mut items);
-        assert!(
-            items
-                .iter()
-                .enumerate()
-                .filter(|&(i, &item)| i as u32 == item)
-                .count()
-                < 10
-        );
+        assert!(items.iter().enumerate().filter(|&(i, &item)| i as u32 == item).count() < 10);
         items.sort_unstable();
         assert!(items.iter().enumerate().all(|(i, &item)| i as u32 == item));
     }

@@ -38,9 +38,7 @@ impl Plan {
     /// How many samples a rank has in a step at most: the room that its model and batch need.
     #[must_use]
     pub fn largest_batch(&self, samples: usize, rank: Rank) -> usize {
-        self.batch_size
-            .min(samples.div_ceil(rank.size() as usize))
-            .max(EVALUATION_BATCH)
+        self.batch_size.min(samples.div_ceil(rank.size() as usize)).max(EVALUATION_BATCH)
     }
 }
 
@@ -92,9 +90,7 @@ pub trait Report {
 #[non_exhaustive]
 pub enum TrainError {
     /// The loss is NaN or infinite.
-    #[error(
-        "epoch {epoch}, step {step}: the loss is {loss}: training diverged; try a smaller --lr"
-    )]
+    #[error("epoch {epoch}, step {step}: the loss is {loss}: training diverged; try a smaller --lr")]
     Diverged {
         /// The epoch, counted from 0.
         epoch: u32,
@@ -145,10 +141,8 @@ pub fn train(
         plan.order.arrange(&mut order, plan.seed, epoch);
         for (step, positions) in shard::global_batches(samples, global_size).enumerate() {
             let whole = positions.len();
-            batch.gather(
-                &data.train,
-                shard::share(positions, rank).map(|position| order[position]),
-            );
+            Batch::fetch(&data.train, shard::share(positions.clone(), rank).map(|position| order[position]));
+            batch.gather(&data.train, shard::share(positions, rank).map(|position| order[position]));
             let (gradient, loss) = sum.split_at_mut(parameters.len());
             let own = model.gradient(parameters, batch.images(), batch.labels(), whole, gradient);
             loss[0] = own / whole as f32;
@@ -163,22 +157,14 @@ pub fn train(
             steps = step + 1;
             let count = batch.labels().len();
             if step % REPORT_EVERY == 0 && count > 0 {
-                report.step(&Step {
-                    epoch,
-                    step,
-                    loss: own / count as f32,
-                })?;
+                report.step(&Step { epoch, step, loss: own / count as f32 })?;
             }
         }
         let seconds = start.elapsed().as_secs_f64();
         let test = evaluate(model, parameters, &data.test, &mut batch, group)?;
         let test_loss = test.loss / test.count as f64;
         if !test_loss.is_finite() {
-            return Err(TrainError::Diverged {
-                epoch,
-                step: steps,
-                loss: test_loss,
-            });
+            return Err(TrainError::Diverged { epoch, step: steps, loss: test_loss });
         }
         report.epoch(&Epoch {
             epoch,
@@ -215,14 +201,8 @@ fn evaluate(
 }
 
 /// Puts rank 0's parameters in place of those of all others.
-fn take_first_parameters(
-    parameters: &mut [f32],
-    group: &mut dyn Collective,
-) -> Result<(), CollectiveError> {
-    let mut bytes: Vec<u8> = parameters
-        .iter()
-        .flat_map(|parameter| parameter.to_le_bytes())
-        .collect();
+fn take_first_parameters(parameters: &mut [f32], group: &mut dyn Collective) -> Result<(), CollectiveError> {
+    let mut bytes: Vec<u8> = parameters.iter().flat_map(|parameter| parameter.to_le_bytes()).collect();
     group.broadcast(&mut bytes, 0)?;
     for (parameter, &bytes) in parameters.iter_mut().zip(bytes.as_chunks().0) {
         *parameter = f32::from_le_bytes(bytes);

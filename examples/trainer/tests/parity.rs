@@ -1,4 +1,5 @@
 //! The same numbers as PyTorch and MindSpore, on real MNIST.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -48,6 +49,7 @@ impl Report for Curve {
 }
 
 /// MNIST, if DATA_PATH names it.
+#[expect(clippy::disallowed_methods, reason = "the variables are the person's who runs the tests")]
 fn mnist() -> Option<Datasets> {
     const SIZES: (usize, usize) = (60_000, 10_000);
     let folder = env::var_os("DATA_PATH").filter(|folder| !folder.is_empty());
@@ -55,17 +57,9 @@ fn mnist() -> Option<Datasets> {
     let count = |data: &Datasets| (data.train.count(), data.test.count());
     match data {
         // The first labels, for Fashion-MNIST has the same names and sizes.
-        Some(Ok(data))
-            if count(&data) == SIZES && data.train.labels().starts_with(&[5, 0, 4, 1, 9, 2]) =>
-        {
-            Some(data)
-        }
+        Some(Ok(data)) if count(&data) == SIZES && data.train.labels().starts_with(&[5, 0, 4, 1, 9, 2]) => Some(data),
         _ => {
-            assert_ne!(
-                env::var_os("MPIENV_REQUIRE_ALL"),
-                Some("1".into()),
-                "no MNIST (set DATA_PATH)"
-            );
+            assert_ne!(env::var_os("MPIENV_REQUIRE_ALL"), Some("1".into()), "no MNIST (set DATA_PATH)");
             eprintln!("skipped: no MNIST (set DATA_PATH)");
             None
         }
@@ -74,24 +68,10 @@ fn mnist() -> Option<Datasets> {
 
 /// What rank 0 of `ranks` reports of one epoch.
 fn first_epoch(data: &Datasets, ranks: u32, first: &[f32], seed: u64, order: Order) -> Curve {
-    let plan = Plan {
-        epochs: 1,
-        batch_size: 32,
-        learning_rate: 0.01,
-        seed,
-        order,
-    };
+    let plan = Plan { epochs: 1, batch_size: 32, learning_rate: 0.01, seed, order };
     let mut curves = threads::run(ranks, Duration::from_secs(60), |rank| {
         let (mut curve, mut parameters) = (Curve::default(), first.to_vec());
-        train(
-            &mut Linear::new(64),
-            &mut parameters,
-            data,
-            &plan,
-            rank,
-            &mut curve,
-        )
-        .unwrap();
+        train(&mut Linear::new(64), &mut parameters, data, &plan, rank, &mut curve).unwrap();
         curve
     })
     .unwrap();
@@ -102,25 +82,18 @@ fn first_epoch(data: &Datasets, ranks: u32, first: &[f32], seed: u64, order: Ord
 fn one_epoch_gives_the_losses_and_the_accuracy_of_other_systems() {
     let Some(data) = mnist() else { return };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity");
-    let expected: Expected =
-        serde_json::from_slice(&fs::read(folder.join("expected.json")).unwrap()).unwrap();
+    let expected: Expected = serde_json::from_slice(&fs::read(folder.join("expected.json")).unwrap()).unwrap();
     let first = initial::read(&folder.join("w0.f32")).unwrap();
     for (ranks, runs) in [(1, expected.one_rank), (2, expected.two_ranks)] {
         let curve = first_epoch(&data, ranks, &first, 1, Order::File);
         assert_eq!(runs.len(), 2);
         for run in runs {
             let system = run.system;
-            assert_eq!(
-                curve.test_accuracy, run.test_accuracy,
-                "{ranks} ranks, {system}"
-            );
+            assert_eq!(curve.test_accuracy, run.test_accuracy, "{ranks} ranks, {system}");
             assert_eq!(run.loss.len(), 11);
             for (step, loss) in run.loss {
                 let own = curve.losses[&step];
-                assert!(
-                    (own - loss).abs() <= 5e-6,
-                    "{ranks} ranks, step {step}: {own}, {system} {loss}"
-                );
+                assert!((own - loss).abs() <= 5e-6, "{ranks} ranks, step {step}: {own}, {system} {loss}");
             }
         }
     }

@@ -3,12 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use mpienv_trainer::{cli, mnist};
+use mpienv_trainer::{cli, exit, mnist};
 
 fn main() -> ExitCode {
     let options = cli::Options::of_process();
     match mnist::run(&options, io::stdout(), io::stderr()) {
-        Ok(code) => code.into(),
+        Ok(()) => exit::OK.into(),
         Err(error) => {
             eprintln!("mnist: {error}");
             error.exit_code().into()

@@ -48,18 +48,8 @@ pub fn group(size: u32, timeout: Duration) -> Result<Vec<Threads>, RankError> {
         result: Arc::default(),
         gone: first.all().map(|_| false).collect(),
     };
-    let shared = Arc::new(Shared {
-        board: Mutex::new(board),
-        changed: Condvar::new(),
-    });
-    Ok(first
-        .all()
-        .map(|rank| Threads {
-            rank,
-            timeout,
-            shared: Arc::clone(&shared),
-        })
-        .collect())
+    let shared = Arc::new(Shared { board: Mutex::new(board), changed: Condvar::new() });
+    Ok(first.all().map(|rank| Threads { rank, timeout, shared: Arc::clone(&shared) }).collect())
 }
 
 /// Runs `work` on every rank of a group of `size`, each in a thread; returns what each returned, in rank order.
@@ -77,17 +67,10 @@ pub fn run<T: Send>(
     let ranks = group(size, timeout)?;
     Ok(thread::scope(|scope| {
         let work = &work;
-        let threads: Vec<_> = ranks
-            .into_iter()
-            .map(|mut rank| scope.spawn(move || work(&mut rank)))
-            .collect();
+        let threads: Vec<_> = ranks.into_iter().map(|mut rank| scope.spawn(move || work(&mut rank))).collect();
         threads
             .into_iter()
-            .map(|thread| {
-                thread
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     }))
 }
@@ -114,34 +97,16 @@ impl Threads {
         // The result of a round stays until all have taken it: the next round ends only when all have come to it.
         while board.round == round {
             let missing = |rank: &Rank| board.brought[rank.index() as usize].is_none();
-            if let Some(rank) = self
-                .rank
-                .all()
-                .filter(missing)
-                .find(|rank| board.gone[rank.index() as usize])
-            {
+            if let Some(rank) = self.rank.all().filter(missing).find(|rank| board.gone[rank.index() as usize]) {
                 let reason = "it ended".to_owned();
-                return Err(CollectiveError::Lost {
-                    rank: rank.index(),
-                    host: HOST.to_owned(),
-                    reason,
-                });
+                return Err(CollectiveError::Lost { rank: rank.index(), host: HOST.to_owned(), reason });
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if let Some(rank) = self.rank.all().find(missing).filter(|_| left.is_zero()) {
                 let seconds = self.timeout.as_secs_f64();
-                return Err(CollectiveError::TimedOut {
-                    rank: rank.index(),
-                    host: HOST.to_owned(),
-                    seconds,
-                });
+                return Err(CollectiveError::TimedOut { rank: rank.index(), host: HOST.to_owned(), seconds });
             }
-            board = self
-                .shared
-                .changed
-                .wait_timeout(board, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            board = self.shared.changed.wait_timeout(board, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(Arc::clone(&board.result))
     }
@@ -160,21 +125,12 @@ impl Collective for Threads {
     }
 
     fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
-        let all = self.exchange(
-            values
-                .iter()
-                .flat_map(|value| value.to_ne_bytes())
-                .collect(),
-        )?;
+        let all = self.exchange(values.iter().flat_map(|value| value.to_ne_bytes()).collect())?;
         let expected = values.len();
         for (rank, brought) in (0..).zip(all.iter()) {
             let (numbers, rest) = brought.as_chunks::<4>();
             if numbers.len() != expected || !rest.is_empty() {
-                return Err(CollectiveError::Length {
-                    rank,
-                    found: numbers.len(),
-                    expected,
-                });
+                return Err(CollectiveError::Length { rank, found: numbers.len(), expected });
             }
         }
         // In rank order on every rank: the same bits everywhere.
@@ -192,11 +148,7 @@ impl Collective for Threads {
     }
 
     fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
-        let own = if self.rank.index() == root {
-            std::mem::take(bytes)
-        } else {
-            Vec::new()
-        };
+        let own = if self.rank.index() == root { std::mem::take(bytes) } else { Vec::new() };
         let all = self.exchange(own)?;
         if let Some(sent) = all.get(root as usize) {
             bytes.clone_from(sent);
@@ -236,11 +188,7 @@ mod tests {
         let seen = run(3, LONG, |rank| {
             let own = rank.rank().index() as u8;
             let all = rank.all_gather(&vec![own; usize::from(own)]).unwrap();
-            let mut word = if own == 2 {
-                b"from two".to_vec()
-            } else {
-                Vec::new()
-            };
+            let mut word = if own == 2 { b"from two".to_vec() } else { Vec::new() };
             rank.broadcast(&mut word, 2).unwrap();
             rank.barrier().unwrap();
             (all, word)
@@ -252,19 +200,9 @@ mod tests {
 
     #[test]
     fn a_rank_that_ends_is_named() {
-        let results = run(3, LONG, |rank| {
-            if rank.rank().index() == 1 {
-                Ok(())
-            } else {
-                rank.barrier()
-            }
-        })
-        .unwrap();
+        let results = run(3, LONG, |rank| if rank.rank().index() == 1 { Ok(()) } else { rank.barrier() }).unwrap();
         for result in [&results[0], &results[2]] {
-            assert_eq!(
-                result.as_ref().unwrap_err().to_string(),
-                "rank 1 on this process is lost: it ended"
-            );
+            assert_eq!(result.as_ref().unwrap_err().to_string(), "rank 1 on this process is lost: it ended");
         }
     }
 
@@ -272,18 +210,13 @@ mod tests {
     fn a_rank_that_does_not_come_is_named() {
         let mut ranks = group(2, Duration::from_millis(50)).unwrap();
         let error = ranks[0].barrier().unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "rank 1 on this process did not come within 0.05 s: it hangs, or was never started"
-        );
+        assert_eq!(error, "rank 1 on this process did not come within 0.05 s: it hangs, or was never started");
     }
 
     #[test]
     fn a_rank_that_brings_another_length_is_named() {
-        let results = run(2, LONG, |rank| {
-            rank.all_reduce_sum(&mut vec![1.0; 3 + rank.rank().index() as usize])
-        })
-        .unwrap();
+        let results =
+            run(2, LONG, |rank| rank.all_reduce_sum(&mut vec![1.0; 3 + rank.rank().index() as usize])).unwrap();
         let error = results[0].as_ref().unwrap_err().to_string();
         assert_eq!(
             error,

@@ -114,35 +114,15 @@ struct IdxFile<'path> {
 
 impl<'path> IdxFile<'path> {
     fn open(path: &'path Path) -> Result<IdxFile<'path>, IdxError> {
-        let unreadable = |error| IdxError {
-            path: path.to_owned(),
-            fault: IdxFault::Unreadable(error),
-        };
+        let unreadable = |error| IdxError { path: path.to_owned(), fault: IdxFault::Unreadable(error) };
         let file = File::open(path).map_err(unreadable)?;
         let size = file.metadata().map_err(unreadable)?.len();
         let mut bytes = BufReader::with_capacity(1 << 16, file);
         // By its content, not by its name: servers and browsers unpack and rename.
-        let gzip = bytes
-            .fill_buf()
-            .map_err(unreadable)?
-            .starts_with(&GZIP_MAGIC);
-        let limit = if gzip {
-            size.saturating_mul(DEFLATE_LIMIT)
-        } else {
-            size
-        };
-        let reader: Box<dyn Read> = if gzip {
-            Box::new(MultiGzDecoder::new(bytes))
-        } else {
-            Box::new(bytes)
-        };
-        Ok(IdxFile {
-            path,
-            reader,
-            gzip,
-            limit,
-            position: 0,
-        })
+        let gzip = bytes.fill_buf().map_err(unreadable)?.starts_with(&GZIP_MAGIC);
+        let limit = if gzip { size.saturating_mul(DEFLATE_LIMIT) } else { size };
+        let reader: Box<dyn Read> = if gzip { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) };
+        Ok(IdxFile { path, reader, gzip, limit, position: 0 })
     }
 
     fn expect_magic(&mut self, expected: u32) -> Result<(), IdxError> {
@@ -150,16 +130,8 @@ impl<'path> IdxFile<'path> {
         if found == expected {
             return Ok(());
         }
-        let what = if expected == IMAGES_MAGIC {
-            "images"
-        } else {
-            "labels"
-        };
-        Err(self.error(IdxFault::Magic {
-            found,
-            expected,
-            what,
-        }))
+        let what = if expected == IMAGES_MAGIC { "images" } else { "labels" };
+        Err(self.error(IdxFault::Magic { found, expected, what }))
     }
 
     /// The next number of the header: four bytes, the highest first.
@@ -168,9 +140,7 @@ impl<'path> IdxFile<'path> {
         let expected = self.position + 4;
         for byte in &mut bytes {
             // A byte at a time: the error then tells how many there were.
-            self.reader
-                .read_exact(std::slice::from_mut(byte))
-                .map_err(|error| self.reading(error, expected))?;
+            self.reader.read_exact(std::slice::from_mut(byte)).map_err(|error| self.reading(error, expected))?;
             self.position += 1;
         }
         Ok(u32::from_be_bytes(bytes))
@@ -179,17 +149,12 @@ impl<'path> IdxFile<'path> {
     /// The `length` bytes after the header, which end the file.
     fn body(mut self, length: u64) -> Result<Vec<u8>, IdxError> {
         let expected = self.position + length;
-        let mut body =
-            Vec::with_capacity(usize::try_from(length.min(self.limit)).unwrap_or_default());
+        let mut body = Vec::with_capacity(usize::try_from(length.min(self.limit)).unwrap_or_default());
         let read = self.reader.by_ref().take(length).read_to_end(&mut body);
         self.position += body.len() as u64;
         read.map_err(|error| self.reading(error, expected))?;
         if self.position < expected {
-            return Err(self.error(IdxFault::Truncated {
-                gzip: false,
-                found: self.position,
-                expected,
-            }));
+            return Err(self.error(IdxFault::Truncated { gzip: false, found: self.position, expected }));
         }
         // Reading on to the end is also what checks the sums of a gzip stream.
         match self.reader.read(&mut [0]) {
@@ -202,11 +167,7 @@ impl<'path> IdxFile<'path> {
     fn reading(&self, error: io::Error, expected: u64) -> IdxError {
         let found = self.position;
         self.error(match error.kind() {
-            io::ErrorKind::UnexpectedEof => IdxFault::Truncated {
-                gzip: self.gzip,
-                found,
-                expected,
-            },
+            io::ErrorKind::UnexpectedEof => IdxFault::Truncated { gzip: self.gzip, found, expected },
             io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData if self.gzip => {
                 IdxFault::CorruptGzip(error.to_string())
             }
@@ -215,10 +176,7 @@ impl<'path> IdxFile<'path> {
     }
 
     fn error(&self, fault: IdxFault) -> IdxError {
-        IdxError {
-            path: self.path.to_owned(),
-            fault,
-        }
+        IdxError { path: self.path.to_owned(), fault }
     }
 }
 
@@ -260,42 +218,25 @@ mod tests {
 
     /// What reading `bytes` as images says, without the name of the file.
     fn fault(bytes: &[u8]) -> String {
-        read_images(file(bytes).path())
-            .unwrap_err()
-            .fault
-            .to_string()
+        read_images(file(bytes).path()).unwrap_err().fault.to_string()
     }
 
     #[test]
     fn a_plain_file_is_read() {
-        assert_eq!(
-            read_images(file(&images(3)).path()).unwrap(),
-            images(3)[16..]
-        );
-        assert_eq!(
-            read_labels(file(&labels(&[7, 0, 9])).path()).unwrap(),
-            [7, 0, 9]
-        );
+        assert_eq!(read_images(file(&images(3)).path()).unwrap(), images(3)[16..]);
+        assert_eq!(read_labels(file(&labels(&[7, 0, 9])).path()).unwrap(), [7, 0, 9]);
     }
 
     #[test]
     fn a_gzip_file_is_read_whatever_its_name() {
-        assert_eq!(
-            read_images(file(&gzip(&images(3))).path()).unwrap(),
-            images(3)[16..]
-        );
+        assert_eq!(read_images(file(&gzip(&images(3))).path()).unwrap(), images(3)[16..]);
         assert_eq!(read_labels(file(&gzip(&labels(&[1]))).path()).unwrap(), [1]);
     }
 
     #[test]
     fn a_missing_file_is_named() {
-        let error = read_images(Path::new("/no/such/train-images-idx3-ubyte"))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.starts_with("/no/such/train-images-idx3-ubyte: cannot be read: No such file"),
-            "{error}"
-        );
+        let error = read_images(Path::new("/no/such/train-images-idx3-ubyte")).unwrap_err().to_string();
+        assert!(error.starts_with("/no/such/train-images-idx3-ubyte: cannot be read: No such file"), "{error}");
     }
 
     #[test]
@@ -308,18 +249,9 @@ mod tests {
     #[test]
     fn a_truncated_file_is_named() {
         let whole = images(2);
-        assert_eq!(
-            fault(&[]),
-            "is truncated: it ends after 0 of 4 bytes; fetch the file again"
-        );
-        assert_eq!(
-            fault(&whole[..10]),
-            "is truncated: it ends after 10 of 12 bytes; fetch the file again"
-        );
-        assert_eq!(
-            fault(&whole[..1000]),
-            "is truncated: it ends after 1000 of 1584 bytes; fetch the file again"
-        );
+        assert_eq!(fault(&[]), "is truncated: it ends after 0 of 4 bytes; fetch the file again");
+        assert_eq!(fault(&whole[..10]), "is truncated: it ends after 10 of 12 bytes; fetch the file again");
+        assert_eq!(fault(&whole[..1000]), "is truncated: it ends after 1000 of 1584 bytes; fetch the file again");
     }
 
     #[test]
@@ -327,10 +259,7 @@ mod tests {
         let whole = gzip(&images(2));
         for length in 2..whole.len() {
             let error = read_images(file(&whole[..length]).path()).unwrap_err();
-            assert!(
-                matches!(error.fault, IdxFault::Truncated { gzip: true, .. }),
-                "{length}: {error}"
-            );
+            assert!(matches!(error.fault, IdxFault::Truncated { gzip: true, .. }), "{length}: {error}");
         }
     }
 
@@ -347,11 +276,7 @@ mod tests {
         let mut bytes = gzip(&images(2));
         let sum = bytes.len() - 8;
         bytes[sum] ^= 1;
-        assert!(
-            fault(&bytes).starts_with("is corrupt (gzip): "),
-            "{}",
-            fault(&bytes)
-        );
+        assert!(fault(&bytes).starts_with("is corrupt (gzip): "), "{}", fault(&bytes));
     }
 
     #[test]
@@ -385,10 +310,7 @@ mod tests {
     fn images_of_another_size_are_named() {
         let mut bytes = images(1);
         bytes[11] = 32;
-        assert_eq!(
-            fault(&bytes),
-            "holds images of 32x28 pixels, the model takes 28x28"
-        );
+        assert_eq!(fault(&bytes), "holds images of 32x28 pixels, the model takes 28x28");
     }
 
     #[test]
@@ -404,22 +326,14 @@ mod tests {
     fn bytes_after_the_gzip_stream_are_named() {
         let mut bytes = gzip(&images(2));
         bytes.extend(b"garbage after the stream");
-        assert!(
-            fault(&bytes).starts_with("is corrupt (gzip): "),
-            "{}",
-            fault(&bytes)
-        );
+        assert!(fault(&bytes).starts_with("is corrupt (gzip): "), "{}", fault(&bytes));
     }
 
     #[test]
     fn a_header_that_counts_four_billion_images_reserves_nothing_for_them() {
         let mut bytes = images(1);
         bytes[4..8].fill(0xff);
-        assert!(
-            fault(&bytes).starts_with("is truncated: it ends after 800 of "),
-            "{}",
-            fault(&bytes)
-        );
+        assert!(fault(&bytes).starts_with("is truncated: it ends after 800 of "), "{}", fault(&bytes));
         assert!(fault(&gzip(&bytes)).starts_with("is truncated: it ends after 800 of "));
     }
 }

@@ -33,10 +33,7 @@ impl Source {
             (train.read(), test.join())
         });
         match test {
-            Ok(test) => Ok(Datasets {
-                train: train?,
-                test: test?,
-            }),
+            Ok(test) => Ok(Datasets { train: train?, test: test? }),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
@@ -116,12 +113,7 @@ impl Split {
             Split::Train => vec![folder.to_owned(), folder.join("train")],
             // The tutorial's DATA_PATH is MNIST_Data/train; the test files are then beside it.
             Split::Test if find_file(folder, Split::Train.images()).is_some() => {
-                vec![
-                    folder.to_owned(),
-                    folder.join("test"),
-                    folder.join("../test"),
-                    folder.join(".."),
-                ]
+                vec![folder.to_owned(), folder.join("test"), folder.join("../test"), folder.join("..")]
             }
             Split::Test => vec![folder.to_owned(), folder.join("test")],
         }
@@ -160,16 +152,14 @@ fn find(folder: &Path, split: Split) -> Result<Files, SourceError> {
         .iter()
         .find_map(|folder| Some((folder, find_file(folder, split.images())?)))
         .ok_or_else(|| missing(split.images(), &folders))?;
-    let labels = find_file(folder, split.labels())
-        .ok_or_else(|| missing(split.labels(), std::slice::from_ref(folder)))?;
+    let labels =
+        find_file(folder, split.labels()).ok_or_else(|| missing(split.labels(), std::slice::from_ref(folder)))?;
     Ok(Files { images, labels })
 }
 
 /// The file, or else the packed file, of that name. The plain one is faster to read.
 fn find_file(folder: &Path, name: &str) -> Option<PathBuf> {
-    [folder.join(name), folder.join(format!("{name}.gz"))]
-        .into_iter()
-        .find(|path| path.exists())
+    [folder.join(name), folder.join(format!("{name}.gz"))].into_iter().find(|path| path.exists())
 }
 
 #[cfg(test)]
@@ -179,11 +169,7 @@ mod tests {
 
     fn idx(magic: u32, dimensions: &[u32], body: &[u8]) -> Vec<u8> {
         let mut bytes = magic.to_be_bytes().to_vec();
-        bytes.extend(
-            dimensions
-                .iter()
-                .flat_map(|dimension| dimension.to_be_bytes()),
-        );
+        bytes.extend(dimensions.iter().flat_map(|dimension| dimension.to_be_bytes()));
         bytes.extend(body);
         bytes
     }
@@ -193,16 +179,8 @@ mod tests {
         fs::create_dir_all(folder).unwrap();
         let count = labels.len() as u32;
         let pixels: Vec<u8> = labels.iter().flat_map(|&label| [label; 784]).collect();
-        fs::write(
-            folder.join(split.images()),
-            idx(idx::IMAGES_MAGIC, &[count, 28, 28], &pixels),
-        )
-        .unwrap();
-        fs::write(
-            folder.join(split.labels()),
-            idx(idx::LABELS_MAGIC, &[count], labels),
-        )
-        .unwrap();
+        fs::write(folder.join(split.images()), idx(idx::IMAGES_MAGIC, &[count, 28, 28], &pixels)).unwrap();
+        fs::write(folder.join(split.labels()), idx(idx::LABELS_MAGIC, &[count], labels)).unwrap();
     }
 
     /// What is found when the user names `named` below a folder laid out as `train` and `test`.
@@ -234,57 +212,27 @@ mod tests {
 
     #[test]
     fn a_folder_that_is_not_there_is_named() {
-        let error = Source::Folder("/no/such/folder".into())
-            .load()
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.starts_with("/no/such/folder is not a folder: "),
-            "{error}"
-        );
+        let error = Source::Folder("/no/such/folder".into()).load().unwrap_err().to_string();
+        assert!(error.starts_with("/no/such/folder is not a folder: "), "{error}");
     }
 
     #[test]
     fn a_missing_file_is_named_with_the_places() {
         let root = tempfile::tempdir().unwrap();
-        let error = Source::Folder(root.path().into())
-            .load()
-            .unwrap_err()
-            .to_string();
+        let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
         let place = |place: &str| root.path().join(place).display().to_string();
-        assert!(
-            error.starts_with("there is no train-images-idx3-ubyte, plain or .gz: looked for "),
-            "{error}"
-        );
+        assert!(error.starts_with("there is no train-images-idx3-ubyte, plain or .gz: looked for "), "{error}");
         assert!(error.contains(&place("train-images-idx3-ubyte")), "{error}");
-        assert!(
-            error.contains(&place("train/train-images-idx3-ubyte")),
-            "{error}"
-        );
+        assert!(error.contains(&place("train/train-images-idx3-ubyte")), "{error}");
 
         put(root.path(), Split::Train, &[1]);
-        let error = Source::Folder(root.path().into())
-            .load()
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.starts_with("there is no t10k-images-idx3-ubyte"),
-            "{error}"
-        );
-        assert!(
-            error.contains(&place("../test/t10k-images-idx3-ubyte")),
-            "{error}"
-        );
+        let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
+        assert!(error.starts_with("there is no t10k-images-idx3-ubyte"), "{error}");
+        assert!(error.contains(&place("../test/t10k-images-idx3-ubyte")), "{error}");
 
         fs::remove_file(root.path().join("train-labels-idx1-ubyte")).unwrap();
-        let error = Source::Folder(root.path().into())
-            .load()
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.starts_with("there is no train-labels-idx1-ubyte"),
-            "{error}"
-        );
+        let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
+        assert!(error.starts_with("there is no train-labels-idx1-ubyte"), "{error}");
     }
 
     #[test]
@@ -292,19 +240,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         put(root.path(), Split::Train, &[1, 2, 3]);
         put(root.path(), Split::Test, &[4]);
-        fs::write(
-            root.path().join("train-labels-idx1-ubyte"),
-            idx(idx::LABELS_MAGIC, &[2], &[1, 2]),
-        )
-        .unwrap();
-        let error = Source::Folder(root.path().into())
-            .load()
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.ends_with("do not belong together: there are 3 images but 2 labels"),
-            "{error}"
-        );
+        fs::write(root.path().join("train-labels-idx1-ubyte"), idx(idx::LABELS_MAGIC, &[2], &[1, 2])).unwrap();
+        let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
+        assert!(error.ends_with("do not belong together: there are 3 images but 2 labels"), "{error}");
         assert!(error.contains("train-images-idx3-ubyte and "), "{error}");
     }
 
@@ -313,14 +251,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         put(root.path(), Split::Train, &[1, 10]);
         put(root.path(), Split::Test, &[4]);
-        let error = Source::Folder(root.path().into())
-            .load()
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.ends_with("label 1 is 10, labels are 0 to 9"),
-            "{error}"
-        );
+        let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
+        assert!(error.ends_with("label 1 is 10, labels are 0 to 9"), "{error}");
     }
 
     #[test]
@@ -328,10 +260,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         put(root.path(), Split::Train, &[1]);
         put(root.path(), Split::Test, &[]);
-        let error = Source::Folder(root.path().into())
-            .load()
-            .unwrap_err()
-            .to_string();
+        let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
         assert!(error.ends_with("there are no images"), "{error}");
     }
 }

@@ -20,9 +20,7 @@ impl Linear {
     /// The model, with room for batches of `capacity` samples.
     #[must_use]
     pub fn new(capacity: usize) -> Linear {
-        Linear {
-            rows: Array2::zeros((capacity, CLASSES)),
-        }
+        Linear { rows: Array2::zeros((capacity, CLASSES)) }
     }
 
     /// Fills the first rows with the logits before ReLU.
@@ -42,9 +40,7 @@ impl Model for Linear {
     }
 
     fn initial_parameters(&self, seed: u64) -> Vec<f32> {
-        normal_values(seed, 0, WEIGHTS)
-            .chain([0.0; CLASSES])
-            .collect()
+        normal_values(seed, 0, WEIGHTS).chain([0.0; CLASSES]).collect()
     }
 
     fn gradient(
@@ -60,12 +56,7 @@ impl Model for Linear {
         biases.fill(0.0);
         let scale = 1.0 / whole as f32;
         let mut loss = 0.0;
-        let rows = self
-            .rows
-            .as_slice_mut()
-            .unwrap_or_default()
-            .as_chunks_mut::<CLASSES>()
-            .0;
+        let rows = self.rows.as_slice_mut().unwrap_or_default().as_chunks_mut::<CLASSES>().0;
         for (row, &label) in rows.iter_mut().zip(labels) {
             loss += loss_and_slope(row, label, scale);
             for (bias, slope) in biases.iter_mut().zip(row) {
@@ -79,23 +70,10 @@ impl Model for Linear {
         loss
     }
 
-    fn evaluate(
-        &mut self,
-        parameters: &[f32],
-        images: ArrayView2<'_, f32>,
-        labels: &[u8],
-    ) -> Evaluation {
+    fn evaluate(&mut self, parameters: &[f32], images: ArrayView2<'_, f32>, labels: &[u8]) -> Evaluation {
         self.forward(parameters, images);
-        let mut sum = Evaluation {
-            count: labels.len() as u64,
-            ..Evaluation::default()
-        };
-        let rows = self
-            .rows
-            .as_slice_mut()
-            .unwrap_or_default()
-            .as_chunks_mut::<CLASSES>()
-            .0;
+        let mut sum = Evaluation { count: labels.len() as u64, ..Evaluation::default() };
+        let rows = self.rows.as_slice_mut().unwrap_or_default().as_chunks_mut::<CLASSES>().0;
         for (row, &label) in rows.iter_mut().zip(labels) {
             sum.correct += u64::from(class(row) == usize::from(label));
             sum.loss += f64::from(loss_and_slope(row, label, 1.0));
@@ -128,17 +106,9 @@ fn loss_and_slope(row: &mut [f32; CLASSES], label: u8, scale: f32) -> f32 {
     let shares = active.map(|x| (x - largest).exp());
     let total: f32 = shares.iter().sum();
     for (class, slope) in row.iter_mut().enumerate() {
-        let wanted = if class == usize::from(label) {
-            1.0
-        } else {
-            0.0
-        };
+        let wanted = if class == usize::from(label) { 1.0 } else { 0.0 };
         // The slope of ReLU at 0 is 0.
-        *slope = if logits[class] > 0.0 {
-            (shares[class] / total - wanted) * scale
-        } else {
-            0.0
-        };
+        *slope = if logits[class] > 0.0 { (shares[class] / total - wanted) * scale } else { 0.0 };
     }
     total.ln() + largest - active[usize::from(label)]
 }
@@ -151,14 +121,8 @@ mod tests {
     /// A batch of random images with labels.
     fn batch(count: usize) -> (Array2<f32>, Vec<u8>) {
         let mut random = Stream::new(3, Purpose::Digit(0));
-        let images =
-            Array2::from_shape_simple_fn((count, PIXELS), || random.between(-0.5, 2.8) as f32);
-        (
-            images,
-            (0..count)
-                .map(|index| (index * 7 % CLASSES) as u8)
-                .collect(),
-        )
+        let images = Array2::from_shape_simple_fn((count, PIXELS), || random.between(-0.5, 2.8) as f32);
+        (images, (0..count).map(|index| (index * 7 % CLASSES) as u8).collect())
     }
 
     fn parameters() -> Vec<f32> {
@@ -176,11 +140,7 @@ mod tests {
             let logits: Vec<f64> = (0..CLASSES)
                 .map(|class| {
                     let weights = &parameters[class * PIXELS..][..PIXELS];
-                    let dot: f64 = weights
-                        .iter()
-                        .zip(image)
-                        .map(|(w, &x)| w * f64::from(x))
-                        .sum();
+                    let dot: f64 = weights.iter().zip(image).map(|(w, &x)| w * f64::from(x)).sum();
                     (dot + parameters[WEIGHTS + class]).max(0.0)
                 })
                 .collect();
@@ -195,13 +155,7 @@ mod tests {
         let parameters = parameters();
         let mut model = Linear::new(32);
         let mut gradient = vec![f32::NAN; model.parameter_count()];
-        let loss = model.gradient(
-            &parameters,
-            images.view(),
-            &labels,
-            labels.len(),
-            &mut gradient,
-        );
+        let loss = model.gradient(&parameters, images.view(), &labels, labels.len(), &mut gradient);
         let exact: Vec<f64> = parameters.iter().map(|&x| f64::from(x)).collect();
         assert!((f64::from(loss) / 20.0 - mean_loss(&exact, &images, &labels)).abs() < 1e-5);
         for index in (0..WEIGHTS).step_by(97).chain(WEIGHTS..WEIGHTS + CLASSES) {
@@ -211,11 +165,7 @@ mod tests {
                 mean_loss(&shifted, &images, &labels)
             };
             let slope = (shifted(1e-6) - shifted(-1e-6)) / 2e-6;
-            assert!(
-                (f64::from(gradient[index]) - slope).abs() < 1e-5,
-                "{index}: {} {slope}",
-                gradient[index]
-            );
+            assert!((f64::from(gradient[index]) - slope).abs() < 1e-5, "{index}: {} {slope}", gradient[index]);
         }
     }
 
@@ -247,12 +197,7 @@ mod tests {
             let parameters = vec![bad; model.parameter_count()];
             let loss = model.gradient(&parameters, images.view(), &labels, 4, &mut gradient);
             assert!(!loss.is_finite(), "{bad}: {loss}");
-            assert!(
-                !model
-                    .evaluate(&parameters, images.view(), &labels)
-                    .loss
-                    .is_finite()
-            );
+            assert!(!model.evaluate(&parameters, images.view(), &labels).loss.is_finite());
         }
     }
 
@@ -263,10 +208,7 @@ mod tests {
         parameters[WEIGHTS] = 1e6;
         let mut gradient = parameters.clone();
         let loss = Linear::new(4).gradient(&parameters, images.view(), &labels, 4, &mut gradient);
-        assert!(
-            loss.is_finite() && gradient.iter().all(|x| x.is_finite()),
-            "{loss}"
-        );
+        assert!(loss.is_finite() && gradient.iter().all(|x| x.is_finite()), "{loss}");
     }
 
     #[test]
