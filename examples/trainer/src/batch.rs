@@ -1,6 +1,6 @@
 //! A batch: samples gathered from a data set, their pixels made numbers.
 
-use ndarray::{Array2, ArrayView2, s};
+use pulp::Arch;
 
 use crate::data::{Dataset, PIXELS};
 
@@ -13,19 +13,23 @@ const DEVIATION: f32 = 0.3081;
 /// What memory is fetched in, in bytes; where it is another number, only time is lost.
 const CACHE_LINE: usize = 64;
 
+/// An image as a model sees it: pixels of mean 0 and deviation 1, row by row.
+pub type Image = [f32; PIXELS];
+
 /// Samples ready for a model. The memory is allocated once, for the largest batch.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// A row for each sample there is room for; the first ones are taken.
-    images: Array2<f32>,
+    /// One for each sample there is room for; the first ones are taken.
+    images: Vec<Image>,
     labels: Vec<u8>,
+    arch: Arch,
 }
 
 impl Batch {
     /// Room for `capacity` samples.
     #[must_use]
     pub fn new(capacity: usize) -> Batch {
-        Batch { images: Array2::zeros((capacity, PIXELS)), labels: Vec::with_capacity(capacity) }
+        Batch { images: vec![[0.0; PIXELS]; capacity], labels: Vec::with_capacity(capacity), arch: Arch::new() }
     }
 
     /// Puts the samples of `data` with those indices in place of what was here: as many as there is room for.
@@ -34,11 +38,13 @@ impl Batch {
     /// When an index is not below the count of `data`.
     pub fn gather(&mut self, data: &Dataset, indices: impl Iterator<Item = usize>) {
         self.labels.clear();
-        let rows = self.images.as_slice_mut().unwrap_or_default().as_chunks_mut::<PIXELS>().0;
-        for (row, index) in rows.iter_mut().zip(indices) {
-            for (x, &pixel) in row.iter_mut().zip(data.image(index)) {
-                *x = normalised(pixel);
-            }
+        for (row, index) in self.images.iter_mut().zip(indices) {
+            let image = data.image(index);
+            self.arch.dispatch(|| {
+                for (x, &pixel) in row.iter_mut().zip(image) {
+                    *x = normalised(pixel);
+                }
+            });
             self.labels.push(data.labels()[index]);
         }
     }
@@ -54,10 +60,10 @@ impl Batch {
         }
     }
 
-    /// The images, one row of [`PIXELS`] each.
+    /// The images.
     #[must_use]
-    pub fn images(&self) -> ArrayView2<'_, f32> {
-        self.images.slice(s![..self.labels.len(), ..])
+    pub fn images(&self) -> &[Image] {
+        &self.images[..self.labels.len()]
     }
 
     /// The label of each image.
@@ -67,7 +73,7 @@ impl Batch {
     }
 }
 
-/// `(pixel / 255 - MEAN) / DEVIATION`, as one product and one sum, which the compiler does 4 pixels at a time.
+/// `(pixel / 255 - MEAN) / DEVIATION`, as one product and one sum, which the compiler does for several pixels at a time.
 fn normalised(pixel: u8) -> f32 {
     const FACTOR: f32 = 1.0 / (255.0 * DEVIATION);
     const SHIFT: f32 = -MEAN / DEVIATION;
@@ -94,9 +100,9 @@ mod tests {
         batch.gather(&data, [2, 0, 1].into_iter());
         assert_eq!(batch.labels(), [9, 7, 8]);
         batch.gather(&data, [1].into_iter());
-        assert_eq!((batch.labels(), batch.images().dim()), (&[8][..], (1, PIXELS)));
-        assert!(batch.images().iter().all(|&x| x == normalised(2)));
+        assert_eq!((batch.labels(), batch.images().len()), (&[8][..], 1));
+        assert!(batch.images()[0].iter().all(|&x| x == normalised(2)));
         batch.gather(&data, [].into_iter());
-        assert_eq!(batch.images().dim(), (0, PIXELS));
+        assert!(batch.images().is_empty());
     }
 }

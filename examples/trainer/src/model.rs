@@ -1,9 +1,9 @@
 //! What is trained: parameters, and how a batch gives a loss and a gradient.
 
+mod dense;
 pub mod linear;
 
-use ndarray::ArrayView2;
-
+use crate::batch::Image;
 use crate::random;
 
 /// A classifier whose parameters lie in one slice, and its gradient in another: one all-reduce sums it.
@@ -17,19 +17,19 @@ pub trait Model {
     /// Overwrites `gradient` with that of the samples' losses, summed and divided by `whole`; returns the sum of
     /// their losses, not divided.
     ///
-    /// `images` has a row for each of `labels`. `whole` is how many samples all ranks together have, so that the
+    /// There is an image for each of `labels`. `whole` is how many samples all ranks together have, so that the
     /// ranks' gradients add up to that of the mean loss. Without samples the gradient is 0.
     fn gradient(
         &mut self,
         parameters: &[f32],
-        images: ArrayView2<'_, f32>,
+        images: &[Image],
         labels: &[u8],
         whole: usize,
         gradient: &mut [f32],
     ) -> f32;
 
     /// The sum of the samples' losses, and how many are classified rightly.
-    fn evaluate(&mut self, parameters: &[f32], images: ArrayView2<'_, f32>, labels: &[u8]) -> Evaluation;
+    fn evaluate(&mut self, parameters: &[f32], images: &[Image], labels: &[u8]) -> Evaluation;
 }
 
 /// How well a model does on samples.

@@ -1,9 +1,9 @@
 //! The tutorial's network: Dense(784 -> 10), ReLU on the logits, softmax cross-entropy.
 
-use ndarray::linalg::general_mat_mul;
-use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut2, s};
+use pulp::Arch;
 
-use super::{Evaluation, Model, normal_values};
+use super::{Evaluation, Model, dense, normal_values};
+use crate::batch::Image;
 use crate::data::{CLASSES, PIXELS};
 
 /// How many weights there are: one row of [`PIXELS`] for each class.
@@ -13,24 +13,21 @@ pub const WEIGHTS: usize = CLASSES * PIXELS;
 #[derive(Clone, Debug)]
 pub struct Linear {
     /// One row for each sample: first its logits, then the slope of its loss in them.
-    rows: Array2<f32>,
+    rows: Vec<[f32; CLASSES]>,
+    arch: Arch,
 }
 
 impl Linear {
     /// The model, with room for batches of `capacity` samples.
     #[must_use]
     pub fn new(capacity: usize) -> Linear {
-        Linear { rows: Array2::zeros((capacity, CLASSES)) }
+        Linear { rows: vec![[0.0; CLASSES]; capacity], arch: Arch::new() }
     }
 
     /// Fills the first rows with the logits before ReLU.
-    fn forward(&mut self, parameters: &[f32], images: ArrayView2<'_, f32>) {
+    fn forward(&mut self, parameters: &[f32], images: &[Image]) {
         let (weights, biases) = parameters.split_at(WEIGHTS);
-        let mut rows = self.rows.slice_mut(s![..images.nrows(), ..]);
-        rows.assign(&ArrayView1::from(biases));
-        if let Ok(weights) = ArrayView2::from_shape((CLASSES, PIXELS), weights) {
-            general_mat_mul(1.0, &images, &weights.t(), 1.0, &mut rows);
-        }
+        dense::outputs(self.arch, weights, biases, images, &mut self.rows);
     }
 }
 
@@ -46,7 +43,7 @@ impl Model for Linear {
     fn gradient(
         &mut self,
         parameters: &[f32],
-        images: ArrayView2<'_, f32>,
+        images: &[Image],
         labels: &[u8],
         whole: usize,
         gradient: &mut [f32],
@@ -56,25 +53,20 @@ impl Model for Linear {
         biases.fill(0.0);
         let scale = 1.0 / whole as f32;
         let mut loss = 0.0;
-        let rows = self.rows.as_slice_mut().unwrap_or_default().as_chunks_mut::<CLASSES>().0;
-        for (row, &label) in rows.iter_mut().zip(labels) {
+        for (row, &label) in self.rows.iter_mut().zip(labels) {
             loss += loss_and_slope(row, label, scale);
             for (bias, slope) in biases.iter_mut().zip(row) {
                 *bias += *slope;
             }
         }
-        let slopes = self.rows.slice(s![..labels.len(), ..]);
-        if let Ok(mut weights) = ArrayViewMut2::from_shape((CLASSES, PIXELS), weights) {
-            general_mat_mul(1.0, &slopes.t(), &images, 0.0, &mut weights);
-        }
+        dense::weight_slopes(self.arch, &self.rows, images, weights);
         loss
     }
 
-    fn evaluate(&mut self, parameters: &[f32], images: ArrayView2<'_, f32>, labels: &[u8]) -> Evaluation {
+    fn evaluate(&mut self, parameters: &[f32], images: &[Image], labels: &[u8]) -> Evaluation {
         self.forward(parameters, images);
         let mut sum = Evaluation { count: labels.len() as u64, ..Evaluation::default() };
-        let rows = self.rows.as_slice_mut().unwrap_or_default().as_chunks_mut::<CLASSES>().0;
-        for (row, &label) in rows.iter_mut().zip(labels) {
+        for (row, &label) in self.rows.iter_mut().zip(labels) {
             sum.correct += u64::from(class(row) == usize::from(label));
             sum.loss += f64::from(loss_and_slope(row, label, 1.0));
         }
@@ -119,9 +111,9 @@ mod tests {
     use crate::random::{Purpose, Stream};
 
     /// A batch of random images with labels.
-    fn batch(count: usize) -> (Array2<f32>, Vec<u8>) {
+    fn batch(count: usize) -> (Vec<Image>, Vec<u8>) {
         let mut random = Stream::new(3, Purpose::Digit(0));
-        let images = Array2::from_shape_simple_fn((count, PIXELS), || random.between(-0.5, 2.8) as f32);
+        let images = (0..count).map(|_| std::array::from_fn(|_| random.between(-0.5, 2.8) as f32)).collect();
         (images, (0..count).map(|index| (index * 7 % CLASSES) as u8).collect())
     }
 
@@ -134,9 +126,9 @@ mod tests {
     }
 
     /// The mean loss, in f64, straight from its definition.
-    fn mean_loss(parameters: &[f64], images: &Array2<f32>, labels: &[u8]) -> f64 {
+    fn mean_loss(parameters: &[f64], images: &[Image], labels: &[u8]) -> f64 {
         let mut sum = 0.0;
-        for (image, &label) in images.rows().into_iter().zip(labels) {
+        for (image, &label) in images.iter().zip(labels) {
             let logits: Vec<f64> = (0..CLASSES)
                 .map(|class| {
                     let weights = &parameters[class * PIXELS..][..PIXELS];
@@ -155,7 +147,7 @@ mod tests {
         let parameters = parameters();
         let mut model = Linear::new(32);
         let mut gradient = vec![f32::NAN; model.parameter_count()];
-        let loss = model.gradient(&parameters, images.view(), &labels, labels.len(), &mut gradient);
+        let loss = model.gradient(&parameters, &images, &labels, labels.len(), &mut gradient);
         let exact: Vec<f64> = parameters.iter().map(|&x| f64::from(x)).collect();
         assert!((f64::from(loss) / 20.0 - mean_loss(&exact, &images, &labels)).abs() < 1e-5);
         for index in (0..WEIGHTS).step_by(97).chain(WEIGHTS..WEIGHTS + CLASSES) {
@@ -175,12 +167,12 @@ mod tests {
         let parameters = parameters();
         let mut model = Linear::new(32);
         let mut whole = vec![0.0; parameters.len()];
-        let whole_loss = model.gradient(&parameters, images.view(), &labels, 32, &mut whole);
+        let whole_loss = model.gradient(&parameters, &images, &labels, 32, &mut whole);
         let mut sum = vec![0.0; parameters.len()];
         let mut loss = 0.0;
         for part in [0..7, 7..7, 7..32] {
             let mut gradient = vec![f32::NAN; parameters.len()];
-            let images = images.slice(s![part.clone(), ..]);
+            let images = &images[part.clone()];
             loss += model.gradient(&parameters, images, &labels[part], 32, &mut gradient);
             sum.iter_mut().zip(&gradient).for_each(|(sum, x)| *sum += x);
         }
@@ -195,9 +187,9 @@ mod tests {
             let mut model = Linear::new(4);
             let mut gradient = vec![0.0; model.parameter_count()];
             let parameters = vec![bad; model.parameter_count()];
-            let loss = model.gradient(&parameters, images.view(), &labels, 4, &mut gradient);
+            let loss = model.gradient(&parameters, &images, &labels, 4, &mut gradient);
             assert!(!loss.is_finite(), "{bad}: {loss}");
-            assert!(!model.evaluate(&parameters, images.view(), &labels).loss.is_finite());
+            assert!(!model.evaluate(&parameters, &images, &labels).loss.is_finite());
         }
     }
 
@@ -207,7 +199,7 @@ mod tests {
         let mut parameters = vec![0.0; WEIGHTS + CLASSES];
         parameters[WEIGHTS] = 1e6;
         let mut gradient = parameters.clone();
-        let loss = Linear::new(4).gradient(&parameters, images.view(), &labels, 4, &mut gradient);
+        let loss = Linear::new(4).gradient(&parameters, &images, &labels, 4, &mut gradient);
         assert!(loss.is_finite() && gradient.iter().all(|x| x.is_finite()), "{loss}");
     }
 
@@ -215,7 +207,7 @@ mod tests {
     fn evaluation_counts_the_first_of_equal_logits() {
         let (images, _) = batch(3);
         let parameters = vec![0.0; WEIGHTS + CLASSES];
-        let evaluation = Linear::new(3).evaluate(&parameters, images.view(), &[0, 1, 0]);
+        let evaluation = Linear::new(3).evaluate(&parameters, &images, &[0, 1, 0]);
         assert_eq!((evaluation.correct, evaluation.count), (2, 3));
         assert!((evaluation.loss - 3.0 * 10f64.ln()).abs() < 1e-5);
     }
