@@ -1,5 +1,7 @@
 //! A distributed MNIST trainer on mpienv: what the `mnist` program is made of.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 pub mod agreement;
 pub mod backend;
 pub mod batch;

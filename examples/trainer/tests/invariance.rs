@@ -1,5 +1,4 @@
 //! The number of ranks does not matter: W ranks of batch b train as one rank of batch W * b.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 use std::io;
 use std::time::Duration;

@@ -1,5 +1,4 @@
 //! The same numbers as PyTorch and MindSpore, on real MNIST.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 use std::collections::BTreeMap;
 use std::path::Path;

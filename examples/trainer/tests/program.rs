@@ -1,5 +1,4 @@
 //! The `mnist` program, as its users run it.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 use std::fs;
 use std::path::Path;
