@@ -1,5 +1,7 @@
 //! The `mpienv` command.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod cli;
 
 fn main() -> std::process::ExitCode {

@@ -6,7 +6,7 @@ mod tool;
 use std::fs;
 use std::path::Path;
 
-use tool::{clean, is_there};
+use tool::{clean, inherited, is_there};
 
 /// One command of a block and the lines it prints.
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ fn every_console_block_prints_what_the_readme_says() {
         }
         let mut command = clean("bash");
         for name in ["HOME", "CARGO_HOME", "RUSTUP_HOME", "CARGO_TARGET_DIR"] {
-            command.envs(std::env::var_os(name).map(|value| (name, value)));
+            command.envs(inherited(name).map(|value| (name, value)));
         }
         // Containers are root, and have few cores.
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
