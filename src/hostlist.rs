@@ -51,10 +51,7 @@ pub struct Hostlist<'a> {
     len: u64,
 }
 
-#[expect(
-    clippy::len_without_is_empty,
-    reason = "a hostlist names at least one host"
-)]
+#[expect(clippy::len_without_is_empty, reason = "a hostlist names at least one host")]
 impl<'a> Hostlist<'a> {
     /// Checks the whole list in one pass, without expanding it and without allocating.
     ///
@@ -66,9 +63,7 @@ impl<'a> Hostlist<'a> {
         while let Some(element) = scanner.element()? {
             len = len
                 .checked_add(element.count)
-                .ok_or_else(|| HostlistError::TooMany {
-                    column: error::column(text, element.start),
-                })?;
+                .ok_or_else(|| HostlistError::TooMany { column: error::column(text, element.start) })?;
         }
         if len == 0 {
             return Err(HostlistError::Empty);
@@ -79,9 +74,7 @@ impl<'a> Hostlist<'a> {
     /// The first host, without expanding the list.
     #[must_use]
     pub fn first(&self) -> Cow<'a, str> {
-        self.elements()
-            .next()
-            .map_or(Cow::Borrowed(""), |element| element.host(self.text, &[]))
+        self.elements().next().map_or(Cow::Borrowed(""), |element| element.host(self.text, &[]))
     }
 
     /// The number of hosts; a host named twice counts twice. Never 0.

@@ -36,19 +36,13 @@ const WELL_FORMED: &[(&str, &str)] = &[
     ("[1-2]", "1 2"),
     ("n[1-2][3-4]", "n13 n14 n23 n24"),
     ("r[1-2]n[1-2]", "r1n1 r1n2 r2n1 r2n2"),
-    (
-        "n[1-2][3-4][5-6]",
-        "n135 n136 n235 n236 n145 n146 n245 n246",
-    ),
+    ("n[1-2][3-4][5-6]", "n135 n136 n235 n236 n145 n146 n245 n246"),
     ("[0-1][0-1][0-1]", "000 001 100 101 010 011 110 111"),
     (
         "n[1-2][3-4][5-6][7-8]",
         "n1357 n1358 n2357 n2358 n1457 n1458 n2457 n2458 n1367 n1368 n2367 n2368 n1467 n1468 n2467 n2468",
     ),
-    (
-        "n[00001-00002][1-2]x[7]",
-        "n000011x7 n000021x7 n000012x7 n000022x7",
-    ),
+    ("n[00001-00002][1-2]x[7]", "n000011x7 n000021x7 n000012x7 n000022x7"),
     ("n[1-2]n[3-4],c", "n1n3 n1n4 n2n3 n2n4 c"),
     ("n[1-2]-ib", "n1-ib n2-ib"),
     ("foo[1,3]-bar", "foo1-bar foo3-bar"),
@@ -70,10 +64,7 @@ const WELL_FORMED: &[(&str, &str)] = &[
     ("a  b", "a b"),
     ("n[1-2],n[3-4] n5\n", "n1 n2 n3 n4 n5"),
     ("n[18446744073709551615]", "n18446744073709551615"),
-    (
-        "n[18446744073709551613-18446744073709551614]",
-        "n18446744073709551613 n18446744073709551614",
-    ),
+    ("n[18446744073709551613-18446744073709551614]", "n18446744073709551613 n18446744073709551614"),
     ("n[00018446744073709551615]", "n00018446744073709551615"),
     ("héé[1-2]", "héé1 héé2"),
     ("fd00::[1-2]", "fd00::1 fd00::2"),
@@ -82,10 +73,7 @@ const WELL_FORMED: &[(&str, &str)] = &[
 /// A list, and its error.
 const MALFORMED: &[(&str, &str)] = &[
     ("", r#"column 1: expected a host, found an empty list"#),
-    (
-        "  \t\n",
-        r#"column 1: expected a host, found an empty list"#,
-    ),
+    ("  \t\n", r#"column 1: expected a host, found an empty list"#),
     (",", r#"column 1: expected a host, found ",""#),
     (",a", r#"column 1: expected a host, found ",""#),
     (" ,a", r#"column 2: expected a host, found ",""#),
@@ -101,39 +89,18 @@ const MALFORMED: &[(&str, &str)] = &[
     ("node1,n[1-2", r#"column 8: "[" is never closed"#),
     ("n[1][2", r#"column 5: "[" is never closed"#),
     ("héé[1", r#"column 4: "[" is never closed"#),
-    (
-        "n]",
-        r#"column 2: "]" closes nothing, expected a "[" before it"#,
-    ),
-    (
-        "]",
-        r#"column 1: "]" closes nothing, expected a "[" before it"#,
-    ),
-    (
-        "n[1]]",
-        r#"column 5: "]" closes nothing, expected a "[" before it"#,
-    ),
-    (
-        "[[1]]",
-        r#"column 2: "[" stands inside brackets, expected a number, ",", "-" or "]""#,
-    ),
-    (
-        "foo[[1,3]",
-        r#"column 5: "[" stands inside brackets, expected a number, ",", "-" or "]""#,
-    ),
-    (
-        "n[1[2]]",
-        r#"column 4: "[" stands inside brackets, expected a number, ",", "-" or "]""#,
-    ),
+    ("n]", r#"column 2: "]" closes nothing, expected a "[" before it"#),
+    ("]", r#"column 1: "]" closes nothing, expected a "[" before it"#),
+    ("n[1]]", r#"column 5: "]" closes nothing, expected a "[" before it"#),
+    ("[[1]]", r#"column 2: "[" stands inside brackets, expected a number, ",", "-" or "]""#),
+    ("foo[[1,3]", r#"column 5: "[" stands inside brackets, expected a number, ",", "-" or "]""#),
+    ("n[1[2]]", r#"column 4: "[" stands inside brackets, expected a number, ",", "-" or "]""#),
     ("[]", r#"column 2: expected a number, found "]""#),
     ("n[]", r#"column 3: expected a number, found "]""#),
     ("n[1-]", r#"column 5: expected a number, found "]""#),
     ("n[-1]", r#"column 3: expected a number, found "-""#),
     ("n[1--2]", r#"column 5: expected a number, found "-""#),
-    (
-        "foo[0-1,2--5]",
-        r#"column 11: expected a number, found "-""#,
-    ),
+    ("foo[0-1,2--5]", r#"column 11: expected a number, found "-""#),
     ("n[1,]", r#"column 5: expected a number, found "]""#),
     ("n[,1]", r#"column 3: expected a number, found ",""#),
     ("n[1,,2]", r#"column 5: expected a number, found ",""#),
@@ -145,40 +112,16 @@ const MALFORMED: &[(&str, &str)] = &[
     ("n[\n1]", r#"column 3: expected a number, found "\n""#),
     ("n[1 2]", r#"column 4: expected "-", "," or "]", found " ""#),
     ("n[0x1]", r#"column 4: expected "-", "," or "]", found "x""#),
-    (
-        "n[000x111]",
-        r#"column 6: expected "-", "," or "]", found "x""#,
-    ),
+    ("n[000x111]", r#"column 6: expected "-", "," or "]", found "x""#),
     ("n[1-2x]", r#"column 6: expected "," or "]", found "x""#),
     ("n[1-2-3]", r#"column 6: expected "," or "]", found "-""#),
-    (
-        "n[2-1]",
-        r#"column 3: the range 2-1 runs backwards, expected the lower number first"#,
-    ),
-    (
-        "n[1,10-9]",
-        r#"column 5: the range 10-9 runs backwards, expected the lower number first"#,
-    ),
-    (
-        "n[18446744073709551616]",
-        "column 3: the number is too big, expected at most 18446744073709551615",
-    ),
-    (
-        "n[1-99999999999999999999]",
-        "column 5: the number is too big, expected at most 18446744073709551615",
-    ),
-    (
-        "a,n[0-18446744073709551615]",
-        "column 3: the list has too many hosts, expected at most 18446744073709551615",
-    ),
-    (
-        "n[1-9999999999][1-9999999999]",
-        "column 1: the list has too many hosts, expected at most 18446744073709551615",
-    ),
-    (
-        "n[1-18446744073709551615],b",
-        "column 27: the list has too many hosts, expected at most 18446744073709551615",
-    ),
+    ("n[2-1]", r#"column 3: the range 2-1 runs backwards, expected the lower number first"#),
+    ("n[1,10-9]", r#"column 5: the range 10-9 runs backwards, expected the lower number first"#),
+    ("n[18446744073709551616]", "column 3: the number is too big, expected at most 18446744073709551615"),
+    ("n[1-99999999999999999999]", "column 5: the number is too big, expected at most 18446744073709551615"),
+    ("a,n[0-18446744073709551615]", "column 3: the list has too many hosts, expected at most 18446744073709551615"),
+    ("n[1-9999999999][1-9999999999]", "column 1: the list has too many hosts, expected at most 18446744073709551615"),
+    ("n[1-18446744073709551615],b", "column 27: the list has too many hosts, expected at most 18446744073709551615"),
     (
         "{gpu}",
         "column 1: expected a host, found \"{\": host functions are known to slurm's controller only, \
@@ -205,10 +148,7 @@ fn a_malformed_list_is_an_error_that_shows_the_column() {
     for (text, message) in MALFORMED {
         let error = Hostlist::parse(text).expect_err(text);
         assert_eq!(error.to_string(), *message, "{text:?}");
-        assert!(
-            message.starts_with(&format!("column {}: ", error.column())),
-            "{text:?}"
-        );
+        assert!(message.starts_with(&format!("column {}: ", error.column())), "{text:?}");
     }
 }
 
@@ -219,10 +159,7 @@ fn a_list_too_long_to_expand_tells_its_ends_and_its_length() {
     assert_eq!(list.len(), 10_000_000_000 * 1_000_000_000 + 1);
     assert_eq!(list.get(1).as_deref(), Some("n00002z"));
     assert_eq!(list.get(1_000_000_000).as_deref(), Some("n00011z"));
-    assert_eq!(
-        list.get(list.len() - 2).as_deref(),
-        Some("n99999999991000000000z")
-    );
+    assert_eq!(list.get(list.len() - 2).as_deref(), Some("n99999999991000000000z"));
     assert_eq!(list.get(list.len() - 1).as_deref(), Some("last"));
     assert_eq!(list.get(list.len()), None);
     assert_eq!(list.get(u64::MAX), None);
@@ -239,10 +176,7 @@ fn padding_has_no_upper_limit() {
 fn a_name_without_brackets_is_not_copied() {
     let list = Hostlist::parse("login,n[1-2]").unwrap();
     assert!(matches!(list.first(), std::borrow::Cow::Borrowed("login")));
-    assert!(matches!(
-        list.iter().next(),
-        Some(std::borrow::Cow::Borrowed("login"))
-    ));
+    assert!(matches!(list.iter().next(), Some(std::borrow::Cow::Borrowed("login"))));
 }
 
 /// `first`, `len` and `get` say the same as the expansion.
@@ -251,17 +185,9 @@ fn check_views(text: &str) {
     let hosts = expand(text);
     assert_eq!(list.first(), hosts[0].as_str(), "{text:?}");
     assert_eq!(list.len(), hosts.len() as u64, "{text:?}");
-    assert_eq!(
-        list.iter().size_hint(),
-        (hosts.len(), Some(hosts.len())),
-        "{text:?}"
-    );
+    assert_eq!(list.iter().size_hint(), (hosts.len(), Some(hosts.len())), "{text:?}");
     for (index, host) in (0..).zip(&hosts) {
-        assert_eq!(
-            list.get(index).as_ref().map(AsRef::as_ref),
-            Some(host.as_str()),
-            "{text:?} {index}"
-        );
+        assert_eq!(list.get(index).as_ref().map(AsRef::as_ref), Some(host.as_str()), "{text:?} {index}");
     }
     assert_eq!(list.get(list.len()), None, "{text:?}");
 }
@@ -294,11 +220,7 @@ impl Expression {
 
     /// The plain way: all loops written out, innermost the last bracket, then the first upward.
     fn hosts(&self) -> Vec<String> {
-        let brackets: Vec<Vec<String>> = self
-            .parts
-            .iter()
-            .map(|(_, bracket)| numbers(bracket))
-            .collect();
+        let brackets: Vec<Vec<String>> = self.parts.iter().map(|(_, bracket)| numbers(bracket)).collect();
         let mut order: Vec<usize> = (0..brackets.len()).collect();
         order.rotate_right(usize::from(!brackets.is_empty()));
         let mut choices = vec![vec![0; brackets.len()]];
@@ -316,9 +238,7 @@ impl Expression {
         }
         let name = |choice: Vec<usize>| {
             let mut name = String::new();
-            for ((before, _), (bracket, place)) in
-                self.parts.iter().zip(brackets.iter().zip(choice))
-            {
+            for ((before, _), (bracket, place)) in self.parts.iter().zip(brackets.iter().zip(choice)) {
                 name += before;
                 name += &bracket[place];
             }
@@ -354,10 +274,7 @@ fn expression(tail: &'static str) -> impl Strategy<Value = Expression> {
     })
 }
 
-fn list(
-    tail: &'static str,
-    separators: &'static [&'static str],
-) -> impl Strategy<Value = (String, Vec<String>)> {
+fn list(tail: &'static str, separators: &'static [&'static str]) -> impl Strategy<Value = (String, Vec<String>)> {
     let separator = prop::sample::select(separators);
     prop::collection::vec((expression(tail), separator), 1..4).prop_map(|expressions| {
         let mut text = String::new();
@@ -410,10 +327,7 @@ fn survive(text: &str) {
             }
         }
         Err(error) => {
-            assert!(
-                (1..=text.chars().count() + 1).contains(&error.column()),
-                "{text:?}: {error}"
-            );
+            assert!((1..=text.chars().count() + 1).contains(&error.column()), "{text:?}: {error}");
             assert!(!error.to_string().contains('\n'), "{text:?}: {error}");
         }
     }
@@ -421,22 +335,13 @@ fn survive(text: &str) {
 
 /// What `scontrol show hostnames` prints; `None` when it is not installed.
 fn scontrol(text: &str, conf: &std::path::Path) -> Option<Vec<String>> {
-    let output = Command::new("scontrol")
-        .args(["show", "hostnames", text])
-        .env("SLURM_CONF", conf)
-        .output();
+    let output = Command::new("scontrol").args(["show", "hostnames", text]).env("SLURM_CONF", conf).output();
     let output = match output {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
         output => output.unwrap(),
     };
     assert!(output.status.success(), "{text:?}: {output:?}");
-    Some(
-        String::from_utf8(output.stdout)
-            .unwrap()
-            .lines()
-            .map(str::to_owned)
-            .collect(),
-    )
+    Some(String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect())
 }
 
 #[test]
@@ -447,10 +352,7 @@ fn slurm_itself_expands_the_same() {
     let found = compare_with_slurm(&conf);
     std::fs::remove_file(&conf).unwrap();
     if !found {
-        assert!(
-            std::env::var_os("MPIENV_REQUIRE_ALL").is_none_or(|all| all != "1"),
-            "no scontrol"
-        );
+        assert!(std::env::var_os("MPIENV_REQUIRE_ALL").is_none_or(|all| all != "1"), "no scontrol");
         eprintln!("skipped: no scontrol");
     }
 }

@@ -30,9 +30,7 @@ pub enum HostlistError {
         column: usize,
     },
     /// A bracket within a bracket.
-    #[error(
-        "column {column}: \"[\" stands inside brackets, expected a number, \",\", \"-\" or \"]\""
-    )]
+    #[error("column {column}: \"[\" stands inside brackets, expected a number, \",\", \"-\" or \"]\"")]
     Nested {
         /// Where the inner bracket opens.
         column: usize,
@@ -56,9 +54,7 @@ pub enum HostlistError {
         range: bool,
     },
     /// A range from a high number to a low one.
-    #[error(
-        "column {column}: the range {low}-{high} runs backwards, expected the lower number first"
-    )]
+    #[error("column {column}: the range {low}-{high} runs backwards, expected the lower number first")]
     Backwards {
         /// Where the range begins.
         column: usize,
@@ -68,19 +64,13 @@ pub enum HostlistError {
         high: u64,
     },
     /// A number beyond `u64`.
-    #[error(
-        "column {column}: the number is too big, expected at most {}",
-        u64::MAX
-    )]
+    #[error("column {column}: the number is too big, expected at most {}", u64::MAX)]
     TooBig {
         /// Where the number begins.
         column: usize,
     },
     /// More hosts than `u64` can count.
-    #[error(
-        "column {column}: the list has too many hosts, expected at most {}",
-        u64::MAX
-    )]
+    #[error("column {column}: the list has too many hosts, expected at most {}", u64::MAX)]
     TooMany {
         /// Where the host expression begins that makes them too many.
         column: usize,
@@ -130,9 +120,7 @@ pub enum Found {
 impl Found {
     /// What stands at byte `at`.
     pub(super) fn at(text: &str, at: usize) -> Found {
-        text.get(at..)
-            .and_then(|rest| rest.chars().next())
-            .map_or(Found::End, Found::Character)
+        text.get(at..).and_then(|rest| rest.chars().next()).map_or(Found::End, Found::Character)
     }
 }
 
@@ -148,8 +136,5 @@ impl fmt::Display for Found {
 
 /// The column of byte `at`.
 pub(super) fn column(text: &str, at: usize) -> usize {
-    text.char_indices()
-        .take_while(|&(start, _)| start < at)
-        .count()
-        + 1
+    text.char_indices().take_while(|&(start, _)| start < at).count() + 1
 }

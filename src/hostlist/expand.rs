@@ -30,23 +30,16 @@ struct Wheel<'a> {
 
 impl<'a> Hosts<'a> {
     pub(super) fn new(text: &'a str, len: u64) -> Hosts<'a> {
-        Hosts {
-            text,
-            scanner: Scanner::new(text),
-            left: len,
-            wheels: Vec::new(),
-            tail: "",
-            length: 0,
-        }
+        Hosts { text, scanner: Scanner::new(text), left: len, wheels: Vec::new(), tail: "", length: 0 }
     }
 
     /// Goes to the next host: turns the wheels, or begins the next host expression.
     fn advance(&mut self) -> Option<()> {
         // The last bracket runs fastest, then the first, the second and so on: Slurm's order.
-        if let Some((last, others)) = self.wheels.split_last_mut() {
-            if last.turn(self.text) || others.iter_mut().any(|wheel| wheel.turn(self.text)) {
-                return Some(());
-            }
+        if let Some((last, others)) = self.wheels.split_last_mut()
+            && (last.turn(self.text) || others.iter_mut().any(|wheel| wheel.turn(self.text)))
+        {
+            return Some(());
         }
         let element = self.scanner.element().ok()??;
         self.wheels.clear();
@@ -54,12 +47,7 @@ impl<'a> Hosts<'a> {
         for open in brackets(self.text, element) {
             let range = Range::read(self.text, open, open + 1).ok()?;
             let before = self.text.get(from..open)?;
-            self.wheels.push(Wheel {
-                before,
-                open,
-                range,
-                number: range.low,
-            });
+            self.wheels.push(Wheel { before, open, range, number: range.low });
             from = open + self.text.get(open..)?.find(']')? + 1;
         }
         self.tail = self.text.get(from..element.end)?;
@@ -75,11 +63,7 @@ impl Wheel<'_> {
             return true;
         }
         let more = text.as_bytes().get(self.range.end) == Some(&b',');
-        let next = if more {
-            self.range.end + 1
-        } else {
-            self.open + 1
-        };
+        let next = if more { self.range.end + 1 } else { self.open + 1 };
         // Never an error: the list was checked.
         if let Ok(range) = Range::read(text, self.open, next) {
             self.range = range;

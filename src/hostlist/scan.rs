@@ -49,10 +49,7 @@ impl<'a> Scanner<'a> {
         match self.byte() {
             None if !comma => return Ok(None),
             None | Some(b',') => {
-                return Err(HostlistError::ExpectedHost {
-                    column: self.column(),
-                    found: self.found(),
-                });
+                return Err(HostlistError::ExpectedHost { column: self.column(), found: self.found() });
             }
             Some(_) => {}
         }
@@ -64,30 +61,19 @@ impl<'a> Scanner<'a> {
                     let hosts = self.bracket()?;
                     count = hosts
                         .and_then(|hosts| count.checked_mul(hosts))
-                        .ok_or_else(|| HostlistError::TooMany {
-                            column: column(self.text, start),
-                        })?;
+                        .ok_or_else(|| HostlistError::TooMany { column: column(self.text, start) })?;
                 }
                 Some(b']') => {
-                    return Err(HostlistError::Unopened {
-                        column: self.column(),
-                    });
+                    return Err(HostlistError::Unopened { column: self.column() });
                 }
                 Some(b'{' | b'}') => {
-                    return Err(HostlistError::Function {
-                        column: self.column(),
-                        found: self.found(),
-                    });
+                    return Err(HostlistError::Function { column: self.column(), found: self.found() });
                 }
                 None | Some(b',' | b' ' | b'\t' | b'\n') => break,
                 Some(_) => self.at += 1,
             }
         }
-        Ok(Some(Element {
-            start,
-            end: self.at,
-            count,
-        }))
+        Ok(Some(Element { start, end: self.at, count }))
     }
 
     /// Goes past a bracket and counts its numbers; `None` when they are more than `u64` counts.
@@ -98,9 +84,7 @@ impl<'a> Scanner<'a> {
             let range = Range::read(self.text, open, self.at + 1)?;
             // `high - low + 1` does not fit for the range of all numbers.
             let numbers = (range.high - range.low).checked_add(1);
-            count = count
-                .zip(numbers)
-                .and_then(|(count, numbers)| count.checked_add(numbers));
+            count = count.zip(numbers).and_then(|(count, numbers)| count.checked_add(numbers));
             self.at = range.end;
             if self.byte() == Some(b']') {
                 self.at += 1;
@@ -138,23 +122,10 @@ impl Range {
             _ => (low, low_end),
         };
         match text.as_bytes().get(end) {
-            None => Err(HostlistError::Unclosed {
-                column: column(text, open),
-            }),
-            Some(b'[') => Err(HostlistError::Nested {
-                column: column(text, end),
-            }),
-            Some(b',' | b']') if low > high => Err(HostlistError::Backwards {
-                column: column(text, start),
-                low,
-                high,
-            }),
-            Some(b',' | b']') => Ok(Range {
-                low,
-                high,
-                width,
-                end,
-            }),
+            None => Err(HostlistError::Unclosed { column: column(text, open) }),
+            Some(b'[') => Err(HostlistError::Nested { column: column(text, end) }),
+            Some(b',' | b']') if low > high => Err(HostlistError::Backwards { column: column(text, start), low, high }),
+            Some(b',' | b']') => Ok(Range { low, high, width, end }),
             Some(_) => Err(HostlistError::ExpectedNext {
                 column: column(text, end),
                 found: Found::at(text, end),
@@ -172,25 +143,16 @@ fn number(text: &str, open: usize, start: usize) -> Result<(u64, usize), Hostlis
         value = value
             .checked_mul(10)
             .and_then(|value| value.checked_add(u64::from(digit - b'0')))
-            .ok_or_else(|| HostlistError::TooBig {
-                column: column(text, start),
-            })?;
+            .ok_or_else(|| HostlistError::TooBig { column: column(text, start) })?;
         at += 1;
     }
     if at > start {
         return Ok((value, at));
     }
     match Found::at(text, start) {
-        Found::End => Err(HostlistError::Unclosed {
-            column: column(text, open),
-        }),
-        Found::Character('[') => Err(HostlistError::Nested {
-            column: column(text, start),
-        }),
-        found => Err(HostlistError::ExpectedNumber {
-            column: column(text, start),
-            found,
-        }),
+        Found::End => Err(HostlistError::Unclosed { column: column(text, open) }),
+        Found::Character('[') => Err(HostlistError::Nested { column: column(text, start) }),
+        found => Err(HostlistError::ExpectedNumber { column: column(text, start), found }),
     }
 }
 
@@ -235,15 +197,8 @@ impl Element {
 
 /// The bytes where the brackets of an element open.
 pub(super) fn brackets(text: &str, element: Element) -> impl Iterator<Item = usize> {
-    let bytes = text
-        .as_bytes()
-        .get(element.start..element.end)
-        .unwrap_or_default();
-    bytes
-        .iter()
-        .zip(element.start..)
-        .filter(|&(&byte, _)| byte == b'[')
-        .map(|(_, at)| at)
+    let bytes = text.as_bytes().get(element.start..element.end).unwrap_or_default();
+    bytes.iter().zip(element.start..).filter(|&(&byte, _)| byte == b'[').map(|(_, at)| at)
 }
 
 /// The ranges of the bracket that opens at this byte, which was checked.
@@ -257,9 +212,7 @@ fn ranges(text: &str, open: usize) -> impl Iterator<Item = Range> {
 }
 
 fn size(text: &str, open: usize) -> u64 {
-    ranges(text, open).fold(0, |sum, range| {
-        sum.saturating_add(range.high - range.low).saturating_add(1)
-    })
+    ranges(text, open).fold(0, |sum, range| sum.saturating_add(range.high - range.low).saturating_add(1))
 }
 
 /// The number at this place of a bracket, its width, and the byte after the bracket.
@@ -294,10 +247,5 @@ pub(super) fn push_number(name: &mut String, number: u64, width: usize) {
         }
     }
     name.extend(std::iter::repeat_n('0', width.saturating_sub(length)));
-    name.extend(
-        digits
-            .iter()
-            .skip(20 - length)
-            .map(|&digit| char::from(digit)),
-    );
+    name.extend(digits.iter().skip(20 - length).map(|&digit| char::from(digit)));
 }
