@@ -1,5 +1,7 @@
 //! Slurm's hostlist grammar: tables, properties, and the real `scontrol`.
 
+#![expect(clippy::unwrap_used, reason = "a test stops at the first error")]
+
 use std::process::Command;
 
 use mpienv::hostlist::Hostlist;
