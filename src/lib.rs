@@ -37,6 +37,8 @@ pub mod launcher;
 mod master;
 mod nccl;
 mod placement;
+#[cfg(feature = "pmix")]
+pub mod pmix;
 mod port;
 mod rank;
 #[cfg(feature = "rendezvous")]

