@@ -149,6 +149,8 @@ impl Builder {
         if wishes.launcher.is_none() {
             findings.extend(disagreements(environment, &placement));
         }
+        findings.extend(local_rank_order(&placement));
+        findings.extend(stale_agent_store(environment, &placement));
         let master_addr = master::addr(environment, &placement, azure.as_ref(), wishes.master_addr, &mut findings)?;
         let (master_port, port_is_default) = master::port(environment, &placement, wishes.master_port)?;
         let nccl = nccl::ifname(environment, azure.is_some(), wishes.nccl_ifname)?;

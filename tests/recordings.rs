@@ -72,30 +72,108 @@ fn recordings(prefix: &str) -> Vec<(String, Recording)> {
     found
 }
 
+/// The launcher that started the processes of a recording.
+fn launcher_of(name: &str) -> &'static str {
+    let (version, shape) = name.split_once('/').unwrap();
+    match version.split('-').next().unwrap() {
+        // Of several launchers' variables, those of the one that comes first are taken whole.
+        "openmpi" | "mixed" => "open-mpi",
+        "mpich" | "impi" => "hydra",
+        "slurm" if shape.contains("mpirun-openmpi") => "open-mpi",
+        "slurm" if shape.ends_with("-itself") => "alone",
+        "slurm" => "slurm",
+        other => panic!("no launcher for {other}"),
+    }
+}
+
+/// The recordings of jobs: neither a batch script by itself nor two worlds in one.
+fn jobs() -> Vec<(String, Recording)> {
+    let mut jobs = recordings("");
+    jobs.retain(|(name, _)| !name.ends_with("-itself") && !name.starts_with("mixed-"));
+    jobs
+}
+
 #[test]
 fn every_rank_of_every_recording_finds_its_place() {
-    for (name, recording) in recordings("openmpi-") {
-        assert_eq!(recording.launcher, "openmpi", "{name}");
+    let mut node_ranks = 0;
+    for (name, recording) in jobs() {
         let hosts = recording.hosts();
         for (rank, process) in recording.ranks.iter().enumerate() {
             let info = recording.read(rank);
             let on_host: Vec<_> = recording.ranks.iter().filter(|other| other.host == process.host).collect();
-            assert_eq!(info.launcher().name(), "open-mpi", "{name} rank {rank}");
+            assert_eq!(info.launcher().name(), launcher_of(&name), "{name} rank {rank}");
             assert_eq!(info.rank() as usize, rank, "{name} rank {rank}");
             assert_eq!(info.world_size() as usize, recording.ranks.len(), "{name} rank {rank}");
             assert_eq!(info.local_world_size(), Some(on_host.len() as u32), "{name} rank {rank}");
             if let Some(node) = info.node_rank() {
+                node_ranks += 1;
                 assert_eq!(hosts[node as usize], process.host, "{name} rank {rank}");
             }
             if let Some(nodes) = info.node_count() {
                 assert_eq!(nodes as usize, hosts.len(), "{name} rank {rank}");
             }
+            // Whatever is told has a source.
+            let provenance = serde_json::to_value(info.provenance()).unwrap();
+            let sources = provenance.as_object().unwrap();
+            assert!(sources.values().all(|source| !source.as_str().unwrap().is_empty()), "{name} rank {rank}");
         }
         for host in hosts {
             let here = (0..recording.ranks.len()).filter(|&rank| recording.ranks[rank].host == host);
             let mut local: Vec<_> = here.map(|rank| recording.read(rank).local_rank().unwrap()).collect();
             local.sort_unstable();
             assert_eq!(local, (0..local.len() as u32).collect::<Vec<_>>(), "{name} on {host}");
+        }
+    }
+    assert!(node_ranks > 50, "only {node_ranks} node ranks are told");
+}
+
+#[test]
+fn a_batch_script_and_the_shell_of_an_allocation_are_alone_and_are_told_so() {
+    let all = recordings("slurm-");
+    let shells: Vec<_> = all.iter().filter(|(name, _)| name.ends_with("-itself")).collect();
+    assert_eq!(shells.len(), 2);
+    for (name, recording) in shells {
+        let info = recording.read(0);
+        assert_eq!((info.launcher().name(), info.world_size()), ("alone", 1), "{name}");
+        let [finding] = info.findings() else { panic!("{name}: {:?}", info.findings()) };
+        assert_eq!(finding.code, "slurm-not-a-task", "{name}");
+        assert!(finding.what.contains("SLURM_NTASKS=\"4\"") && finding.remedy.contains("srun"), "{finding}");
+    }
+}
+
+#[test]
+fn of_two_launchers_one_is_taken_whole_and_the_other_is_named() {
+    for name in ["mixed-openmpi", "slurm-22.05.8"] {
+        for (name, recording) in recordings(name) {
+            if launcher_of(&name) != "open-mpi" {
+                continue;
+            }
+            let mut findings = 0;
+            for (index, process) in recording.ranks.iter().enumerate() {
+                let info = recording.read(index);
+                let told = |variable: &str| process.env[variable].parse::<u32>().unwrap();
+                assert_eq!(info.rank(), told("OMPI_COMM_WORLD_RANK"), "{name}");
+                assert_eq!(info.local_world_size(), Some(told("OMPI_COMM_WORLD_LOCAL_SIZE")), "{name}");
+                findings += info.findings().iter().filter(|f| f.code == "launchers-disagree").count();
+            }
+            assert!(findings > 0, "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_master_under_slurm_is_the_first_host_of_the_step() {
+    for (name, recording) in recordings("slurm-") {
+        if launcher_of(&name) != "slurm" || recording.hosts().len() == 1 {
+            continue;
+        }
+        // Names of Slurm's nodes need not be names of hosts.
+        let expected = if name.contains("nodename-not-hostname") { "gpu01" } else { &recording.ranks[0].host };
+        for rank in 0..recording.ranks.len() {
+            let info = recording.read(rank);
+            assert_eq!(info.master_addr().unwrap().to_string(), expected, "{name} rank {rank}");
+            assert!((20_000..30_000).contains(&info.master_port().get()), "{name} rank {rank}");
+            assert_eq!(info.master_port(), recording.read(0).master_port(), "{name} rank {rank}");
         }
     }
 }

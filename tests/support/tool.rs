@@ -26,7 +26,7 @@ pub fn is_there(name: &str) -> bool {
 
 /// A program with no variables around it but PATH, where the command under test comes first.
 pub fn clean(program: &str) -> Command {
-    let binary = option_env!("CARGO_BIN_EXE_mpienv").expect("the feature cli builds the command");
+    let Some(binary) = option_env!("CARGO_BIN_EXE_mpienv") else { panic!("the command is built with the feature cli") };
     let folder = Path::new(binary).parent().unwrap().to_owned();
     let old = inherited("PATH").unwrap_or_default();
     let path = std::env::join_paths([folder].into_iter().chain(std::env::split_paths(&old)));
