@@ -43,6 +43,10 @@ mod port;
 mod rank;
 #[cfg(feature = "rendezvous")]
 pub mod rendezvous;
+#[cfg(any(feature = "cli", feature = "testing"))]
+pub mod simulate;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod wish;
 mod workers;
 

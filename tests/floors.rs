@@ -9,7 +9,7 @@ const FLOORS: &[&[&str]] = &[
     &["error", "finding", "host", "hostlist", "info", "job", "placement", "port", "rank"],
     &["launcher", "azure", "master", "nccl", "wish"],
     &["discover", "workers"],
-    &["export", "exec", "launch"],
+    &["export", "exec", "launch", "simulate", "testing"],
     &["cli", "main"],
 ];
 

@@ -1,12 +1,10 @@
 //! What holds for every environment.
 
-#[path = "support/job.rs"]
-mod job;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 
-use job::{Vars, job};
+use mpienv::simulate::{Job, Vars};
+use mpienv::testing::{any_job, any_shape};
 use mpienv::{ClusterInfo, LaunchStyle, Launcher};
 use proptest::prelude::*;
 
@@ -14,13 +12,23 @@ use proptest::prelude::*;
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => prop::sample::select(vec![
-            "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-            "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_MCA_orte_num_nodes", "OMPI_MCA_orte_hnp_uri",
-            "OMPI_MCA_orte_local_daemon_uri", "AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE",
-            "AZ_BATCH_HOST_LIST", "AZ_BATCH_NODE_LIST", "RANK", "WORLD_SIZE", "LOCAL_RANK",
-            "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "NCCL_SOCKET_IFNAME",
-            "TORCHELASTIC_USE_AGENT_STORE", "MPIENV_LAUNCHER", "MPIENV_MASTER_ADDR",
-            "MPIENV_MASTER_PORT", "MPIENV_NCCL_IFNAME",
+            "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+            "OMPI_MCA_orte_num_nodes", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri", "PMIX_NAMESPACE",
+            "AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE", "AZ_BATCH_HOST_LIST", "AZ_BATCH_NODE_LIST",
+            "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
+            "NCCL_SOCKET_IFNAME", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "GROUP_RANK",
+            "GROUP_WORLD_SIZE", "MPIENV_LAUNCHER", "MPIENV_MASTER_ADDR", "MPIENV_MASTER_PORT", "MPIENV_NCCL_IFNAME",
+            "PMI_RANK", "PMI_SIZE", "PMI_ID", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "HYDRA_BSTRAP_NODE_ID",
+            "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE",
+            "MVP_COMM_WORLD_LOCAL_RANK", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_LOCALID",
+            "SLURM_GTIDS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID", "SLURM_STEP_NUM_NODES", "SLURM_NNODES",
+            "SLURM_STEP_NODELIST", "SLURM_DISTRIBUTION", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT",
+            "PALS_RANKID", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE", "PALS_NODEID", "PALS_APID", "JSM_NAMESPACE_RANK",
+            "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE", "LSB_MCPU_HOSTS",
+            "LSB_JOBID", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", "FLUX_JOB_NNODES", "FLUX_JOB_ID",
+            "SM_HOSTS", "SM_CURRENT_HOST", "PET_NODE_RANK", "PET_NNODES", "PET_MASTER_ADDR", "PET_MASTER_PORT",
+            "JOB_COMPLETION_INDEX", "AWS_BATCH_JOB_NODE_INDEX", "AWS_BATCH_JOB_NUM_NODES",
+            "AWS_BATCH_JOB_MAIN_NODE_INDEX", "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS",
         ]).prop_map(str::to_owned),
         1 => "[A-Za-z_]{1,12}",
     ]
@@ -58,11 +66,36 @@ fn value() -> impl Strategy<Value = OsString> {
             "a,b",
             "a;b",
             "^docker0,lo",
+            "n[1-4],m",
+            "n[1",
+            "2(x3),1",
+            "0,1,2",
+            "[\"a\",\"b\"]",
+            "l 1 a 2 b 2",
+            "auto",
+            "slurm",
+            "hydra",
+            "arbitrary",
         ])
         .prop_map(OsString::from),
         any::<String>().prop_map(OsString::from),
         prop::collection::vec(any::<u8>(), 0..12).prop_map(OsString::from_vec),
     ]
+}
+
+/// Every rank's variables, with more added to each; of a name given twice the last counts.
+fn with(job: &Job, more: &[(&str, &str)]) -> Vec<Vars> {
+    let more: Vars = more.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    job.environments().map(|vars| [vars, more.clone()].concat()).collect()
+}
+
+/// What is said, without where it comes from.
+fn values(info: &ClusterInfo) -> serde_json::Value {
+    let mut json = serde_json::to_value(info).unwrap();
+    let object = json.as_object_mut().unwrap();
+    object.remove("provenance");
+    object.remove("findings");
+    json
 }
 
 fn read(vars: &Vars) -> ClusterInfo {
@@ -107,53 +140,62 @@ proptest! {
     }
 
     #[test]
-    fn all_ranks_of_a_job_agree_and_are_a_permutation(job in job(), master in prop::option::of("[a-z]{1,8}")) {
+    fn all_ranks_of_a_job_agree_and_are_a_permutation(job in any_job(), master in prop::option::of("[a-z]{1,8}")) {
         let more: Vec<_> = master.iter().map(|host| ("MASTER_ADDR", host.as_str())).collect();
-        let infos: Vec<_> = job.all(&more).iter().map(read).collect();
-        let ranks: BTreeSet<u32> = infos.iter().map(ClusterInfo::rank).collect();
-        prop_assert_eq!(ranks.len(), infos.len());
-        for (rank, info) in infos.iter().enumerate() {
-            prop_assert_eq!(info.launcher(), Launcher::OpenMpi);
-            prop_assert_eq!(info.rank() as usize, rank);
-            prop_assert_eq!(info.world_size() as usize, infos.len());
-            prop_assert_eq!(info.master_addr().ok(), infos[0].master_addr().ok());
+        let infos: Vec<_> = with(&job, &more).iter().map(read).collect();
+        prop_assert_eq!(infos.len(), job.world_size() as usize);
+        for (rank, info) in (0..).zip(&infos) {
+            let place = job.place(rank).unwrap();
+            prop_assert_eq!(info.launcher(), job.launcher());
+            prop_assert_eq!(info.rank(), rank);
+            prop_assert_eq!(info.world_size(), job.world_size());
+            // AWS tells the main node's address to the others only.
+            if job.launcher() != Launcher::AwsBatch {
+                prop_assert_eq!(info.master_addr().ok(), infos[0].master_addr().ok());
+            }
             prop_assert_eq!(info.master_port(), infos[0].master_port());
-            prop_assert_eq!(info.local_rank(), Some(job.places[rank].1));
-            prop_assert_eq!(info.local_world_size(), Some(job.counts[job.places[rank].0]));
+            if let Some(local_rank) = info.local_rank() {
+                prop_assert_eq!(local_rank, place.local_rank);
+            }
+            if let Some(local_size) = info.local_world_size() {
+                prop_assert_eq!(local_size, job.counts()[place.node as usize]);
+            }
             // A node's number is claimed only where it is right.
             if let Some(node) = info.node_rank() {
-                prop_assert_eq!(node as usize, job.places[rank].0);
+                prop_assert_eq!(node, place.node);
             }
             if let Some(nodes) = info.node_count() {
-                prop_assert_eq!(nodes as usize, job.counts.len());
+                prop_assert_eq!(nodes as usize, job.counts().len());
             }
+            let codes: Vec<_> = info.findings().iter().map(|finding| finding.code).collect();
+            prop_assert!(codes.iter().all(|code| ["local-rank-order", "master-unknown"].contains(code)), "{codes:?}");
         }
     }
 
     #[test]
     fn workers_of_all_nodes_are_a_permutation(nodes in 1u32..6, per_node in 1u32..6) {
-        let job = job::Job { places: (0..nodes).map(|node| (node as usize, 0)).collect(), counts: vec![1; nodes as usize] };
-        let infos: Vec<_> = job.all(&[("MASTER_ADDR", "a")]).iter().map(read).collect();
-        let workers: Vec<_> = infos.iter().flat_map(|info| info.workers(per_node).unwrap()).collect();
-        for (rank, worker) in workers.iter().enumerate() {
-            prop_assert_eq!(worker.rank() as usize, rank);
+        let job = Job::open_mpi().nodes(nodes).build().unwrap();
+        let outer = with(&job, &[("MASTER_ADDR", "a")]);
+        let workers: Vec<_> = outer.iter().flat_map(|vars| read(vars).workers(per_node).unwrap()).collect();
+        for (rank, worker) in (0..).zip(&workers) {
+            prop_assert_eq!(worker.rank(), rank);
             prop_assert_eq!(worker.world_size(), nodes * per_node);
-            prop_assert_eq!(worker.local_rank(), Some(rank as u32 % per_node));
+            prop_assert_eq!(worker.local_rank(), Some(rank % per_node));
             prop_assert_eq!(worker.local_world_size(), Some(per_node));
-            prop_assert_eq!(worker.node_rank(), Some(rank as u32 / per_node));
+            prop_assert_eq!(worker.node_rank(), Some(rank / per_node));
             prop_assert_eq!(worker.node_count(), Some(nodes));
             // What a worker inherits from mpirun does not count.
-            let outer = job.all(&[("MASTER_ADDR", "a")]).swap_remove(rank / per_node as usize);
-            let again = read(&exported(worker, &outer));
+            let again = read(&exported(worker, &outer[(rank / per_node) as usize]));
             prop_assert_eq!(again.launcher(), Launcher::User);
             prop_assert_eq!(again.rank(), worker.rank());
             prop_assert_eq!(again.world_size(), worker.world_size());
+            prop_assert_eq!(again.findings(), []);
         }
     }
 
     #[test]
     fn exporting_and_reading_again_gives_the_same(
-        job in job(), azure in any::<bool>(), store in any::<bool>(), ifname in prop::option::of("[a-z^,=0-9]{1,9}"),
+        job in any_job(), azure in any::<bool>(), store in any::<bool>(), ifname in prop::option::of("[a-z^,=0-9]{1,9}"),
         port in prop::option::of(1u16..), host in prop::option::of("[a-z]{1,8}"),
     ) {
         let port = port.map(|port| port.to_string());
@@ -162,37 +204,49 @@ proptest! {
         if store { more.push(("TORCHELASTIC_USE_AGENT_STORE", "True")); }
         if let Some(ifname) = &ifname { more.push(("NCCL_SOCKET_IFNAME", ifname)); }
         if let Some(port) = &port { more.push(("MASTER_PORT", port)); }
-        for vars in job.all(&more) {
+        for vars in with(&job, &more) {
             let mut builder = ClusterInfo::builder();
             if let Some(host) = &host { builder = builder.master_addr(host.parse().unwrap()); }
             let first = builder.from_vars(vars.clone()).unwrap();
             let after = exported(&first, &vars);
             let second = read(&after);
-            let values = |info: &ClusterInfo| {
-                let mut json = serde_json::to_value(info).unwrap();
-                let object = json.as_object_mut().unwrap();
-                object.remove("provenance");
-                object.remove("findings");
-                json
-            };
-            prop_assert_eq!(values(&first), values(&second));
-            let twice: BTreeMap<_, _> = exported(&second, &after).into_iter().collect();
+            // What is exported counts before a cloud's variables; under all others the launcher stays.
+            if second.launcher() == first.launcher() {
+                prop_assert_eq!(values(&first), values(&second));
+            } else {
+                prop_assert_eq!(second.launcher(), Launcher::User);
+            }
             let after: BTreeMap<_, _> = after.into_iter().collect();
+            let once: Vars = after.clone().into_iter().collect();
+            let twice: BTreeMap<_, _> = exported(&second, &once).into_iter().collect();
             prop_assert_eq!(after, twice);
         }
     }
 
     #[test]
-    fn a_launch_style_is_what_the_sizes_say(job in job()) {
-        for vars in job.all(&[]) {
+    fn a_launch_style_is_what_the_sizes_say(job in any_job()) {
+        for vars in job.environments() {
             let info = read(&vars);
+            let nodes = info.node_count();
             let expected = match (info.world_size(), info.local_world_size()) {
                 (1, _) => LaunchStyle::Alone,
+                (_, None) => LaunchStyle::Unknown,
                 (size, Some(local)) if size == local => LaunchStyle::SingleNode,
-                (_, Some(1)) => LaunchStyle::PerNode,
+                (size, Some(1)) if nodes.is_none_or(|nodes| nodes == size) => LaunchStyle::PerNode,
                 _ => LaunchStyle::PerProcess,
             };
             prop_assert_eq!(info.launch_style(), expected);
+        }
+    }
+
+    #[test]
+    fn a_slurm_job_of_any_shape_is_told_whole(job in any_shape(Job::slurm())) {
+        for (rank, vars) in (0..).zip(job.environments()) {
+            let (info, place) = (read(&vars), job.place(rank).unwrap());
+            prop_assert_eq!(info.local_rank(), Some(place.local_rank));
+            prop_assert_eq!(info.local_world_size(), Some(job.counts()[place.node as usize]));
+            prop_assert_eq!(info.node_rank(), Some(place.node));
+            prop_assert_eq!(info.node_count(), Some(job.counts().len() as u32));
         }
     }
 }

@@ -1,0 +1,232 @@
+//! The environments that a launcher would give: for those who write trainers without a cluster.
+
+mod variables;
+
+use std::iter;
+
+use crate::placement::Launcher;
+
+/// The variables of one process.
+pub type Vars = Vec<(String, String)>;
+
+/// A job as a launcher would start it: which process is where, and what each finds in its environment.
+///
+/// Nodes are called `node0`, `node1`, ... and have the addresses 10.0.0.1, 10.0.0.2, ...
+///
+/// ```
+/// use mpienv::ClusterInfo;
+/// use mpienv::simulate::Job;
+///
+/// let job = Job::slurm().nodes(2).per_node(4).build()?;
+/// for (rank, vars) in job.environments().enumerate() {
+///     let info = ClusterInfo::from_vars(vars)?;
+///     assert_eq!(info.rank() as usize, rank);
+///     assert_eq!(info.world_size(), 8);
+///     assert_eq!(info.master_addr()?.to_string(), "node0");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    launcher: Launcher,
+    version: Version,
+    /// How many ranks each node has.
+    counts: Vec<u32>,
+    /// For each rank its node and its local rank.
+    places: Vec<Place>,
+    cyclic: bool,
+}
+
+/// Where one rank is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The node's number.
+    pub node: u32,
+    /// The rank among those of its node.
+    pub local_rank: u32,
+}
+
+/// Versions of one launcher that set other variables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    Usual,
+    OpenMpi5,
+    IntelMpi,
+}
+
+impl Job {
+    /// A job of any launcher; of Open MPI version 4, of Hydra MPICH's.
+    #[must_use]
+    pub fn of(launcher: Launcher) -> JobBuilder {
+        JobBuilder { launcher, version: Version::Usual, counts: vec![1], cyclic: false, rotation: 0 }
+    }
+
+    /// A job of Open MPI 4.
+    #[must_use]
+    pub fn open_mpi() -> JobBuilder {
+        Job::of(Launcher::OpenMpi)
+    }
+
+    /// A job of Open MPI 5, which names neither nodes nor addresses.
+    #[must_use]
+    pub fn open_mpi_5() -> JobBuilder {
+        JobBuilder { version: Version::OpenMpi5, ..Job::of(Launcher::OpenMpi) }
+    }
+
+    /// A job of MPICH's Hydra.
+    #[must_use]
+    pub fn hydra() -> JobBuilder {
+        Job::of(Launcher::Hydra)
+    }
+
+    /// A job of Intel MPI's Hydra, which numbers nodes.
+    #[must_use]
+    pub fn intel_mpi() -> JobBuilder {
+        JobBuilder { version: Version::IntelMpi, ..Job::of(Launcher::Hydra) }
+    }
+
+    /// A step of a Slurm job.
+    #[must_use]
+    pub fn slurm() -> JobBuilder {
+        Job::of(Launcher::Slurm)
+    }
+
+    /// A job of torchrun.
+    #[must_use]
+    pub fn torchrun() -> JobBuilder {
+        Job::of(Launcher::Torchrun)
+    }
+
+    /// Who starts the job.
+    #[must_use]
+    pub fn launcher(&self) -> Launcher {
+        self.launcher
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub fn world_size(&self) -> u32 {
+        self.counts.iter().sum()
+    }
+
+    /// How many ranks each node has.
+    #[must_use]
+    pub fn counts(&self) -> &[u32] {
+        &self.counts
+    }
+
+    /// Where a rank is; `None` when the job has no such rank.
+    #[must_use]
+    pub fn place(&self, rank: u32) -> Option<Place> {
+        self.places.get(rank as usize).copied()
+    }
+
+    /// What a rank finds in its environment; `None` when the job has no such rank.
+    #[must_use]
+    pub fn environment(&self, rank: u32) -> Option<Vars> {
+        Some(variables::of(self, rank, self.place(rank)?))
+    }
+
+    /// What each rank finds in its environment, in rank order.
+    pub fn environments(&self) -> impl Iterator<Item = Vars> {
+        (0..self.world_size()).filter_map(|rank| self.environment(rank))
+    }
+}
+
+/// The shape of a [`Job`]: one node with one process, until more is asked for.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct JobBuilder {
+    launcher: Launcher,
+    version: Version,
+    counts: Vec<u32>,
+    cyclic: bool,
+    rotation: u32,
+}
+
+impl JobBuilder {
+    /// That many nodes, each with as many processes as the first has.
+    pub fn nodes(mut self, nodes: u32) -> JobBuilder {
+        let per_node = self.counts.first().copied().unwrap_or(1);
+        self.counts = iter::repeat_n(per_node, nodes as usize).collect();
+        self
+    }
+
+    /// That many processes on every node.
+    pub fn per_node(mut self, processes: u32) -> JobBuilder {
+        self.counts.fill(processes);
+        self
+    }
+
+    /// Nodes with these numbers of processes.
+    pub fn counts(mut self, counts: impl IntoIterator<Item = u32>) -> JobBuilder {
+        self.counts = counts.into_iter().collect();
+        self
+    }
+
+    /// Ranks are dealt to nodes one by one (`--map-by node`, `--distribution=cyclic`), not in blocks.
+    pub fn by_node(mut self) -> JobBuilder {
+        self.cyclic = true;
+        self
+    }
+
+    /// Local ranks do not follow the ranks but begin this much later, as under Open MPI 5 they may.
+    pub fn rotate_local_ranks(mut self, by: u32) -> JobBuilder {
+        self.rotation = by;
+        self
+    }
+
+    /// The job.
+    ///
+    /// # Errors
+    /// When it has no node or a node without processes, more than 2^32 - 1 ranks, or a shape that
+    /// its launcher cannot start.
+    pub fn build(self) -> Result<Job, JobError> {
+        let JobBuilder { launcher, version, counts, cyclic, rotation } = self;
+        if counts.is_empty() || counts.contains(&0) {
+            return Err(JobError::Empty);
+        }
+        let size = counts.iter().try_fold(0u32, |sum, &count| sum.checked_add(count)).ok_or(JobError::TooLarge)?;
+        match launcher {
+            Launcher::Alone if size > 1 => return Err(JobError::OneProcess(launcher)),
+            Launcher::SageMaker | Launcher::Kubernetes | Launcher::AwsBatch if counts.iter().any(|&c| c > 1) => {
+                return Err(JobError::OneProcessANode(launcher));
+            }
+            _ => {}
+        }
+        let places = places(&counts, cyclic, rotation);
+        Ok(Job { launcher, version, counts, places, cyclic })
+    }
+}
+
+fn places(counts: &[u32], cyclic: bool, rotation: u32) -> Vec<Place> {
+    let nodes = || (0u32..).zip(counts);
+    let place = |(node, &count): (u32, &u32), index: u32| Place {
+        node,
+        local_rank: index.wrapping_add(rotation % count) % count,
+    };
+    if !cyclic {
+        return nodes().flat_map(|on| (0..*on.1).map(move |index| place(on, index))).collect();
+    }
+    let rounds = counts.iter().copied().max().unwrap_or_default();
+    let round = |index: u32| nodes().filter(move |on| index < *on.1).map(move |on| place(on, index));
+    (0..rounds).flat_map(round).collect()
+}
+
+/// Why there is no such [`Job`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// No node, or a node with nothing on it.
+    #[error("a job has at least one node, and every node at least one process; ask for more")]
+    Empty,
+    /// More ranks than can be counted.
+    #[error("a world has at most {} ranks; ask for fewer", u32::MAX)]
+    TooLarge,
+    /// A launcher that starts one process in all.
+    #[error("{} means one process; ask for one node with one", .0.title())]
+    OneProcess(Launcher),
+    /// A launcher that starts one process on each node.
+    #[error("{} starts one process on each node; ask for one, and start workers from it", .0.title())]
+    OneProcessANode(Launcher),
+}

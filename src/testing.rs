@@ -1,0 +1,47 @@
+//! Property tests over environments: any job of any launcher, for your own tests.
+//!
+//! ```
+//! use mpienv::ClusterInfo;
+//! use mpienv::testing::any_job;
+//! use proptest::prelude::*;
+//!
+//! proptest!(|(job in any_job())| {
+//!     for (rank, vars) in job.environments().enumerate() {
+//!         prop_assert_eq!(ClusterInfo::from_vars(vars)?.rank() as usize, rank);
+//!     }
+//! });
+//! ```
+
+use proptest::prelude::*;
+
+use crate::placement::Launcher;
+use crate::simulate::{Job, JobBuilder};
+
+/// Any job of any launcher: up to 5 nodes, uneven ones too, ranks in blocks or dealt one by one,
+/// local ranks in any order.
+pub fn any_job() -> impl Strategy<Value = Job> {
+    let jobs = Launcher::ALL.iter().map(|&launcher| Job::of(launcher));
+    let jobs: Vec<_> = jobs.chain([Job::open_mpi_5(), Job::intel_mpi()]).collect();
+    prop::sample::select(jobs).prop_flat_map(any_shape)
+}
+
+/// Any shape of a launcher's job, as in [`any_job`].
+///
+/// ```
+/// use mpienv::simulate::Job;
+/// use mpienv::testing::any_shape;
+///
+/// let slurm_jobs = any_shape(Job::slurm());
+/// ```
+pub fn any_shape(job: JobBuilder) -> impl Strategy<Value = Job> {
+    let counts = prop::collection::vec(1u32..6, 1..5);
+    (counts, any::<bool>(), 0u32..6).prop_filter_map("a shape that the launcher can start", move |shape| {
+        let (counts, by_node, rotation) = shape;
+        let job = job.clone().rotate_local_ranks(rotation);
+        let job = if by_node { job.by_node() } else { job };
+        let ones = vec![1; counts.len()];
+        // Some launchers start one process a node, and a process alone is one in all.
+        let shapes = [counts, ones, vec![1]];
+        shapes.into_iter().find_map(|counts| job.clone().counts(counts).build().ok())
+    })
+}
