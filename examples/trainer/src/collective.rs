@@ -1,5 +1,7 @@
 //! What ranks do together: sum, gather, broadcast, wait.
 
+pub mod tcp;
+
 /// The same calls, in the same order, made by every rank of a group.
 ///
 /// Every sum has a fixed order, so that all ranks hold the same bits afterwards.
@@ -45,5 +47,27 @@ pub enum CollectiveError {
         host: String,
         /// What was seen.
         reason: String,
+    },
+    /// A rank did not come in time.
+    #[error("rank {rank} on {host} did not come within {seconds} s: it hangs, or was never started")]
+    TimedOut {
+        /// The first rank that is missing.
+        rank: u32,
+        /// Where it runs, as far as this rank knows.
+        host: String,
+        /// How long this rank waited, in seconds.
+        seconds: f64,
+    },
+    /// A rank brought more or fewer numbers to a sum.
+    #[error(
+        "rank {rank} brought {found} numbers to a sum of {expected}: all ranks must run the same program with the same options"
+    )]
+    Length {
+        /// The rank that differs.
+        rank: u32,
+        /// How many numbers it brought.
+        found: usize,
+        /// How many this rank brought.
+        expected: usize,
     },
 }
