@@ -57,3 +57,8 @@ pub use nccl::NcclIfname;
 pub use placement::{LaunchStyle, Launcher};
 pub use port::{Port, PortError};
 pub use rank::{Local, Rank, RankError};
+
+/// README's Rust runs too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
