@@ -1,11 +1,59 @@
 //! Knows where a process is in a cluster.
+//!
+//! Launchers (Open MPI's mpirun, AzureML, ...) each tell a process its rank in variables of their
+//! own. This crate reads them all and gives one [`ClusterInfo`]: rank, world size, local rank,
+//! master address and port, and where each value comes from.
+//!
+//! ```
+//! use mpienv::ClusterInfo;
+//!
+//! let info = ClusterInfo::from_env()?;
+//! println!("rank {} of {}", info.rank(), info.world_size());
+//! // Pass it on to a program that wants PyTorch's variables:
+//! std::process::Command::new("python").arg("train.py").envs(info.exports()?);
+//! # Ok::<(), mpienv::Error>(())
+//! ```
+//!
+//! Reading is pure: it changes no variable, opens no connection and touches no disk. A set of
+//! variables that contradicts itself is an [`Error`] that names launcher, variable, value, reason
+//! and remedy; what is only suspicious is a [`Finding`].
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod azure;
+mod discover;
+mod environment;
+mod error;
+#[cfg(unix)]
+mod exec;
+mod export;
+mod finding;
 mod host;
+mod info;
+mod launch;
+pub mod launcher;
+mod master;
+mod nccl;
+mod placement;
 mod port;
 mod rank;
 #[cfg(feature = "rendezvous")]
 pub mod rendezvous;
+mod wish;
+mod workers;
 
+pub use azure::AzureVars;
+pub use discover::Builder;
+pub use environment::{Environment, ReadError};
+pub use error::{Error, Reason};
+#[cfg(unix)]
+pub use exec::exec;
+pub use export::{Dialect, Exports, Unrepresentable};
+pub use finding::{Finding, Severity};
 pub use host::{Host, HostError};
+pub use info::{ClusterInfo, Provenance};
+pub use launch::{Launch, LaunchError};
+pub use nccl::NcclIfname;
+pub use placement::{LaunchStyle, Launcher};
 pub use port::{Port, PortError};
-pub use rank::{Rank, RankError};
+pub use rank::{Local, Rank, RankError};

@@ -67,7 +67,58 @@ impl fmt::Display for Rank {
     }
 }
 
-/// Why two numbers are not a [`Rank`].
+/// A process's place on its node, as far as it is known: `local rank < local size <= world size`.
+///
+/// ```
+/// use mpienv::{Local, Rank};
+///
+/// let world = Rank::new(5, 8)?;
+/// assert!(Local::new(Some(1), Some(4), world).is_ok());
+/// assert!(Local::new(Some(4), Some(4), world).is_err());
+/// assert!(Local::new(Some(1), Some(9), world).is_err());
+/// # Ok::<(), mpienv::RankError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Local {
+    rank: Option<u32>,
+    size: Option<u32>,
+}
+
+impl Local {
+    /// Neither the local rank nor the local size is known.
+    pub const UNTOLD: Local = Local { rank: None, size: None };
+
+    /// A local rank and size within `world`.
+    ///
+    /// # Errors
+    /// When the size is 0 or above the world's, or the rank is not below the size (not below the
+    /// world's where the local size is not known).
+    pub fn new(rank: Option<u32>, size: Option<u32>, world: Rank) -> Result<Local, RankError> {
+        if let Some(size) = size.filter(|&size| size > world.size()) {
+            return Err(RankError::AboveWorld { size, world: world.size() });
+        }
+        if let Some(index) = rank {
+            Rank::new(index, size.unwrap_or(world.size()))?;
+        } else if size == Some(0) {
+            return Err(RankError::NoMembers);
+        }
+        Ok(Local { rank, size })
+    }
+
+    /// The rank among the processes of this node, counted from 0.
+    #[must_use]
+    pub const fn rank(self) -> Option<u32> {
+        self.rank
+    }
+
+    /// How many of the job's processes are on this node.
+    #[must_use]
+    pub const fn size(self) -> Option<u32> {
+        self.size
+    }
+}
+
+/// Why numbers are not a [`Rank`], or not a [`Local`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RankError {
@@ -81,5 +132,13 @@ pub enum RankError {
         index: u32,
         /// The size it was given with.
         size: u32,
+    },
+    /// More processes on one node than there are in all.
+    #[error("a node of {size} processes cannot be part of a world of {world}")]
+    AboveWorld {
+        /// The local size that was given.
+        size: u32,
+        /// The world size it was given with.
+        world: u32,
     },
 }

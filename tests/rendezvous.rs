@@ -77,9 +77,8 @@ fn everybody_gets_everybodys_blob() {
 #[test]
 fn the_largest_blobs_arrive_whole() {
     let port = free_port();
-    let ranks: Vec<_> = (0..3u8)
-        .map(|i| thread::spawn(move || part(i.into(), 3, port).meet(vec![i; LONGEST_BLOB])))
-        .collect();
+    let ranks: Vec<_> =
+        (0..3u8).map(|i| thread::spawn(move || part(i.into(), 3, port).meet(vec![i; LONGEST_BLOB]))).collect();
     for rank in ranks {
         let meeting = rank.join().unwrap().unwrap();
         for (i, member) in (0u8..).zip(meeting.members()) {
@@ -107,9 +106,7 @@ fn a_rank_alone_needs_no_port() {
 fn ranks_meet_over_ipv6_and_by_name() {
     for (server, client) in [("::1", "::1"), ("localhost", "localhost"), ("localhost", "127.0.0.1")] {
         let port = free_port();
-        let at = |i, host: &str| {
-            Rendezvous::new(Rank::new(i, 2).unwrap(), host.parse().unwrap(), port).timeout(PLENTY)
-        };
+        let at = |i, host: &str| Rendezvous::new(Rank::new(i, 2).unwrap(), host.parse().unwrap(), port).timeout(PLENTY);
         let other = start(at(1, client), "b");
         let meeting = at(0, server).meet("a").unwrap();
         assert_eq!(blobs(&meeting), ["a", "b"]);
@@ -244,7 +241,10 @@ fn strangers_with_another_token_are_in_the_verdict() {
     let server = start(part(0, 2, port).timeout(Duration::from_millis(500)), "");
     part(1, 2, port).token("").meet("").unwrap_err();
     let error = server.join().unwrap().unwrap_err().to_string();
-    assert!(error.contains("1 connection that was no rank of this job was turned away, with another job's token"), "{error}");
+    assert!(
+        error.contains("1 connection that was no rank of this job was turned away, with another job's token"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -28,13 +28,8 @@ const GRACE: Duration = Duration::from_secs(8);
 pub(super) fn join(settings: &Rendezvous, blob: Vec<u8>, wants_table: bool) -> Result<Option<Meeting>, Error> {
     let started = Instant::now();
     let deadline = started + settings.timeout;
-    let hello = Hello {
-        version: Version::OWN,
-        rank: settings.rank.index(),
-        size: settings.rank.size(),
-        wants_table,
-        blob,
-    };
+    let hello =
+        Hello { version: Version::OWN, rank: settings.rank.index(), size: settings.rank.size(), wants_table, blob };
     let hello = hello.encode(&settings.token);
     let mut pause = FIRST_PAUSE;
     let mut last = Met::TimedOut;
@@ -218,11 +213,9 @@ fn wait(settings: &Rendezvous, mut line: Line, left: Duration) -> Result<Option<
     line.deadline = started + left.min(settings.timeout) + GRACE;
     let reached = line.stream.peer_addr().map_err(|error| settings.lost(error))?;
     let silent = |met: Met, line: &Line| match line.left() {
-        Err(_) => Error::NoVerdict {
-            rank: settings.rank.index(),
-            master: settings.master(),
-            waited: started.elapsed(),
-        },
+        Err(_) => {
+            Error::NoVerdict { rank: settings.rank.index(), master: settings.master(), waited: started.elapsed() }
+        }
         Ok(_) => settings.lost(match met {
             Met::NotMpienv(reason) => reason,
             other => other.to_string(),

@@ -355,7 +355,11 @@ impl<'a> Server<'a> {
         self.listeners.clear();
         self.more_to_accept = false;
         let rows: Vec<Row> = std::iter::once(own)
-            .chain(self.joined.values_mut().map(|joined| Row { place: joined.row.place, blob: std::mem::take(&mut joined.row.blob) }))
+            .chain(
+                self.joined
+                    .values_mut()
+                    .map(|joined| Row { place: joined.row.place, blob: std::mem::take(&mut joined.row.blob) }),
+            )
             .collect();
         let table: Arc<[u8]> = reply(Kind::Table, &table::encode(&rows)).into();
         let done: Arc<[u8]> = reply(Kind::Done, &[]).into();

@@ -47,7 +47,12 @@ fn serve(ranks: u32) -> Result<(), Failure> {
             return Err("the other ranks failed".into());
         }
         let members = meeting.members().len();
-        println!("{name}: {members} ranks met in {:.2} s (all done after {:.2} s), {}", served.as_secs_f64(), begun.elapsed().as_secs_f64(), peak());
+        println!(
+            "{name}: {members} ranks met in {:.2} s (all done after {:.2} s), {}",
+            served.as_secs_f64(),
+            begun.elapsed().as_secs_f64(),
+            peak()
+        );
     }
     Ok(())
 }

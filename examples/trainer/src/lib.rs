@@ -1,2 +1,20 @@
-//! A distributed MNIST trainer on mpienv.
+//! A distributed MNIST trainer on mpienv: what the `mnist` program is made of.
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+pub mod agreement;
+pub mod backend;
+pub mod batch;
+pub mod cli;
+pub mod cluster;
 pub mod collective;
+pub mod data;
+pub mod exit;
+pub mod initial;
+pub mod log;
+pub mod metrics;
+pub mod mnist;
+pub mod model;
+pub mod random;
+pub mod shard;
+pub mod train;

@@ -1,1 +1,17 @@
-fn main() {}
+//! Trains a classifier of handwritten digits on all ranks that a launcher starts.
+
+use std::io;
+use std::process::ExitCode;
+
+use mpienv_trainer::{cli, exit, mnist};
+
+fn main() -> ExitCode {
+    let options = cli::Options::of_process();
+    match mnist::run(&options, io::stdout(), io::stderr()) {
+        Ok(()) => exit::OK.into(),
+        Err(error) => {
+            eprintln!("mnist: {error}");
+            error.exit_code().into()
+        }
+    }
+}

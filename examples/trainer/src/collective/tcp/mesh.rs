@@ -23,7 +23,9 @@ pub enum ConnectError {
     #[error(transparent)]
     Rendezvous(#[from] rendezvous::Error),
     /// This rank has no socket for the others.
-    #[error("this rank cannot open a socket for the other ranks: {0}; check this host's network and its limit of open files")]
+    #[error(
+        "this rank cannot open a socket for the other ranks: {0}; check this host's network and its limit of open files"
+    )]
     Socket(#[from] io::Error),
     /// A rank was at the rendezvous, and cannot be reached.
     #[error(transparent)]

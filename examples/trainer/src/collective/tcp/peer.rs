@@ -44,9 +44,14 @@ pub(super) enum Fault {
     /// It brought so many numbers to a sum of another length.
     Length(u64),
     /// It gave up, and says which rank was to blame.
-    Abort { blamed: u32, reason: String },
+    Abort {
+        blamed: u32,
+        reason: String,
+    },
     /// It waits in vain for that rank, which may itself wait for another.
-    Suspect { blamed: u32 },
+    Suspect {
+        blamed: u32,
+    },
 }
 
 /// Whether a frame is through, and whether any byte moved.

@@ -119,7 +119,10 @@ fn a_lost_rank_is_named_by_all_others() {
             Some(error)
         });
         for error in errors.into_iter().flatten() {
-            assert!(matches!(&error, CollectiveError::Lost { rank: 2, host, .. } if host.contains("127.0.0.1")), "{error}");
+            assert!(
+                matches!(&error, CollectiveError::Lost { rank: 2, host, .. } if host.contains("127.0.0.1")),
+                "{error}"
+            );
         }
     }
 }

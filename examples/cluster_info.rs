@@ -1,0 +1,10 @@
+//! Says where this process is: `mpirun -n 2 cargo run --example cluster_info`.
+
+use mpienv::{ClusterInfo, Error};
+
+fn main() -> Result<(), Error> {
+    let info = ClusterInfo::from_env()?;
+    let master = info.master_addr()?.with_port(info.master_port());
+    println!("rank {} of {}, started by {}, meeting at {master}", info.rank(), info.world_size(), info.launcher());
+    Ok(())
+}

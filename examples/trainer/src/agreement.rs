@@ -1,0 +1,113 @@
+//! Whether all ranks are about to do the same: the same plan, on the same data.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::collective::Collective;
+use crate::data::{CLASSES, Dataset, Datasets};
+use crate::train::{Plan, TrainError};
+
+/// What all ranks must have in common.
+#[derive(Serialize)]
+struct Terms<'a> {
+    version: &'static str,
+    #[serde(rename = "training set, labels 0 to 9")]
+    train: [usize; CLASSES],
+    #[serde(rename = "test set, labels 0 to 9")]
+    test: [usize; CLASSES],
+    plan: &'a Plan,
+}
+
+/// A rank is about to do something else than rank 0.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "rank {rank} has {term} {found}, rank 0 has {expected}: all ranks must run the same program with the same options and data"
+)]
+pub struct Disagreement {
+    /// The first rank that differs.
+    pub rank: usize,
+    /// In what: the name of an option or of a set.
+    pub term: String,
+    /// What it has.
+    pub found: String,
+    /// What rank 0 has.
+    pub expected: String,
+}
+
+/// Compares the plan and the data of all ranks.
+///
+/// # Errors
+/// When a rank differs from rank 0, or is lost.
+pub fn check(plan: &Plan, data: &Datasets, group: &mut dyn Collective) -> Result<(), TrainError> {
+    let version = env!("CARGO_PKG_VERSION");
+    let terms = Terms { version, train: classes(&data.train), test: classes(&data.test), plan };
+    let own = serde_json::to_vec(&terms).map_err(std::io::Error::from)?;
+    let all = group.all_gather(&own)?;
+    let Some(first) = all.first() else {
+        return Ok(());
+    };
+    match all.iter().enumerate().find(|(_, other)| *other != first) {
+        Some((rank, other)) => Err(difference(rank, other, first).into()),
+        None => Ok(()),
+    }
+}
+
+/// How many samples each class has: tells apart sets of the same size.
+fn classes(data: &Dataset) -> [usize; CLASSES] {
+    let mut counts = [0; CLASSES];
+    for &label in data.labels() {
+        counts[usize::from(label)] += 1;
+    }
+    counts
+}
+
+fn difference(rank: usize, found: &[u8], expected: &[u8]) -> Disagreement {
+    let parse = |bytes| serde_json::from_slice(bytes).unwrap_or(Value::Null);
+    let (found, expected) = (parse(found), parse(expected));
+    let (mut term, mut found, mut expected) = ("terms".to_owned(), &found, &expected);
+    // Down to the smallest part that differs.
+    while let (Value::Object(a), Value::Object(b)) = (found, expected) {
+        let Some((name, a, b)) =
+            b.iter().find_map(|(name, b)| Some((name, a.get(name)?, b)).filter(|(_, a, b)| a != b))
+        else {
+            break;
+        };
+        (term, found, expected) = (name.clone(), a, b);
+    }
+    Disagreement { rank, term, found: found.to_string(), expected: expected.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collective::threads;
+    use crate::data::digits;
+    use crate::shard::Order;
+    use std::time::Duration;
+
+    const PLAN: Plan = Plan { epochs: 1, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::File };
+
+    #[test]
+    fn a_rank_with_another_option_is_named() {
+        let data = digits::draw();
+        let errors = threads::run(3, Duration::from_secs(10), |rank| {
+            let batch_size = if rank.rank().index() == 2 { 64 } else { 32 };
+            check(&Plan { batch_size, ..PLAN }, &data, rank).unwrap_err().to_string()
+        })
+        .unwrap();
+        let expected = "rank 2 has batch_size 64, rank 0 has 32: all ranks must run the same program with the same options and data";
+        assert_eq!(errors, [expected; 3]);
+    }
+
+    #[test]
+    fn a_rank_with_other_data_is_named() {
+        let data = digits::draw();
+        let other = Datasets { train: data.train.clone(), test: data.train.clone() };
+        let errors = threads::run(2, Duration::from_secs(10), |rank| {
+            let data = if rank.rank().index() == 1 { &other } else { &data };
+            check(&PLAN, data, rank).unwrap_err().to_string()
+        })
+        .unwrap();
+        assert!(errors[0].starts_with("rank 1 has test set, labels 0 to 9 [1200,1200,"), "{}", errors[0]);
+    }
+}

@@ -1,0 +1,226 @@
+//! Ranks as threads of one process: for tests, and to try a number of ranks without starting them.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mpienv::{Rank, RankError};
+
+use super::{Collective, CollectiveError};
+
+/// Where the ranks are, for errors.
+const HOST: &str = "this process";
+
+/// One of several ranks in one process.
+#[derive(Debug)]
+pub struct Threads {
+    rank: Rank,
+    timeout: Duration,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    board: Mutex<Board>,
+    changed: Condvar,
+}
+
+/// What ranks bring in a round, and what all get from the round before.
+#[derive(Debug)]
+struct Board {
+    round: u64,
+    brought: Vec<Option<Vec<u8>>>,
+    result: Arc<Vec<Vec<u8>>>,
+    gone: Vec<bool>,
+}
+
+/// The ranks of a group of `size`, each to be moved to a thread of its own.
+///
+/// A rank that waits longer than `timeout` for another gets an error.
+///
+/// # Errors
+/// When `size` is 0.
+pub fn group(size: u32, timeout: Duration) -> Result<Vec<Threads>, RankError> {
+    let first = Rank::new(0, size)?;
+    let board = Board {
+        round: 0,
+        brought: first.all().map(|_| None).collect(),
+        result: Arc::default(),
+        gone: first.all().map(|_| false).collect(),
+    };
+    let shared = Arc::new(Shared { board: Mutex::new(board), changed: Condvar::new() });
+    Ok(first.all().map(|rank| Threads { rank, timeout, shared: Arc::clone(&shared) }).collect())
+}
+
+/// Runs `work` on every rank of a group of `size`, each in a thread; returns what each returned, in rank order.
+///
+/// # Errors
+/// When `size` is 0.
+///
+/// # Panics
+/// When `work` panics.
+pub fn run<T: Send>(
+    size: u32,
+    timeout: Duration,
+    work: impl Fn(&mut Threads) -> T + Sync,
+) -> Result<Vec<T>, RankError> {
+    let ranks = group(size, timeout)?;
+    Ok(thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = ranks.into_iter().map(|mut rank| scope.spawn(move || work(&mut rank))).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    }))
+}
+
+impl Shared {
+    fn board(&self) -> MutexGuard<'_, Board> {
+        // No rank panics while it holds the board, and the board is whole between any two statements.
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Threads {
+    /// Brings bytes, waits for those of all others, and returns all in rank order.
+    fn exchange(&mut self, bytes: Vec<u8>) -> Result<Arc<Vec<Vec<u8>>>, CollectiveError> {
+        let deadline = Instant::now() + self.timeout;
+        let mut board = self.shared.board();
+        let round = board.round;
+        board.brought[self.rank.index() as usize] = Some(bytes);
+        if board.brought.iter().all(Option::is_some) {
+            board.result = Arc::new(board.brought.iter_mut().filter_map(Option::take).collect());
+            board.round += 1;
+            self.shared.changed.notify_all();
+        }
+        // The result of a round stays until all have taken it: the next round ends only when all have come to it.
+        while board.round == round {
+            let missing = |rank: &Rank| board.brought[rank.index() as usize].is_none();
+            if let Some(rank) = self.rank.all().filter(missing).find(|rank| board.gone[rank.index() as usize]) {
+                let reason = "it ended".to_owned();
+                return Err(CollectiveError::Lost { rank: rank.index(), host: HOST.to_owned(), reason });
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if let Some(rank) = self.rank.all().find(missing).filter(|_| left.is_zero()) {
+                let seconds = self.timeout.as_secs_f64();
+                return Err(CollectiveError::TimedOut { rank: rank.index(), host: HOST.to_owned(), seconds });
+            }
+            board = self.shared.changed.wait_timeout(board, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(Arc::clone(&board.result))
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.shared.board().gone[self.rank.index() as usize] = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Collective for Threads {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
+        let all = self.exchange(values.iter().flat_map(|value| value.to_ne_bytes()).collect())?;
+        let expected = values.len();
+        for (rank, brought) in (0..).zip(all.iter()) {
+            let (numbers, rest) = brought.as_chunks::<4>();
+            if numbers.len() != expected || !rest.is_empty() {
+                return Err(CollectiveError::Length { rank, found: numbers.len(), expected });
+            }
+        }
+        // In rank order on every rank: the same bits everywhere.
+        values.fill(0.0);
+        for brought in all.iter() {
+            for (sum, &number) in values.iter_mut().zip(brought.as_chunks::<4>().0) {
+                *sum += f32::from_ne_bytes(number);
+            }
+        }
+        Ok(())
+    }
+
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        Ok(self.exchange(bytes.to_vec())?.as_ref().clone())
+    }
+
+    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
+        let own = if self.rank.index() == root { std::mem::take(bytes) } else { Vec::new() };
+        let all = self.exchange(own)?;
+        if let Some(sent) = all.get(root as usize) {
+            bytes.clone_from(sent);
+        }
+        Ok(())
+    }
+
+    fn barrier(&mut self) -> Result<(), CollectiveError> {
+        self.exchange(Vec::new()).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn sums_are_the_same_bits_on_every_rank() {
+        let sums = run(4, LONG, |rank| {
+            let own = rank.rank().index() as f32;
+            let mut last = Vec::new();
+            for round in 0..100 {
+                last = vec![0.1 + own * 1e7, own, round as f32];
+                rank.all_reduce_sum(&mut last).unwrap();
+            }
+            last
+        })
+        .unwrap();
+        assert_eq!(sums[0][1..], [6.0, 396.0]);
+        assert!(sums.iter().all(|sum| sum == &sums[0]));
+    }
+
+    #[test]
+    fn every_rank_gets_what_the_others_bring() {
+        let seen = run(3, LONG, |rank| {
+            let own = rank.rank().index() as u8;
+            let all = rank.all_gather(&vec![own; usize::from(own)]).unwrap();
+            let mut word = if own == 2 { b"from two".to_vec() } else { Vec::new() };
+            rank.broadcast(&mut word, 2).unwrap();
+            rank.barrier().unwrap();
+            (all, word)
+        })
+        .unwrap();
+        let expected = (vec![vec![], vec![1], vec![2, 2]], b"from two".to_vec());
+        assert!(seen.iter().all(|one| *one == expected), "{seen:?}");
+    }
+
+    #[test]
+    fn a_rank_that_ends_is_named() {
+        let results = run(3, LONG, |rank| if rank.rank().index() == 1 { Ok(()) } else { rank.barrier() }).unwrap();
+        for result in [&results[0], &results[2]] {
+            assert_eq!(result.as_ref().unwrap_err().to_string(), "rank 1 on this process is lost: it ended");
+        }
+    }
+
+    #[test]
+    fn a_rank_that_does_not_come_is_named() {
+        let mut ranks = group(2, Duration::from_millis(50)).unwrap();
+        let error = ranks[0].barrier().unwrap_err().to_string();
+        assert_eq!(error, "rank 1 on this process did not come within 0.05 s: it hangs, or was never started");
+    }
+
+    #[test]
+    fn a_rank_that_brings_another_length_is_named() {
+        let results =
+            run(2, LONG, |rank| rank.all_reduce_sum(&mut vec![1.0; 3 + rank.rank().index() as usize])).unwrap();
+        let error = results[0].as_ref().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "rank 1 brought 4 numbers to a sum of 3: all ranks must run the same program with the same options"
+        );
+    }
+}

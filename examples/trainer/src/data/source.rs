@@ -1,0 +1,266 @@
+//! Where the data comes from: a folder of MNIST files, or the embedded digits.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use super::idx::{self, IdxError};
+use super::{Dataset, DatasetError, Datasets, digits};
+
+/// Where the data comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A folder with the four files of MNIST, or of a set of the same form.
+    Folder(PathBuf),
+    /// Digits drawn by code, always the same.
+    Embedded,
+}
+
+impl Source {
+    /// Reads, or draws, the training and the test set.
+    ///
+    /// # Errors
+    /// When a file is missing or is not what it should be: [`SourceError`] names it.
+    pub fn load(&self) -> Result<Datasets, SourceError> {
+        let Source::Folder(folder) = self else {
+            return Ok(digits::draw());
+        };
+        let train = find(folder, Split::Train)?;
+        let test = find(folder, Split::Test)?;
+        // Unpacking takes most of the time between start and first step: two cores halve it.
+        let (train, test) = thread::scope(|scope| {
+            let test = scope.spawn(|| test.read());
+            (train.read(), test.join())
+        });
+        match test {
+            Ok(test) => Ok(Datasets { train: train?, test: test? }),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+/// Why no data could be had from a [`Source`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// The folder is not there, or is a file.
+    #[error("{} is not a folder: --data or DATA_PATH names the folder that holds the MNIST files", .0.display())]
+    NotAFolder(PathBuf),
+    /// A file is in none of the places where it may be.
+    #[error(
+        "there is no {name}, plain or .gz: looked for {}; --data or DATA_PATH names the folder that holds the MNIST files, with or without train and test in it",
+        Places(.places)
+    )]
+    Missing {
+        /// The file's name, without `.gz`.
+        name: &'static str,
+        /// Where it was looked for.
+        places: Vec<PathBuf>,
+    },
+    /// A file is not what it should be.
+    #[error(transparent)]
+    Idx(#[from] IdxError),
+    /// The images and the labels do not belong together.
+    #[error("{} and {} do not belong together: {fault}", images.display(), labels.display())]
+    Mismatch {
+        /// The file of images.
+        images: PathBuf,
+        /// The file of labels.
+        labels: PathBuf,
+        /// What is wrong.
+        fault: DatasetError,
+    },
+}
+
+/// Paths as a list to read.
+struct Places<'a>(&'a [PathBuf]);
+
+impl fmt::Display for Places<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, place) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{}", place.display())?;
+        }
+        Ok(())
+    }
+}
+
+/// The two halves of MNIST.
+#[derive(Clone, Copy)]
+enum Split {
+    Train,
+    Test,
+}
+
+impl Split {
+    fn images(self) -> &'static str {
+        match self {
+            Split::Train => "train-images-idx3-ubyte",
+            Split::Test => "t10k-images-idx3-ubyte",
+        }
+    }
+
+    fn labels(self) -> &'static str {
+        match self {
+            Split::Train => "train-labels-idx1-ubyte",
+            Split::Test => "t10k-labels-idx1-ubyte",
+        }
+    }
+
+    /// The folders that may hold the half, when the user named `folder`.
+    fn folders(self, folder: &Path) -> Vec<PathBuf> {
+        match self {
+            Split::Train => vec![folder.to_owned(), folder.join("train")],
+            // The tutorial's DATA_PATH is MNIST_Data/train; the test files are then beside it.
+            Split::Test if find_file(folder, Split::Train.images()).is_some() => {
+                vec![folder.to_owned(), folder.join("test"), folder.join("../test"), folder.join("..")]
+            }
+            Split::Test => vec![folder.to_owned(), folder.join("test")],
+        }
+    }
+}
+
+/// The files of one half.
+struct Files {
+    images: PathBuf,
+    labels: PathBuf,
+}
+
+impl Files {
+    fn read(&self) -> Result<Dataset, SourceError> {
+        let labels = idx::read_labels(&self.labels)?;
+        let images = idx::read_images(&self.images)?;
+        Dataset::new(images, labels).map_err(|fault| SourceError::Mismatch {
+            images: self.images.clone(),
+            labels: self.labels.clone(),
+            fault,
+        })
+    }
+}
+
+/// The files of a half, both in one folder.
+fn find(folder: &Path, split: Split) -> Result<Files, SourceError> {
+    if !folder.is_dir() {
+        return Err(SourceError::NotAFolder(folder.to_owned()));
+    }
+    let folders = split.folders(folder);
+    let missing = |name, folders: &[PathBuf]| SourceError::Missing {
+        name,
+        places: folders.iter().map(|folder| folder.join(name)).collect(),
+    };
+    let (folder, images) = folders
+        .iter()
+        .find_map(|folder| Some((folder, find_file(folder, split.images())?)))
+        .ok_or_else(|| missing(split.images(), &folders))?;
+    let labels =
+        find_file(folder, split.labels()).ok_or_else(|| missing(split.labels(), std::slice::from_ref(folder)))?;
+    Ok(Files { images, labels })
+}
+
+/// The file, or else the packed file, of that name. The plain one is faster to read.
+fn find_file(folder: &Path, name: &str) -> Option<PathBuf> {
+    [folder.join(name), folder.join(format!("{name}.gz"))].into_iter().find(|path| path.exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn idx(magic: u32, dimensions: &[u32], body: &[u8]) -> Vec<u8> {
+        let mut bytes = magic.to_be_bytes().to_vec();
+        bytes.extend(dimensions.iter().flat_map(|dimension| dimension.to_be_bytes()));
+        bytes.extend(body);
+        bytes
+    }
+
+    /// Writes a half with one image for each label, all its pixels the label.
+    fn put(folder: &Path, split: Split, labels: &[u8]) {
+        fs::create_dir_all(folder).unwrap();
+        let count = labels.len() as u32;
+        let pixels: Vec<u8> = labels.iter().flat_map(|&label| [label; 784]).collect();
+        fs::write(folder.join(split.images()), idx(idx::IMAGES_MAGIC, &[count, 28, 28], &pixels)).unwrap();
+        fs::write(folder.join(split.labels()), idx(idx::LABELS_MAGIC, &[count], labels)).unwrap();
+    }
+
+    /// What is found when the user names `named` below a folder laid out as `train` and `test`.
+    fn found(train: &str, test: &str, named: &str) -> Result<Datasets, SourceError> {
+        let root = tempfile::tempdir().unwrap();
+        put(&root.path().join(train), Split::Train, &[1, 2, 3]);
+        put(&root.path().join(test), Split::Test, &[4, 5]);
+        Source::Folder(root.path().join(named)).load()
+    }
+
+    #[test]
+    fn the_files_are_found_with_and_without_sub_folders() {
+        for (train, test, named) in [
+            ("", "", ""),
+            ("train", "test", ""),
+            ("train", "test", "train"),
+            ("train", "test", "train/"),
+            ("train", "train", "train"),
+            ("train", "", "train"),
+            ("train", "", ""),
+            ("MNIST_Data/train", "MNIST_Data/test", "MNIST_Data"),
+        ] {
+            let data = found(train, test, named).unwrap();
+            assert_eq!(data.train.labels(), [1, 2, 3], "{train} {test} {named}");
+            assert_eq!(data.test.labels(), [4, 5], "{train} {test} {named}");
+            assert_eq!(data.train.image(2), [3; 784]);
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_named() {
+        let error = Source::Folder("/no/such/folder".into()).load().unwrap_err().to_string();
+        assert!(error.starts_with("/no/such/folder is not a folder: "), "{error}");
+    }
+
+    #[test]
+    fn a_missing_file_is_named_with_the_places() {
+        let root = tempfile::tempdir().unwrap();
+        let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
+        let place = |place: &str| root.path().join(place).display().to_string();
+        assert!(error.starts_with("there is no train-images-idx3-ubyte, plain or .gz: looked for "), "{error}");
+        assert!(error.contains(&place("train-images-idx3-ubyte")), "{error}");
+        assert!(error.contains(&place("train/train-images-idx3-ubyte")), "{error}");
+
+        put(root.path(), Split::Train, &[1]);
+        let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
+        assert!(error.starts_with("there is no t10k-images-idx3-ubyte"), "{error}");
+        assert!(error.contains(&place("../test/t10k-images-idx3-ubyte")), "{error}");
+
+        fs::remove_file(root.path().join("train-labels-idx1-ubyte")).unwrap();
+        let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
+        assert!(error.starts_with("there is no train-labels-idx1-ubyte"), "{error}");
+    }
+
+    #[test]
+    fn counts_that_differ_are_named() {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), Split::Train, &[1, 2, 3]);
+        put(root.path(), Split::Test, &[4]);
+        fs::write(root.path().join("train-labels-idx1-ubyte"), idx(idx::LABELS_MAGIC, &[2], &[1, 2])).unwrap();
+        let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
+        assert!(error.ends_with("do not belong together: there are 3 images but 2 labels"), "{error}");
+        assert!(error.contains("train-images-idx3-ubyte and "), "{error}");
+    }
+
+    #[test]
+    fn a_label_that_is_no_digit_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), Split::Train, &[1, 10]);
+        put(root.path(), Split::Test, &[4]);
+        let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
+        assert!(error.ends_with("label 1 is 10, labels are 0 to 9"), "{error}");
+    }
+
+    #[test]
+    fn files_without_a_single_image_are_refused() {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), Split::Train, &[1]);
+        put(root.path(), Split::Test, &[]);
+        let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
+        assert!(error.ends_with("there are no images"), "{error}");
+    }
+}

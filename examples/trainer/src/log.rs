@@ -1,0 +1,81 @@
+//! The lines that people read: the tutorial's, and a summary of each epoch.
+
+use std::io::{self, Write};
+
+use mpienv::Rank;
+
+use crate::metrics::Metrics;
+use crate::train::{Epoch, Report, Step};
+
+/// Writes a run's lines to `out`, and its curves to a file of metrics if there is one.
+#[derive(Debug)]
+pub struct Log<W> {
+    /// Where the lines go.
+    pub out: W,
+    /// The rank that this is: every rank writes its steps, rank 0 the epochs.
+    pub rank: Rank,
+    /// Whether to leave out the steps.
+    pub quiet: bool,
+    /// The file of metrics; only rank 0 has one.
+    pub metrics: Option<Metrics>,
+}
+
+impl<W: Write> Report for Log<W> {
+    fn step(&mut self, step: &Step) -> io::Result<()> {
+        if !self.quiet {
+            let Step { epoch, step, loss } = step;
+            // One write a line: lines of ranks that share a terminal do not mix.
+            self.out.write_all(format!("epoch: {epoch}, step: {step}, loss is {loss}\n").as_bytes())?;
+        }
+        self.metrics.as_mut().map_or(Ok(()), |metrics| metrics.step(step))
+    }
+
+    fn epoch(&mut self, epoch: &Epoch) -> io::Result<()> {
+        if self.rank.is_first() {
+            let Epoch { epoch, train_loss, test_loss: _, test_accuracy, samples_per_second, seconds: _ } = epoch;
+            let line = format!(
+                "epoch: {epoch}, train loss is {train_loss:.4}, test accuracy is {test_accuracy:.4}, {samples_per_second:.0} samples/s\n"
+            );
+            self.out.write_all(line.as_bytes())?;
+            self.out.flush()?;
+        }
+        self.metrics.as_mut().map_or(Ok(()), |metrics| metrics.epoch(epoch))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: Step = Step { epoch: 0, step: 0, loss: 2.341_347_2 };
+    const EPOCH: Epoch = Epoch {
+        epoch: 0,
+        train_loss: 0.456_78,
+        test_loss: 0.3,
+        test_accuracy: 0.9089,
+        samples_per_second: 1_234_567.8,
+        seconds: 0.05,
+    };
+    const SUMMARY: &str = "epoch: 0, train loss is 0.4568, test accuracy is 0.9089, 1234568 samples/s\n";
+
+    fn lines(rank: Rank, quiet: bool) -> String {
+        let mut log = Log { out: Vec::new(), rank, quiet, metrics: None };
+        log.step(&STEP).unwrap();
+        log.epoch(&EPOCH).unwrap();
+        String::from_utf8(log.out).unwrap()
+    }
+
+    #[test]
+    fn the_lines_are_the_tutorials() {
+        let (first, second) = (Rank::new(0, 2).unwrap(), Rank::new(1, 2).unwrap());
+        let step = "epoch: 0, step: 0, loss is 2.3413472\n";
+        assert_eq!(lines(first, false), format!("{step}{SUMMARY}"));
+        assert_eq!(lines(second, false), step);
+    }
+
+    #[test]
+    fn quiet_leaves_the_epochs_of_rank_0() {
+        assert_eq!(lines(Rank::new(0, 2).unwrap(), true), SUMMARY);
+        assert_eq!(lines(Rank::new(1, 2).unwrap(), true), "");
+    }
+}

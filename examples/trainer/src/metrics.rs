@@ -1,0 +1,87 @@
+//! The curves of a run as JSON lines, for programs to read.
+//!
+//! A step line is `{"epoch", "step", "loss"}`, with the loss of rank 0's own samples; an epoch line is
+//! `{"epoch", "train_loss", "test_loss", "test_accuracy", "samples_per_second", "seconds"}`, of all ranks.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::train::{Epoch, Report, Step};
+
+/// A file of JSON lines, each there as soon as it is known.
+#[derive(Debug)]
+pub struct Metrics {
+    path: PathBuf,
+    file: File,
+}
+
+impl Metrics {
+    /// Begins a file; one of that name is emptied.
+    ///
+    /// # Errors
+    /// When it cannot be written; the error names it.
+    pub fn create(path: &Path) -> io::Result<Metrics> {
+        let file = File::create(path).map_err(|error| naming(path, &error))?;
+        Ok(Metrics { path: path.to_owned(), file })
+    }
+
+    fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
+        let mut bytes = serde_json::to_vec(line)?;
+        bytes.push(b'\n');
+        // One write without a buffer: who follows the file never sees half a line.
+        self.file.write_all(&bytes).map_err(|error| naming(&self.path, &error))
+    }
+}
+
+fn naming(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+impl Report for Metrics {
+    fn step(&mut self, step: &Step) -> io::Result<()> {
+        self.line(step)
+    }
+
+    fn epoch(&mut self, epoch: &Epoch) -> io::Result<()> {
+        self.line(epoch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn lines_are_there_at_once_and_have_the_promised_fields() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.jsonl");
+        fs::write(&path, "of a run before\n").unwrap();
+        let mut metrics = Metrics::create(&path).unwrap();
+        metrics.step(&Step { epoch: 0, step: 10, loss: 2.341_347_2 }).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "{\"epoch\":0,\"step\":10,\"loss\":2.3413472}\n");
+        let epoch = Epoch {
+            epoch: 0,
+            train_loss: 0.5,
+            test_loss: 0.25,
+            test_accuracy: 0.9089,
+            samples_per_second: 1.5e6,
+            seconds: 0.04,
+        };
+        metrics.epoch(&epoch).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(
+            text.lines().nth(1).unwrap(),
+            "{\"epoch\":0,\"train_loss\":0.5,\"test_loss\":0.25,\"test_accuracy\":0.9089,\"samples_per_second\":1500000.0,\"seconds\":0.04}"
+        );
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_named() {
+        let error = Metrics::create(Path::new("/no/such/folder/m.jsonl")).unwrap_err().to_string();
+        assert!(error.starts_with("/no/such/folder/m.jsonl: No such file or directory"), "{error}");
+    }
+}

@@ -1,0 +1,113 @@
+//! The `mnist` program: from its options to its exit code.
+
+use std::io::{self, Write};
+use std::process::Command;
+
+use mpienv::Rank;
+
+use crate::backend::{self, BackendError};
+use crate::cli::{self, Options};
+use crate::cluster::{self, ClusterError};
+use crate::collective::CollectiveError;
+use crate::data::source::{Source, SourceError};
+use crate::exit;
+use crate::initial::{self, InitialError};
+use crate::log::Log;
+use crate::metrics::Metrics;
+use crate::model::Model;
+use crate::model::linear::Linear;
+use crate::train::{self, TrainError};
+
+/// What is said when there is no data: where the digits come from, and how to get real ones.
+const EMBEDDED: &str = "training on embedded digits drawn by code; for MNIST, put its four files into a folder \
+and name it with --data or DATA_PATH";
+
+/// Runs the program: trains, or starts ranks that do. Lines of the run go to `out`, remarks to `remarks`.
+///
+/// # Errors
+/// When anything is wrong; [`MnistError::exit_code`] has the exit code.
+pub fn run(options: &Options, out: impl Write, remarks: impl Write) -> Result<(), MnistError> {
+    match options.ranks {
+        Some(count) => start_ranks(count),
+        None => train(options, out, remarks),
+    }
+}
+
+/// Starts ranks of this program with the same arguments; they know from their variables where they are.
+fn start_ranks(count: u32) -> Result<(), MnistError> {
+    let program = std::env::current_exe().map_err(MnistError::Program)?;
+    let arguments = cli::without_ranks(std::env::args_os().skip(1));
+    let command = || {
+        let mut command = Command::new(&program);
+        command.args(&arguments);
+        command
+    };
+    Ok(cluster::start(count, command)?)
+}
+
+fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<(), MnistError> {
+    let rank = cluster::rank()?;
+    let source = options.source();
+    if source == Source::Embedded && rank.is_first() {
+        // A remark that nobody can read is no reason to stop.
+        let _ = writeln!(remarks, "mnist: {EMBEDDED}");
+    }
+    let data = source.load()?;
+    let plan = options.plan();
+    let mut model = Linear::new(plan.largest_batch(data.train.count(), rank));
+    let mut parameters = match &options.init {
+        Some(file) => initial::read(file)?,
+        None => model.initial_parameters(plan.seed),
+    };
+    let metrics = metrics(options, rank)?;
+    let mut group = backend::connect(options.backend, rank, options.timeout)?;
+    let mut log = Log { out, rank, quiet: options.quiet, metrics };
+    Ok(train::train(&mut model, &mut parameters, &data, &plan, group.as_mut(), &mut log)?)
+}
+
+/// The file of metrics, begun; only rank 0 writes one.
+fn metrics(options: &Options, rank: Rank) -> Result<Option<Metrics>, MnistError> {
+    let path = options.metrics.as_deref().filter(|_| rank.is_first());
+    path.map(Metrics::create).transpose().map_err(MnistError::Metrics)
+}
+
+/// Why `mnist` fails.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MnistError {
+    /// The launcher's variables are wrong.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The data is not there or wrong.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The file of first weights is wrong.
+    #[error(transparent)]
+    Initial(#[from] InitialError),
+    /// The file of metrics cannot be begun.
+    #[error("{0}; --metrics names a file that can be written")]
+    Metrics(io::Error),
+    /// The ranks did not meet.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// The system does not tell which program this is.
+    #[error("ranks cannot be started: {0}")]
+    Program(io::Error),
+    /// The training ended early.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+}
+
+impl MnistError {
+    /// The exit code for it, of [`exit`].
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            MnistError::Train(TrainError::Collective(CollectiveError::TimedOut { .. }))
+            | MnistError::Backend(BackendError::Collective(CollectiveError::TimedOut { .. })) => exit::TIMED_OUT,
+            MnistError::Train(TrainError::Disagreement(_) | TrainError::Report(_)) => exit::WRONG_INPUT,
+            MnistError::Train(_) => exit::TRAINING_FAILED,
+            _ => exit::WRONG_INPUT,
+        }
+    }
+}

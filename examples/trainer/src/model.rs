@@ -1,0 +1,83 @@
+//! What is trained: parameters, and how a batch gives a loss and a gradient.
+
+mod dense;
+pub mod linear;
+
+use crate::batch::Image;
+use crate::random;
+
+/// A classifier whose parameters lie in one slice, and its gradient in another: one all-reduce sums it.
+pub trait Model {
+    /// How many parameters there are.
+    fn parameter_count(&self) -> usize;
+
+    /// The parameters before the first step, the same for a seed whatever the number of ranks.
+    fn initial_parameters(&self, seed: u64) -> Vec<f32>;
+
+    /// Overwrites `gradient` with that of the samples' losses, summed and divided by `whole`; returns the sum of
+    /// their losses, not divided.
+    ///
+    /// There is an image for each of `labels`. `whole` is how many samples all ranks together have, so that the
+    /// ranks' gradients add up to that of the mean loss. Without samples the gradient is 0.
+    fn gradient(
+        &mut self,
+        parameters: &[f32],
+        images: &[Image],
+        labels: &[u8],
+        whole: usize,
+        gradient: &mut [f32],
+    ) -> f32;
+
+    /// The sum of the samples' losses, and how many are classified rightly.
+    fn evaluate(&mut self, parameters: &[f32], images: &[Image], labels: &[u8]) -> Evaluation;
+}
+
+/// How well a model does on samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Evaluation {
+    /// The sum of the samples' losses.
+    pub loss: f64,
+    /// How many samples are classified rightly.
+    pub correct: u64,
+    /// How many samples there are.
+    pub count: u64,
+}
+
+impl Evaluation {
+    /// Adds what was found on other samples.
+    pub fn add(&mut self, other: Evaluation) {
+        self.loss += other.loss;
+        self.correct += other.correct;
+        self.count += other.count;
+    }
+
+    /// As ranks send it to each other.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 24] {
+        let numbers = [self.loss.to_bits(), self.correct, self.count];
+        let mut bytes = [0; 24];
+        for (bytes, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            bytes.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// What [`Evaluation::to_bytes`] made.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Evaluation {
+        let number = |index: usize| bytes.as_chunks().0.get(index).map_or(0, |&bytes| u64::from_le_bytes(bytes));
+        Evaluation { loss: f64::from_bits(number(0)), correct: number(1), count: number(2) }
+    }
+}
+
+/// Moves every parameter against its gradient: stochastic gradient descent.
+pub fn descend(parameters: &mut [f32], gradient: &[f32], learning_rate: f32) {
+    for (parameter, slope) in parameters.iter_mut().zip(gradient) {
+        *parameter -= learning_rate * slope;
+    }
+}
+
+/// `count` values of N(0, 0.01) for parameter number `parameter`.
+fn normal_values(seed: u64, parameter: u32, count: usize) -> impl Iterator<Item = f32> {
+    (0..count as u64).map(move |index| (0.01 * random::normal(seed, parameter, index)) as f32)
+}

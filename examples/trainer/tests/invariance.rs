@@ -1,0 +1,170 @@
+//! The number of ranks does not matter: W ranks of batch b train as one rank of batch W * b.
+
+use std::io;
+use std::time::Duration;
+
+use mpienv_trainer::collective::alone::Alone;
+use mpienv_trainer::collective::threads;
+use mpienv_trainer::data::{Dataset, Datasets, digits};
+use mpienv_trainer::model::Model;
+use mpienv_trainer::model::linear::Linear;
+use mpienv_trainer::shard::Order;
+use mpienv_trainer::train::{Epoch, Plan, Report, Step, TrainError, train};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Keeps what is reported.
+#[derive(Default)]
+struct Curve {
+    steps: Vec<Step>,
+    epochs: Vec<Epoch>,
+}
+
+impl Report for Curve {
+    fn step(&mut self, step: &Step) -> io::Result<()> {
+        self.steps.push(*step);
+        Ok(())
+    }
+
+    fn epoch(&mut self, epoch: &Epoch) -> io::Result<()> {
+        self.epochs.push(*epoch);
+        Ok(())
+    }
+}
+
+/// The first digits: their number is no multiple of any batch.
+fn data() -> Datasets {
+    let Datasets { train, test } = digits::draw();
+    let first = |data: &Dataset, count: usize| {
+        let images: Vec<&[u8]> = (0..count).map(|index| data.image(index)).collect();
+        Dataset::new(images.concat(), data.labels()[..count].to_vec()).unwrap()
+    };
+    Datasets { train: first(&train, 1601), test: first(&test, 333) }
+}
+
+fn plan(batch_size: usize) -> Plan {
+    Plan { epochs: 2, batch_size, learning_rate: 0.01, seed: 5, order: Order::Shuffle }
+}
+
+/// What each rank reports, and its last parameters.
+fn run(data: &Datasets, ranks: u32, plan: &Plan) -> Vec<(Curve, Vec<f32>)> {
+    threads::run(ranks, TIMEOUT, |rank| {
+        let mut curve = Curve::default();
+        let mut model = Linear::new(64);
+        let mut parameters = model.initial_parameters(plan.seed);
+        train(&mut model, &mut parameters, data, plan, rank, &mut curve).unwrap();
+        (curve, parameters)
+    })
+    .unwrap()
+}
+
+#[test]
+fn one_rank_and_four_train_alike_and_replicas_are_the_same_bits() {
+    let data = data();
+    let mut alone = (Curve::default(), Linear::new(1).initial_parameters(5));
+    train(&mut Linear::new(64), &mut alone.1, &data, &plan(64), &mut Alone, &mut alone.0).unwrap();
+    for (ranks, batch) in [(1, 64), (2, 32), (4, 16), (3, 64)] {
+        let runs = run(&data, ranks, &plan(batch));
+        let bits = |parameters: &[f32]| parameters.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        for (curve, parameters) in &runs {
+            assert_eq!(bits(parameters), bits(&runs[0].1), "{ranks} ranks");
+            for (epoch, first) in curve.epochs.iter().zip(&runs[0].0.epochs) {
+                assert_eq!((epoch.train_loss, epoch.test_loss), (first.train_loss, first.test_loss));
+            }
+        }
+        if ranks * batch as u32 != 64 {
+            continue;
+        }
+        for (own, other) in runs[0].0.epochs.iter().zip(&alone.0.epochs) {
+            assert!((own.train_loss - other.train_loss).abs() < 1e-5, "{ranks} ranks: {own:?} {other:?}");
+            assert!((own.test_loss - other.test_loss).abs() < 1e-5, "{ranks} ranks: {own:?} {other:?}");
+            assert_eq!(own.test_accuracy, other.test_accuracy, "{ranks} ranks");
+        }
+        let furthest = runs[0].1.iter().zip(&alone.1).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(furthest < 1e-5, "{ranks} ranks: {furthest}");
+        // The ranks' own losses are parts of the mean: 16 or 32 samples each of the first step.
+        let mean = runs.iter().map(|(curve, _)| curve.steps[0].loss).sum::<f32>() / ranks as f32;
+        assert!((mean - alone.0.steps[0].loss).abs() < 1e-5, "{ranks} ranks");
+    }
+}
+
+#[test]
+fn more_ranks_than_samples_train_as_one() {
+    let Datasets { train: set, test } = data();
+    let few = Dataset::new(set.image(0).iter().chain(set.image(1)).copied().collect(), set.labels()[..2].to_vec());
+    let data = Datasets { train: few.unwrap(), test };
+    let runs = run(&data, 3, &plan(1));
+    let one = run(&data, 1, &plan(3));
+    assert!((runs[0].0.epochs[1].test_loss - one[0].0.epochs[1].test_loss).abs() < 1e-5);
+    // The rank without samples has no loss of its own to report.
+    assert_eq!(runs.iter().map(|(curve, _)| curve.steps.len()).collect::<Vec<_>>(), [2, 2, 0]);
+}
+
+#[test]
+fn a_loss_that_is_no_number_ends_every_rank_in_the_same_step() {
+    let data = data();
+    let plan = Plan { learning_rate: 1e38, ..plan(16) };
+    let errors = threads::run(4, TIMEOUT, |rank| {
+        let mut model = Linear::new(64);
+        let mut parameters = model.initial_parameters(1);
+        train(&mut model, &mut parameters, &data, &plan, rank, &mut Curve::default()).unwrap_err().to_string()
+    })
+    .unwrap();
+    assert!(errors[0].starts_with("epoch 0, step "), "{errors:?}");
+    assert!(errors.iter().all(|error| error == &errors[0]), "{errors:?}");
+}
+
+#[test]
+fn a_rank_that_ends_in_the_middle_is_named_by_the_others() {
+    /// Cannot report step 10.
+    struct Full;
+    impl Report for Full {
+        fn step(&mut self, step: &Step) -> io::Result<()> {
+            if step.step == 10 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        }
+        fn epoch(&mut self, _: &Epoch) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let data = data();
+    let mut ranks = threads::group(2, TIMEOUT).unwrap().into_iter();
+    let work = |mut rank: threads::Threads, mut report: Box<dyn Report>| {
+        let mut model = Linear::new(64);
+        let mut parameters = model.initial_parameters(1);
+        train(&mut model, &mut parameters, &data, &plan(32), &mut rank, report.as_mut()).unwrap_err()
+    };
+    let (first, second) = (ranks.next().unwrap(), ranks.next().unwrap());
+    let (first, second) = std::thread::scope(|scope| {
+        let first = scope.spawn(|| work(first, Box::<Curve>::default()));
+        let second = scope.spawn(|| work(second, Box::new(Full)));
+        (first.join().unwrap(), second.join().unwrap())
+    });
+    assert_eq!(first.to_string(), "rank 1 on this process is lost: it ended");
+    assert!(matches!(second, TrainError::Report(_)));
+}
+
+#[test]
+fn every_rank_begins_with_the_parameters_of_rank_0() {
+    let data = data();
+    let plan = Plan { epochs: 0, ..plan(32) };
+    let parameters = threads::run(2, TIMEOUT, |rank| {
+        let mut parameters = vec![mpienv_trainer::collective::Collective::rank(rank).index() as f32; 7850];
+        train(&mut Linear::new(64), &mut parameters, &data, &plan, rank, &mut Curve::default()).unwrap();
+        parameters
+    })
+    .unwrap();
+    assert_eq!(parameters, [vec![0.0; 7850], vec![0.0; 7850]]);
+}
+
+#[test]
+fn the_embedded_digits_are_learned_but_not_trivial() {
+    let data = digits::draw();
+    let plan = Plan { epochs: 10, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::Shuffle };
+    let mut curve = Curve::default();
+    let mut model = Linear::new(64);
+    let mut parameters = model.initial_parameters(plan.seed);
+    train(&mut model, &mut parameters, &data, &plan, &mut Alone, &mut curve).unwrap();
+    let accuracy = curve.epochs[9].test_accuracy;
+    assert!((0.85..0.99).contains(&accuracy), "{accuracy}");
+    assert!((2.2..2.5).contains(&curve.steps[0].loss), "{}", curve.steps[0].loss);
+}

@@ -1,0 +1,164 @@
+//! The `mnist` program, as its users run it.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// `mnist` with arguments and without any variable that it reads.
+fn mnist(arguments: &[&str]) -> Output {
+    command(arguments).output().unwrap()
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mnist"));
+    command.args(arguments).env_clear();
+    command
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The program failed with `code`, said one line on stderr, and nothing on stdout.
+#[track_caller]
+fn assert_fails(output: &Output, code: i32, text: &str) {
+    let said = stderr(output);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(said.contains(text), "{said}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn it_trains_on_embedded_digits_with_nothing_else() {
+    let output = mnist(&["--epochs", "1"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(stderr(&output).lines().count(), 1);
+    assert!(stderr(&output).starts_with("mnist: training on embedded digits"), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    // 375 steps of 32 samples: one line every 10, and one for the epoch.
+    assert_eq!(lines.len(), 38 + 1);
+    assert!(lines[0].starts_with("epoch: 0, step: 0, loss is 2.3"), "{}", lines[0]);
+    assert!(lines[37].starts_with("epoch: 0, step: 370, loss is "), "{}", lines[37]);
+    assert!(lines[38].starts_with("epoch: 0, train loss is "), "{}", lines[38]);
+}
+
+#[test]
+fn quiet_leaves_one_line_for_each_epoch() {
+    let output = mnist(&["--epochs", "2", "--quiet"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().count(), 2);
+    assert!(text.lines().all(|line| line.contains("test accuracy is ") && line.ends_with(" samples/s")), "{text}");
+}
+
+#[test]
+fn metrics_and_log_have_the_same_losses() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("m.jsonl");
+    let output = mnist(&["--epochs", "1", "--metrics", file.to_str().unwrap()]);
+    let log = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<serde_json::Value> =
+        fs::read_to_string(file).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), log.lines().count());
+    for (line, text) in lines.iter().zip(log.lines()).take(38) {
+        let (epoch, step) = (line["epoch"].as_u64().unwrap(), line["step"].as_u64().unwrap());
+        assert_eq!(format!("epoch: {epoch}, step: {step}, loss is {}", line["loss"]), text);
+    }
+    let epoch = lines[38].as_object().unwrap();
+    let mut names: Vec<&str> = epoch.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    let mut promised = ["epoch", "train_loss", "test_loss", "test_accuracy", "samples_per_second", "seconds"];
+    promised.sort_unstable();
+    assert_eq!(names, promised);
+    assert!(epoch["test_accuracy"].as_f64().unwrap() > 0.7);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_lines() {
+    let steps = |seed| {
+        let text = String::from_utf8(mnist(&["--epochs", "1", "--seed", seed]).stdout).unwrap();
+        text.lines().filter(|line| line.contains("step")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(steps("1"), steps("1"));
+    assert_ne!(steps("1"), steps("2"));
+}
+
+#[test]
+fn data_that_is_not_there_is_named() {
+    assert_fails(&mnist(&["--data", "/no/such/folder"]), 1, "mnist: /no/such/folder is not a folder: ");
+    let output = command(&[]).env("DATA_PATH", "/no/such/folder").output().unwrap();
+    assert_fails(&output, 1, "mnist: /no/such/folder is not a folder: ");
+    let folder = tempfile::tempdir().unwrap();
+    let output = mnist(&["--data", folder.path().to_str().unwrap()]);
+    assert_fails(&output, 1, "mnist: there is no train-images-idx3-ubyte, plain or .gz: looked for ");
+}
+
+#[test]
+fn the_argument_comes_before_the_variable() {
+    let output = command(&["--data", "/no/such/argument"]).env("DATA_PATH", "/no/such/variable").output().unwrap();
+    assert_fails(&output, 1, "mnist: /no/such/argument is not a folder: ");
+}
+
+#[test]
+fn an_empty_variable_is_none_but_an_empty_argument_is_wrong() {
+    let output = command(&["--epochs", "0"]).env("DATA_PATH", "").output().unwrap();
+    assert!(output.status.success());
+    assert!(stderr(&output).contains("embedded digits"), "{}", stderr(&output));
+    assert_fails(&mnist(&["--data", ""]), 2, "--data");
+}
+
+#[test]
+fn a_corrupt_file_is_named_before_any_training() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in
+        ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]
+    {
+        fs::write(folder.path().join(name), [0x1f, 0x8b, 8, 0, 0, 0]).unwrap();
+    }
+    let output = mnist(&["--data", folder.path().to_str().unwrap()]);
+    assert_fails(&output, 1, "train-labels-idx1-ubyte: is truncated (gzip): it ends after 0 of 4 bytes");
+}
+
+#[test]
+fn first_weights_that_are_none_are_named() {
+    assert_fails(&mnist(&["--init", "/no/such/w.f32"]), 1, "/no/such/w.f32: cannot be read: ");
+}
+
+#[test]
+fn metrics_that_cannot_be_written_are_named() {
+    assert_fails(&mnist(&["--metrics", "/no/such/m.jsonl"]), 1, "mnist: /no/such/m.jsonl: No such file");
+}
+
+#[test]
+fn a_training_that_diverges_names_the_step() {
+    let output = mnist(&["--lr", "1e38", "--epochs", "1", "--quiet"]);
+    assert_fails(&output, 3, "mnist: epoch 0, step ");
+    assert!(stderr(&output).contains("training diverged"), "{}", stderr(&output));
+}
+
+#[test]
+fn first_weights_of_nan_diverge_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.f32");
+    fs::write(&path, f32::NAN.to_le_bytes().repeat(7840)).unwrap();
+    let output = mnist(&["--init", path.to_str().unwrap()]);
+    assert_fails(&output, 3, "mnist: epoch 0, step 0: the loss is NaN");
+}
+
+#[test]
+fn arguments_that_are_wrong_are_a_usage_error() {
+    assert_fails(&mnist(&["--batch-size", "0"]), 2, "a whole number from 1 on is wanted");
+    assert_fails(&mnist(&["--no-such-option"]), 2, "--no-such-option");
+}
+
+#[test]
+fn first_weights_from_a_file_are_used() {
+    let weights = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity/w0.f32");
+    let line = |arguments: &[&str]| {
+        let text = String::from_utf8(mnist(arguments).stdout).unwrap();
+        text.lines().next().unwrap().to_owned()
+    };
+    let from_file = line(&["--epochs", "1", "--init", weights.to_str().unwrap()]);
+    assert_eq!(from_file, line(&["--epochs", "1", "--init", weights.to_str().unwrap()]));
+    assert_ne!(from_file, line(&["--epochs", "1"]));
+}

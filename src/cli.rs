@@ -1,0 +1,181 @@
+//! The command line: what can be asked, and who answers.
+
+mod exec;
+mod exit_code;
+mod export;
+mod show;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use mpienv::{Builder, ClusterInfo, Dialect, Finding, Host, Launcher, NcclIfname, Port, Severity};
+
+use self::exit_code::ExitCode;
+
+/// Knows where a process is in a cluster: rank, world size, local rank, master.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 100, after_help = EXAMPLES)]
+struct Command {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mpirun -n 4 bash -c 'eval \"$(mpienv export)\"; echo $RANK/$WORLD_SIZE'
+  mpirun -n 4 mpienv exec -- python train.py
+  mpirun -n 2 mpienv show";
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Print assignments for eval: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...
+    #[command(after_help = "Example: eval \"$(mpienv export)\"")]
+    Export {
+        #[command(flatten)]
+        wishes: Wishes,
+        /// The language to print
+        #[arg(long, value_enum, default_value = "sh")]
+        shell: Shell,
+        /// Print findings on stderr
+        #[arg(short, long)]
+        verbose: bool,
+    },
+    /// Become a command that has the variables set
+    #[command(after_help = "Example: mpirun -n 4 mpienv exec -- python train.py")]
+    Exec {
+        #[command(flatten)]
+        wishes: Wishes,
+        /// The command and its arguments
+        #[arg(last = true, required = true, value_name = "CMD")]
+        command: Vec<OsString>,
+    },
+    /// Show each value and where it comes from
+    Show {
+        #[command(flatten)]
+        wishes: Wishes,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Args, Debug)]
+struct Wishes {
+    /// Believe this launcher, whatever else is set [env: MPIENV_LAUNCHER]
+    #[arg(long, value_name = "NAME", value_parser = launcher)]
+    launcher: Option<Launcher>,
+    /// Rank 0's host [env: MPIENV_MASTER_ADDR]
+    #[arg(long, value_name = "HOST")]
+    master_addr: Option<Host>,
+    /// The port at rank 0's host [env: MPIENV_MASTER_PORT]
+    #[arg(long, value_name = "PORT")]
+    master_port: Option<Port>,
+    /// NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]
+    #[arg(long, value_name = "VALUE", value_parser = |text: &str| Ok::<_, String>(NcclIfname::from(text)))]
+    nccl_ifname: Option<NcclIfname>,
+}
+
+fn launcher(name: &str) -> Result<Launcher, String> {
+    let names = || Launcher::ALL.iter().map(|launcher| launcher.name()).collect::<Vec<_>>().join(", ");
+    Launcher::from_name(name).ok_or_else(|| format!("no launcher has this name; there are {}", names()))
+}
+
+impl Wishes {
+    fn read(self) -> Result<ClusterInfo, mpienv::Error> {
+        let mut builder: Builder = ClusterInfo::builder();
+        if let Some(launcher) = self.launcher {
+            builder = builder.launcher(launcher);
+        }
+        if let Some(host) = self.master_addr {
+            builder = builder.master_addr(host);
+        }
+        if let Some(port) = self.master_port {
+            builder = builder.master_port(port);
+        }
+        if let Some(wish) = self.nccl_ifname {
+            builder = builder.nccl_ifname(wish);
+        }
+        builder.from_env()
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Shell {
+    Sh,
+    Bash,
+    Zsh,
+    Json,
+}
+
+impl From<Shell> for Dialect {
+    fn from(shell: Shell) -> Dialect {
+        match shell {
+            Shell::Sh | Shell::Bash | Shell::Zsh => Dialect::Posix,
+            Shell::Json => Dialect::Json,
+        }
+    }
+}
+
+/// Why a command did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Environment(#[from] mpienv::Error),
+    #[error(transparent)]
+    Unrepresentable(#[from] mpienv::Unrepresentable),
+    #[error("stdout cannot be written: {0}; see what reads it")]
+    Output(#[from] io::Error),
+    #[error("{command:?} cannot be started: {error}; {remedy}")]
+    Start { command: OsString, error: io::Error, remedy: &'static str },
+}
+
+impl Failure {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Failure::Environment(_) | Failure::Unrepresentable(_) | Failure::Output(_) => ExitCode::WRONG_ENVIRONMENT,
+            Failure::Start { error, .. } if error.kind() == io::ErrorKind::NotFound => ExitCode::NOT_FOUND,
+            Failure::Start { .. } => ExitCode::NOT_EXECUTABLE,
+        }
+    }
+}
+
+/// Parses, does, and reports: the whole program.
+pub(crate) fn main() -> process::ExitCode {
+    // clap ends the process itself, with code 2, where the words are wrong.
+    let outcome = match Command::parse().verb {
+        Verb::Export { wishes, shell, verbose } => export::run(wishes, shell.into(), verbose),
+        Verb::Exec { wishes, command } => exec::run(wishes, command),
+        Verb::Show { wishes, json } => show::run(wishes, json),
+    };
+    let code = outcome.map_or_else(
+        |failure| {
+            print_error(&failure);
+            failure.exit_code()
+        },
+        |()| ExitCode::OK,
+    );
+    code.into()
+}
+
+fn print_error(error: &dyn std::error::Error) {
+    let style = anstyle::AnsiColor::Red.on_default().bold();
+    // Nobody is left to tell when stderr is closed.
+    let _ = writeln!(anstream::stderr(), "{style}mpienv:{style:#} {error}");
+}
+
+fn print_findings(mut to: impl Write, findings: &[Finding]) -> io::Result<()> {
+    for finding in findings {
+        let color = match finding.severity {
+            Severity::Error => anstyle::AnsiColor::Red,
+            Severity::Warning => anstyle::AnsiColor::Yellow,
+            _ => anstyle::AnsiColor::Cyan,
+        };
+        let style = color.on_default().bold();
+        writeln!(to, "{style}{}{style:#} [{}]: {}", finding.severity, finding.code, finding.what)?;
+        writeln!(to, "  why: {}", finding.why)?;
+        writeln!(to, "  remedy: {}", finding.remedy)?;
+    }
+    Ok(())
+}

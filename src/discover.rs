@@ -1,0 +1,291 @@
+//! Chooses the launcher, fills in master and interface, checks the whole: gives a [`ClusterInfo`].
+
+use std::ffi::OsString;
+
+use once_cell::sync::OnceCell;
+
+use crate::azure::AzureVars;
+use crate::environment::Environment;
+use crate::error::{Error, Reason};
+use crate::finding::{Finding, Severity};
+use crate::host::Host;
+use crate::info::{ClusterInfo, Provenance};
+use crate::launcher::{Row, TABLE};
+use crate::master;
+use crate::nccl::{self, NcclIfname};
+use crate::placement::{LaunchStyle, Launcher, NOT_TOLD, Placement, Source, Sourced};
+use crate::port::Port;
+use crate::wish::{self, Wishes};
+
+/// Where a stale one is inherited, every rank waits for a store that nobody serves.
+const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
+
+impl ClusterInfo {
+    /// Reads this process's environment.
+    ///
+    /// A process that no launcher started is rank 0 of 1.
+    ///
+    /// # Errors
+    /// When the variables contradict themselves: see [`Reason`].
+    pub fn from_env() -> Result<ClusterInfo, Error> {
+        Builder::default().from_env()
+    }
+
+    /// Reads these variables instead of the process's: for tests, and for other processes.
+    ///
+    /// # Errors
+    /// As [`ClusterInfo::from_env`].
+    pub fn from_vars<N, V>(vars: impl IntoIterator<Item = (N, V)>) -> Result<ClusterInfo, Error>
+    where
+        N: Into<OsString>,
+        V: Into<OsString>,
+    {
+        Builder::default().from_vars(vars)
+    }
+
+    /// As [`ClusterInfo::from_env`], read once: later calls give the first success.
+    ///
+    /// ```
+    /// let info = mpienv::ClusterInfo::current()?;
+    /// assert!(std::ptr::eq(info, mpienv::ClusterInfo::current()?));
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ClusterInfo::from_env`]; a failure is not remembered.
+    pub fn current() -> Result<&'static ClusterInfo, Error> {
+        // std's OnceLock cannot yet be filled by a function that may fail.
+        static CURRENT: OnceCell<ClusterInfo> = OnceCell::new();
+        CURRENT.get_or_try_init(ClusterInfo::from_env)
+    }
+
+    /// Reads with wishes: a launcher, a master, an interface.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+}
+
+/// What goes before the environment when a [`ClusterInfo`] is read.
+///
+/// ```
+/// use mpienv::ClusterInfo;
+///
+/// let info = ClusterInfo::builder()
+///     .master_addr("node-0".parse()?)
+///     .from_vars([
+///         ("OMPI_COMM_WORLD_RANK", "5"),
+///         ("OMPI_COMM_WORLD_SIZE", "8"),
+///         ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+///         ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
+///     ])?;
+/// assert_eq!(info.master_addr()?.to_string(), "node-0");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Builder {
+    wishes: Wishes,
+}
+
+impl Builder {
+    /// Believes this launcher alone; as the variable `MPIENV_LAUNCHER`, and before it.
+    pub fn launcher(mut self, launcher: Launcher) -> Builder {
+        self.wishes.launcher = Some(launcher);
+        self
+    }
+
+    /// Rank 0's host; as the variable `MPIENV_MASTER_ADDR`, and before it and all else.
+    pub fn master_addr(mut self, host: Host) -> Builder {
+        self.wishes.master_addr = Some(host);
+        self
+    }
+
+    /// The port at rank 0's host; as the variable `MPIENV_MASTER_PORT`, and before it and all else.
+    pub fn master_port(mut self, port: Port) -> Builder {
+        self.wishes.master_port = Some(port);
+        self
+    }
+
+    /// What becomes of `NCCL_SOCKET_IFNAME`; as the variable `MPIENV_NCCL_IFNAME`, and before it.
+    pub fn nccl_ifname(mut self, wish: NcclIfname) -> Builder {
+        self.wishes.nccl_ifname = Some(wish);
+        self
+    }
+
+    /// Reads this process's environment.
+    ///
+    /// # Errors
+    /// As [`ClusterInfo::from_env`].
+    pub fn from_env(&self) -> Result<ClusterInfo, Error> {
+        self.from_environment(&Environment::of_this_process())
+    }
+
+    /// Reads these variables.
+    ///
+    /// # Errors
+    /// As [`ClusterInfo::from_env`].
+    pub fn from_vars<N, V>(&self, vars: impl IntoIterator<Item = (N, V)>) -> Result<ClusterInfo, Error>
+    where
+        N: Into<OsString>,
+        V: Into<OsString>,
+    {
+        self.from_environment(&Environment::from_vars(vars))
+    }
+
+    /// Reads a snapshot.
+    ///
+    /// # Errors
+    /// As [`ClusterInfo::from_env`].
+    pub fn from_environment(&self, environment: &Environment) -> Result<ClusterInfo, Error> {
+        let asked = self.wishes.exported();
+        let wishes = self.wishes.or_inherited(environment)?;
+        let choice = choose(environment, wishes.launcher.as_ref())?;
+        let mut placement = (choice.row.read)(environment)?;
+        let azure = AzureVars::find(environment)?;
+        fill_nodes(&mut placement, azure.is_some());
+
+        let mut findings = std::mem::take(&mut placement.findings);
+        if wishes.launcher.is_none() {
+            findings.extend(disagreements(environment, &placement));
+        }
+        let master_addr = master::addr(environment, &placement, azure.as_ref(), wishes.master_addr, &mut findings)?;
+        let (master_port, port_is_default) = master::port(environment, &placement, wishes.master_port)?;
+        let nccl = nccl::ifname(environment, azure.is_some(), wishes.nccl_ifname)?;
+        let unwanted = nccl.value.is_none().then_some(nccl::VARIABLE);
+        let misleading = unwanted.into_iter().chain([AGENT_STORE]).filter(|name| environment.get(name).is_some());
+        let misleading = misleading.collect();
+
+        let (master_addr, master_addr_source) = match master_addr {
+            Some(Sourced { value, source }) => (Ok(value), source),
+            None => {
+                let error = master::unknown(&placement);
+                findings.push(master::unknown_finding(&error));
+                (Err(error), Source::from("not named by anything"))
+            }
+        };
+        let launch_style = placement.style();
+        let provenance = Provenance {
+            launcher: choice.source.into_owned(),
+            rank: placement.rank_source.into(),
+            world_size: placement.world_size_source.into(),
+            local_rank: placement.local_rank_source.into(),
+            local_world_size: placement.local_size_source.into(),
+            node_rank: source_of(&placement.node_rank),
+            node_count: source_of(&placement.node_count),
+            launch_style: source_of_style(launch_style).to_owned(),
+            master_addr: master_addr_source.into(),
+            master_port: master_port.source.into(),
+            nccl_socket_ifname: nccl.source.into(),
+        };
+        Ok(ClusterInfo {
+            launcher: placement.launcher,
+            rank: placement.rank,
+            local: placement.local,
+            node_rank: placement.node_rank.map(|node| node.value),
+            node_count: placement.node_count.map(|nodes| nodes.value),
+            launch_style,
+            master_addr,
+            master_port: master_port.value,
+            nccl_socket_ifname: nccl.value,
+            provenance,
+            findings,
+            port_is_default,
+            asked,
+            misleading,
+        })
+    }
+}
+
+/// The launcher that is believed, and why.
+struct Choice {
+    row: &'static Row,
+    source: Source,
+}
+
+fn choose(environment: &Environment, wish: Option<&Sourced<Launcher>>) -> Result<Choice, Error> {
+    if let Some(wish) = wish {
+        let row = TABLE.iter().find(|row| row.launcher == wish.value && (row.detect)(environment).is_some());
+        let absent = || {
+            let remedy =
+                format!("ask for the launcher that started this process, or for none (unset {})", wish::LAUNCHER);
+            Error::new(Reason::LauncherAbsent(wish.value), remedy).of(wish::LAUNCHER).found(wish.value.name())
+        };
+        return Ok(Choice { row: row.ok_or_else(absent)?, source: wish.source.clone() });
+    }
+    let found = TABLE.iter().find_map(|row| (row.detect)(environment).map(|evidence| (row, evidence)));
+    // The last row takes every environment.
+    let (row, evidence) = found.unwrap_or((&TABLE[TABLE.len() - 1], String::new()));
+    Ok(Choice { row, source: evidence.into() })
+}
+
+fn source_of(value: &Option<Sourced<u32>>) -> String {
+    value.as_ref().map_or(NOT_TOLD, |value| &value.source).to_owned()
+}
+
+fn source_of_style(style: LaunchStyle) -> &'static str {
+    match style {
+        LaunchStyle::Alone => "the world size is 1",
+        LaunchStyle::SingleNode => "the local size is the world size",
+        LaunchStyle::PerNode => "the local size is 1",
+        LaunchStyle::PerProcess => "the local size is below the world size",
+        LaunchStyle::Unknown => NOT_TOLD,
+    }
+}
+
+/// Adds what follows about nodes from the sizes, where the launcher does not tell.
+fn fill_nodes(placement: &mut Placement, on_azure: bool) {
+    let (rank, size) = (placement.rank.index(), placement.rank.size());
+    let follow = |told: &mut Option<Sourced<u32>>, value, source: &'static str| {
+        told.get_or_insert_with(|| Sourced::new(value, source));
+    };
+    if placement.is_one_node() {
+        follow(&mut placement.node_rank, 0, "all ranks are on this node");
+        follow(&mut placement.node_count, 1, "all ranks are on this node");
+    } else if placement.style() == LaunchStyle::PerNode {
+        // A rank alone on its node may be the odd one of an uneven job: only where every node is
+        // known to have one rank is the rank the node's number.
+        if placement.node_count.as_ref().is_some_and(|nodes| nodes.value == size) {
+            follow(&mut placement.node_rank, rank, "the rank, as every node has one");
+        } else if on_azure {
+            let source = "the rank, as Azure gives every node the same number of processes";
+            follow(&mut placement.node_rank, rank, source);
+            follow(&mut placement.node_count, size, source);
+        }
+    }
+}
+
+/// Other launchers whose complete set of variables says something else.
+fn disagreements(environment: &Environment, placement: &Placement) -> Vec<Finding> {
+    let others = TABLE.iter().filter(|row| row.launcher != placement.launcher && row.launcher != Launcher::Alone);
+    let placements = others.filter(|row| (row.detect)(environment).is_some());
+    let placements = placements.filter_map(|row| (row.read)(environment).ok());
+    placements.filter(|other| other.rank != placement.rank).map(|other| disagreement(placement, &other)).collect()
+}
+
+fn disagreement(placement: &Placement, other: &Placement) -> Finding {
+    let says = |p: &Placement| {
+        format!(
+            "{} says rank {} of {} ({}, {})",
+            p.launcher.title(),
+            p.rank.index(),
+            p.rank.size(),
+            p.rank_source,
+            p.world_size_source
+        )
+    };
+    Finding {
+        severity: Severity::Warning,
+        code: "launchers-disagree",
+        what: format!("{}; {}", says(placement), says(other)),
+        why: format!(
+            "the variables of one of them are left from an outer or earlier job; {} is taken",
+            placement.launcher.title()
+        ),
+        remedy: format!(
+            "unset the wrong ones, or set {} to the right one of {} and {}",
+            wish::LAUNCHER,
+            placement.launcher,
+            other.launcher
+        ),
+    }
+}

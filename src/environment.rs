@@ -1,0 +1,260 @@
+//! A snapshot of the process's environment, taken once.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+
+use serde::de::value::Error as ProbeError;
+use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor};
+use serde::forward_to_deserialize_any;
+
+/// Environment variables as they were at one moment.
+///
+/// Names and values may be any bytes: what is not UTF-8 matters only to whoever asks for it.
+///
+/// ```
+/// use mpienv::Environment;
+/// use mpienv::launcher::open_mpi::OpenMpiVars;
+///
+/// let environment = Environment::from_vars([
+///     ("OMPI_COMM_WORLD_RANK", "1"),
+///     ("OMPI_COMM_WORLD_SIZE", "4"),
+///     ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+///     ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+/// ]);
+/// let vars: OpenMpiVars = environment.read()?;
+/// assert_eq!((vars.rank, vars.size), (1, 4));
+/// # Ok::<(), mpienv::ReadError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment {
+    vars: BTreeMap<OsString, OsString>,
+}
+
+impl Environment {
+    /// The environment of this process, now.
+    #[must_use]
+    pub fn of_this_process() -> Environment {
+        #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
+        let vars = std::env::vars_os();
+        Environment::from_vars(vars)
+    }
+
+    /// An environment of these variables; of a name given twice the last value counts.
+    pub fn from_vars<N, V>(vars: impl IntoIterator<Item = (N, V)>) -> Environment
+    where
+        N: Into<OsString>,
+        V: Into<OsString>,
+    {
+        let vars = vars.into_iter();
+        Environment { vars: vars.map(|(name, value)| (name.into(), value.into())).collect() }
+    }
+
+    /// The value of a variable, as it is.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&OsStr> {
+        self.vars.get(OsStr::new(name)).map(OsString::as_os_str)
+    }
+
+    /// The value of a variable as text, without surrounding blanks; set but blank is unset.
+    ///
+    /// # Errors
+    /// When the value is not UTF-8.
+    pub fn text(&self, name: &str) -> Result<Option<&str>, ReadError> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let text = value.to_str().ok_or_else(|| ReadError::NotUnicode {
+            name: name.to_owned(),
+            value: value.to_string_lossy().into_owned(),
+        })?;
+        let text = text.trim_ascii();
+        Ok((!text.is_empty()).then_some(text))
+    }
+
+    /// Whether a variable is set and not blank.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|value| !value.as_encoded_bytes().trim_ascii().is_empty())
+    }
+
+    /// Reads the variables that `T`'s fields name, and no others.
+    ///
+    /// A field's serde name is the variable's in lower case; a variable that has lower-case letters
+    /// is given in its own spelling as the field's alias. Blanks around a value are trimmed; a
+    /// blank value is as if unset. Numbers are plain decimal digits.
+    ///
+    /// # Errors
+    /// When a variable that is no `Option` is missing, or a value is not of its field's type.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, ReadError> {
+        let names = variable_names::<T>();
+        let mut pairs = Vec::new();
+        for name in &names {
+            let Some(value) = self.text(name)? else { continue };
+            // envy takes `+1` for a number; no launcher writes one.
+            let digits = value.strip_prefix('+').unwrap_or_default();
+            if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
+                let (name, value) = (name.clone(), value.to_owned());
+                return Err(ReadError::Invalid { name, value, reason: "a plus sign".to_owned() });
+            }
+            pairs.push((name.clone(), value.to_owned()));
+        }
+        envy::from_iter(pairs.iter().cloned()).map_err(|error| match error {
+            envy::Error::MissingValue(field) => {
+                let name = names.into_iter().find(|name| name.eq_ignore_ascii_case(field));
+                ReadError::Missing { name: name.unwrap_or_else(|| field.to_owned()) }
+            }
+            envy::Error::Custom(text) => blame(text, pairs),
+        })
+    }
+}
+
+/// The variables that `T` asks for, in their own spelling.
+fn variable_names<T: DeserializeOwned>() -> Vec<String> {
+    let fields = field_names::<T>();
+    let has_capitals = |name: &str| name.bytes().any(|b| b.is_ascii_uppercase());
+    let spelled = |field: &str| fields.iter().find(|name| has_capitals(name) && name.eq_ignore_ascii_case(field));
+    let lower_case = fields.iter().filter(|field| !has_capitals(field));
+    lower_case.map(|field| spelled(field).map_or_else(|| field.to_ascii_uppercase(), |name| name.to_string())).collect()
+}
+
+/// Finds the variable that envy's text complains of.
+fn blame(text: String, pairs: Vec<(String, String)>) -> ReadError {
+    for (name, value) in pairs {
+        let tail = format!(" while parsing value '{value}' provided by {name}");
+        if let Some(reason) = text.strip_suffix(&tail) {
+            return ReadError::Invalid { reason: reason.to_owned(), name, value };
+        }
+    }
+    ReadError::Other(text)
+}
+
+/// The names that `T`'s derived `Deserialize` asks for.
+fn field_names<T: DeserializeOwned>() -> &'static [&'static str] {
+    let mut names: &[&str] = &[];
+    // The probe always stops the derive with an error once it has the names.
+    let _ = T::deserialize(FieldProbe(&mut names));
+    names
+}
+
+/// A deserializer that learns a struct's field names and stops.
+struct FieldProbe<'a>(&'a mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for FieldProbe<'_> {
+    type Error = ProbeError;
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        _visitor: V,
+    ) -> Result<V::Value, ProbeError> {
+        *self.0 = fields;
+        Err(ProbeError::custom("names taken"))
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, ProbeError> {
+        Err(ProbeError::custom("not a struct"))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
+        unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+/// Why [`Environment::read`] could not read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// A variable that must be there is not.
+    #[error("{name} is not set")]
+    Missing {
+        /// The variable.
+        name: String,
+    },
+    /// A variable's value is not UTF-8.
+    #[error("{name}={value:?} is not UTF-8")]
+    NotUnicode {
+        /// The variable.
+        name: String,
+        /// Its value, as far as it can be shown.
+        value: String,
+    },
+    /// A variable's value is not of the type that is read.
+    #[error("{name}={value:?}: {reason}")]
+    Invalid {
+        /// The variable.
+        name: String,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The type that was asked for refused, and does not say which variable.
+    #[error("{0}")]
+    Other(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, serde::Deserialize)]
+    struct Vars {
+        a_rank: u32,
+        #[serde(rename = "some_name")]
+        name: Option<String>,
+        #[serde(alias = "Mixed_case")]
+        mixed_case: Option<u32>,
+    }
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Vars, ReadError> {
+        Environment::from_vars(pairs.iter().copied()).read()
+    }
+
+    #[test]
+    fn blanks_are_trimmed_and_a_blank_value_is_unset() {
+        assert_eq!(
+            read(&[("A_RANK", " 4\n"), ("SOME_NAME", "  ")]),
+            Ok(Vars { a_rank: 4, name: None, mixed_case: None })
+        );
+        assert_eq!(read(&[("A_RANK", " ")]), Err(ReadError::Missing { name: "A_RANK".into() }));
+    }
+
+    #[test]
+    fn only_the_variables_own_spelling_counts() {
+        assert_eq!(read(&[("a_rank", "1"), ("A_RANK", "2")]).unwrap().a_rank, 2);
+        assert_eq!(read(&[("a_rank", "1")]), Err(ReadError::Missing { name: "A_RANK".into() }));
+    }
+
+    #[test]
+    fn a_name_with_lower_case_letters_is_read_in_its_own_spelling() {
+        let pairs = [("A_RANK", "1"), ("Mixed_case", "2"), ("MIXED_CASE", "3"), ("mixed_case", "4")];
+        assert_eq!(read(&pairs).unwrap().mixed_case, Some(2));
+        let error = read(&[("A_RANK", "1"), ("Mixed_case", "x")]).unwrap_err();
+        assert!(matches!(error, ReadError::Invalid { name, .. } if name == "Mixed_case"));
+    }
+
+    #[test]
+    fn what_is_no_plain_decimal_number_is_refused_with_its_variable() {
+        for bad in ["+1", "-1", "0x1", "1_0", "1.0", "four", "4294967296", "１"] {
+            match read(&[("A_RANK", bad)]) {
+                Err(ReadError::Invalid { name, value, .. }) => {
+                    assert_eq!((name.as_str(), value.as_str()), ("A_RANK", bad))
+                }
+                other => panic!("{bad}: {other:?}"),
+            }
+        }
+        assert_eq!(read(&[("A_RANK", "007")]).unwrap().a_rank, 7);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_not_utf8_matters_only_where_it_is_asked_for() {
+        use std::os::unix::ffi::OsStringExt;
+        let junk = || OsString::from_vec(vec![b'x', 0xff]);
+        let mut vars = vec![(junk(), junk()), ("OTHER".into(), junk()), ("A_RANK".into(), "3".into())];
+        assert_eq!(Environment::from_vars(vars.clone()).read::<Vars>().unwrap().a_rank, 3);
+        vars.push(("SOME_NAME".into(), junk()));
+        let error = Environment::from_vars(vars).read::<Vars>().unwrap_err();
+        assert_eq!(error, ReadError::NotUnicode { name: "SOME_NAME".into(), value: "x\u{fffd}".into() });
+    }
+}

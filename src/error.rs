@@ -1,0 +1,227 @@
+//! What is wrong with an environment: launcher, variable, value, reason and remedy.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::environment::ReadError;
+use crate::host::HostError;
+use crate::placement::Launcher;
+use crate::rank::RankError;
+
+/// Why an environment does not say where this process is.
+///
+/// Its text is one paragraph: the launcher, the variable and its value, the reason and the remedy.
+///
+/// ```
+/// use mpienv::ClusterInfo;
+///
+/// let error = ClusterInfo::from_vars([
+///     ("OMPI_COMM_WORLD_RANK", "four"),
+///     ("OMPI_COMM_WORLD_SIZE", "8"),
+/// ])
+/// .unwrap_err();
+/// assert_eq!(error.variable(), Some("OMPI_COMM_WORLD_RANK"));
+/// assert_eq!(
+///     error.to_string(),
+///     "Open MPI: OMPI_COMM_WORLD_RANK=\"four\": not a whole number from 0 to 4294967295; \
+///      start the process with mpirun, or unset OMPI_COMM_WORLD_RANK if it is left from another job"
+/// );
+/// ```
+// Boxed, so that the `Result`s all through the crate stay small.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error(Box<Details>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Details {
+    launcher: Option<Launcher>,
+    variable: Option<Cow<'static, str>>,
+    value: Option<String>,
+    reason: Reason,
+    remedy: Cow<'static, str>,
+}
+
+/// The kinds of things that can be wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// A variable is missing beside another that needs it.
+    #[error("not set, though {beside} is")]
+    Missing {
+        /// The variable that is there, with its value.
+        beside: String,
+    },
+    /// Not a plain decimal number, or too large a one.
+    #[error("not a whole number from 0 to {}", u32::MAX)]
+    NotANumber,
+    /// A wanted variable holds bytes that are no text.
+    #[error("not UTF-8")]
+    NotUnicode,
+    /// A rank or size that does not fit the others.
+    #[error("{0}")]
+    OutOfRange(#[from] RankError),
+    /// Not the name or address of a host.
+    #[error("not a host: {0}")]
+    NotAHost(#[from] HostError),
+    /// Not a TCP port.
+    #[error("not a port from 1 to 65535")]
+    NotAPort,
+    /// A text that does not have the form its launcher documents.
+    #[error("{0}")]
+    Malformed(String),
+    /// No launcher of that name.
+    #[error("no launcher has this name")]
+    UnknownLauncher,
+    /// The launcher that was asked for did not start this process.
+    #[error("{} is asked for, and its variables are not set", .0.title())]
+    LauncherAbsent(Launcher),
+    /// Several nodes, and nothing names rank 0's host.
+    #[error("the {world_size} ranks are not known to be on one node, and nothing names rank 0's host")]
+    MasterUnknown {
+        /// How many ranks there are.
+        world_size: u32,
+    },
+    /// Workers were asked of a process that is not the only one on its node.
+    #[error("workers are started by one process on each node, and this is not known to be such a process: {0}")]
+    NotPerNode(String),
+    /// More workers than ranks can be counted.
+    #[error("{nodes} nodes of {workers} workers are more than a world can have")]
+    TooManyWorkers {
+        /// The number of nodes.
+        nodes: u32,
+        /// The number of workers on each.
+        workers: u32,
+    },
+}
+
+impl Error {
+    pub(crate) fn new(reason: impl Into<Reason>, remedy: impl Into<Cow<'static, str>>) -> Error {
+        let reason = reason.into();
+        Error(Box::new(Details { launcher: None, variable: None, value: None, reason, remedy: remedy.into() }))
+    }
+
+    pub(crate) fn by(mut self, launcher: Launcher) -> Error {
+        self.0.launcher = Some(launcher);
+        self
+    }
+
+    pub(crate) fn of(mut self, variable: impl Into<Cow<'static, str>>) -> Error {
+        self.0.variable = Some(variable.into());
+        self
+    }
+
+    pub(crate) fn found(mut self, value: impl Into<String>) -> Error {
+        self.0.value = Some(value.into());
+        self
+    }
+
+    /// A launcher's variable that could not be read; `evidence` is what made it that launcher.
+    pub(crate) fn read(launcher: Launcher, error: ReadError, evidence: &str) -> Error {
+        match error {
+            ReadError::Missing { name } => {
+                let remedy = format!("{}, or unset {}", how_to_start(launcher), name_of(evidence));
+                Error::new(Reason::Missing { beside: evidence.to_owned() }, remedy).by(launcher).of(name)
+            }
+            ReadError::NotUnicode { name, value } => {
+                Error::of_launcher(launcher, Reason::NotUnicode, &name).found(value)
+            }
+            ReadError::Invalid { name, value, .. } => {
+                Error::of_launcher(launcher, Reason::NotANumber, &name).found(value)
+            }
+            ReadError::Other(text) => Error::new(Reason::Malformed(text), how_to_start(launcher)).by(launcher),
+        }
+    }
+
+    /// A launcher's own variable whose value cannot be right.
+    pub(crate) fn of_launcher(launcher: Launcher, reason: impl Into<Reason>, variable: &str) -> Error {
+        let remedy = format!("{}, or unset {variable} if it is left from another job", how_to_start(launcher));
+        Error::new(reason, remedy).by(launcher).of(variable.to_owned())
+    }
+
+    /// A variable that people or platforms set, and whose value cannot be used.
+    pub(crate) fn of_setting(reason: impl Into<Reason>, variable: &str, value: &str) -> Error {
+        Error::new(reason, format!("correct {variable} or unset it")).of(variable.to_owned()).found(value)
+    }
+
+    /// A variable that people or platforms set, and that could not be read.
+    pub(crate) fn reading_setting(error: ReadError) -> Error {
+        match error {
+            ReadError::NotUnicode { name, value } => Error::of_setting(Reason::NotUnicode, &name, &value),
+            other => Error::new(Reason::Malformed(other.to_string()), "correct it or unset it"),
+        }
+    }
+
+    /// The launcher whose variables were read, when one was found.
+    #[must_use]
+    pub fn launcher(&self) -> Option<Launcher> {
+        self.0.launcher
+    }
+
+    /// The variable that is wrong or missing, when it is one.
+    #[must_use]
+    pub fn variable(&self) -> Option<&str> {
+        self.0.variable.as_deref()
+    }
+
+    /// The variable's value as found; `None` when it is not set.
+    #[must_use]
+    pub fn value(&self) -> Option<&str> {
+        self.0.value.as_deref()
+    }
+
+    /// What is wrong.
+    #[must_use]
+    pub fn reason(&self) -> &Reason {
+        &self.0.reason
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn remedy(&self) -> &str {
+        &self.0.remedy
+    }
+}
+
+fn how_to_start(launcher: Launcher) -> &'static str {
+    match launcher {
+        Launcher::OpenMpi => "start the process with mpirun",
+        Launcher::User => "set RANK, WORLD_SIZE and what goes with them as one set",
+        Launcher::Alone => "start the process by itself",
+    }
+}
+
+fn name_of(evidence: &str) -> &str {
+    evidence.split('=').next().unwrap_or(evidence)
+}
+
+/// Longest part of a value that a text quotes, in characters.
+const LONGEST_QUOTE: usize = 120;
+
+/// A value in quotes, its control characters escaped and its end cut where it is very long.
+pub(crate) fn quote(value: &str) -> String {
+    match value.char_indices().nth(LONGEST_QUOTE) {
+        None => format!("{value:?}"),
+        Some((end, _)) => format!("{:?}...", &value[..end]),
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let details = &self.0;
+        if let Some(launcher) = details.launcher {
+            write!(f, "{}: ", launcher.title())?;
+        }
+        match (&details.variable, &details.value) {
+            (Some(variable), Some(value)) => write!(f, "{variable}={}: ", quote(value))?,
+            (Some(variable), None) => write!(f, "{variable}: ")?,
+            (None, _) => {}
+        }
+        write!(f, "{}; {}", details.reason, details.remedy)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        // The reason is in the text already; a source would say it twice.
+        None
+    }
+}

@@ -1,0 +1,108 @@
+//! A [`ClusterInfo`] as variables for another program.
+
+mod dialect;
+#[cfg(feature = "cli")]
+mod json;
+mod posix;
+
+pub use dialect::{Dialect, Unrepresentable};
+
+use std::process::Command;
+
+use crate::error::Error;
+use crate::info::ClusterInfo;
+
+impl ClusterInfo {
+    /// The variables that PyTorch and its kin read, in a fixed order.
+    ///
+    /// `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `NODE_RANK` (where known),
+    /// `MASTER_ADDR`, `MASTER_PORT`, `NCCL_SOCKET_IFNAME`; what was asked of the
+    /// [`Builder`](crate::Builder), under its `MPIENV_` name, so that whoever reads again comes to
+    /// the same; and what must be unset. Exporting twice changes nothing.
+    ///
+    /// # Errors
+    /// When the master is not known: see [`ClusterInfo::master_addr`].
+    pub fn exports(&self) -> Result<Exports, Error> {
+        let number = |value: Option<u32>| value.map(|value| value.to_string());
+        let set = [
+            ("RANK", number(Some(self.rank()))),
+            ("WORLD_SIZE", number(Some(self.world_size()))),
+            ("LOCAL_RANK", number(self.local_rank())),
+            ("LOCAL_WORLD_SIZE", number(self.local_world_size())),
+            ("NODE_RANK", number(self.node_rank())),
+            ("MASTER_ADDR", Some(self.master_addr()?.to_string())),
+            ("MASTER_PORT", Some(self.master_port().to_string())),
+            ("NCCL_SOCKET_IFNAME", self.nccl_socket_ifname().map(str::to_owned)),
+        ];
+        let set = set.into_iter().filter_map(|(name, value)| Some((name, Some(value?))));
+        let asked = self.asked.iter().map(|(name, value)| (*name, Some(value.clone())));
+        let mut variables: Vec<_> = set.chain(asked).collect();
+        variables.extend(self.misleading.iter().map(|&name| (name, None)));
+        Ok(Exports { variables })
+    }
+}
+
+/// Variables to set and to unset, in order.
+///
+/// Iterates over those to set, as `Command::envs` takes them; see also [`Exports::unset`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exports {
+    variables: Vec<(&'static str, Option<String>)>,
+}
+
+impl Exports {
+    /// Every variable in order; `None` is one to unset.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, Option<&str>)> {
+        self.variables.iter().map(|(name, value)| (*name, value.as_deref()))
+    }
+
+    /// The value of a variable that is to be set.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.iter().find(|(found, _)| *found == name)?.1
+    }
+
+    /// The names of variables that would mislead the program and are to be unset.
+    pub fn unset(&self) -> impl Iterator<Item = &'static str> {
+        self.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| name)
+    }
+
+    /// Sets and unsets them for a command that is to be started.
+    pub fn apply_to(&self, command: &mut Command) {
+        for (name, value) in self.iter() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+    }
+
+    /// The text that sets and unsets all of them in a dialect.
+    ///
+    /// ```
+    /// use mpienv::{ClusterInfo, Dialect};
+    ///
+    /// let info = ClusterInfo::from_vars([("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "a")])?;
+    /// let text = info.exports()?.to_text(Dialect::Posix)?;
+    /// assert!(text.starts_with("export RANK=1;\nexport WORLD_SIZE=2;\n"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the dialect has no way to write a value.
+    pub fn to_text(&self, dialect: Dialect) -> Result<String, Unrepresentable> {
+        dialect.document(self)
+    }
+}
+
+impl IntoIterator for Exports {
+    type Item = (&'static str, String);
+    type IntoIter = std::iter::FilterMap<
+        std::vec::IntoIter<(&'static str, Option<String>)>,
+        fn((&'static str, Option<String>)) -> Option<(&'static str, String)>,
+    >;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.variables.into_iter().filter_map(|(name, value)| Some((name, value?)))
+    }
+}

@@ -1,0 +1,25 @@
+//! sh, bash, zsh, dash, ksh.
+
+use crate::export::dialect::{Lines, Unrepresentable};
+
+pub(crate) struct Posix;
+
+impl Lines for Posix {
+    // Lines end in `;`, so that `eval $(mpienv export)` without quotes works too.
+    fn set(&self, name: &str, value: &str) -> Result<String, Unrepresentable> {
+        Ok(format!("export {name}={};", quoted(value)))
+    }
+
+    fn unset(&self, name: &str) -> String {
+        format!("unset {name};")
+    }
+}
+
+/// The value as one word, quoted where a shell would read anything into it.
+fn quoted(value: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':' | ',' | '@');
+    if !value.is_empty() && value.chars().all(plain) {
+        return value.to_owned();
+    }
+    format!("'{}'", value.replace('\'', r"'\''"))
+}

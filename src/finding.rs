@@ -1,0 +1,50 @@
+//! Things seen that are suspicious but not fatal.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// How much a [`Finding`] matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Severity {
+    /// Good to know; nothing needs to be done.
+    Note,
+    /// Probably wrong: a job may hang or use what it should not.
+    Warning,
+    /// Wrong: the job cannot work as it is.
+    Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Severity::Note => "note",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        })
+    }
+}
+
+/// Something suspicious in the environment, with advice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// How much it matters.
+    pub severity: Severity,
+    /// A stable name for this kind of finding, such as `launchers-disagree`.
+    pub code: &'static str,
+    /// What was seen, with variables and values.
+    pub what: String,
+    /// Why it matters.
+    pub why: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}; {}; {}", self.severity, self.code, self.what, self.why, self.remedy)
+    }
+}

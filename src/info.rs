@@ -1,0 +1,182 @@
+//! Where this process is in its cluster: the values, and where each comes from.
+
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+
+use crate::error::Error;
+use crate::finding::Finding;
+use crate::host::Host;
+use crate::placement::{LaunchStyle, Launcher};
+use crate::port::Port;
+use crate::rank::{Local, Rank};
+
+/// Where this process is in its cluster.
+///
+/// Made by [`ClusterInfo::from_env`] and its kin, or by a [`Builder`](crate::Builder). Reading
+/// changes nothing: to pass the values on see [`ClusterInfo::exports`].
+///
+/// ```
+/// use mpienv::ClusterInfo;
+///
+/// // As Open MPI's mpirun sets them for the last of four processes on one node.
+/// let info = ClusterInfo::from_vars([
+///     ("OMPI_COMM_WORLD_RANK", "3"),
+///     ("OMPI_COMM_WORLD_SIZE", "4"),
+///     ("OMPI_COMM_WORLD_LOCAL_RANK", "3"),
+///     ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
+/// ])?;
+/// assert_eq!((info.rank(), info.world_size()), (3, 4));
+/// assert_eq!(info.master_addr()?.with_port(info.master_port()), "127.0.0.1:54965");
+/// # Ok::<(), mpienv::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterInfo {
+    pub(crate) launcher: Launcher,
+    pub(crate) rank: Rank,
+    pub(crate) local: Local,
+    pub(crate) node_rank: Option<u32>,
+    pub(crate) node_count: Option<u32>,
+    pub(crate) launch_style: LaunchStyle,
+    /// The error says why there is none, and what to do.
+    pub(crate) master_addr: Result<Host, Error>,
+    pub(crate) master_port: Port,
+    pub(crate) nccl_socket_ifname: Option<String>,
+    pub(crate) provenance: Provenance,
+    pub(crate) findings: Vec<Finding>,
+    /// Whether nobody asked for the port, here or by a variable.
+    pub(crate) port_is_default: bool,
+    /// What was asked for, under the names of the variables that ask for the same.
+    pub(crate) asked: Vec<(&'static str, String)>,
+    /// Inherited variables that would mislead the program.
+    pub(crate) misleading: Vec<&'static str>,
+}
+
+impl ClusterInfo {
+    /// Who started this process.
+    #[must_use]
+    pub fn launcher(&self) -> Launcher {
+        self.launcher
+    }
+
+    /// This process among all of the job, counted from 0; always below the world size.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.rank.index()
+    }
+
+    /// How many processes the job has; at least 1.
+    #[must_use]
+    pub fn world_size(&self) -> u32 {
+        self.rank.size()
+    }
+
+    /// The rank together with the world size.
+    #[must_use]
+    pub fn world(&self) -> Rank {
+        self.rank
+    }
+
+    /// This process among those on its node, counted from 0: the number of its device.
+    ///
+    /// In no fixed relation to the rank. `None` when the launcher does not tell.
+    #[must_use]
+    pub fn local_rank(&self) -> Option<u32> {
+        self.local.rank()
+    }
+
+    /// How many of the job's processes are on this node. `None` when the launcher does not tell.
+    #[must_use]
+    pub fn local_world_size(&self) -> Option<u32> {
+        self.local.size()
+    }
+
+    /// This node among the job's, counted from 0. `None` when it is not known; never guessed.
+    #[must_use]
+    pub fn node_rank(&self) -> Option<u32> {
+        self.node_rank
+    }
+
+    /// How many nodes the job has. `None` when it is not known; never guessed.
+    #[must_use]
+    pub fn node_count(&self) -> Option<u32> {
+        self.node_count
+    }
+
+    /// How the processes are spread over nodes.
+    #[must_use]
+    pub fn launch_style(&self) -> LaunchStyle {
+        self.launch_style
+    }
+
+    /// Rank 0's host, the same on all ranks.
+    ///
+    /// # Errors
+    /// When there may be several nodes and nothing names rank 0's host; the text lists the ways to
+    /// name it.
+    pub fn master_addr(&self) -> Result<&Host, Error> {
+        self.master_addr.as_ref().map_err(Error::clone)
+    }
+
+    /// The port at rank 0's host, the same on all ranks.
+    #[must_use]
+    pub fn master_port(&self) -> Port {
+        self.master_port
+    }
+
+    /// NCCL's choice of network interfaces, in NCCL's grammar; `None` to leave it to NCCL.
+    #[must_use]
+    pub fn nccl_socket_ifname(&self) -> Option<&str> {
+        self.nccl_socket_ifname.as_deref()
+    }
+
+    /// Where each value comes from.
+    #[must_use]
+    pub fn provenance(&self) -> &Provenance {
+        &self.provenance
+    }
+
+    /// What is suspicious in the environment, though not fatal.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+}
+
+/// Where each value of a [`ClusterInfo`] comes from: a variable's name, or a rule in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each field is the source of the value of its name")]
+pub struct Provenance {
+    pub launcher: String,
+    pub rank: String,
+    pub world_size: String,
+    pub local_rank: String,
+    pub local_world_size: String,
+    pub node_rank: String,
+    pub node_count: String,
+    pub launch_style: String,
+    pub master_addr: String,
+    pub master_port: String,
+    pub nccl_socket_ifname: String,
+}
+
+/// The object of `mpienv show --json`: a contract.
+impl Serialize for ClusterInfo {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_struct("ClusterInfo", 13)?;
+        object.serialize_field("launcher", &self.launcher)?;
+        object.serialize_field("rank", &self.rank())?;
+        object.serialize_field("world_size", &self.world_size())?;
+        object.serialize_field("local_rank", &self.local_rank())?;
+        object.serialize_field("local_world_size", &self.local_world_size())?;
+        object.serialize_field("node_rank", &self.node_rank)?;
+        object.serialize_field("node_count", &self.node_count)?;
+        object.serialize_field("launch_style", &self.launch_style)?;
+        object.serialize_field("master_addr", &self.master_addr.as_ref().ok())?;
+        object.serialize_field("master_port", &self.master_port)?;
+        object.serialize_field("nccl_socket_ifname", &self.nccl_socket_ifname)?;
+        object.serialize_field("provenance", &self.provenance)?;
+        object.serialize_field("findings", &self.findings)?;
+        object.end()
+    }
+}

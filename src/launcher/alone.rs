@@ -1,0 +1,16 @@
+//! No launcher: one process by itself, rank 0 of 1.
+
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::launcher::Evidence;
+use crate::placement::{Launcher, Placement};
+
+const SOURCE: &str = "no launcher's variables are set";
+
+pub(crate) fn detect(_environment: &Environment) -> Option<Evidence> {
+    Some(SOURCE.to_owned())
+}
+
+pub(crate) fn read(_environment: &Environment) -> Result<Placement, Error> {
+    Placement::new(Launcher::Alone, (SOURCE, 0), (SOURCE, 1))?.with_local((SOURCE, Some(0)), (SOURCE, Some(1)))
+}

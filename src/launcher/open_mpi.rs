@@ -1,0 +1,229 @@
+//! Open MPI's `mpirun` (`mpiexec`, `prterun`), versions 4 and 5; AzureML starts it for its MPI jobs.
+//!
+//! | variable | what it is | defined in |
+//! | --- | --- | --- |
+//! | `OMPI_COMM_WORLD_RANK` | rank | [Open MPI: environment variables] |
+//! | `OMPI_COMM_WORLD_SIZE` | world size | same |
+//! | `OMPI_COMM_WORLD_LOCAL_RANK` | rank on this node; in no fixed relation to the rank | same |
+//! | `OMPI_COMM_WORLD_LOCAL_SIZE` | ranks on this node | same |
+//! | `OMPI_MCA_orte_num_nodes` | nodes of the job; version 4, internal | recorded from 4.1.4 |
+//! | `OMPI_MCA_orte_hnp_uri` | addresses of the host where mpirun runs; version 4, internal | recorded from 4.1.4 |
+//! | `OMPI_MCA_orte_local_daemon_uri` | the same of this host's daemon; version 4, internal | recorded from 4.1.4 |
+//!
+//! Not read: `OMPI_COMM_WORLD_NODE_RANK` is not the node's number but a rank among this node's
+//! processes, and `OMPI_UNIVERSE_SIZE` counts slots, not ranks.
+//!
+//! [Open MPI: environment variables]: https://docs.open-mpi.org/en/main/tuning-apps/environment-var.html
+
+use std::net::IpAddr;
+
+use serde::Deserialize;
+
+use crate::environment::Environment;
+use crate::error::{Error, quote};
+use crate::finding::{Finding, Severity};
+use crate::host::Host;
+use crate::launcher::{Evidence, first_set};
+use crate::placement::{Launcher, Placement, Sourced};
+
+const RANK: &str = "OMPI_COMM_WORLD_RANK";
+const SIZE: &str = "OMPI_COMM_WORLD_SIZE";
+const LOCAL_RANK: &str = "OMPI_COMM_WORLD_LOCAL_RANK";
+const LOCAL_SIZE: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
+const NUM_NODES: &str = "OMPI_MCA_orte_num_nodes";
+const HNP_URI: &str = "OMPI_MCA_orte_hnp_uri";
+
+/// The variables that Open MPI sets for every process.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[non_exhaustive]
+pub struct OpenMpiVars {
+    /// `OMPI_COMM_WORLD_RANK`: the rank.
+    #[serde(rename = "ompi_comm_world_rank")]
+    pub rank: u32,
+    /// `OMPI_COMM_WORLD_SIZE`: the world size.
+    #[serde(rename = "ompi_comm_world_size")]
+    pub size: u32,
+    /// `OMPI_COMM_WORLD_LOCAL_RANK`: the rank on this node.
+    #[serde(rename = "ompi_comm_world_local_rank")]
+    pub local_rank: u32,
+    /// `OMPI_COMM_WORLD_LOCAL_SIZE`: the number of ranks on this node.
+    #[serde(rename = "ompi_comm_world_local_size")]
+    pub local_size: u32,
+    /// `OMPI_MCA_orte_num_nodes`: the number of nodes (version 4 only).
+    #[serde(rename = "ompi_mca_orte_num_nodes", alias = "OMPI_MCA_orte_num_nodes")]
+    pub num_nodes: Option<u32>,
+    /// `OMPI_MCA_orte_hnp_uri`: where mpirun listens (version 4 only).
+    #[serde(rename = "ompi_mca_orte_hnp_uri", alias = "OMPI_MCA_orte_hnp_uri")]
+    pub hnp_uri: Option<String>,
+    /// `OMPI_MCA_orte_local_daemon_uri`: where this host's daemon listens (version 4 only).
+    #[serde(rename = "ompi_mca_orte_local_daemon_uri", alias = "OMPI_MCA_orte_local_daemon_uri")]
+    pub local_daemon_uri: Option<String>,
+}
+
+pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
+    first_set(environment, &[RANK, SIZE])
+}
+
+pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
+    let launcher = Launcher::OpenMpi;
+    let evidence = detect(environment).unwrap_or_default();
+    let vars: OpenMpiVars = environment.read().map_err(|error| Error::read(launcher, error, &evidence))?;
+    let mut placement = Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
+        .with_local((LOCAL_RANK, Some(vars.local_rank)), (LOCAL_SIZE, Some(vars.local_size)))?;
+    let nodes = vars.num_nodes.filter(|&nodes| is_possible(nodes, vars.local_size, vars.size));
+    placement.node_count = nodes.map(|nodes| Sourced::new(nodes, NUM_NODES));
+    if let Some(uri) = &vars.hnp_uri {
+        match mpirun_host(uri) {
+            Some(host) => placement.master_addr = host.map(|host| Sourced::new(host, source_of_host(&vars))),
+            None => placement.findings.push(unreadable(uri)),
+        }
+        placement.findings.extend(rank_0_is_elsewhere(&vars));
+    }
+    Ok(placement)
+}
+
+/// Whether `nodes` nodes can hold `size` ranks, `local_size` of them here and at least one on each other.
+// A rankfile makes 4.1.4 tell some ranks twice the number of nodes.
+fn is_possible(nodes: u32, local_size: u32, size: u32) -> bool {
+    let elsewhere = size - local_size;
+    if elsewhere == 0 { nodes == 1 } else { nodes >= 2 && nodes - 1 <= elsewhere }
+}
+
+fn source_of_host(vars: &OpenMpiVars) -> String {
+    let proof = if vars.rank == 0 && vars.local_daemon_uri == vars.hnp_uri {
+        "and rank 0 is there"
+    } else {
+        "which is rank 0's unless the job was placed elsewhere"
+    };
+    format!("{HNP_URI}: the host of mpirun, {proof}")
+}
+
+/// Rank 0 alone can see that mpirun runs on another host: its own daemon is another one.
+fn rank_0_is_elsewhere(vars: &OpenMpiVars) -> Option<Finding> {
+    let (hnp, own) = (vars.hnp_uri.as_ref()?, vars.local_daemon_uri.as_ref()?);
+    if vars.rank != 0 || hnp == own || vars.size == vars.local_size {
+        return None;
+    }
+    Some(Finding {
+        severity: Severity::Warning,
+        code: "master-not-rank-0",
+        what: format!("{HNP_URI} is {hnp:?}, but rank 0's own daemon is {own:?}"),
+        why: "Open MPI names only the host of mpirun, and rank 0 does not run there: the ranks would wait for a master that nobody is".into(),
+        remedy: "give rank 0's host to all ranks, as in `mpirun -x MASTER_ADDR=HOST`".into(),
+    })
+}
+
+/// How likely other hosts are to reach an address, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Reach {
+    Ordinary,
+    /// A container bridge's or a virtual machine bridge's own address: every host has the same.
+    Bridge,
+    LinkLocal,
+}
+
+/// The host in a URI like `1234.0;tcp://10.0.0.4,172.17.0.1:5000;tcp6://[fd00::4]:5001`.
+///
+/// `None` when the URI has another form; else the first address that other hosts can reach, if any.
+fn mpirun_host(uri: &str) -> Option<Option<Host>> {
+    let (_job, contacts) = uri.split_once(';')?;
+    let mut best: Option<(Reach, IpAddr)> = None;
+    for contact in contacts.split(';') {
+        let (scheme, rest) = contact.split_once("://")?;
+        let (addresses, port) = rest.rsplit_once(':')?;
+        let _port: u16 = port.parse().ok()?;
+        let addresses = match scheme {
+            "tcp" => addresses,
+            "tcp6" => addresses.strip_prefix('[')?.strip_suffix(']')?,
+            _ => return None,
+        };
+        for address in addresses.split(',') {
+            let address: IpAddr = address.parse().ok()?;
+            if let Some(reach) = reach(address)
+                && best.is_none_or(|(found, _)| reach < found)
+            {
+                best = Some((reach, address));
+            }
+        }
+    }
+    Some(best.map(|(_, address)| Host::from(address)))
+}
+
+fn unreadable(uri: &str) -> Finding {
+    Finding {
+        severity: Severity::Warning,
+        code: "mpirun-address-unreadable",
+        what: format!("{HNP_URI} is {}", quote(uri)),
+        why: "it is not of the form JOB;tcp://ADDRESS,...:PORT, so it names no host".into(),
+        remedy: "where MASTER_ADDR is needed, give it: `mpirun -x MASTER_ADDR=HOST`".into(),
+    }
+}
+
+/// `None` for what no other host can reach.
+fn reach(address: IpAddr) -> Option<Reach> {
+    match address {
+        _ if address.is_loopback() || address.is_unspecified() => None,
+        IpAddr::V4(v4) if v4.is_link_local() => Some(Reach::LinkLocal),
+        // Without a zone a link-local IPv6 address reaches nobody.
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => None,
+        IpAddr::V4(v4) => Some(match v4.octets() {
+            // Defaults of Docker (one network after another), Podman and libvirt.
+            [172, 17..=31, 0, 1] | [10, 88, 0, 1] | [192, 168, 122, 1] => Reach::Bridge,
+            _ => Reach::Ordinary,
+        }),
+        IpAddr::V6(_) => Some(Reach::Ordinary),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(uri: &str) -> Option<String> {
+        mpirun_host(uri).expect(uri).map(|host| host.to_string())
+    }
+
+    #[test]
+    fn the_first_address_that_others_can_reach_is_taken() {
+        for (uri, expected) in [
+            ("3024486400.0;tcp://10.77.0.1:39829", Some("10.77.0.1")),
+            ("3030122496.0;tcp://10.77.0.1,10.78.0.1:49239;tcp6://[fd77::1]:50139", Some("10.77.0.1")),
+            ("1.0;tcp://10.77.0.1,172.17.0.1:56097", Some("10.77.0.1")),
+            ("1.0;tcp://172.17.0.1,10.77.0.1:56097", Some("10.77.0.1")),
+            ("1.0;tcp://172.17.0.1:56097", Some("172.17.0.1")),
+            ("1.0;tcp://172.20.0.9:56097", Some("172.20.0.9")),
+            ("1.0;tcp://169.254.3.4,192.168.122.1:1", Some("192.168.122.1")),
+            ("1.0;tcp://169.254.3.4,127.0.0.1:1", Some("169.254.3.4")),
+            ("1.0;tcp://127.0.0.1:58931", None),
+            ("1.0;tcp6://[fe80::b9b:ac5d,2620:10d:c083:150e::3000:2]:43370", Some("2620:10d:c083:150e::3000:2")),
+            ("1.0;tcp6://[fe80::1,::1]:43370", None),
+        ] {
+            assert_eq!(host(uri).as_deref(), expected, "{uri}");
+        }
+    }
+
+    #[test]
+    fn a_uri_of_another_form_names_no_host() {
+        for bad in [
+            "",
+            "x",
+            "1.0;",
+            "1.0;tcp://",
+            "1.0;tcp://10.0.0.1",
+            "1.0;tcp://10.0.0.1:x",
+            "1.0;tcp://h:1",
+            "1.0;udp://10.0.0.1:1",
+            "1.0;tcp6://fd00::1:1",
+            "1.0;tcp://10.0.0.1,:1",
+            "1.0;tcp://10.0.0.1:1;",
+        ] {
+            assert_eq!(mpirun_host(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_number_of_nodes_that_cannot_be_is_not_believed() {
+        assert!(is_possible(2, 2, 4) && is_possible(3, 2, 4) && is_possible(1, 4, 4));
+        assert!(!is_possible(4, 2, 4) && !is_possible(1, 2, 4) && !is_possible(2, 4, 4) && !is_possible(0, 4, 4));
+    }
+}

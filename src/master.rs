@@ -1,0 +1,112 @@
+//! Which host and port all ranks meet at: `MASTER_ADDR` and `MASTER_PORT`.
+
+use crate::azure::AzureVars;
+use crate::environment::Environment;
+use crate::error::{Error, Reason};
+use crate::finding::{Finding, Severity};
+use crate::host::{Host, HostError};
+use crate::placement::{Placement, Sourced};
+use crate::port::Port;
+
+const MASTER_ADDR: &str = "MASTER_ADDR";
+const MASTER_PORT: &str = "MASTER_PORT";
+
+/// Rank 0's host; `None` when there are several nodes and nothing names it.
+///
+/// The first that applies: what is asked for, Azure, what is inherited, the launcher.
+pub(crate) fn addr(
+    environment: &Environment,
+    placement: &Placement,
+    azure: Option<&AzureVars>,
+    wish: Option<Sourced<Host>>,
+    findings: &mut Vec<Finding>,
+) -> Result<Option<Sourced<Host>>, Error> {
+    if wish.is_some() {
+        return Ok(wish);
+    }
+    let inherited = inherited(environment)?;
+    if let Some(host) = azure.map(|azure| azure_addr(azure, placement, findings)).transpose()?.flatten() {
+        if let Some(inherited) = inherited.filter(|inherited| inherited.value != host.value) {
+            findings.push(replaced(&inherited.value, &host));
+        }
+        return Ok(Some(host));
+    }
+    if inherited.is_some() {
+        return Ok(inherited);
+    }
+    if placement.is_one_node() {
+        return Ok(Some(Sourced::new(Host::LOOPBACK, "all ranks are on this node")));
+    }
+    Ok(placement.master_addr.clone())
+}
+
+fn azure_addr(
+    azure: &AzureVars,
+    placement: &Placement,
+    findings: &mut Vec<Finding>,
+) -> Result<Option<Sourced<Host>>, Error> {
+    if placement.is_one_node() {
+        return azure.master_on_one_node().map(Some);
+    }
+    let host = azure.master_on_several_nodes()?;
+    findings.extend(azure.disagreement());
+    Ok(host)
+}
+
+fn replaced(inherited: &Host, host: &Sourced<Host>) -> Finding {
+    Finding {
+        severity: Severity::Warning,
+        code: "master-addr-replaced",
+        what: format!("MASTER_ADDR is {inherited}, and {} says {}", host.source, host.value),
+        why: "on Azure the platform's own variables name the master".into(),
+        remedy: format!("to use {inherited} set MPIENV_MASTER_ADDR={inherited} for all ranks"),
+    }
+}
+
+fn inherited(environment: &Environment) -> Result<Option<Sourced<Host>>, Error> {
+    let Some(text) = environment.text(MASTER_ADDR).map_err(Error::reading_setting)? else { return Ok(None) };
+    let host = text.parse().map_err(|error: HostError| Error::of_setting(error, MASTER_ADDR, text))?;
+    Ok(Some(Sourced::new(host, MASTER_ADDR)))
+}
+
+/// The error of a job of several nodes whose rank 0 nobody names.
+pub(crate) fn unknown(placement: &Placement) -> Error {
+    let remedy =
+        "give rank 0's host to all ranks: `mpirun -x MASTER_ADDR=HOST`, --master-addr HOST or MPIENV_MASTER_ADDR=HOST";
+    Error::new(Reason::MasterUnknown { world_size: placement.rank.size() }, remedy)
+        .by(placement.launcher)
+        .of(MASTER_ADDR)
+}
+
+/// The same as a finding, for those who only look.
+pub(crate) fn unknown_finding(error: &Error) -> Finding {
+    Finding {
+        severity: Severity::Error,
+        code: "master-unknown",
+        what: format!("there is no MASTER_ADDR: {}", error.reason()),
+        why: "the ranks cannot meet, and nothing can be exported".into(),
+        remedy: error.remedy().to_owned(),
+    }
+}
+
+/// The port at rank 0's host, and whether it is a default: a pure function of what all ranks share.
+pub(crate) fn port(
+    environment: &Environment,
+    placement: &Placement,
+    wish: Option<Sourced<Port>>,
+) -> Result<(Sourced<Port>, bool), Error> {
+    if let Some(port) = wish {
+        return Ok((port, false));
+    }
+    if let Some(text) = environment.text(MASTER_PORT).map_err(Error::reading_setting)? {
+        let port = text.parse().map_err(|_| Error::of_setting(Reason::NotAPort, MASTER_PORT, text))?;
+        return Ok((Sourced::new(port, MASTER_PORT), false));
+    }
+    if let Some(port) = &placement.master_port {
+        return Ok((port.clone(), false));
+    }
+    Ok(match placement.is_one_node() {
+        true => (Sourced::new(Port::ONE_NODE, "default on one node"), true),
+        false => (Sourced::new(Port::SEVERAL_NODES, "default on several nodes"), true),
+    })
+}

@@ -1,0 +1,200 @@
+//! What a launcher tells of one process: its place among the others.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use crate::error::Error;
+use crate::finding::Finding;
+use crate::host::Host;
+use crate::port::Port;
+use crate::rank::{Local, Rank, RankError};
+
+/// Who started this process and told it its rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Launcher {
+    /// Open MPI's `mpirun`, versions 4 and 5; also what AzureML runs.
+    OpenMpi,
+    /// A person, a script, or `mpienv launch`: RANK and WORLD_SIZE.
+    User,
+    /// No launcher: one process by itself.
+    Alone,
+}
+
+impl Launcher {
+    /// Every launcher.
+    pub const ALL: &'static [Launcher] = &[Launcher::OpenMpi, Launcher::User, Launcher::Alone];
+
+    /// The name for machines: in JSON, in `MPIENV_LAUNCHER`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Launcher::OpenMpi => "open-mpi",
+            Launcher::User => "user",
+            Launcher::Alone => "alone",
+        }
+    }
+
+    /// The name for people.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Launcher::OpenMpi => "Open MPI",
+            Launcher::User => "RANK and WORLD_SIZE",
+            Launcher::Alone => "no launcher",
+        }
+    }
+
+    /// The launcher of that [`name`](Launcher::name).
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Launcher> {
+        Launcher::ALL.iter().copied().find(|launcher| launcher.name() == name)
+    }
+}
+
+impl fmt::Display for Launcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Serialize for Launcher {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// How many of a job's processes share this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum LaunchStyle {
+    /// One process in all.
+    Alone,
+    /// Every process is on this node.
+    SingleNode,
+    /// One process on this node, more on others: a launcher of workers, by design.
+    PerNode,
+    /// Several processes on this node, more on others.
+    PerProcess,
+    /// The launcher does not tell the local size.
+    Unknown,
+}
+
+impl LaunchStyle {
+    /// The name as in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            LaunchStyle::Alone => "alone",
+            LaunchStyle::SingleNode => "single-node",
+            LaunchStyle::PerNode => "per-node",
+            LaunchStyle::PerProcess => "per-process",
+            LaunchStyle::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for LaunchStyle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Where a value comes from: a variable's name, or a rule in words.
+pub(crate) type Source = Cow<'static, str>;
+
+/// A value and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sourced<T> {
+    pub value: T,
+    pub source: Source,
+}
+
+impl<T> Sourced<T> {
+    pub(crate) fn new(value: T, source: impl Into<Source>) -> Sourced<T> {
+        Sourced { value, source: source.into() }
+    }
+}
+
+/// A value and the variable that tells it.
+pub(crate) type Told<T> = (&'static str, T);
+
+/// What one launcher tells, and nothing of any other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Placement {
+    pub launcher: Launcher,
+    pub rank: Rank,
+    pub rank_source: Source,
+    pub world_size_source: Source,
+    pub local: Local,
+    pub local_rank_source: Source,
+    pub local_size_source: Source,
+    pub node_rank: Option<Sourced<u32>>,
+    pub node_count: Option<Sourced<u32>>,
+    pub master_addr: Option<Sourced<Host>>,
+    pub master_port: Option<Sourced<Port>>,
+    pub findings: Vec<Finding>,
+}
+
+/// The source of a value that the launcher keeps to itself.
+pub(crate) const NOT_TOLD: &str = "not told by the launcher";
+
+impl Placement {
+    /// A rank and a world size, each with the variable that tells it.
+    pub(crate) fn new(launcher: Launcher, rank: Told<u32>, size: Told<u32>) -> Result<Placement, Error> {
+        let world = Rank::new(rank.1, size.1).map_err(|error| {
+            let (variable, value) = if error == RankError::NoMembers { size } else { rank };
+            Error::of_launcher(launcher, error, variable).found(value.to_string())
+        })?;
+        Ok(Placement {
+            launcher,
+            rank: world,
+            rank_source: rank.0.into(),
+            world_size_source: size.0.into(),
+            local: Local::UNTOLD,
+            local_rank_source: NOT_TOLD.into(),
+            local_size_source: NOT_TOLD.into(),
+            node_rank: None,
+            node_count: None,
+            master_addr: None,
+            master_port: None,
+            findings: Vec::new(),
+        })
+    }
+
+    /// Adds the local rank and local size, as far as they are told.
+    pub(crate) fn with_local(mut self, rank: Told<Option<u32>>, size: Told<Option<u32>>) -> Result<Placement, Error> {
+        self.local = Local::new(rank.1, size.1, self.rank).map_err(|error| {
+            let outside = matches!(error, RankError::Outside { .. });
+            let (variable, value) = if outside { rank } else { size };
+            Error::of_launcher(self.launcher, error, variable).found(value.unwrap_or_default().to_string())
+        })?;
+        if rank.1.is_some() {
+            self.local_rank_source = rank.0.into();
+        }
+        if size.1.is_some() {
+            self.local_size_source = size.0.into();
+        }
+        Ok(self)
+    }
+
+    /// Whether all processes are known to be on this node.
+    pub(crate) fn is_one_node(&self) -> bool {
+        self.rank.size() == 1 || self.local.size() == Some(self.rank.size())
+    }
+
+    /// How the processes are spread, as far as this one can tell.
+    pub(crate) fn style(&self) -> LaunchStyle {
+        let nodes = self.node_count.as_ref().map(|nodes| nodes.value);
+        match self.local.size() {
+            _ if self.rank.size() == 1 => LaunchStyle::Alone,
+            None => LaunchStyle::Unknown,
+            Some(_) if self.is_one_node() => LaunchStyle::SingleNode,
+            Some(1) if nodes.is_none_or(|nodes| nodes == self.rank.size()) => LaunchStyle::PerNode,
+            Some(_) => LaunchStyle::PerProcess,
+        }
+    }
+}

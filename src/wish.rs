@@ -1,0 +1,83 @@
+//! What people ask for, before all that the environment says.
+
+use crate::environment::Environment;
+use crate::error::{Error, Reason};
+use crate::host::{Host, HostError};
+use crate::nccl::NcclIfname;
+use crate::placement::{Launcher, Sourced};
+use crate::port::Port;
+
+/// Asks for a launcher: `open-mpi`, `user`, ...
+pub(crate) const LAUNCHER: &str = "MPIENV_LAUNCHER";
+/// Asks for rank 0's host.
+pub(crate) const MASTER_ADDR: &str = "MPIENV_MASTER_ADDR";
+/// Asks for the port at rank 0's host.
+pub(crate) const MASTER_PORT: &str = "MPIENV_MASTER_PORT";
+/// Asks for a value of `NCCL_SOCKET_IFNAME`, or to `keep` or `unset` it.
+pub(crate) const NCCL_IFNAME: &str = "MPIENV_NCCL_IFNAME";
+
+/// What a program or a command line asks for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wishes {
+    pub launcher: Option<Launcher>,
+    pub master_addr: Option<Host>,
+    pub master_port: Option<Port>,
+    pub nccl_ifname: Option<NcclIfname>,
+}
+
+/// The same, with what variables ask for, and who asked.
+pub(crate) struct SourcedWishes {
+    pub launcher: Option<Sourced<Launcher>>,
+    pub master_addr: Option<Sourced<Host>>,
+    pub master_port: Option<Sourced<Port>>,
+    pub nccl_ifname: Option<Sourced<NcclIfname>>,
+}
+
+impl Wishes {
+    /// Adds the wishes of variables, where the program has none.
+    pub(crate) fn or_inherited(&self, environment: &Environment) -> Result<SourcedWishes, Error> {
+        Ok(SourcedWishes {
+            launcher: wish(&self.launcher, environment, LAUNCHER, |name| {
+                Launcher::from_name(name).ok_or_else(|| unknown_launcher(name))
+            })?,
+            master_addr: wish(&self.master_addr, environment, MASTER_ADDR, |text| {
+                text.parse().map_err(|error: HostError| Error::of_setting(error, MASTER_ADDR, text))
+            })?,
+            master_port: wish(&self.master_port, environment, MASTER_PORT, |text| {
+                text.parse().map_err(|_| Error::of_setting(Reason::NotAPort, MASTER_PORT, text))
+            })?,
+            nccl_ifname: wish(&self.nccl_ifname, environment, NCCL_IFNAME, |text| Ok(NcclIfname::from(text)))?,
+        })
+    }
+
+    /// The variables that ask for the same.
+    pub(crate) fn exported(&self) -> Vec<(&'static str, String)> {
+        let wishes = [
+            (LAUNCHER, self.launcher.map(|launcher| launcher.to_string())),
+            (MASTER_ADDR, self.master_addr.as_ref().map(Host::to_string)),
+            (MASTER_PORT, self.master_port.map(|port| port.to_string())),
+            (NCCL_IFNAME, self.nccl_ifname.as_ref().map(NcclIfname::to_string)),
+        ];
+        wishes.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+}
+
+fn wish<T: Clone>(
+    asked: &Option<T>,
+    environment: &Environment,
+    variable: &'static str,
+    parse: impl FnOnce(&str) -> Result<T, Error>,
+) -> Result<Option<Sourced<T>>, Error> {
+    if let Some(value) = asked {
+        return Ok(Some(Sourced::new(value.clone(), "asked for")));
+    }
+    let text = environment.text(variable).map_err(Error::reading_setting)?;
+    let value = text.map(parse).transpose()?;
+    Ok(value.map(|value| Sourced::new(value, variable)))
+}
+
+fn unknown_launcher(name: &str) -> Error {
+    let names: Vec<_> = Launcher::ALL.iter().map(|launcher| launcher.name()).collect();
+    let remedy = format!("unset {LAUNCHER} or set it to one of {}", names.join(", "));
+    Error::new(Reason::UnknownLauncher, remedy).of(LAUNCHER).found(name)
+}

@@ -1,0 +1,106 @@
+//! One process on each node becomes that node's workers.
+
+use crate::error::{Error, Reason};
+use crate::info::ClusterInfo;
+use crate::placement::{LaunchStyle, Launcher};
+use crate::rank::{Local, Rank};
+use crate::wish::{LAUNCHER, MASTER_ADDR, MASTER_PORT};
+
+impl ClusterInfo {
+    /// The places of `per_node` workers that this process starts on its node, in rank order.
+    ///
+    /// For jobs with one process on each node: worker `i` here has rank `node * per_node + i` of
+    /// `nodes * per_node`. A process alone starts its workers as a job on this node. The workers'
+    /// [`exports`](ClusterInfo::exports) set `MPIENV_LAUNCHER=user`, `MPIENV_MASTER_ADDR` and
+    /// `MPIENV_MASTER_PORT` too, so that they count before all that the workers inherit.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let info = ClusterInfo::from_vars([
+    ///     ("OMPI_COMM_WORLD_RANK", "1"),
+    ///     ("OMPI_COMM_WORLD_SIZE", "2"),
+    ///     ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+    ///     ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
+    ///     ("MASTER_ADDR", "node-0"),
+    /// ])?;
+    /// let ranks: Vec<u32> = info.workers(4)?.iter().map(|worker| worker.rank()).collect();
+    /// assert_eq!(ranks, [4, 5, 6, 7]);
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When this process is not the only one on its node, or does not know whether it is; when
+    /// `per_node` is 0, or the world would have more than 2^32 - 1 ranks.
+    pub fn workers(&self, per_node: u32) -> Result<Vec<ClusterInfo>, Error> {
+        if !matches!(self.launch_style, LaunchStyle::Alone | LaunchStyle::PerNode) {
+            return Err(self.not_per_node());
+        }
+        let (node, nodes) = (self.rank(), self.world_size());
+        let too_many = || {
+            let reason = Reason::TooManyWorkers { nodes, workers: per_node };
+            Error::new(reason, "start from 1 to 4294967295 workers in all")
+        };
+        let size = nodes.checked_mul(per_node).filter(|&size| size > 0).ok_or_else(too_many)?;
+        let worker = |index: u32| {
+            let rank = Rank::new(node * per_node + index, size).map_err(|_| too_many())?;
+            let local = Local::new(Some(index), Some(per_node), rank).map_err(|_| too_many())?;
+            Ok(self.worker(rank, local))
+        };
+        (0..per_node).map(worker).collect()
+    }
+
+    fn worker(&self, rank: Rank, local: Local) -> ClusterInfo {
+        let mut worker = self.clone();
+        let (node, nodes, workers) = (self.rank(), self.world_size(), local.size().unwrap_or(1));
+        worker.launcher = Launcher::User;
+        worker.rank = rank;
+        worker.local = local;
+        worker.node_rank = Some(node);
+        worker.node_count = Some(nodes);
+        worker.launch_style = match (nodes, workers) {
+            (1, 1) => LaunchStyle::Alone,
+            (1, _) => LaunchStyle::SingleNode,
+            (_, 1) => LaunchStyle::PerNode,
+            _ => LaunchStyle::PerProcess,
+        };
+        worker.ask(LAUNCHER, Launcher::User.name());
+        if let Ok(host) = &self.master_addr {
+            worker.ask(MASTER_ADDR, host);
+        }
+        worker.ask(MASTER_PORT, self.master_port);
+        let rule = format!("worker {} of {workers} on node {node} of {nodes}", local.rank().unwrap_or(0));
+        let provenance = &mut worker.provenance;
+        for source in [
+            &mut provenance.launcher,
+            &mut provenance.rank,
+            &mut provenance.world_size,
+            &mut provenance.local_rank,
+            &mut provenance.local_world_size,
+            &mut provenance.node_rank,
+            &mut provenance.node_count,
+            &mut provenance.launch_style,
+        ] {
+            source.clone_from(&rule);
+        }
+        worker
+    }
+
+    /// Puts a wish in place of an older one for the same variable.
+    fn ask(&mut self, variable: &'static str, value: impl ToString) {
+        self.asked.retain(|(name, _)| *name != variable);
+        self.asked.push((variable, value.to_string()));
+    }
+
+    fn not_per_node(&self) -> Error {
+        let what = match (self.local_world_size(), self.node_count) {
+            (None, _) => "the launcher does not tell the local size".to_owned(),
+            (Some(1), Some(nodes)) => {
+                format!("it is alone on its node, but the job has {} ranks on {nodes} nodes", self.world_size())
+            }
+            (Some(size), _) => format!("{size} ranks of the job are on its node"),
+        };
+        let remedy = "start one process on each node: `mpirun --map-by ppr:1:node`, process_count_per_node = 1";
+        Error::new(Reason::NotPerNode(what), remedy).by(self.launcher)
+    }
+}

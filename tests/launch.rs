@@ -1,0 +1,66 @@
+//! Workers on one machine: their places, and how they end.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use mpienv::{ClusterInfo, Launch, LaunchError};
+
+fn alone() -> ClusterInfo {
+    ClusterInfo::from_vars([("PATH", "/bin")]).unwrap()
+}
+
+fn run(workers: u32, grace: u64, script: &str) -> Result<(), LaunchError> {
+    Launch::new(&alone(), workers).unwrap().grace(Duration::from_millis(grace)).run(|_| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    })
+}
+
+#[test]
+fn every_worker_has_its_own_rank() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display();
+    run(3, 0, &format!("echo $WORLD_SIZE $LOCAL_WORLD_SIZE $LOCAL_RANK $MASTER_PORT > {path}/$RANK")).unwrap();
+    let texts: Vec<_> =
+        (0..3).map(|rank| std::fs::read_to_string(folder.path().join(rank.to_string())).unwrap()).collect();
+    let port = texts[0].trim().rsplit(' ').next().unwrap().to_owned();
+    for (rank, text) in texts.iter().enumerate() {
+        assert_eq!(text, &format!("3 3 {rank} {port}\n"));
+    }
+}
+
+#[test]
+fn when_one_fails_the_others_end_and_it_is_named() {
+    let start = Instant::now();
+    let error = run(3, 100, "test $RANK = 1 && exit 7; exec sleep 60").unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(10));
+    let LaunchError::Failed { rank, status } = error else { panic!("{error}") };
+    assert_eq!((rank, status.code()), (1, Some(7)));
+}
+
+#[test]
+fn two_jobs_on_one_machine_have_two_ports() {
+    let ports: Vec<_> = (0..2)
+        .map(|_| {
+            let listener = std::cell::OnceCell::new();
+            Launch::new(&alone(), 1)
+                .unwrap()
+                .run(|worker| {
+                    // Rank 0 of the first job listens while the second is started.
+                    let port = worker.master_port().get();
+                    listener.get_or_init(|| std::net::TcpListener::bind(("127.0.0.1", port)).unwrap());
+                    Command::new("true")
+                })
+                .unwrap();
+            listener.into_inner().unwrap()
+        })
+        .collect();
+    assert_ne!(ports[0].local_addr().unwrap(), ports[1].local_addr().unwrap());
+}
+
+#[test]
+fn a_program_that_is_not_there_is_an_error_with_the_rank() {
+    let error = Launch::new(&alone(), 2).unwrap().run(|_| Command::new("no-such-program")).unwrap_err();
+    assert!(error.to_string().starts_with("rank 0 cannot be started: "), "{error}");
+}

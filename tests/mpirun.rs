@@ -1,0 +1,62 @@
+//! The real mpirun.
+
+#[path = "support/tool.rs"]
+mod tool;
+
+use std::collections::BTreeSet;
+
+use tool::{clean, is_there};
+
+/// The standard output of `mpirun -n 4` of a command, line by line.
+fn mpirun(words: &[&str]) -> Option<Vec<String>> {
+    if !is_there("mpirun") {
+        return None;
+    }
+    let mut command = clean("mpirun");
+    // Open MPI refuses root otherwise; containers are root.
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.args(["-n", "4", "--oversubscribe"]).args(words);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect())
+}
+
+#[test]
+fn every_rank_exports_its_own_place_as_json() {
+    // One line a rank, so that the ranks' lines cannot mix.
+    let Some(lines) = mpirun(&["bash", "-c", "mpienv export --shell json | tr -d '\\n'; echo"]) else { return };
+    assert_eq!(lines.len(), 4);
+    let mut ranks = BTreeSet::new();
+    for line in &lines {
+        let exports: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(exports["WORLD_SIZE"], "4");
+        assert_eq!(exports["LOCAL_WORLD_SIZE"], "4");
+        assert_eq!(exports["NODE_RANK"], "0");
+        assert_eq!(exports["MASTER_ADDR"], "127.0.0.1");
+        assert_eq!(exports["MASTER_PORT"], "54965");
+        ranks.insert((exports["RANK"].to_string(), exports["LOCAL_RANK"].to_string()));
+    }
+    assert_eq!(ranks.len(), 4);
+}
+
+#[test]
+fn a_shell_evals_its_own_place() {
+    let script = r#"eval "$(mpienv export)"; echo $RANK/$WORLD_SIZE@$MASTER_ADDR:$MASTER_PORT"#;
+    let Some(mut lines) = mpirun(&["bash", "-c", script]) else { return };
+    lines.sort();
+    let expected: Vec<_> = (0..4).map(|rank| format!("{rank}/4@127.0.0.1:54965")).collect();
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn exec_starts_a_program_with_its_own_place() {
+    let script = "echo $RANK $LOCAL_RANK $OMPI_COMM_WORLD_RANK $OMPI_COMM_WORLD_LOCAL_RANK";
+    let Some(lines) = mpirun(&["mpienv", "exec", "--", "sh", "-c", script]) else { return };
+    let mut seen = BTreeSet::new();
+    for line in &lines {
+        let words: Vec<_> = line.split(' ').collect();
+        assert_eq!((words[0], words[1]), (words[2], words[3]), "{line}");
+        seen.insert(words[0].to_owned());
+    }
+    assert_eq!(seen.len(), 4);
+}

@@ -1,0 +1,177 @@
+//! What real launchers set, held against where the processes really were.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use mpienv::ClusterInfo;
+use serde::Deserialize;
+
+/// One run of a launcher: what every rank found in its environment, in rank order.
+#[derive(Deserialize)]
+struct Recording {
+    launcher: String,
+    nodes: Vec<Node>,
+    ranks: Vec<Process>,
+}
+
+#[derive(Deserialize)]
+struct Node {
+    name: String,
+    addresses: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Process {
+    /// Where the process really ran.
+    host: String,
+    env: BTreeMap<String, String>,
+    #[serde(default)]
+    caller_vars_present: BTreeMap<String, String>,
+}
+
+impl Recording {
+    /// The environment of a rank: the launcher's variables and what reached it of its caller's.
+    fn read(&self, rank: usize) -> ClusterInfo {
+        let process = &self.ranks[rank];
+        ClusterInfo::from_vars(process.env.iter().chain(&process.caller_vars_present)).unwrap()
+    }
+
+    /// The hosts that have ranks, in the order of their first rank.
+    fn hosts(&self) -> Vec<&str> {
+        let mut hosts: Vec<&str> = Vec::new();
+        for process in &self.ranks {
+            if !hosts.contains(&process.host.as_str()) {
+                hosts.push(&process.host);
+            }
+        }
+        hosts
+    }
+
+    fn addresses_of(&self, host: &str) -> &[String] {
+        &self.nodes.iter().find(|node| node.name == host).unwrap().addresses
+    }
+}
+
+fn recordings(prefix: &str) -> Vec<(String, Recording)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/recordings");
+    let mut found = Vec::new();
+    for version in fs::read_dir(folder).unwrap() {
+        let version = version.unwrap();
+        if !version.file_name().to_string_lossy().starts_with(prefix) {
+            continue;
+        }
+        for file in fs::read_dir(version.path()).unwrap() {
+            let path = file.unwrap().path();
+            let shape = path.file_stem().unwrap().to_string_lossy().into_owned();
+            let name = format!("{}/{shape}", version.file_name().to_string_lossy());
+            found.push((name, serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()));
+        }
+    }
+    assert!(!found.is_empty(), "no recordings of {prefix}");
+    found
+}
+
+#[test]
+fn every_rank_of_every_recording_finds_its_place() {
+    for (name, recording) in recordings("openmpi-") {
+        assert_eq!(recording.launcher, "openmpi", "{name}");
+        let hosts = recording.hosts();
+        for (rank, process) in recording.ranks.iter().enumerate() {
+            let info = recording.read(rank);
+            let on_host: Vec<_> = recording.ranks.iter().filter(|other| other.host == process.host).collect();
+            assert_eq!(info.launcher().name(), "open-mpi", "{name} rank {rank}");
+            assert_eq!(info.rank() as usize, rank, "{name} rank {rank}");
+            assert_eq!(info.world_size() as usize, recording.ranks.len(), "{name} rank {rank}");
+            assert_eq!(info.local_world_size(), Some(on_host.len() as u32), "{name} rank {rank}");
+            if let Some(node) = info.node_rank() {
+                assert_eq!(hosts[node as usize], process.host, "{name} rank {rank}");
+            }
+            if let Some(nodes) = info.node_count() {
+                assert_eq!(nodes as usize, hosts.len(), "{name} rank {rank}");
+            }
+        }
+        for host in hosts {
+            let here = (0..recording.ranks.len()).filter(|&rank| recording.ranks[rank].host == host);
+            let mut local: Vec<_> = here.map(|rank| recording.read(rank).local_rank().unwrap()).collect();
+            local.sort_unstable();
+            assert_eq!(local, (0..local.len() as u32).collect::<Vec<_>>(), "{name} on {host}");
+        }
+    }
+}
+
+#[test]
+fn nodes_are_told_by_open_mpi_4_and_of_one_node_by_5_too() {
+    for (name, recording) in recordings("openmpi-") {
+        let info = recording.read(0);
+        let told = info.node_count().is_some();
+        assert_eq!(told, name.starts_with("openmpi-4") || recording.hosts().len() == 1, "{name}");
+    }
+}
+
+#[test]
+fn the_master_is_rank_0s_host_wherever_one_is_named() {
+    let mut named = 0;
+    for (name, recording) in recordings("openmpi-") {
+        let truth = recording.addresses_of(&recording.ranks[0].host).to_vec();
+        let infos: Vec<_> = (0..recording.ranks.len()).map(|rank| recording.read(rank)).collect();
+        let Ok(host) = infos[0].master_addr().cloned() else {
+            // Open MPI 5 names no host.
+            assert!(name.starts_with("openmpi-5") && recording.hosts().len() > 1, "{name}");
+            assert!(infos.iter().all(|info| info.findings().iter().any(|f| f.code == "master-unknown")), "{name}");
+            continue;
+        };
+        named += 1;
+        assert!(infos.iter().all(|info| info.master_addr() == Ok(&host)), "{name}");
+        if name == "openmpi-4.1.4/n4-2x2-from-third-node" {
+            // mpirun's own host, which has no rank; rank 0 can see that, and says so.
+            assert_eq!(host.to_string(), "10.77.0.3");
+            assert!(infos[0].findings().iter().any(|f| f.code == "master-not-rank-0"), "{name}");
+        } else if recording.hosts().len() == 1 {
+            assert_eq!(host.to_string(), "127.0.0.1", "{name}");
+        } else {
+            assert!(truth.contains(&host.to_string()), "{name}: {host}");
+            assert_eq!(infos[0].findings(), [], "{name}");
+        }
+    }
+    assert!(named > 10);
+}
+
+#[test]
+fn a_port_that_did_not_reach_every_rank_is_seen_as_different_ports() {
+    // Without -x the caller's MASTER_PORT stays on mpirun's host: no rank by itself can see that.
+    let all = recordings("openmpi-4.1.4");
+    let ports = |shape: &str| -> Vec<u16> {
+        let (_, recording) = all.iter().find(|(name, _)| name.ends_with(shape)).unwrap();
+        (0..recording.ranks.len()).map(|rank| recording.read(rank).master_port().get()).collect()
+    };
+    assert_eq!(ports("/n4-2x2-user-env-not-exported"), [29511, 29511, 6105, 6105]);
+    assert_eq!(ports("/n4-2x2-user-env-x"), [29511; 4]);
+}
+
+#[test]
+fn one_process_a_node_is_known_by_open_mpi_4() {
+    for (name, recording) in recordings("openmpi-") {
+        if !name.ends_with("/per-node-2x1") {
+            continue;
+        }
+        for rank in 0..2u32 {
+            let info = recording.read(rank as usize);
+            assert_eq!(info.launch_style().name(), "per-node", "{name}");
+            let told = name.starts_with("openmpi-4").then_some(rank);
+            assert_eq!(info.node_rank(), told, "{name}");
+            let workers = info.workers(4).unwrap();
+            assert_eq!(workers[3].rank(), rank * 4 + 3, "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_odd_rank_of_uneven_nodes_is_no_launcher_of_workers_under_open_mpi_4() {
+    let all = recordings("openmpi-4.1.4");
+    let (_, recording) = all.iter().find(|(name, _)| name.ends_with("/n4-3+1")).unwrap();
+    let info = recording.read(3);
+    assert_eq!(info.launch_style().name(), "per-process");
+    let error = info.workers(2).unwrap_err().to_string();
+    assert!(error.contains("the job has 4 ranks on 2 nodes"), "{error}");
+}
