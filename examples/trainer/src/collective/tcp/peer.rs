@@ -91,8 +91,7 @@ impl Peer {
                 Ok(length) => self.sent += length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Its last words, if it had any, can still be read.
-                Err(error) => return Err(self.last_words().unwrap_or(Fault::Lost(error.to_string()))),
+                Err(error) => return Err(Fault::Lost(error.to_string())),
             }
         }
         Ok(Progress { done: self.sent == total, moved: self.sent > before })

@@ -154,10 +154,19 @@ fn ranks_that_bring_different_lengths_are_named() {
             let length = if tcp.rank().index() == 1 { odd } else { length };
             tcp.all_reduce_sum(&mut vec![1.0; length]).unwrap_err()
         });
-        let named = errors.iter().any(|error| {
-            matches!(error, CollectiveError::Length { found, expected, .. } if *found == odd && *expected == length)
-        });
-        assert!(named, "{errors:?}");
+        for (own, error) in (0u32..).zip(&errors) {
+            let lengths = if own == 0 { (odd, length) } else { (length, odd) };
+            match error {
+                CollectiveError::Length { rank, found, expected } => {
+                    assert_eq!((*rank, (*found, *expected)), (1 - own, lengths));
+                }
+                // The other saw it first and said so.
+                CollectiveError::Lost { rank, reason, .. } => {
+                    assert!(*rank == 1 - own && reason.contains("numbers to a sum of"), "{error}");
+                }
+                CollectiveError::TimedOut { .. } => panic!("{error}"),
+            }
+        }
     }
 }
 

@@ -151,7 +151,16 @@ impl Line {
             let Some(peer) = peer else { continue };
             let mut through = true;
             if let Some(bytes) = out(index) {
-                let progress = peer.push(self.call, bytes).map_err(|fault| Culprit(index, fault))?;
+                let progress = match peer.push(self.call, bytes) {
+                    Ok(progress) => progress,
+                    // What it sent before it closed tells more than the close.
+                    Err(close) => {
+                        let due = inbox.from(index).and_then(|bytes| peer.pull(self.call, bytes).err());
+                        let told = |fault: &Fault| !matches!(fault, Fault::Lost(_));
+                        let fault = due.filter(told).or_else(|| peer.last_words().filter(told));
+                        return Err(Culprit(index, fault.unwrap_or(close)));
+                    }
+                };
                 through &= progress.done;
                 moved |= progress.moved;
             }
