@@ -1,5 +1,8 @@
 //! Chooses the launcher, fills in master and interface, checks the whole: gives a [`ClusterInfo`].
 
+#[cfg(feature = "pmix")]
+mod asked;
+
 use std::ffi::OsString;
 
 use once_cell::sync::OnceCell;
@@ -59,6 +62,16 @@ impl ClusterInfo {
         CURRENT.get_or_try_init(ClusterInfo::from_env)
     }
 
+    /// As [`ClusterInfo::from_env`], and asks the launcher's PMIx server for rank 0's host and for the
+    /// nodes, which it knows in every layout.
+    ///
+    /// # Errors
+    /// As [`ClusterInfo::from_env`]; and when there is no PMIx server, or no library to ask it.
+    #[cfg(feature = "pmix")]
+    pub fn ask_pmix() -> Result<ClusterInfo, Error> {
+        ClusterInfo::builder().ask_pmix().from_env()
+    }
+
     /// Reads with wishes: a launcher, a master, an interface.
     pub fn builder() -> Builder {
         Builder::default()
@@ -85,6 +98,8 @@ impl ClusterInfo {
 #[must_use]
 pub struct Builder {
     wishes: Wishes,
+    #[cfg(feature = "pmix")]
+    ask_pmix: bool,
 }
 
 impl Builder {
@@ -109,6 +124,17 @@ impl Builder {
     /// What becomes of `NCCL_SOCKET_IFNAME`; as the variable `MPIENV_NCCL_IFNAME`, and before it.
     pub fn nccl_ifname(mut self, wish: NcclIfname) -> Builder {
         self.wishes.nccl_ifname = Some(wish);
+        self
+    }
+
+    /// Asks the launcher's PMIx server for rank 0's host and for the nodes: see [`pmix`](crate::pmix)
+    /// for what that costs.
+    ///
+    /// The answer goes before what the launcher's variables let us derive, and after whatever names
+    /// the master.
+    #[cfg(feature = "pmix")]
+    pub fn ask_pmix(mut self) -> Builder {
+        self.ask_pmix = true;
         self
     }
 
@@ -141,6 +167,10 @@ impl Builder {
         let wishes = self.wishes.or_inherited(environment)?;
         let choice = choose(environment, wishes.launcher.as_ref())?;
         let mut placement = (choice.row.read)(environment)?;
+        #[cfg(feature = "pmix")]
+        if self.ask_pmix {
+            asked::complete(&mut placement, environment)?;
+        }
         let azure = AzureVars::find(environment)?;
         fill_nodes(&mut placement, azure.is_some());
         check_nodes(&placement)?;

@@ -107,7 +107,7 @@ impl Environment {
 }
 
 /// The variables that `T` asks for, in their own spelling.
-fn variable_names<T: DeserializeOwned>() -> Vec<String> {
+pub(crate) fn variable_names<T: DeserializeOwned>() -> Vec<String> {
     let fields = field_names::<T>();
     let has_capitals = |name: &str| name.bytes().any(|b| b.is_ascii_uppercase());
     let spelled = |field: &str| fields.iter().find(|name| has_capitals(name) && name.eq_ignore_ascii_case(field));

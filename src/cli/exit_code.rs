@@ -1,6 +1,6 @@
 //! What the command's exit codes mean.
 
-use std::process;
+use std::process::{self, ExitStatus};
 
 /// An exit code of `mpienv`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,10 +11,24 @@ impl ExitCode {
     pub(crate) const OK: ExitCode = ExitCode(0);
     /// The environment contradicts itself, or does not say what is needed.
     pub(crate) const WRONG_ENVIRONMENT: ExitCode = ExitCode(1);
+    /// The words on the command line are wrong.
+    pub(crate) const USAGE: ExitCode = ExitCode(2);
     /// As shells: the command is there and cannot be executed.
     pub(crate) const NOT_EXECUTABLE: ExitCode = ExitCode(126);
     /// As shells: there is no such command.
     pub(crate) const NOT_FOUND: ExitCode = ExitCode(127);
+}
+
+impl ExitCode {
+    /// A child's own code; 128 and the signal's number, as shells, for one that a signal ended.
+    pub(crate) fn of_child(status: ExitStatus) -> ExitCode {
+        #[cfg(unix)]
+        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+        #[cfg(not(unix))]
+        let signal: Option<i32> = None;
+        let code = status.code().or(signal.map(|signal| 128 + signal));
+        code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::WRONG_ENVIRONMENT, ExitCode)
+    }
 }
 
 impl From<ExitCode> for process::ExitCode {

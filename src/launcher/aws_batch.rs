@@ -14,7 +14,7 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::{Error, Reason};
 use crate::host::{Host, HostError};
 use crate::launcher::{Evidence, first_set};
@@ -42,6 +42,10 @@ pub struct AwsBatchVars {
     /// `AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS`: the main node's address.
     #[serde(rename = "aws_batch_job_main_node_private_ipv4_address")]
     pub main_address: Option<String>,
+}
+
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<AwsBatchVars>()
 }
 
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {

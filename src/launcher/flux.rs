@@ -15,7 +15,7 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::Error;
 use crate::job::Job;
 use crate::launcher::{Evidence, first_set};
@@ -46,6 +46,10 @@ pub struct FluxVars {
     /// `FLUX_JOB_ID`: the job's identity.
     #[serde(rename = "flux_job_id")]
     pub job: Option<String>,
+}
+
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<FluxVars>()
 }
 
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {

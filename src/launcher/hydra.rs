@@ -15,7 +15,7 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::Error;
 use crate::launcher::{Evidence, first_set};
 use crate::placement::{Launcher, Placement, Sourced};
@@ -45,6 +45,10 @@ pub struct HydraVars {
     /// `HYDRA_BSTRAP_NODE_ID`: the node's number (Intel MPI only).
     #[serde(rename = "hydra_bstrap_node_id")]
     pub node_id: Option<u32>,
+}
+
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<HydraVars>()
 }
 
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {

@@ -14,7 +14,7 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::{Error, Reason};
 use crate::host::HostError;
 use crate::job::Job;
@@ -50,6 +50,10 @@ pub struct JsmVars {
     /// `LSB_JOBID`: the job's number.
     #[serde(rename = "lsb_jobid")]
     pub job: Option<String>,
+}
+
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<JsmVars>()
 }
 
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {

@@ -18,7 +18,7 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::{Error, Reason};
 use crate::host::HostError;
 use crate::launcher::{Evidence, first_set};
@@ -60,6 +60,10 @@ pub struct IndexedJobVars {
     /// `WORLD_SIZE`: the number of pods.
     #[serde(rename = "world_size")]
     pub size: u32,
+}
+
+pub(crate) fn variables() -> Vec<String> {
+    [variable_names::<PetVars>(), variable_names::<IndexedJobVars>()].concat()
 }
 
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {

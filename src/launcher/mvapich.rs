@@ -17,7 +17,7 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::Error;
 use crate::launcher::{Evidence, first_set};
 use crate::placement::{Launcher, Placement};
@@ -62,6 +62,10 @@ pub struct MvpVars {
     pub pmi_rank: Option<u32>,
     /// `PMI_SIZE`: the world size.
     pub pmi_size: u32,
+}
+
+pub(crate) fn variables() -> Vec<String> {
+    [variable_names::<MvapichVars>(), variable_names::<MvpVars>()].concat()
 }
 
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {

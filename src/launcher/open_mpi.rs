@@ -21,7 +21,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::{Error, quote};
 use crate::finding::{Finding, Severity};
 use crate::host::Host;
@@ -36,6 +36,9 @@ const LOCAL_SIZE: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
 const NAMESPACE: &str = "PMIX_NAMESPACE";
 const NUM_NODES: &str = "OMPI_MCA_orte_num_nodes";
 const HNP_URI: &str = "OMPI_MCA_orte_hnp_uri";
+
+/// The code of the finding that mpirun's host is not rank 0's.
+pub(crate) const MASTER_NOT_RANK_0: &str = "master-not-rank-0";
 
 /// The variables that Open MPI sets for every process.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -65,6 +68,10 @@ pub struct OpenMpiVars {
     /// `OMPI_MCA_orte_local_daemon_uri`: where this host's daemon listens (version 4 only).
     #[serde(rename = "ompi_mca_orte_local_daemon_uri", alias = "OMPI_MCA_orte_local_daemon_uri")]
     pub local_daemon_uri: Option<String>,
+}
+
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<OpenMpiVars>()
 }
 
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
@@ -115,7 +122,7 @@ fn rank_0_is_elsewhere(vars: &OpenMpiVars) -> Option<Finding> {
     }
     Some(Finding {
         severity: Severity::Warning,
-        code: "master-not-rank-0",
+        code: MASTER_NOT_RANK_0,
         what: format!("{HNP_URI} is {hnp:?}, but rank 0's own daemon is {own:?}"),
         why: "Open MPI names only the host of mpirun, and rank 0 does not run there: the ranks would wait for a master that nobody is".into(),
         remedy: "give rank 0's host to all ranks, as in `mpirun -x MASTER_ADDR=HOST`".into(),

@@ -15,7 +15,7 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::Error;
 use crate::job::Job;
 use crate::launcher::{Evidence, first_set};
@@ -50,6 +50,10 @@ pub struct PalsVars {
     /// `PALS_APID`: the application's identity.
     #[serde(rename = "pals_apid")]
     pub application: Option<String>,
+}
+
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<PalsVars>()
 }
 
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {

@@ -12,7 +12,7 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::{Error, Reason};
 use crate::host::HostError;
 use crate::launcher::{Evidence, first_set};
@@ -31,6 +31,10 @@ pub struct SageMakerVars {
     /// `SM_CURRENT_HOST`: this host.
     #[serde(rename = "sm_current_host")]
     pub current: String,
+}
+
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<SageMakerVars>()
 }
 
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {

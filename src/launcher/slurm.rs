@@ -21,7 +21,7 @@
 
 use serde::Deserialize;
 
-use crate::environment::{Environment, ReadError};
+use crate::environment::{Environment, ReadError, variable_names};
 use crate::error::{Error, Reason, quote};
 use crate::finding::{Finding, Severity};
 use crate::host::{Host, HostError};
@@ -94,6 +94,10 @@ pub struct SlurmVars {
     /// `SLURM_RESTART_COUNT`: how often the job was restarted.
     #[serde(rename = "slurm_restart_count")]
     pub restarts: Option<u32>,
+}
+
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<SlurmVars>()
 }
 
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {

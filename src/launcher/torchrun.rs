@@ -16,7 +16,7 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::Error;
 use crate::launcher::{Evidence, first_set};
 use crate::placement::{Launcher, Placement, Sourced};
@@ -49,6 +49,10 @@ pub struct TorchrunVars {
     /// `GROUP_WORLD_SIZE`: the number of nodes.
     #[serde(rename = "group_world_size")]
     pub nodes: Option<u32>,
+}
+
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<TorchrunVars>()
 }
 
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {

@@ -16,7 +16,7 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::Error;
 use crate::launcher::{Evidence, first_set, kubernetes};
 use crate::placement::{Launcher, Placement, Sourced};
@@ -41,6 +41,10 @@ pub struct UserVars {
     pub local_world_size: Option<u32>,
     /// `NODE_RANK`: the node's number.
     pub node_rank: Option<u32>,
+}
+
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<UserVars>()
 }
 
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
