@@ -275,10 +275,10 @@ fn strangers_of_all_sorts_delay_nobody() {
         }
     }
     // One drips a byte at a time, all the while.
+    let mut dripping = stranger(port);
     let slow = thread::spawn(move || {
-        let mut stream = stranger(port);
         for byte in hello(1, 1, 2, b"job 1", 1) {
-            if stream.write_all(&[byte]).is_err() {
+            if dripping.write_all(&[byte]).is_err() {
                 return;
             }
             thread::sleep(Duration::from_millis(50));
