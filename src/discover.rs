@@ -13,7 +13,7 @@ use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
 use crate::host::Host;
 use crate::info::{ClusterInfo, Provenance};
-use crate::launcher::{Row, TABLE};
+use crate::launcher::{Row, TABLE, shown};
 use crate::master;
 use crate::nccl::{self, NcclIfname};
 use crate::placement::{LaunchStyle, Launcher, NOT_TOLD, Placement, Source, Sourced};
@@ -199,17 +199,17 @@ impl Builder {
         };
         let launch_style = placement.style();
         let provenance = Provenance {
-            launcher: choice.source.into_owned(),
-            rank: placement.rank_source.into(),
-            world_size: placement.world_size_source.into(),
-            local_rank: placement.local_rank_source.into(),
-            local_world_size: placement.local_size_source.into(),
+            launcher: choice.source,
+            rank: placement.rank_source,
+            world_size: placement.world_size_source,
+            local_rank: placement.local_rank_source,
+            local_world_size: placement.local_size_source,
             node_rank: source_of(&placement.node_rank),
             node_count: source_of(&placement.node_count),
-            launch_style: source_of_style(launch_style).to_owned(),
-            master_addr: master_addr_source.into(),
-            master_port: master_port.source.into(),
-            nccl_socket_ifname: nccl.source.into(),
+            launch_style: source_of_style(launch_style).into(),
+            master_addr: master_addr_source,
+            master_port: master_port.source,
+            nccl_socket_ifname: nccl.source,
         };
         Ok(ClusterInfo {
             launcher: placement.launcher,
@@ -248,12 +248,13 @@ fn choose(environment: &Environment, wish: Option<&Sourced<Launcher>>) -> Result
     }
     let found = TABLE.iter().find_map(|row| (row.detect)(environment).map(|evidence| (row, evidence)));
     // The last row takes every environment.
-    let (row, evidence) = found.unwrap_or((&TABLE[TABLE.len() - 1], String::new()));
-    Ok(Choice { row, source: evidence.into() })
+    let (row, evidence) = found.unwrap_or((&TABLE[TABLE.len() - 1], ""));
+    let source = if row.launcher == Launcher::Alone { evidence.into() } else { shown(environment, evidence).into() };
+    Ok(Choice { row, source })
 }
 
-fn source_of(value: &Option<Sourced<u32>>) -> String {
-    value.as_ref().map_or(NOT_TOLD, |value| &value.source).to_owned()
+fn source_of(value: &Option<Sourced<u32>>) -> Source {
+    value.as_ref().map_or(Source::Borrowed(NOT_TOLD), |value| value.source.clone())
 }
 
 fn source_of_style(style: LaunchStyle) -> &'static str {

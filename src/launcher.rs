@@ -14,12 +14,14 @@ pub mod slurm;
 pub mod torchrun;
 pub mod user;
 
-use crate::environment::Environment;
+use std::ffi::OsStr;
+
+use crate::environment::{Environment, ReadError};
 use crate::error::{Error, quote};
 use crate::placement::{Launcher, Placement};
 
-/// The variable that made a launcher the one, with its value: `OMPI_COMM_WORLD_RANK="3"`.
-pub(crate) type Evidence = String;
+/// The variable that makes a launcher the one.
+pub(crate) type Evidence = &'static str;
 
 /// One launcher: how to see that it started this process, and how to read what it tells.
 pub(crate) struct Row {
@@ -73,10 +75,25 @@ pub(crate) static TABLE: &[Row] = &[
 ];
 
 /// The first of these variables that is set.
-pub(crate) fn first_set(environment: &Environment, names: &[&str]) -> Option<Evidence> {
-    let name = names.iter().find(|name| environment.has(name))?;
-    let value = environment.get(name)?.to_string_lossy();
-    Some(format!("{name}={}", quote(value.trim())))
+pub(crate) fn first_set(environment: &Environment, names: &[&'static str]) -> Option<Evidence> {
+    names.iter().copied().find(|name| environment.has(name))
+}
+
+/// A variable with its value: `OMPI_COMM_WORLD_RANK="3"`.
+pub(crate) fn shown(environment: &Environment, name: &str) -> String {
+    let value = environment.get(name).map(OsStr::to_string_lossy).unwrap_or_default();
+    format!("{name}={}", quote(value.trim()))
+}
+
+/// The error of a launcher's variables that cannot be read.
+pub(crate) fn unreadable(
+    environment: &Environment,
+    launcher: Launcher,
+    error: ReadError,
+    evidence: Option<Evidence>,
+) -> Error {
+    let beside = evidence.map(|name| shown(environment, name)).unwrap_or_default();
+    Error::read(launcher, error, &beside)
 }
 
 impl Launcher {

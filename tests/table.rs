@@ -12,11 +12,14 @@ fn job(builder: JobBuilder) -> Job {
     builder.clone().build().or_else(|_| builder.per_node(1).build()).unwrap()
 }
 
+/// Whether a rank is told something.
+type Told = dyn Fn(&ClusterInfo) -> bool;
+
 /// What all ranks of the job are told, and what some are not.
 fn told(job: &Job) -> (Vec<&'static str>, Vec<&'static str>) {
     let infos: Vec<_> = job.environments().map(|vars| ClusterInfo::from_vars(vars).unwrap()).collect();
     let own_port = |info: &ClusterInfo| ![Port::SEVERAL_NODES, Port::ONE_NODE].contains(&info.master_port());
-    let values: [(&str, &dyn Fn(&ClusterInfo) -> bool); 6] = [
+    let values: [(&str, &Told); 6] = [
         ("local rank", &|info| info.local_rank().is_some()),
         ("local size", &|info| info.local_world_size().is_some()),
         ("node rank", &|info| info.node_rank().is_some()),

@@ -12,7 +12,7 @@ pub(crate) fn variables() -> Vec<String> {
 }
 
 pub(crate) fn detect(_environment: &Environment) -> Option<Evidence> {
-    Some(SOURCE.to_owned())
+    Some(SOURCE)
 }
 
 pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {

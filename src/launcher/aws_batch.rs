@@ -17,7 +17,7 @@ use serde::Deserialize;
 use crate::environment::{Environment, variable_names};
 use crate::error::{Error, Reason};
 use crate::host::{Host, HostError};
-use crate::launcher::{Evidence, first_set};
+use crate::launcher::{Evidence, first_set, unreadable};
 use crate::placement::{Launcher, Placement, Sourced};
 use crate::rank::Rank;
 
@@ -54,8 +54,8 @@ pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
 
 pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let launcher = Launcher::AwsBatch;
-    let evidence = detect(environment).unwrap_or_default();
-    let vars: AwsBatchVars = environment.read().map_err(|error| Error::read(launcher, error, &evidence))?;
+    let evidence = detect(environment);
+    let vars: AwsBatchVars = environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
     let node = Placement::new(launcher, (INDEX, vars.index), (NODES, vars.nodes))?.rank;
     let main = Rank::new(vars.main_index.unwrap_or_default(), vars.nodes).map_err(|error| {
         Error::of_launcher(launcher, error, MAIN_INDEX).found(vars.main_index.unwrap_or_default().to_string())

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use crate::environment::{Environment, variable_names};
 use crate::error::{Error, Reason};
 use crate::host::HostError;
-use crate::launcher::{Evidence, first_set};
+use crate::launcher::{Evidence, first_set, unreadable};
 use crate::placement::{Launcher, Placement, Sourced};
 
 const NODE_RANK: &str = "PET_NODE_RANK";
@@ -75,8 +75,8 @@ pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
 
 pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let launcher = Launcher::Kubernetes;
-    let evidence = detect(environment).unwrap_or_default();
-    let blame = |error| Error::read(launcher, error, &evidence);
+    let evidence = detect(environment);
+    let blame = |error| unreadable(environment, launcher, error, evidence);
     if !environment.has(NODE_RANK) {
         let vars: IndexedJobVars = environment.read().map_err(blame)?;
         return one_pod((INDEX, vars.index), (SIZE, vars.size));

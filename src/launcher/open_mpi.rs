@@ -26,7 +26,7 @@ use crate::error::{Error, quote};
 use crate::finding::{Finding, Severity};
 use crate::host::Host;
 use crate::job::Job;
-use crate::launcher::{Evidence, first_set};
+use crate::launcher::{Evidence, first_set, unreadable};
 use crate::placement::{Launcher, Placement, Sourced};
 
 const RANK: &str = "OMPI_COMM_WORLD_RANK";
@@ -80,8 +80,8 @@ pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
 
 pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let launcher = Launcher::OpenMpi;
-    let evidence = detect(environment).unwrap_or_default();
-    let vars: OpenMpiVars = environment.read().map_err(|error| Error::read(launcher, error, &evidence))?;
+    let evidence = detect(environment);
+    let vars: OpenMpiVars = environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
     let mut placement = Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
         .with_local((LOCAL_RANK, Some(vars.local_rank)), (LOCAL_SIZE, Some(vars.local_size)))?;
     placement.job =
@@ -91,7 +91,7 @@ pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     if let Some(uri) = &vars.hnp_uri {
         match mpirun_host(uri) {
             Some(host) => placement.master_addr = host.map(|host| Sourced::new(host, source_of_host(&vars))),
-            None => placement.findings.push(unreadable(uri)),
+            None => placement.findings.push(uri_unreadable(uri)),
         }
         placement.findings.extend(rank_0_is_elsewhere(&vars));
     }
@@ -165,7 +165,7 @@ fn mpirun_host(uri: &str) -> Option<Option<Host>> {
     Some(best.map(|(_, address)| Host::from(address)))
 }
 
-fn unreadable(uri: &str) -> Finding {
+fn uri_unreadable(uri: &str) -> Finding {
     Finding {
         severity: Severity::Warning,
         code: "mpirun-address-unreadable",
