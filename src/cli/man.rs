@@ -11,8 +11,10 @@ use super::exit_code::ExitCode;
 pub(crate) fn run(command: clap::Command) -> Result<(), Failure> {
     let mut page = Vec::new();
     write(command, &mut page)?;
+    // As they stand troff prints other characters for these, which no shell takes.
+    let page = String::from_utf8_lossy(&page).replace('`', r"\(ga").replace('~', r"\(ti").replace('^', r"\(ha");
     let mut stdout = io::stdout().lock();
-    stdout.write_all(&page)?;
+    stdout.write_all(page.as_bytes())?;
     Ok(stdout.flush()?)
 }
 

@@ -5,6 +5,7 @@ use mpienv::Dialect;
 
 /// What `mpienv export` can print; what each cannot say is told by [`Dialect`].
 #[derive(Clone, Copy, Debug, ValueEnum)]
+#[expect(clippy::enum_variant_names, reason = "PowerShell is a name")]
 pub(crate) enum Shell {
     /// Any POSIX shell: sh, dash, ksh
     #[value(aliases = ["dash", "ksh"])]
