@@ -16,12 +16,15 @@ use tool::{clean, is_there};
 /// Values with everything that a shell could read something into.
 fn nasty() -> impl Strategy<Value = String> {
     let pieces = vec![
-        "'", "\"", "\\", "$", "`", "!", "!!", "{a,b}", "=ls", "~", "*", "?", "[", "]", "#", "&", "|", ";", "<", ">",
-        "(", ")", " ", "  ", "\t", "\n", "\r", "%", "^", "-", "$(id)", "${HOME}", "\\n", "ü", "‘", "\u{1b}", "\u{7f}",
-        "EOF", "eth0",
+        "$", "`", "!", "!!", "{a,b}", "=ls", "~", "*", "?", "[", "]", "#", "&", "|", ";", "<", ">", "(", ")", " ",
+        "  ", "\t", "\n", "\r", "%", "^", "-", "$(id)", "${HOME}", "\\n", "ü", "‘", "\u{1b}", "\u{7f}", "EOF", "eth0",
     ];
-    prop::collection::vec(prop_oneof![prop::sample::select(pieces).prop_map(str::to_owned), any::<String>()], 0..6)
-        .prop_map(|pieces| pieces.concat().replace('\0', ""))
+    let piece = prop_oneof![
+        2 => prop::sample::select(vec!["'", "\"", "\\", "\\\\", "\n", "\nEOF\n"]).prop_map(str::to_owned),
+        4 => prop::sample::select(pieces).prop_map(str::to_owned),
+        1 => any::<String>(),
+    ];
+    prop::collection::vec(piece, 0..6).prop_map(|pieces| pieces.concat().replace('\0', ""))
 }
 
 /// What is written for rank 0 of 1 whose NCCL_SOCKET_IFNAME is `value`, without anything to unset.
