@@ -1,8 +1,12 @@
 //! The command line: what can be asked, and who answers.
 
+mod completions;
+mod examples;
 mod exec;
 mod exit_code;
 mod export;
+mod man;
+mod shell;
 mod show;
 mod simulate;
 
@@ -10,30 +14,25 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::{self, ExitStatus};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use mpienv::simulate::{Job, JobError};
-use mpienv::{Builder, ClusterInfo, Dialect, Finding, Host, Launcher, NcclIfname, PortWish, Severity};
+use mpienv::{Builder, ClusterInfo, Finding, Host, Launcher, NcclIfname, PortWish, Severity};
 
 use self::exit_code::ExitCode;
+use self::shell::Shell;
 
 /// Knows where a process is in a cluster: rank, world size, local rank, master.
 #[derive(Debug, Parser)]
-#[command(version, about, max_term_width = 100, after_help = EXAMPLES)]
+#[command(version, about, max_term_width = 100, subcommand_value_name = "COMMAND", after_help = examples::ALL)]
 struct Command {
     #[command(subcommand)]
     verb: Verb,
 }
 
-const EXAMPLES: &str = "\
-Examples:
-  mpirun -n 4 bash -c 'eval \"$(mpienv export)\"; echo $RANK/$WORLD_SIZE'
-  mpirun -n 4 mpienv exec -- python train.py
-  mpirun -n 2 mpienv show";
-
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Print assignments for eval: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...
-    #[command(after_help = "Example: eval \"$(mpienv export)\"")]
+    #[command(after_help = examples::EXPORT)]
     Export {
         #[command(flatten)]
         wishes: Wishes,
@@ -45,7 +44,7 @@ enum Verb {
         verbose: bool,
     },
     /// Become a command that has the variables set
-    #[command(after_help = "Example: mpirun -n 4 mpienv exec -- python train.py")]
+    #[command(after_help = examples::EXEC)]
     Exec {
         #[command(flatten)]
         wishes: Wishes,
@@ -54,6 +53,7 @@ enum Verb {
         command: Vec<OsString>,
     },
     /// Show each value and where it comes from
+    #[command(after_help = examples::SHOW)]
     Show {
         #[command(flatten)]
         wishes: Wishes,
@@ -62,7 +62,7 @@ enum Verb {
         json: bool,
     },
     /// Print the environments that a launcher would give, or run a command in each
-    #[command(after_help = "Example: mpienv simulate --launcher slurm --nodes 2 --ppn 4 -- mpienv export")]
+    #[command(after_help = examples::SIMULATE)]
     Simulate {
         #[command(flatten)]
         shape: Shape,
@@ -73,6 +73,15 @@ enum Verb {
         #[arg(last = true, value_name = "CMD")]
         command: Vec<OsString>,
     },
+    /// Print a script that completes this command's words in a shell
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    #[command(after_help = examples::MAN)]
+    Man,
 }
 
 /// The shape of a job that is simulated.
@@ -151,23 +160,6 @@ impl Wishes {
     }
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Shell {
-    Sh,
-    Bash,
-    Zsh,
-    Json,
-}
-
-impl From<Shell> for Dialect {
-    fn from(shell: Shell) -> Dialect {
-        match shell {
-            Shell::Sh | Shell::Bash | Shell::Zsh => Dialect::Posix,
-            Shell::Json => Dialect::Json,
-        }
-    }
-}
-
 /// Why a command did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
@@ -209,6 +201,8 @@ pub(crate) fn main() -> process::ExitCode {
         Verb::Exec { wishes, command } => exec::run(wishes, command),
         Verb::Show { wishes, json } => show::run(wishes, json),
         Verb::Simulate { shape, rank, command } => simulate::run(shape, rank, command),
+        Verb::Completions { shell } => completions::run(Command::command(), shell),
+        Verb::Man => man::run(Command::command()),
     };
     let code = outcome.map_or_else(
         |failure| {

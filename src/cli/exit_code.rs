@@ -1,5 +1,6 @@
 //! What the command's exit codes mean.
 
+use std::fmt;
 use std::process::{self, ExitStatus};
 
 /// An exit code of `mpienv`.
@@ -17,6 +18,21 @@ impl ExitCode {
     pub(crate) const NOT_EXECUTABLE: ExitCode = ExitCode(126);
     /// As shells: there is no such command.
     pub(crate) const NOT_FOUND: ExitCode = ExitCode(127);
+
+    /// The man page's table.
+    pub(crate) const MEANINGS: &[(ExitCode, &str)] = &[
+        (ExitCode::OK, "Done."),
+        (ExitCode::WRONG_ENVIRONMENT, "The environment contradicts itself, or does not say what is needed."),
+        (ExitCode::USAGE, "The words of the command line are wrong."),
+        (ExitCode::NOT_EXECUTABLE, "As shells: the command is there and cannot be executed."),
+        (ExitCode::NOT_FOUND, "As shells: there is no such command."),
+    ];
+}
+
+impl fmt::Display for ExitCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 impl ExitCode {
