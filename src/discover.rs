@@ -18,6 +18,7 @@ use crate::master;
 use crate::nccl::{self, NcclIfname};
 use crate::placement::{LaunchStyle, Launcher, NOT_TOLD, Placement, Source, Sourced};
 use crate::rank::Rank;
+use crate::token::Token;
 use crate::wish::{self, PortWish, Wishes};
 
 /// Where a stale one is inherited, every rank waits for a store that nobody serves.
@@ -197,6 +198,10 @@ impl Builder {
                 (Err(error), Source::from("not named by anything"))
             }
         };
+        let token = match environment.text(wish::TOKEN).map_err(Error::reading_setting)? {
+            Some(text) => Token::new(text),
+            None => placement.job.as_ref().map(|job| Token::of_job(&job.value)).unwrap_or_default(),
+        };
         let launch_style = placement.style();
         let provenance = Provenance {
             launcher: choice.source,
@@ -223,6 +228,7 @@ impl Builder {
             nccl_socket_ifname: nccl.value,
             provenance,
             findings,
+            token,
             port_is_default,
             asked,
             misleading,

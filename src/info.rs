@@ -11,6 +11,7 @@ use crate::host::Host;
 use crate::placement::{LaunchStyle, Launcher};
 use crate::port::Port;
 use crate::rank::{Local, Rank};
+use crate::token::Token;
 
 /// Where this process is in its cluster.
 ///
@@ -45,6 +46,7 @@ pub struct ClusterInfo {
     pub(crate) nccl_socket_ifname: Option<String>,
     pub(crate) provenance: Provenance,
     pub(crate) findings: Vec<Finding>,
+    pub(crate) token: Token,
     /// Whether nobody asked for the port, here or by a variable.
     pub(crate) port_is_default: bool,
     /// What was asked for, under the names of the variables that ask for the same.
@@ -129,6 +131,12 @@ impl ClusterInfo {
     #[must_use]
     pub fn nccl_socket_ifname(&self) -> Option<&str> {
         self.nccl_socket_ifname.as_deref()
+    }
+
+    /// What this job's ranks know and those of another job do not; empty where nothing tells.
+    #[must_use]
+    pub fn token(&self) -> &Token {
+        &self.token
     }
 
     /// Where each value comes from.

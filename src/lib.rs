@@ -47,6 +47,7 @@ pub mod rendezvous;
 pub mod simulate;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod token;
 mod wish;
 mod workers;
 
@@ -65,6 +66,7 @@ pub use nccl::NcclIfname;
 pub use placement::{LaunchStyle, Launcher};
 pub use port::{Port, PortError};
 pub use rank::{Local, Rank, RankError};
+pub use token::Token;
 pub use wish::PortWish;
 
 /// README's Rust runs too.

@@ -19,6 +19,9 @@ pub(crate) const MASTER_PORT: &str = "MPIENV_MASTER_PORT";
 /// Asks for a value of `NCCL_SOCKET_IFNAME`, or to `keep` or `unset` it.
 pub(crate) const NCCL_IFNAME: &str = "MPIENV_NCCL_IFNAME";
 
+/// The job's token, in place of one from the job's identity.
+pub(crate) const TOKEN: &str = "MPIENV_TOKEN";
+
 /// Which port at rank 0's host is asked for; its text is a number or `auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortWish {

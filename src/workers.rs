@@ -4,15 +4,15 @@ use crate::error::{Error, Reason};
 use crate::info::ClusterInfo;
 use crate::placement::{LaunchStyle, Launcher};
 use crate::rank::{Local, Rank};
-use crate::wish::{LAUNCHER, MASTER_ADDR, MASTER_PORT};
+use crate::wish::{LAUNCHER, MASTER_ADDR, MASTER_PORT, TOKEN};
 
 impl ClusterInfo {
     /// The places of `per_node` workers that this process starts on its node, in rank order.
     ///
     /// For jobs with one process on each node: worker `i` here has rank `node * per_node + i` of
     /// `nodes * per_node`. A process alone starts its workers as a job on this node. The workers'
-    /// [`exports`](ClusterInfo::exports) set `MPIENV_LAUNCHER=user`, `MPIENV_MASTER_ADDR` and
-    /// `MPIENV_MASTER_PORT` too, so that they count before all that the workers inherit.
+    /// [`exports`](ClusterInfo::exports) set `MPIENV_LAUNCHER=user`, `MPIENV_MASTER_ADDR`,
+    /// `MPIENV_MASTER_PORT` and `MPIENV_TOKEN` (where there is one) too, so that they count before all that the workers inherit.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -69,6 +69,9 @@ impl ClusterInfo {
             worker.ask(MASTER_ADDR, host);
         }
         worker.ask(MASTER_PORT, self.master_port);
+        if !self.token.as_bytes().is_empty() {
+            worker.ask(TOKEN, self.token.as_str());
+        }
         let rule = format!("worker {} of {workers} on node {node} of {nodes}", local.rank().unwrap_or(0));
         let provenance = &mut worker.provenance;
         for source in [

@@ -141,3 +141,12 @@ fn what_cannot_be_written_is_an_error() {
     assert_eq!(code, Some(1));
     assert!(stderr.contains("stdout cannot be written"), "{stderr}");
 }
+
+#[test]
+fn a_token_is_in_no_output() {
+    for words in [&["export"][..], &["export", "--shell", "json"], &["show"], &["show", "--json"]] {
+        let (code, stdout, stderr) = output(clean("mpienv").args(words).env("MPIENV_TOKEN", "sesame"));
+        assert_eq!(code, Some(0));
+        assert!(!stdout.contains("sesame") && !stderr.contains("sesame"), "{stdout}");
+    }
+}

@@ -6,7 +6,7 @@ use std::path::Path;
 /// The floor of each module; a folder is on the floor of its file.
 const FLOORS: &[&[&str]] = &[
     &["environment"],
-    &["error", "finding", "host", "hostlist", "info", "job", "placement", "port", "rank"],
+    &["error", "finding", "host", "hostlist", "info", "job", "placement", "port", "rank", "token"],
     &["launcher", "azure", "master", "nccl", "wish"],
     &["discover", "workers"],
     &["export", "exec", "launch", "simulate", "testing"],

@@ -26,7 +26,7 @@ pub fn connect(backend: Backend, info: &ClusterInfo, timeout: Duration) -> Resul
         Backend::Auto | Backend::Tcp if info.world_size() == 1 => Ok(Box::new(Alone)),
         Backend::Auto | Backend::Tcp => {
             let host = info.master_addr()?.clone();
-            Ok(Box::new(Tcp::connect(info.world(), host, info.master_port(), timeout, b"")?))
+            Ok(Box::new(Tcp::connect(info.world(), host, info.master_port(), timeout, info.token().as_bytes())?))
         }
     }
 }
