@@ -1,5 +1,6 @@
 //! The command line: what can be asked, and who answers.
 
+mod check;
 mod completions;
 mod examples;
 mod exec;
@@ -13,8 +14,11 @@ mod simulate;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::{self, ExitStatus};
+use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use mpienv::check::CheckError;
+use mpienv::rendezvous::ErrorKind;
 use mpienv::simulate::{Job, JobError};
 use mpienv::{Builder, ClusterInfo, Finding, Host, Launcher, NcclIfname, PortWish, Severity};
 
@@ -58,6 +62,18 @@ enum Verb {
         #[command(flatten)]
         wishes: Wishes,
         /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run by all ranks: say whether they can meet at the master, and who is missing
+    #[command(after_help = examples::CHECK)]
+    Check {
+        #[command(flatten)]
+        wishes: Wishes,
+        /// How long to wait for all ranks, in seconds
+        #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+        timeout: Duration,
+        /// Print the map as one JSON object
         #[arg(long)]
         json: bool,
     },
@@ -132,6 +148,13 @@ struct Wishes {
     ask_pmix: bool,
 }
 
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text.parse().ok().filter(|number: &f64| *number > 0.0);
+    // A year is as good as forever, and can be added to any moment.
+    let number = number.map(|number| number.min(365.0 * 86_400.0));
+    number.map(Duration::from_secs_f64).ok_or_else(|| "a number of seconds above 0 is wanted".to_owned())
+}
+
 fn launcher(name: &str) -> Result<Launcher, String> {
     let names = || Launcher::ALL.iter().map(|launcher| launcher.name()).collect::<Vec<_>>().join(", ");
     Launcher::from_name(name).ok_or_else(|| format!("no launcher has this name; there are {}", names()))
@@ -168,6 +191,10 @@ enum Failure {
     #[error(transparent)]
     Unrepresentable(#[from] mpienv::Unrepresentable),
     #[error(transparent)]
+    Check(#[from] CheckError),
+    #[error("all ranks met, and they do not fit together; see above")]
+    Disagreement,
+    #[error(transparent)]
     Shape(#[from] JobError),
     #[error("there is no rank {rank} of {size}; ask for one from 0 to {}", size - 1)]
     NoSuchRank { rank: u32, size: u32 },
@@ -185,6 +212,9 @@ impl Failure {
     fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Environment(_) | Failure::Unrepresentable(_) | Failure::Output(_) => ExitCode::WRONG_ENVIRONMENT,
+            Failure::Check(CheckError::Environment(_)) => ExitCode::WRONG_ENVIRONMENT,
+            Failure::Check(CheckError::Rendezvous(error)) if error.kind() == ErrorKind::TimedOut => ExitCode::TIMED_OUT,
+            Failure::Check(_) | Failure::Disagreement => ExitCode::CHECK_FAILED,
             Failure::Shape(_) | Failure::NoSuchRank { .. } | Failure::NoCommand => ExitCode::USAGE,
             Failure::Rank { status, .. } => ExitCode::of_child(*status),
             Failure::Start { error, .. } if error.kind() == io::ErrorKind::NotFound => ExitCode::NOT_FOUND,
@@ -200,6 +230,7 @@ pub(crate) fn main() -> process::ExitCode {
         Verb::Export { wishes, shell, verbose } => export::run(wishes, shell.into(), verbose),
         Verb::Exec { wishes, command } => exec::run(wishes, command),
         Verb::Show { wishes, json } => show::run(wishes, json),
+        Verb::Check { wishes, timeout, json } => check::run(wishes, timeout, json),
         Verb::Simulate { shape, rank, command } => simulate::run(shape, rank, command),
         Verb::Completions { shell } => completions::run(Command::command(), shell),
         Verb::Man => man::run(Command::command()),

@@ -21,6 +21,8 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod azure;
+#[cfg(feature = "cli")]
+pub mod check;
 mod discover;
 mod environment;
 mod error;

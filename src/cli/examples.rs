@@ -32,6 +32,11 @@ Examples:
   mpirun -n 2 mpienv show
   mpienv show --json | jq .findings";
 
+pub(crate) const CHECK: &str = "\
+Examples:
+  mpirun -n 4 mpienv check
+  srun -N 2 --ntasks-per-node=4 mpienv check --timeout 30";
+
 pub(crate) const SIMULATE: &str = "\
 Examples:
   mpienv simulate --launcher open-mpi --nodes 2 --ppn 4 --rank 5

@@ -1,0 +1,188 @@
+//! All ranks meet at the master and compare what they know: the map of a job, or what is wrong with it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::finding::{Finding, Severity};
+use crate::info::ClusterInfo;
+use crate::rendezvous::{self, Member, Rendezvous};
+
+/// What each rank brings to the meeting.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Report {
+    host: String,
+    local_rank: Option<u32>,
+    local_size: Option<u32>,
+    master: String,
+}
+
+/// Meets all ranks of this process's job at the master.
+///
+/// Rank 0 gets the map; the others get `None` once all ranks have come.
+///
+/// # Errors
+/// On every rank that came the same: which ranks are missing, came twice or disagree on the world
+/// size. On a rank that did not reach the master: what it met there.
+pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Option<Map>, CheckError> {
+    let master = info.master_addr()?.clone();
+    let report = Report {
+        host,
+        local_rank: info.local_rank(),
+        local_size: info.local_world_size(),
+        master: master.with_port(info.master_port()),
+    };
+    let begun = Instant::now();
+    let meeting = Rendezvous::new(info.world(), master, info.master_port())
+        .timeout(timeout)
+        .token(info.token().as_bytes())
+        .gather(serde_json::to_vec(&report).map_err(CheckError::Report)?)?;
+    let Some(meeting) = meeting else { return Ok(None) };
+    let ranks = meeting.members().iter().map(rank).collect::<Result<Vec<_>, _>>();
+    let ranks = ranks.map_err(CheckError::Report)?;
+    let map =
+        Map { master: report.master, seconds: begun.elapsed().as_secs_f64(), strangers: meeting.strangers(), ranks };
+    Ok(Some(map))
+}
+
+fn rank(member: &Member) -> Result<Place, serde_json::Error> {
+    let report: Report = serde_json::from_slice(member.blob())?;
+    Ok(Place {
+        host: report.host,
+        address: member.address(),
+        local_rank: report.local_rank,
+        local_size: report.local_size,
+        master: report.master,
+    })
+}
+
+/// Where all ranks of a job are, as they said when they met.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Map {
+    /// Where they met, as rank 0 calls it: `host:port`.
+    pub master: String,
+    /// How long rank 0 waited until all had come, in seconds.
+    pub seconds: f64,
+    /// How many connections were no ranks of this job.
+    pub strangers: u64,
+    /// The ranks, in order.
+    pub ranks: Vec<Place>,
+}
+
+/// Where one rank is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Place {
+    /// The name of its host.
+    pub host: String,
+    /// Its address as rank 0 saw it.
+    pub address: IpAddr,
+    /// Its local rank, where its launcher tells one.
+    pub local_rank: Option<u32>,
+    /// Its local world size, where its launcher tells one.
+    pub local_size: Option<u32>,
+    /// Where it met the others, as it calls it.
+    pub master: String,
+}
+
+impl Map {
+    /// Hosts in the order of their first rank, each with its ranks.
+    #[must_use]
+    pub fn hosts(&self) -> Vec<(&str, Vec<u32>)> {
+        let mut hosts: Vec<(&str, Vec<u32>)> = Vec::new();
+        let mut index: BTreeMap<&str, usize> = BTreeMap::new();
+        for (rank, place) in (0..).zip(&self.ranks) {
+            let at = *index.entry(&place.host).or_insert_with(|| {
+                hosts.push((&place.host, Vec::new()));
+                hosts.len() - 1
+            });
+            hosts[at].1.push(rank);
+        }
+        hosts
+    }
+
+    /// What does not fit together, though all ranks came.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (host, ranks) in self.hosts() {
+            findings.extend(self.same_local_rank(host, &ranks));
+            findings.extend(self.other_local_size(host, &ranks));
+        }
+        findings.extend(self.masters_differ());
+        findings.extend(self.strangers_came());
+        findings
+    }
+
+    fn same_local_rank(&self, host: &str, ranks: &[u32]) -> Option<Finding> {
+        let mut seen: BTreeMap<u32, u32> = BTreeMap::new();
+        let local = |rank: u32| self.ranks.get(rank as usize).and_then(|place| place.local_rank);
+        let (first, second) = ranks.iter().find_map(|&rank| Some((seen.insert(local(rank)?, rank)?, rank)))?;
+        Some(Finding {
+            severity: Severity::Error,
+            code: "local-rank-twice",
+            what: format!(
+                "ranks {first} and {second} are both local rank {} on {host}",
+                local(second).unwrap_or_default()
+            ),
+            why: "both would use the same device".into(),
+            remedy: "give each rank of a host its own LOCAL_RANK; take it from the launcher".into(),
+        })
+    }
+
+    fn other_local_size(&self, host: &str, ranks: &[u32]) -> Option<Finding> {
+        let size = |rank: &u32| self.ranks.get(*rank as usize).and_then(|place| place.local_size);
+        let wrong = ranks.iter().find(|rank| size(rank).is_some_and(|size| size as usize != ranks.len()))?;
+        Some(Finding {
+            severity: Severity::Warning,
+            code: "local-size-differs",
+            what: format!(
+                "rank {wrong} was told that {} ranks are on its node, and {} ranks say they are on {host}",
+                size(wrong).unwrap_or_default(),
+                ranks.len()
+            ),
+            why: "hosts of one name, containers with names of their own, or variables left from another job".into(),
+            remedy: "give every host a name of its own, and start all ranks with one launcher".into(),
+        })
+    }
+
+    fn masters_differ(&self) -> Option<Finding> {
+        let (rank, other) = (0..).zip(&self.ranks).find(|(_, place): &(u32, _)| place.master != self.master)?;
+        Some(Finding {
+            severity: Severity::Note,
+            code: "master-names-differ",
+            what: format!("rank 0 calls the master {}, and rank {rank} calls it {}", self.master, other.master),
+            why: "both led to the same place today; they need not tomorrow".into(),
+            remedy: "give all ranks the same MASTER_ADDR".into(),
+        })
+    }
+
+    fn strangers_came(&self) -> Option<Finding> {
+        (self.strangers > 0).then(|| Finding {
+            severity: Severity::Note,
+            code: "strangers",
+            what: format!("{} connections to the master's port were no ranks of this job", self.strangers),
+            why: "a port scanner, a health check, or another job with the same port".into(),
+            remedy: "if it is another job, give each a MASTER_PORT of its own".into(),
+        })
+    }
+}
+
+/// Why the ranks did not meet.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// The environment does not say where to meet.
+    #[error(transparent)]
+    Environment(#[from] Error),
+    /// The ranks did not meet, or do not fit together.
+    #[error(transparent)]
+    Rendezvous(#[from] rendezvous::Error),
+    /// A report that is none.
+    #[error("a rank's report cannot be read: {0}; start the same version of mpienv on all hosts")]
+    Report(serde_json::Error),
+}

@@ -1,0 +1,65 @@
+//! `mpienv check`: run by all ranks, it says whether they can meet.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use mpienv::check::{self, Map};
+use mpienv::{ClusterInfo, Severity};
+
+use super::{Failure, Wishes, print_findings};
+
+pub(crate) fn run(wishes: Wishes, timeout: Duration, json: bool) -> Result<(), Failure> {
+    let info = wishes.read()?;
+    let Some(map) = check::check(&info, host_name(), timeout)? else { return Ok(()) };
+    if json {
+        let text = serde_json::to_string_pretty(&map).map_err(io::Error::from)?;
+        writeln!(io::stdout().lock(), "{text}")?;
+    } else {
+        print_map(anstream::stdout().lock(), &map, &info)?;
+    }
+    match map.findings().iter().any(|finding| finding.severity == Severity::Error) {
+        true => Err(Failure::Disagreement),
+        false => Ok(()),
+    }
+}
+
+fn print_map(mut to: impl Write, map: &Map, info: &ClusterInfo) -> io::Result<()> {
+    let hosts = map.hosts();
+    let many = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+    let (ranks, on) = (many(map.ranks.len(), "rank"), many(hosts.len(), "host"));
+    writeln!(to, "{ranks} on {on}, started by {}, met at {} in {:.2} s", info.launcher(), map.master, map.seconds)?;
+    let mut rows = vec![["host", "address", "ranks", "local ranks"].map(str::to_owned)];
+    for (host, ranks) in &hosts {
+        let places: Vec<_> = ranks.iter().filter_map(|&rank| map.ranks.get(rank as usize)).collect();
+        let address = places.first().map(|place| place.address.to_string()).unwrap_or_default();
+        let local: Option<Vec<u32>> = places.iter().map(|place| place.local_rank).collect();
+        let local = local.map_or("-".to_owned(), |local| runs(&local));
+        rows.push([(*host).to_owned(), address, runs(ranks), local]);
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths = [width(0), width(1), width(2)];
+    for [host, address, ranks, local] in &rows {
+        writeln!(to, "{host:0$}  {address:1$}  {ranks:2$}  {local}", widths[0], widths[1], widths[2])?;
+    }
+    let findings = map.findings();
+    if !findings.is_empty() {
+        writeln!(to)?;
+        print_findings(&mut to, &findings)?;
+    }
+    to.flush()
+}
+
+/// Numbers with neighbours joined: `0-3,5`.
+fn runs(numbers: &[u32]) -> String {
+    let joined = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b)).map(|run| match run {
+        [one] => one.to_string(),
+        [first, .., last] => format!("{first}-{last}"),
+        [] => String::new(),
+    });
+    joined.collect::<Vec<_>>().join(",")
+}
+
+/// The name of this host, as its system has it.
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
