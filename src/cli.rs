@@ -2,6 +2,7 @@
 
 mod check;
 mod completions;
+mod doctor;
 mod examples;
 mod exec;
 mod exit_code;
@@ -59,6 +60,15 @@ enum Verb {
     /// Show each value and where it comes from
     #[command(after_help = examples::SHOW)]
     Show {
+        #[command(flatten)]
+        wishes: Wishes,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show each value, and say what is wrong or suspicious on this host
+    #[command(after_help = examples::DOCTOR)]
+    Doctor {
         #[command(flatten)]
         wishes: Wishes,
         /// Print one JSON object
@@ -190,6 +200,8 @@ enum Failure {
     Environment(#[from] mpienv::Error),
     #[error(transparent)]
     Unrepresentable(#[from] mpienv::Unrepresentable),
+    #[error("there is something to mend; see above")]
+    Findings,
     #[error(transparent)]
     Check(#[from] CheckError),
     #[error("all ranks met, and they do not fit together; see above")]
@@ -214,7 +226,7 @@ impl Failure {
             Failure::Environment(_) | Failure::Unrepresentable(_) | Failure::Output(_) => ExitCode::WRONG_ENVIRONMENT,
             Failure::Check(CheckError::Environment(_)) => ExitCode::WRONG_ENVIRONMENT,
             Failure::Check(CheckError::Rendezvous(error)) if error.kind() == ErrorKind::TimedOut => ExitCode::TIMED_OUT,
-            Failure::Check(_) | Failure::Disagreement => ExitCode::CHECK_FAILED,
+            Failure::Check(_) | Failure::Disagreement | Failure::Findings => ExitCode::CHECK_FAILED,
             Failure::Shape(_) | Failure::NoSuchRank { .. } | Failure::NoCommand => ExitCode::USAGE,
             Failure::Rank { status, .. } => ExitCode::of_child(*status),
             Failure::Start { error, .. } if error.kind() == io::ErrorKind::NotFound => ExitCode::NOT_FOUND,
@@ -230,6 +242,7 @@ pub(crate) fn main() -> process::ExitCode {
         Verb::Export { wishes, shell, verbose } => export::run(wishes, shell.into(), verbose),
         Verb::Exec { wishes, command } => exec::run(wishes, command),
         Verb::Show { wishes, json } => show::run(wishes, json),
+        Verb::Doctor { wishes, json } => doctor::run(wishes, json),
         Verb::Check { wishes, timeout, json } => check::run(wishes, timeout, json),
         Verb::Simulate { shape, rank, command } => simulate::run(shape, rank, command),
         Verb::Completions { shell } => completions::run(Command::command(), shell),

@@ -24,6 +24,8 @@ mod azure;
 #[cfg(feature = "cli")]
 pub mod check;
 mod discover;
+#[cfg(feature = "cli")]
+pub mod doctor;
 mod environment;
 mod error;
 #[cfg(unix)]

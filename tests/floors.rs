@@ -9,7 +9,7 @@ const FLOORS: &[&[&str]] = &[
     &["error", "finding", "host", "hostlist", "info", "job", "placement", "port", "rank", "token"],
     &["launcher", "azure", "master", "nccl", "wish"],
     &["discover", "workers"],
-    &["check", "export", "exec", "launch", "simulate", "testing"],
+    &["check", "doctor", "export", "exec", "launch", "simulate", "testing"],
     &["cli", "main"],
 ];
 

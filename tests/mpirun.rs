@@ -23,8 +23,9 @@ fn mpirun(words: &[&str]) -> Option<Vec<String>> {
 
 #[test]
 fn every_rank_exports_its_own_place_as_json() {
-    // One line a rank, so that the ranks' lines cannot mix.
-    let Some(lines) = mpirun(&["bash", "-c", "mpienv export --shell json | tr -d '\\n'; echo"]) else { return };
+    // One line a rank, written at once, so that the ranks' lines cannot mix.
+    let script = r#"printf '%s\n' "$(mpienv export --shell json | tr -d '\n')""#;
+    let Some(lines) = mpirun(&["bash", "-c", script]) else { return };
     assert_eq!(lines.len(), 4);
     let mut ranks = BTreeSet::new();
     for line in &lines {

@@ -37,6 +37,11 @@ Examples:
   mpirun -n 4 mpienv check
   srun -N 2 --ntasks-per-node=4 mpienv check --timeout 30";
 
+pub(crate) const DOCTOR: &str = "\
+Examples:
+  mpirun -n 4 mpienv doctor
+  mpienv doctor --json | jq '.findings[].code'";
+
 pub(crate) const SIMULATE: &str = "\
 Examples:
   mpienv simulate --launcher open-mpi --nodes 2 --ppn 4 --rank 5

@@ -22,7 +22,7 @@ pub(crate) fn run(wishes: Wishes, json: bool) -> Result<(), Failure> {
     Ok(stdout.flush()?)
 }
 
-fn print_table(to: &mut impl Write, info: &ClusterInfo) -> io::Result<()> {
+pub(super) fn print_table(to: &mut impl Write, info: &ClusterInfo) -> io::Result<()> {
     let rows = rows(info);
     let width = |column: fn(&[String; 3]) -> &String| {
         rows.iter().map(|row| column(row).chars().count()).max().unwrap_or_default()

@@ -1,0 +1,230 @@
+//! Advice on a process's environment and host, before a job hangs.
+
+mod interface;
+mod machine;
+
+pub use machine::Machine;
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use crate::environment::Environment;
+use crate::finding::{Finding, Severity};
+use crate::info::ClusterInfo;
+use crate::placement::LaunchStyle;
+
+/// What is wrong or suspicious with this process's place, its environment and its host.
+///
+/// First what reading found ([`ClusterInfo::findings`]), then the checks of this module. Every
+/// finding's code is one of [`CODES`] or of reading's.
+#[must_use]
+pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine) -> Vec<Finding> {
+    let checks: [Option<Finding>; 12] = [
+        master_unresolved(info, machine),
+        master_not_here(info, machine),
+        master_link_local(info),
+        port_in_use(info, machine),
+        port_ephemeral(info, machine),
+        hostname_loopback(info, machine),
+        stale_session(environment, machine),
+        proxy(info, environment),
+        cuda_devices(info, environment),
+        cpu_binding(info, environment, machine),
+        interface::nccl(info, machine),
+        interface::gloo(environment, machine),
+    ];
+    info.findings().iter().cloned().chain(checks.into_iter().flatten()).collect()
+}
+
+/// The codes of this module's findings, each with what it says.
+pub const CODES: &[(&str, &str)] = &[
+    ("master-unresolved", "the master's name has no address on this host"),
+    ("master-not-here", "rank 0 runs here, and the master's address is not this host's"),
+    ("master-link-local", "the master's address is link-local: it needs a zone, which differs from host to host"),
+    ("port-in-use", "rank 0 runs here, and something listens on the master's port"),
+    ("port-ephemeral", "the master's port is in the range of outgoing connections, which may take it"),
+    ("hostname-loopback", "this host's own name is a loopback address, which it may tell to others"),
+    ("stale-open-mpi", "Open MPI's variables are left from a job that has ended"),
+    ("proxy", "a proxy is set and does not leave out the master"),
+    ("cuda-devices", "there are fewer visible devices than ranks on this node"),
+    ("cpu-binding", "this process may use only some of the host's cores"),
+    ("nccl-nothing-left", "NCCL_SOCKET_IFNAME leaves no interface of this host"),
+    ("nccl-bridge", "NCCL_SOCKET_IFNAME leaves a container's or virtual machine's bridge"),
+    ("nccl-address", "NCCL_SOCKET_IFNAME is an address, and NCCL wants names"),
+    ("gloo-no-such-interface", "GLOO_SOCKET_IFNAME names no interface of this host"),
+];
+
+fn finding(severity: Severity, code: &'static str, what: String, why: &str, remedy: String) -> Option<Finding> {
+    Some(Finding { severity, code, what, why: why.to_owned(), remedy })
+}
+
+fn several_nodes(info: &ClusterInfo) -> bool {
+    !matches!(info.launch_style(), LaunchStyle::Alone | LaunchStyle::SingleNode)
+}
+
+fn master_unresolved(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
+    let host = info.master_addr().ok()?;
+    let reason = machine.master.as_ref().err()?;
+    finding(
+        Severity::Error,
+        "master-unresolved",
+        format!("MASTER_ADDR is {host}, which has no address here: {reason}"),
+        "this rank cannot reach rank 0",
+        "give rank 0's IP address instead, or add the name to DNS or /etc/hosts on every host".into(),
+    )
+}
+
+fn master_not_here(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
+    let (host, found) = (info.master_addr().ok()?, machine.master.as_ref().ok()?);
+    let here = |address: &IpAddr| {
+        address.is_loopback() || address.is_unspecified() || machine.interfaces.iter().any(|(_, own)| own == address)
+    };
+    if info.rank() != 0 || found.is_empty() || found.iter().any(here) {
+        return None;
+    }
+    let own: Vec<_> = machine.interfaces.iter().filter(|(_, own)| !own.is_loopback()).collect();
+    let own: Vec<_> = own.iter().map(|(name, address)| format!("{address} ({name})")).collect();
+    finding(
+        Severity::Error,
+        "master-not-here",
+        format!("this is rank 0, and MASTER_ADDR {host} is none of this host's addresses: {}", own.join(", ")),
+        "the other ranks look for rank 0 on another host and wait for ever",
+        "give one of these addresses to all ranks as MASTER_ADDR; under Open MPI --ask-pmix finds the host".into(),
+    )
+}
+
+fn master_link_local(info: &ClusterInfo) -> Option<Finding> {
+    let host = info.master_addr().ok()?;
+    let link_local = match host.address()? {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    if !link_local {
+        return None;
+    }
+    finding(
+        Severity::Warning,
+        "master-link-local",
+        format!("MASTER_ADDR {host} is a link-local address"),
+        "it means another interface on every host, and few programs take a zone",
+        "give an address of rank 0's host that routes, or its name".into(),
+    )
+}
+
+fn port_in_use(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
+    if info.rank() != 0 || machine.port_is_free {
+        return None;
+    }
+    let port = info.master_port();
+    finding(
+        Severity::Error,
+        "port-in-use",
+        format!("this is rank 0, and something listens on its port {port} already"),
+        "rank 0 cannot listen there, or the ranks meet another program",
+        format!("give all ranks another MASTER_PORT, or end what listens (`ss -tlnp sport = :{port}`)"),
+    )
+}
+
+fn port_ephemeral(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
+    let port = info.master_port().get();
+    let range = machine.ephemeral_ports.clone().filter(|range| range.contains(&port))?;
+    finding(
+        Severity::Note,
+        "port-ephemeral",
+        format!(
+            "MASTER_PORT {port} is in this host's range of outgoing connections, {} to {}",
+            range.start(),
+            range.end()
+        ),
+        "any connection to elsewhere may happen to hold it when rank 0 wants to listen",
+        "for jobs that must not fail so, a MASTER_PORT from 20000 to 29999".into(),
+    )
+}
+
+fn hostname_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
+    let (name, addresses) = &machine.own_name;
+    if !several_nodes(info) || addresses.is_empty() || !addresses.iter().all(IpAddr::is_loopback) {
+        return None;
+    }
+    let address = addresses.first()?;
+    finding(
+        Severity::Warning,
+        "hostname-loopback",
+        format!("this host's name {name} means {address}"),
+        "gloo and others tell the address of their own name to the other hosts, which then connect to themselves",
+        "set GLOO_SOCKET_IFNAME to the interface of the cluster's network, or mend /etc/hosts".into(),
+    )
+}
+
+fn stale_session(environment: &Environment, machine: &Machine) -> Option<Finding> {
+    let variables = ["OMPI_MCA_orte_jobfam_session_dir", "PMIX_SERVER_TMPDIR"];
+    let (variable, folder) = variables.iter().find_map(|name| Some((name, environment.get(name)?)))?;
+    if !environment.has("OMPI_COMM_WORLD_RANK") || (machine.is_folder)(Path::new(folder)) {
+        return None;
+    }
+    finding(
+        Severity::Warning,
+        "stale-open-mpi",
+        format!("{variable} names {}, which is gone", Path::new(folder).display()),
+        "Open MPI removes it when a job ends: its rank and size are left from that job",
+        "start the program with mpirun, or in a shell without OMPI_ and PMIX_ variables".into(),
+    )
+}
+
+fn proxy(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
+    let host = info.master_addr().ok()?.to_string();
+    let get = |name: &str| environment.get(name).map(|value| value.to_string_lossy().into_owned());
+    let names = ["grpc_proxy", "https_proxy", "http_proxy", "all_proxy", "HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"];
+    let name = names.into_iter().find(|name| environment.has(name))?;
+    let left_out = |list: String| list.split(',').map(str::trim).any(|entry| entry == "*" || covers(entry, &host));
+    if !several_nodes(info) || ["no_proxy", "NO_PROXY"].into_iter().filter_map(get).any(left_out) {
+        return None;
+    }
+    finding(
+        Severity::Warning,
+        "proxy",
+        format!("{name} is set, and no_proxy does not leave out the master {host}"),
+        "gRPC and HTTP stores would look for rank 0 behind the proxy",
+        format!("add {host} to no_proxy on all hosts, or unset {name} for the job"),
+    )
+}
+
+/// Whether an entry of no_proxy leaves out a host: the host itself, or a domain that it is in.
+fn covers(entry: &str, host: &str) -> bool {
+    let domain = entry.strip_prefix('.').unwrap_or(entry);
+    !domain.is_empty() && (host == domain || host.strip_suffix(domain).is_some_and(|front| front.ends_with('.')))
+}
+
+fn cuda_devices(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
+    let size = info.local_world_size()?;
+    let devices = environment.get("CUDA_VISIBLE_DEVICES")?.to_string_lossy().into_owned();
+    let count = devices.split(',').filter(|device| !device.trim().is_empty()).count();
+    if count >= size as usize {
+        return None;
+    }
+    finding(
+        Severity::Warning,
+        "cuda-devices",
+        format!("CUDA_VISIBLE_DEVICES={devices} shows {count} devices to {size} ranks of this node"),
+        "a program that takes the device of its LOCAL_RANK finds none, or shares one",
+        "give the node as many devices as ranks; where the launcher gives each rank its own, use device 0".into(),
+    )
+}
+
+fn cpu_binding(info: &ClusterInfo, environment: &Environment, machine: &Machine) -> Option<Finding> {
+    let (allowed, online) = machine.cores?;
+    if allowed >= online {
+        return None;
+    }
+    let threads = environment.get("OMP_NUM_THREADS").and_then(|text| text.to_str()?.trim().parse::<usize>().ok());
+    let too_many = threads.is_some_and(|threads| threads > allowed);
+    let severity = if too_many { Severity::Warning } else { Severity::Note };
+    let threads = threads.map_or(String::new(), |threads| format!(", with OMP_NUM_THREADS={threads}"));
+    finding(
+        severity,
+        "cpu-binding",
+        format!("bound to {allowed} of {online} cores, by {}{threads}", info.launcher()),
+        "threads and workers that this process starts share these cores",
+        "mpirun --bind-to none, or fewer threads".into(),
+    )
+}

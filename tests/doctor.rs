@@ -1,0 +1,136 @@
+//! Every check of `mpienv doctor`: an environment and a host that make it fire, and ones that keep it quiet.
+
+#[path = "support/tool.rs"]
+#[expect(dead_code, reason = "this file needs no program that may be absent")]
+mod tool;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, TcpListener};
+use std::path::Path;
+
+use mpienv::doctor::{CODES, Machine, examine};
+use mpienv::{ClusterInfo, Environment};
+use tool::clean;
+
+/// Rank 0 of two nodes with two ranks each.
+const RANK_0: &[(&str, &str)] = &[
+    ("OMPI_COMM_WORLD_RANK", "0"),
+    ("OMPI_COMM_WORLD_SIZE", "4"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+    ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+    ("MASTER_ADDR", "10.0.0.4"),
+    ("MASTER_PORT", "29500"),
+];
+
+/// A host on which nothing is wrong with that.
+fn host() -> Machine {
+    let interfaces = [("lo", "127.0.0.1"), ("eth0", "10.0.0.4"), ("docker0", "172.17.0.1")];
+    let address = |text: &str| text.parse::<IpAddr>().unwrap();
+    Machine {
+        master: Ok(vec![address("10.0.0.4")]),
+        interfaces: interfaces.map(|(name, text)| (name.to_owned(), address(text))).to_vec(),
+        port_is_free: true,
+        ephemeral_ports: Some(32768..=60999),
+        own_name: ("node0".to_owned(), vec![address("10.0.0.4")]),
+        cores: Some((64, 64)),
+        is_folder: |_| true,
+    }
+}
+
+/// The codes of the findings with these variables added, on this host.
+fn codes(more: &[(&str, &str)], machine: &Machine) -> Vec<&'static str> {
+    let vars = || RANK_0.iter().chain(more).copied();
+    let info = ClusterInfo::from_vars(vars()).unwrap();
+    examine(&info, &Environment::from_vars(vars()), machine).iter().map(|finding| finding.code).collect()
+}
+
+#[test]
+fn a_sound_host_has_no_findings() {
+    assert_eq!(codes(&[], &host()), [""; 0]);
+    let quiet = [
+        ("GLOO_SOCKET_IFNAME", "eth0"),
+        ("CUDA_VISIBLE_DEVICES", "0,1"),
+        ("OMP_NUM_THREADS", "8"),
+        ("http_proxy", "http://proxy:3128"),
+        ("no_proxy", "localhost,10.0.0.4"),
+        ("PMIX_SERVER_TMPDIR", "/tmp/there"),
+    ];
+    assert_eq!(codes(&quiet, &host()), [""; 0]);
+}
+
+#[test]
+fn each_check_fires_and_is_quiet_where_its_cause_is_gone() {
+    let mut fired = BTreeSet::new();
+    let mut fires = |code: &'static str, more: &[(&str, &str)], change: fn(&mut Machine)| {
+        let mut machine = host();
+        change(&mut machine);
+        assert_eq!(codes(more, &machine), [code], "{more:?}");
+        fired.insert(code);
+    };
+    let as_it_is: fn(&mut Machine) = |_| {};
+    fires("master-unresolved", &[("MASTER_ADDR", "nowhere")], |m| m.master = Err("unknown".into()));
+    fires("master-not-here", &[("MASTER_ADDR", "10.0.0.9")], |m| m.master = Ok(vec!["10.0.0.9".parse().unwrap()]));
+    fires("master-link-local", &[("MASTER_ADDR", "169.254.0.4")], |m| m.master = Ok(vec![]));
+    fires("port-in-use", &[], |m| m.port_is_free = false);
+    fires("port-ephemeral", &[("MASTER_PORT", "54965")], as_it_is);
+    fires("hostname-loopback", &[], |m| m.own_name.1 = vec!["127.0.1.1".parse().unwrap()]);
+    fires("stale-open-mpi", &[("PMIX_SERVER_TMPDIR", "/tmp/gone")], |m| m.is_folder = |_| false);
+    fires("stale-open-mpi", &[("OMPI_MCA_orte_jobfam_session_dir", "/tmp/gone")], |m| m.is_folder = |_| false);
+    fires("proxy", &[("https_proxy", "http://proxy:3128")], as_it_is);
+    fires("proxy", &[("https_proxy", "http://proxy:3128"), ("no_proxy", "localhost,.cluster")], as_it_is);
+    fires("cuda-devices", &[("CUDA_VISIBLE_DEVICES", "0")], as_it_is);
+    fires("cpu-binding", &[], |m| m.cores = Some((1, 64)));
+    fires("nccl-nothing-left", &[("NCCL_SOCKET_IFNAME", "ib")], as_it_is);
+    fires("nccl-bridge", &[("NCCL_SOCKET_IFNAME", "^lo")], as_it_is);
+    fires("nccl-address", &[("NCCL_SOCKET_IFNAME", "10.0.0.4")], as_it_is);
+    fires("gloo-no-such-interface", &[("GLOO_SOCKET_IFNAME", "^docker0")], as_it_is);
+    assert_eq!(fired, CODES.iter().map(|(code, _)| *code).collect());
+}
+
+#[test]
+fn one_node_needs_neither_a_network_nor_a_proxys_consent() {
+    let one_node = [("OMPI_COMM_WORLD_LOCAL_SIZE", "4"), ("MASTER_ADDR", "127.0.0.1"), ("http_proxy", "http://proxy")];
+    let mut machine = host();
+    machine.master = Ok(vec!["127.0.0.1".parse().unwrap()]);
+    machine.own_name.1 = vec!["127.0.1.1".parse().unwrap()];
+    assert_eq!(codes(&one_node, &machine), [""; 0]);
+}
+
+#[test]
+fn the_other_ranks_leave_rank_0s_host_and_port_alone() {
+    let mut machine = host();
+    machine.port_is_free = false;
+    machine.interfaces.retain(|(name, _)| name != "eth0");
+    machine.interfaces.push(("eth0".into(), "10.0.0.5".parse().unwrap()));
+    assert_eq!(codes(&[("OMPI_COMM_WORLD_RANK", "2")], &machine), [""; 0]);
+}
+
+#[test]
+fn the_readme_has_every_code_with_its_meaning() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    for (code, meaning) in CODES {
+        let row = format!("| `{code}` | {meaning} |");
+        assert!(readme.lines().any(|line| line == row), "README lacks the row {row}");
+    }
+}
+
+#[test]
+fn the_command_looks_at_this_very_host() {
+    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+    let mut command = clean("mpienv");
+    command.args(["doctor", "--json"]).env("MASTER_PORT", listener.local_addr().unwrap().port().to_string());
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    let examined: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let codes: Vec<_> = examined["findings"].as_array().unwrap().iter().map(|f| f["code"].as_str().unwrap()).collect();
+    assert!(codes.contains(&"port-in-use"), "{codes:?}");
+    assert_eq!(examined["info"]["world_size"], 1);
+
+    let mut command = clean("mpienv");
+    command.args(["doctor"]).env("MASTER_ADDR", "no-such-host.invalid");
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("error [master-unresolved]: MASTER_ADDR is no-such-host.invalid"), "{text}");
+}
