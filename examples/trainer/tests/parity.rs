@@ -83,7 +83,7 @@ fn one_epoch_gives_the_losses_and_the_accuracy_of_other_systems() {
     let Some(data) = mnist() else { return };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity");
     let expected: Expected = serde_json::from_slice(&fs::read(folder.join("expected.json")).unwrap()).unwrap();
-    let first = initial::read(&folder.join("w0.f32")).unwrap();
+    let first = initial::read(&folder.join("w0.f32"), &Linear::new(1).parameter_shapes()).unwrap();
     for (ranks, runs) in [(1, expected.one_rank), (2, expected.two_ranks)] {
         let curve = first_epoch(&data, ranks, &first, 1, Order::File);
         assert_eq!(runs.len(), 2);

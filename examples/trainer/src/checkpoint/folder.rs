@@ -35,17 +35,18 @@ impl Folder {
         Ok(Folder(path.to_owned()))
     }
 
-    /// Writes a checkpoint, then removes all but the last [`KEPT`].
+    /// Removes all but the last checkpoints, then writes one: with it there are at most [`KEPT`], whenever the process ends.
     pub(super) fn save(&self, steps: u64, file: &TensorFile) -> Result<PathBuf, CheckpointError> {
         let path = self.0.join(format!("{PREFIX}{steps:09}{SUFFIX}"));
-        file.write(&path).map_err(|error| CheckpointError::folder(&path, error))?;
-        for (_, old) in self.list()?.into_iter().rev().skip(KEPT) {
+        let others = self.list()?.into_iter().map(|(_, path)| path).filter(|other| *other != path);
+        for old in others.rev().skip(KEPT - 1) {
             match fs::remove_file(&old) {
                 // Somebody else removed it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 done => done.map_err(|error| CheckpointError::folder(&old, error))?,
             }
         }
+        file.write(&path).map_err(|error| CheckpointError::folder(&path, error))?;
         Ok(path)
     }
 
