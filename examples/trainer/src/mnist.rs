@@ -77,10 +77,11 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
     Ok(train::train(&mut model, &mut parameters, &data, &plan, group.as_mut(), &checkpoints, &mut log)?)
 }
 
-/// The file of metrics, begun; only rank 0 writes one.
+/// The file of metrics, begun or gone on with; only rank 0 writes one.
 fn metrics(options: &Options, rank: Rank) -> Result<Option<Metrics>, MnistError> {
     let path = options.metrics.as_deref().filter(|_| rank.is_first());
-    path.map(Metrics::create).transpose().map_err(MnistError::Metrics)
+    let begin = if options.checkpoints().resume { Metrics::append } else { Metrics::create };
+    path.map(begin).transpose().map_err(MnistError::Metrics)
 }
 
 /// Why `mnist` fails.
