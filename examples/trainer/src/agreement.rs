@@ -53,7 +53,7 @@ pub fn check(plan: &Plan, data: &Datasets, group: &mut dyn Collective) -> Result
 }
 
 /// How many samples each class has: tells apart sets of the same size.
-fn classes(data: &Dataset) -> [usize; CLASSES] {
+pub(crate) fn classes(data: &Dataset) -> [usize; CLASSES] {
     let mut counts = [0; CLASSES];
     for &label in data.labels() {
         counts[usize::from(label)] += 1;

@@ -1,6 +1,7 @@
 //! The arguments of `mnist`.
 
 use std::ffi::OsString;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::backend::Backend;
+use crate::checkpoint;
 use crate::data::source::Source;
 use crate::shard::Order;
 use crate::train::Plan;
@@ -17,7 +19,8 @@ use crate::train::Plan;
 /// Trains a classifier of handwritten digits, data parallel over all ranks that a launcher starts.
 ///
 /// Every rank writes the loss of its own batch every 10 steps, rank 0 a line for each epoch. Exit codes: 0 ok, 1 wrong
-/// environment or data, 2 usage, 3 the training failed, 124 a rank did not come in time.
+/// environment or data, 2 usage, 3 the training failed, 124 a rank did not come in time, 130 stopped by Ctrl-C, 143 by
+/// SIGTERM.
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "mnist", version, max_term_width = 100)]
 pub struct Options {
@@ -41,7 +44,8 @@ pub struct Options {
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
 
-    /// First weights from a file: 10 x 784 little-endian f32; biases 0
+    /// First parameters from a file: safetensors with weight (10, 784) and bias (10), or raw little-endian f32 of the
+    /// weight alone; bias 0
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
 
@@ -57,9 +61,21 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = at_least_one::<u32>)]
     pub ranks: Option<u32>,
 
-    /// Write rank 0's losses and the epochs' summaries to a file of JSON lines; one of that name is emptied
+    /// Write rank 0's losses and the epochs' summaries to a file of JSON lines; one of that name is emptied, with --resume gone on with
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
+
+    /// Keep the run's last five checkpoints in a folder: one after each epoch, one when Ctrl-C or SIGTERM stops the run
+    #[arg(long, value_name = "DIR")]
+    checkpoint_dir: Option<PathBuf>,
+
+    /// A checkpoint every N steps, too
+    #[arg(long, value_name = "N", requires = "checkpoint_dir")]
+    checkpoint_every: Option<NonZeroU64>,
+
+    /// Go on from the newest checkpoint, if there is one
+    #[arg(long, requires = "checkpoint_dir")]
+    resume: bool,
 
     /// Leave out the steps: only rank 0's line for each epoch
     #[arg(long)]
@@ -100,6 +116,13 @@ impl Options {
             seed: self.seed,
             order: self.order,
         }
+    }
+
+    /// What is kept of the run.
+    #[must_use]
+    pub fn checkpoints(&self) -> checkpoint::Settings {
+        let Options { checkpoint_dir, checkpoint_every, resume, .. } = self;
+        checkpoint::Settings { folder: checkpoint_dir.clone(), every: *checkpoint_every, resume: *resume }
     }
 
     /// Where the data comes from. An empty DATA_PATH is as none.
@@ -181,6 +204,9 @@ mod tests {
             "--seed -1",
             "surplus",
             "--strategy x",
+            "--resume",
+            "--checkpoint-every 10",
+            "--checkpoint-dir d --checkpoint-every 0",
         ] {
             assert_eq!(parse(line).map_err(|error| error.exit_code()), Err(2), "{line}");
         }

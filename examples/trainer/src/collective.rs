@@ -51,7 +51,7 @@ pub enum CollectiveError {
         reason: String,
     },
     /// A rank did not come in time.
-    #[error("rank {rank} on {host} did not come within {seconds} s: it hangs, or was never started")]
+    #[error("rank {rank} on {host} did not come within {seconds} s: it hangs, is cut off, or was never started")]
     TimedOut {
         /// The first rank that is missing.
         rank: u32,

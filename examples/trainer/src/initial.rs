@@ -6,20 +6,36 @@ use std::path::{Path, PathBuf};
 
 use crate::data::CLASSES;
 use crate::model::linear::WEIGHTS;
+use crate::parameters::{self, OtherShapes, Shapes};
+use crate::tensor_file::{Invalid, TensorFile};
 
-/// The linear model's parameters from a file of its weights: f32, lowest byte first, of shape (10, 784); biases 0.
+/// What a larger file cannot be; any model here is smaller.
+const LARGEST: u64 = 1 << 30;
+
+/// Where a safetensors file has the first character of its header.
+const HEADER: usize = 8;
+
+/// A model's parameters from a safetensors file that has its tensors; or, for the linear model, a raw file of its
+/// weights: f32, lowest byte first, of shape (10, 784); biases 0.
 ///
 /// # Errors
-/// When the file cannot be read or has another size.
-pub fn read(path: &Path) -> Result<Vec<f32>, InitialError> {
+/// When the file cannot be read, has another size, or lacks a tensor of that shape.
+pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, InitialError> {
     let unreadable = |error| InitialError::Unreadable { path: path.to_owned(), error };
     let expected = WEIGHTS * size_of::<f32>();
-    let mut bytes = Vec::with_capacity(expected + 1);
+    let mut bytes = Vec::with_capacity(2 * expected);
+    let mut file = File::open(path).map_err(unreadable)?;
     // One byte more than expected tells that there are too many, however many there are.
-    File::open(path).and_then(|file| file.take(expected as u64 + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+    file.by_ref().take(expected as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() != expected && bytes.get(HEADER) == Some(&b'{') {
+        file.take(LARGEST).read_to_end(&mut bytes).map_err(unreadable)?;
+        let file =
+            TensorFile::from_bytes(&bytes).map_err(|reason| InitialError::Invalid { path: path.to_owned(), reason })?;
+        return parameters::from_file(shapes, &file)
+            .map_err(|reason| InitialError::Shapes { path: path.to_owned(), reason });
+    }
     if bytes.len() != expected {
-        let more = bytes.len() > expected;
-        return Err(InitialError::Size { path: path.to_owned(), found: bytes.len(), more, expected });
+        return Err(InitialError::Size { path: path.to_owned(), found: bytes.len(), expected });
     }
     let weights = bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
     Ok(weights.chain([0.0; CLASSES]).collect())
@@ -37,27 +53,69 @@ pub enum InitialError {
         /// Why not.
         error: io::Error,
     },
-    /// The file has another size.
+    /// The file is neither raw weights nor safetensors.
     #[error(
-        "{}: has {}{} bytes; first weights are {expected}: 10 x 784 little-endian f32", path.display(),
-        if *.more { "more than " } else { "" }, if *.more { expected } else { found },
+        "{}: has {}{} bytes; first weights are {expected}: 10 x 784 little-endian f32; or a safetensors file",
+        path.display(), if found > expected { "more than " } else { "" }, found.min(expected)
     )]
     Size {
         /// The file.
         path: PathBuf,
         /// The bytes it has, as far as read.
         found: usize,
-        /// Whether there are more than expected.
-        more: bool,
         /// The bytes it should have.
         expected: usize,
+    },
+    /// The file is safetensors and damaged, or not of f32.
+    #[error("{}: {reason}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: Invalid,
+    },
+    /// The file has the tensors of another model.
+    #[error("{}: {reason}", path.display())]
+    Shapes {
+        /// The file.
+        path: PathBuf,
+        /// What it has.
+        reason: OtherShapes,
     },
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::PIXELS;
+    use crate::tensor_file::Tensor;
     use std::fs;
+
+    fn shapes() -> Shapes {
+        vec![("weight", vec![CLASSES, PIXELS]), ("bias", vec![CLASSES])]
+    }
+
+    #[test]
+    fn a_safetensors_file_has_weight_and_bias() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w.safetensors");
+        let parameters: Vec<f32> = (0..WEIGHTS + CLASSES).map(|index| index as f32).collect();
+        let mut file = TensorFile { tensors: parameters::to_tensors(&shapes(), &parameters), ..TensorFile::default() };
+        file.tensors.push(Tensor { name: "of no use".to_owned(), shape: vec![1], values: vec![0.0] });
+        file.write(&path).unwrap();
+        assert_eq!(read(&path, &shapes()).unwrap(), parameters);
+
+        file.tensors.remove(1);
+        file.write(&path).unwrap();
+        let error = read(&path, &shapes()).unwrap_err().to_string();
+        let text = "has of no use (1), weight (10, 784); the model has weight (10, 784), bias (10)";
+        assert_eq!(error, format!("{}: {text}", path.display()));
+
+        let bytes = fs::read(&path).unwrap();
+        fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+        let error = read(&path, &shapes()).unwrap_err().to_string();
+        assert!(error.contains("is truncated, changed or no safetensors file"), "{error}");
+    }
 
     #[test]
     fn weights_are_read_and_biases_are_0() {
@@ -65,7 +123,7 @@ mod tests {
         let path = folder.path().join("w.f32");
         let bytes: Vec<u8> = (0..WEIGHTS).flat_map(|index| (index as f32).to_le_bytes()).collect();
         fs::write(&path, &bytes).unwrap();
-        let parameters = read(&path).unwrap();
+        let parameters = read(&path, &shapes()).unwrap();
         assert_eq!(parameters[..3], [0.0, 1.0, 2.0]);
         assert_eq!(parameters[WEIGHTS - 1..], [[7839.0].as_slice(), &[0.0; 10]].concat());
     }
@@ -75,14 +133,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.f32");
         for (size, text) in [
-            (0, "has 0 bytes; first weights are 31360: 10 x 784 little-endian f32"),
-            (31_359, "has 31359 bytes; first weights are 31360: 10 x 784 little-endian f32"),
-            (50_000, "has more than 31360 bytes; first weights are 31360: 10 x 784 little-endian f32"),
+            (0, "has 0 bytes; first weights are 31360: 10 x 784 little-endian f32; or a safetensors file"),
+            (31_359, "has 31359 bytes; first weights are 31360: 10 x 784 little-endian f32; or a safetensors file"),
+            (
+                50_000,
+                "has more than 31360 bytes; first weights are 31360: 10 x 784 little-endian f32; or a safetensors file",
+            ),
         ] {
             fs::write(&path, vec![0; size]).unwrap();
-            assert_eq!(read(&path).unwrap_err().to_string(), format!("{}: {text}", path.display()));
+            assert_eq!(read(&path, &shapes()).unwrap_err().to_string(), format!("{}: {text}", path.display()));
         }
-        let error = read(Path::new("/no/such/w.f32")).unwrap_err().to_string();
+        let error = read(Path::new("/no/such/w.f32"), &shapes()).unwrap_err().to_string();
         assert!(error.starts_with("/no/such/w.f32: cannot be read: No such file"), "{error}");
     }
 }

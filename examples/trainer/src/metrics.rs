@@ -28,6 +28,15 @@ impl Metrics {
         Ok(Metrics { path: path.to_owned(), file })
     }
 
+    /// Goes on with a file, or begins one: for a run that goes on from a checkpoint.
+    ///
+    /// # Errors
+    /// As [`Metrics::create`].
+    pub fn append(path: &Path) -> io::Result<Metrics> {
+        let file = File::options().append(true).create(true).open(path).map_err(|error| naming(path, &error))?;
+        Ok(Metrics { path: path.to_owned(), file })
+    }
+
     fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
@@ -77,6 +86,17 @@ mod tests {
             text.lines().nth(1).unwrap(),
             "{\"epoch\":0,\"train_loss\":0.5,\"test_loss\":0.25,\"test_accuracy\":0.9089,\"samples_per_second\":1500000.0,\"seconds\":0.04}"
         );
+    }
+
+    #[test]
+    fn a_run_that_goes_on_keeps_the_lines_there_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.jsonl");
+        for step in [0, 10] {
+            Metrics::append(&path).unwrap().step(&Step { epoch: 0, step, loss: 0.5 }).unwrap();
+        }
+        let lines = "{\"epoch\":0,\"step\":0,\"loss\":0.5}\n{\"epoch\":0,\"step\":10,\"loss\":0.5}\n";
+        assert_eq!(fs::read_to_string(&path).unwrap(), lines);
     }
 
     #[test]

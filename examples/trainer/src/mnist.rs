@@ -6,6 +6,7 @@ use std::process::Command;
 use mpienv::Rank;
 
 use crate::backend::{self, BackendError};
+use crate::checkpoint::{self, Checkpoints};
 use crate::cli::{self, Options};
 use crate::cluster::{self, ClusterError};
 use crate::collective::CollectiveError;
@@ -16,6 +17,7 @@ use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::model::linear::Linear;
+use crate::stop::Stop;
 use crate::train::{self, TrainError};
 
 /// What is said when there is no data: where the digits come from, and how to get real ones.
@@ -57,19 +59,29 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
     let plan = options.plan();
     let mut model = Linear::new(plan.largest_batch(data.train.count(), rank));
     let mut parameters = match &options.init {
-        Some(file) => initial::read(file)?,
+        Some(file) => initial::read(file, &model.parameter_shapes())?,
         None => model.initial_parameters(plan.seed),
     };
     let metrics = metrics(options, rank)?;
     let mut group = backend::connect(options.backend, &info, options.timeout)?;
+    // Before this there is nothing to keep, and a signal ends the process as ever.
+    let stop = Stop::on_signals().map_err(MnistError::Signals)?;
+    let mut remark = |text: &str| {
+        let _ = writeln!(remarks, "mnist: {text}");
+    };
+    let run = checkpoint::Run::new(&plan, model.parameter_shapes(), rank.size(), &data.train);
+    let mut checkpoints =
+        Checkpoints::begin(&options.checkpoints(), run, &mut parameters, group.as_mut(), &mut remark)?;
+    checkpoints.stop = stop;
     let mut log = Log { out, rank, quiet: options.quiet, metrics };
-    Ok(train::train(&mut model, &mut parameters, &data, &plan, group.as_mut(), &mut log)?)
+    Ok(train::train(&mut model, &mut parameters, &data, &plan, group.as_mut(), &checkpoints, &mut log)?)
 }
 
-/// The file of metrics, begun; only rank 0 writes one.
+/// The file of metrics, begun or gone on with; only rank 0 writes one.
 fn metrics(options: &Options, rank: Rank) -> Result<Option<Metrics>, MnistError> {
     let path = options.metrics.as_deref().filter(|_| rank.is_first());
-    path.map(Metrics::create).transpose().map_err(MnistError::Metrics)
+    let begin = if options.checkpoints().resume { Metrics::append } else { Metrics::create };
+    path.map(begin).transpose().map_err(MnistError::Metrics)
 }
 
 /// Why `mnist` fails.
@@ -94,6 +106,9 @@ pub enum MnistError {
     /// The system does not tell which program this is.
     #[error("ranks cannot be started: {0}")]
     Program(io::Error),
+    /// The system refuses to tell of signals.
+    #[error("signals cannot be handled: {0}")]
+    Signals(io::Error),
     /// The training ended early.
     #[error(transparent)]
     Train(#[from] TrainError),
@@ -106,7 +121,10 @@ impl MnistError {
         match self {
             MnistError::Train(TrainError::Collective(CollectiveError::TimedOut { .. })) => exit::TIMED_OUT,
             MnistError::Backend(error) if error.is_timeout() => exit::TIMED_OUT,
-            MnistError::Train(TrainError::Disagreement(_) | TrainError::Report(_)) => exit::WRONG_INPUT,
+            MnistError::Train(TrainError::Disagreement(_) | TrainError::Checkpoint(_) | TrainError::Report(_)) => {
+                exit::WRONG_INPUT
+            }
+            MnistError::Train(TrainError::Stopped { signal, .. }) => exit::SIGNALLED + signal.number(),
             MnistError::Train(_) => exit::TRAINING_FAILED,
             MnistError::Cluster(error) => error.rank_exit_code().unwrap_or(exit::WRONG_INPUT),
             _ => exit::WRONG_INPUT,

@@ -4,12 +4,16 @@ mod dense;
 pub mod linear;
 
 use crate::batch::Image;
+use crate::parameters::Shapes;
 use crate::random;
 
 /// A classifier whose parameters lie in one slice, and its gradient in another: one all-reduce sums it.
 pub trait Model {
     /// How many parameters there are.
     fn parameter_count(&self) -> usize;
+
+    /// The names and shapes of the parameters, in the order in which they lie in the slice: what files call them.
+    fn parameter_shapes(&self) -> Shapes;
 
     /// The parameters before the first step, the same for a seed whatever the number of ranks.
     fn initial_parameters(&self, seed: u64) -> Vec<f32>;

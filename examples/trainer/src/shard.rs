@@ -16,6 +16,15 @@ pub enum Order {
     File,
 }
 
+impl std::fmt::Display for Order {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Order::Shuffle => "shuffle",
+            Order::File => "file",
+        })
+    }
+}
+
 impl Order {
     /// Puts into `samples` the indices 0, 1, .. in the order of `epoch`; the same on every rank.
     pub fn arrange(self, samples: &mut [usize], seed: u64, epoch: u32) {

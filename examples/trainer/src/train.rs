@@ -1,6 +1,7 @@
 //! Data-parallel training: every rank its share of each batch, one sum of gradients a step.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use mpienv::Rank;
@@ -8,10 +9,13 @@ use serde::Serialize;
 
 use crate::agreement::{self, Disagreement};
 use crate::batch::Batch;
+use crate::checkpoint::{CheckpointError, Checkpoints, Position};
 use crate::collective::{Collective, CollectiveError};
 use crate::data::{Dataset, Datasets};
 use crate::model::{self, Evaluation, Model};
+use crate::replicas::{self, Divergence};
 use crate::shard::{self, Order};
+use crate::stop::Signal;
 
 /// Every how many steps a loss is reported.
 pub const REPORT_EVERY: usize = 10;
@@ -64,9 +68,9 @@ pub struct Epoch {
     pub test_loss: f64,
     /// The share of the test set that is classified rightly, after the epoch.
     pub test_accuracy: f64,
-    /// Samples of all ranks, by the seconds of training.
+    /// Samples of all ranks, by the seconds of training; without those before a checkpoint that the run went on from.
     pub samples_per_second: f64,
-    /// How long the training took, without the test.
+    /// How long the training took, without the test; since the checkpoint if the run went on from one.
     pub seconds: f64,
 }
 
@@ -102,6 +106,33 @@ pub enum TrainError {
     /// The ranks are not about to do the same.
     #[error(transparent)]
     Disagreement(#[from] Disagreement),
+    /// The ranks hold different parameters, which must be the same bits.
+    #[error("epoch {epoch}, step {step}: {divergence}")]
+    Divergence {
+        /// The epoch, counted from 0.
+        epoch: u32,
+        /// How many steps of it are done.
+        step: u64,
+        /// Which ranks differ.
+        divergence: Divergence,
+    },
+    /// A signal asked any rank to stop; all did, after the same step.
+    #[error("stopped by {signal} in epoch {epoch} after {step} steps{}", remains(*kept, path.as_ref()))]
+    Stopped {
+        /// The signal.
+        signal: Signal,
+        /// The epoch, counted from 0.
+        epoch: u32,
+        /// How many steps of it are done.
+        step: u64,
+        /// Whether a checkpoint was written.
+        kept: bool,
+        /// The checkpoint; only rank 0 knows it.
+        path: Option<PathBuf>,
+    },
+    /// There is nothing to go on from, or a checkpoint cannot be written.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
     /// The ranks cannot exchange.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
@@ -110,18 +141,30 @@ pub enum TrainError {
     Report(#[from] io::Error),
 }
 
+/// What remains of a run that is stopped.
+fn remains(kept: bool, path: Option<&PathBuf>) -> String {
+    match path {
+        Some(path) => format!("; {} is written: go on from it with --resume", path.display()),
+        None if kept => "; rank 0 has written a checkpoint: go on from it with --resume".to_owned(),
+        None => "; nothing is kept without --checkpoint-dir".to_owned(),
+    }
+}
+
 /// Trains `parameters` on the ranks of `group`, which all call this with the same plan and data.
 ///
-/// Rank 0's parameters are taken by all. `model` has room for [`Plan::largest_batch`] samples.
+/// Rank 0's parameters are taken by all. `model` has room for [`Plan::largest_batch`] samples. The run begins where
+/// `checkpoints` say; it ends after the same step on all ranks when any rank's [`Checkpoints::stop`] is raised.
 ///
 /// # Errors
-/// When the loss is no finite number, a rank is lost or has another plan, or a report cannot be written.
+/// When the loss is no finite number, a rank is lost or has another plan, the ranks hold different parameters, the run
+/// is asked to stop, or a report or checkpoint cannot be written.
 pub fn train(
     model: &mut dyn Model,
     parameters: &mut [f32],
     data: &Datasets,
     plan: &Plan,
     group: &mut dyn Collective,
+    checkpoints: &Checkpoints,
     report: &mut dyn Report,
 ) -> Result<(), TrainError> {
     agreement::check(plan, data, group)?;
@@ -129,53 +172,77 @@ pub fn train(
     let rank = group.rank();
     let samples = data.train.count();
     let global_size = plan.batch_size.saturating_mul(rank.size() as usize);
+    let epoch_steps = samples.div_ceil(global_size) as u64;
     let mut batch = Batch::new(plan.largest_batch(samples, rank));
     let mut order = vec![0; samples];
-    // The gradient, then the loss: one sum brings both, so that all ranks see a loss that is none in the same step.
-    let mut sum = vec![0.0; parameters.len() + 1];
+    // The gradient, then the loss and whether to stop: one sum brings all, so that all ranks end in the same step.
+    let mut sum = vec![0.0; parameters.len() + 2];
+    let mut position = checkpoints.start();
 
-    for epoch in 0..plan.epochs {
+    while position.epoch < plan.epochs {
         let start = Instant::now();
-        let mut train_loss = 0.0;
-        let mut steps = 0;
+        let epoch = position.epoch;
+        let mut seen = 0;
         plan.order.arrange(&mut order, plan.seed, epoch);
-        for (step, positions) in shard::global_batches(samples, global_size).enumerate() {
+        let first = usize::try_from(position.step).unwrap_or(usize::MAX);
+        for (step, positions) in shard::global_batches(samples, global_size).enumerate().skip(first) {
             let whole = positions.len();
             Batch::fetch(&data.train, shard::share(positions.clone(), rank).map(|position| order[position]));
             batch.gather(&data.train, shard::share(positions, rank).map(|position| order[position]));
-            let (gradient, loss) = sum.split_at_mut(parameters.len());
+            let (gradient, rest) = sum.split_at_mut(parameters.len());
             let own = model.gradient(parameters, batch.images(), batch.labels(), whole, gradient);
-            loss[0] = own / whole as f32;
+            rest.copy_from_slice(&[own / whole as f32, checkpoints.stop.weight()]);
             group.all_reduce_sum(&mut sum)?;
-            let (gradient, loss) = sum.split_at(parameters.len());
-            let loss = f64::from(loss[0]);
+            let (gradient, rest) = sum.split_at(parameters.len());
+            let (loss, signal) = (f64::from(rest[0]), Signal::of_sum(rest[1]));
             if !loss.is_finite() {
                 return Err(TrainError::Diverged { epoch, step, loss });
             }
             model::descend(parameters, gradient, plan.learning_rate);
-            train_loss += loss * whole as f64;
-            steps = step + 1;
+            position.loss_sum += loss * whole as f64;
+            position.step += 1;
+            seen += whole;
             let count = batch.labels().len();
             if step % REPORT_EVERY == 0 && count > 0 {
                 report.step(&Step { epoch, step, loss: own / count as f32 })?;
             }
+            let steps = u64::from(epoch) * epoch_steps + position.step;
+            if signal.is_none() && !checkpoints.are_due(steps) {
+                continue;
+            }
+            compare(position, parameters, group)?;
+            let path = checkpoints.save(position, steps, parameters, group)?;
+            if let Some(signal) = signal {
+                let Position { step, .. } = position;
+                return Err(TrainError::Stopped { signal, epoch, step, kept: checkpoints.are_kept(), path });
+            }
         }
         let seconds = start.elapsed().as_secs_f64();
+        compare(position, parameters, group)?;
         let test = evaluate(model, parameters, &data.test, &mut batch, group)?;
         let test_loss = test.loss / test.count as f64;
         if !test_loss.is_finite() {
-            return Err(TrainError::Diverged { epoch, step: steps, loss: test_loss });
+            let step = usize::try_from(position.step).unwrap_or(usize::MAX);
+            return Err(TrainError::Diverged { epoch, step, loss: test_loss });
         }
         report.epoch(&Epoch {
             epoch,
-            train_loss: train_loss / samples as f64,
+            train_loss: position.loss_sum / samples as f64,
             test_loss,
             test_accuracy: test.correct as f64 / test.count as f64,
-            samples_per_second: samples as f64 / seconds,
+            samples_per_second: seen as f64 / seconds,
             seconds,
         })?;
+        position = Position { epoch: epoch + 1, ..Position::default() };
+        checkpoints.save(position, u64::from(position.epoch) * epoch_steps, parameters, group)?;
     }
     Ok(())
+}
+
+/// Compares the ranks' parameters, which must be the same bits.
+fn compare(position: Position, parameters: &[f32], group: &mut dyn Collective) -> Result<(), TrainError> {
+    let Position { epoch, step, .. } = position;
+    replicas::check(parameters, group)?.map_err(|divergence| TrainError::Divergence { epoch, step, divergence })
 }
 
 /// Evaluates all of `data`, every rank its share.

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::collective::alone::Alone;
 use mpienv_trainer::collective::threads;
 use mpienv_trainer::data::{Dataset, Datasets, digits};
@@ -52,7 +53,7 @@ fn run(data: &Datasets, ranks: u32, plan: &Plan) -> Vec<(Curve, Vec<f32>)> {
         let mut curve = Curve::default();
         let mut model = Linear::new(64);
         let mut parameters = model.initial_parameters(plan.seed);
-        train(&mut model, &mut parameters, data, plan, rank, &mut curve).unwrap();
+        train(&mut model, &mut parameters, data, plan, rank, &Checkpoints::default(), &mut curve).unwrap();
         (curve, parameters)
     })
     .unwrap()
@@ -62,7 +63,8 @@ fn run(data: &Datasets, ranks: u32, plan: &Plan) -> Vec<(Curve, Vec<f32>)> {
 fn one_rank_and_four_train_alike_and_replicas_are_the_same_bits() {
     let data = data();
     let mut alone = (Curve::default(), Linear::new(1).initial_parameters(5));
-    train(&mut Linear::new(64), &mut alone.1, &data, &plan(64), &mut Alone, &mut alone.0).unwrap();
+    train(&mut Linear::new(64), &mut alone.1, &data, &plan(64), &mut Alone, &Checkpoints::default(), &mut alone.0)
+        .unwrap();
     for (ranks, batch) in [(1, 64), (2, 32), (4, 16), (3, 64)] {
         let runs = run(&data, ranks, &plan(batch));
         let bits = |parameters: &[f32]| parameters.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
@@ -107,7 +109,9 @@ fn a_loss_that_is_no_number_ends_every_rank_in_the_same_step() {
     let errors = threads::run(4, TIMEOUT, |rank| {
         let mut model = Linear::new(64);
         let mut parameters = model.initial_parameters(1);
-        train(&mut model, &mut parameters, &data, &plan, rank, &mut Curve::default()).unwrap_err().to_string()
+        train(&mut model, &mut parameters, &data, &plan, rank, &Checkpoints::default(), &mut Curve::default())
+            .unwrap_err()
+            .to_string()
     })
     .unwrap();
     assert!(errors[0].starts_with("epoch 0, step "), "{errors:?}");
@@ -131,7 +135,8 @@ fn a_rank_that_ends_in_the_middle_is_named_by_the_others() {
     let work = |mut rank: threads::Threads, mut report: Box<dyn Report>| {
         let mut model = Linear::new(64);
         let mut parameters = model.initial_parameters(1);
-        train(&mut model, &mut parameters, &data, &plan(32), &mut rank, report.as_mut()).unwrap_err()
+        train(&mut model, &mut parameters, &data, &plan(32), &mut rank, &Checkpoints::default(), report.as_mut())
+            .unwrap_err()
     };
     let (first, second) = (ranks.next().unwrap(), ranks.next().unwrap());
     let (first, second) = std::thread::scope(|scope| {
@@ -149,7 +154,16 @@ fn every_rank_begins_with_the_parameters_of_rank_0() {
     let plan = Plan { epochs: 0, ..plan(32) };
     let parameters = threads::run(2, TIMEOUT, |rank| {
         let mut parameters = vec![mpienv_trainer::collective::Collective::rank(rank).index() as f32; 7850];
-        train(&mut Linear::new(64), &mut parameters, &data, &plan, rank, &mut Curve::default()).unwrap();
+        train(
+            &mut Linear::new(64),
+            &mut parameters,
+            &data,
+            &plan,
+            rank,
+            &Checkpoints::default(),
+            &mut Curve::default(),
+        )
+        .unwrap();
         parameters
     })
     .unwrap();
@@ -163,7 +177,7 @@ fn the_embedded_digits_are_learned_but_not_trivial() {
     let mut curve = Curve::default();
     let mut model = Linear::new(64);
     let mut parameters = model.initial_parameters(plan.seed);
-    train(&mut model, &mut parameters, &data, &plan, &mut Alone, &mut curve).unwrap();
+    train(&mut model, &mut parameters, &data, &plan, &mut Alone, &Checkpoints::default(), &mut curve).unwrap();
     let accuracy = curve.epochs[9].test_accuracy;
     assert!((0.85..0.99).contains(&accuracy), "{accuracy}");
     assert!((2.2..2.5).contains(&curve.steps[0].loss), "{}", curve.steps[0].loss);

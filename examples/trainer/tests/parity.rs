@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 use std::{env, fs, io};
 
+use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::collective::threads;
 use mpienv_trainer::data::Datasets;
 use mpienv_trainer::data::source::Source;
@@ -70,7 +71,7 @@ fn first_epoch(data: &Datasets, ranks: u32, first: &[f32], seed: u64, order: Ord
     let plan = Plan { epochs: 1, batch_size: 32, learning_rate: 0.01, seed, order };
     let mut curves = threads::run(ranks, Duration::from_secs(60), |rank| {
         let (mut curve, mut parameters) = (Curve::default(), first.to_vec());
-        train(&mut Linear::new(64), &mut parameters, data, &plan, rank, &mut curve).unwrap();
+        train(&mut Linear::new(64), &mut parameters, data, &plan, rank, &Checkpoints::default(), &mut curve).unwrap();
         curve
     })
     .unwrap();
@@ -82,7 +83,7 @@ fn one_epoch_gives_the_losses_and_the_accuracy_of_other_systems() {
     let Some(data) = mnist() else { return };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity");
     let expected: Expected = serde_json::from_slice(&fs::read(folder.join("expected.json")).unwrap()).unwrap();
-    let first = initial::read(&folder.join("w0.f32")).unwrap();
+    let first = initial::read(&folder.join("w0.f32"), &Linear::new(1).parameter_shapes()).unwrap();
     for (ranks, runs) in [(1, expected.one_rank), (2, expected.two_ranks)] {
         let curve = first_epoch(&data, ranks, &first, 1, Order::File);
         assert_eq!(runs.len(), 2);

@@ -210,7 +210,10 @@ mod tests {
     fn a_rank_that_does_not_come_is_named() {
         let mut ranks = group(2, Duration::from_millis(50)).unwrap();
         let error = ranks[0].barrier().unwrap_err().to_string();
-        assert_eq!(error, "rank 1 on this process did not come within 0.05 s: it hangs, or was never started");
+        assert_eq!(
+            error,
+            "rank 1 on this process did not come within 0.05 s: it hangs, is cut off, or was never started"
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@ use pulp::Arch;
 use super::{Evaluation, Model, dense, normal_values};
 use crate::batch::Image;
 use crate::data::{CLASSES, PIXELS};
+use crate::parameters::Shapes;
 
 /// How many weights there are: one row of [`PIXELS`] for each class.
 pub const WEIGHTS: usize = CLASSES * PIXELS;
@@ -34,6 +35,10 @@ impl Linear {
 impl Model for Linear {
     fn parameter_count(&self) -> usize {
         WEIGHTS + CLASSES
+    }
+
+    fn parameter_shapes(&self) -> Shapes {
+        vec![("weight", vec![CLASSES, PIXELS]), ("bias", vec![CLASSES])]
     }
 
     fn initial_parameters(&self, seed: u64) -> Vec<f32> {

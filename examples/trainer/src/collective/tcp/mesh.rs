@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use mpienv::rendezvous::{self, Meeting, Rendezvous};
 use mpienv::{Host, Port, Rank};
+use socket2::{SockRef, TcpKeepalive};
 
 use super::peer::Peer;
 use crate::collective::CollectiveError;
@@ -14,6 +15,9 @@ use crate::collective::CollectiveError;
 const MAGIC: [u8; 8] = *b"mpimesh\n";
 /// Pause between two looks at connections that have not greeted yet.
 const PAUSE: Duration = Duration::from_micros(500);
+
+/// How many probes of a silent connection may stay without an answer: with their pauses they take half the timeout.
+const PROBES: u32 = 4;
 
 /// Why the ranks could not be connected.
 #[derive(Debug, thiserror::Error)]
@@ -73,10 +77,27 @@ pub(super) fn connect(
     let peers = streams.into_iter().zip(hosts).map(|(stream, host)| {
         let Some(stream) = stream else { return Ok(None) };
         stream.set_nodelay(true)?;
+        notice_cuts(&stream, timeout)?;
         stream.set_nonblocking(true)?;
         Ok(Some(Peer::new(mio::net::TcpStream::from_std(stream), host)))
     });
     peers.collect()
+}
+
+/// Has the system end a connection whose other end is silent for `timeout`: a cut cable, a host without power.
+///
+/// A hung process is no cut: its host still answers. That is why data on its way may take as long as a rank may.
+fn notice_cuts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    // In whole seconds, and within what the system takes.
+    let seconds = |share: u32| (timeout / share).clamp(Duration::from_secs(1), Duration::from_secs(32_000));
+    let keepalive = TcpKeepalive::new().with_time(seconds(2)).with_interval(seconds(8));
+    #[cfg(not(any(target_os = "openbsd", target_os = "redox", target_os = "solaris")))]
+    let keepalive = keepalive.with_retries(PROBES);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    socket.set_tcp_user_timeout(Some(timeout.min(Duration::from_millis(i32::MAX as u64))))?;
+    Ok(())
 }
 
 fn at(rank: u32) -> usize {
@@ -192,4 +213,31 @@ fn read_greeting(stream: &mut TcpStream, greeting: &mut Vec<u8>, token: &[u8]) -
         return Err(stranger());
     }
     Ok(Some(at(u32::from_be_bytes(*from))))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_ends_a_silent_connection_within_the_timeout() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        for (timeout, probing) in [(60, 30 + 4 * 7), (2, 1 + 4)] {
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            notice_cuts(&stream, Duration::from_secs(timeout)).unwrap();
+            let socket = SockRef::from(&stream);
+            assert!(socket.keepalive().unwrap());
+            let interval = socket.tcp_keepalive_interval().unwrap() * socket.tcp_keepalive_retries().unwrap();
+            assert_eq!((socket.tcp_keepalive_time().unwrap() + interval).as_secs(), probing);
+            // With it set, a connection without answers ends at this time and not at that of the probes.
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(timeout)));
+        }
+    }
+
+    #[test]
+    fn a_timeout_of_a_year_is_taken() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        notice_cuts(&stream, Duration::from_secs(365 * 86400)).unwrap();
+    }
 }

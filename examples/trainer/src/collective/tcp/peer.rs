@@ -91,7 +91,7 @@ impl Peer {
                 Ok(length) => self.sent += length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Fault::Lost(error.to_string())),
+                Err(error) => return Err(Fault::Lost(meaning(&error))),
             }
         }
         Ok(Progress { done: self.sent == total, moved: self.sent > before })
@@ -114,7 +114,7 @@ impl Peer {
                 Ok(length) => self.received += length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Fault::Lost(error.to_string())),
+                Err(error) => return Err(Fault::Lost(meaning(&error))),
             }
             if in_head && self.received == HEAD {
                 self.check_head(call, into.len() as u64)?;
@@ -165,7 +165,7 @@ impl Peer {
                 let (_, blamed, _, _) = parse(&head);
                 Some(Fault::Suspect { blamed })
             }
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Some(Fault::Lost(error.to_string())),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Some(Fault::Lost(meaning(&error))),
             _ => None,
         }
     }
@@ -200,6 +200,16 @@ impl Peer {
     /// Whether a frame of that many bytes is begun and not through.
     pub(super) fn is_half_sent(&self, length: usize) -> bool {
         self.sent > 0 && self.sent < HEAD + length
+    }
+}
+
+/// What an error of a connection means.
+fn meaning(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            format!("its host does not answer ({error}): it is down, or the network is cut")
+        }
+        _ => error.to_string(),
     }
 }
 

@@ -1,0 +1,318 @@
+//! Checkpoints: a run goes on from one to the same bits as if it had never stopped.
+//!
+//! Rank 0 writes and reads them, and its options count; all other ranks follow it.
+
+mod folder;
+
+use std::io;
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::agreement;
+use crate::collective::Collective;
+use crate::data::Dataset;
+use crate::parameters::{self, OtherShapes, Shapes};
+use crate::stop::Stop;
+use crate::tensor_file::{DIGEST, TensorFile, TensorFileError};
+use crate::train::{Plan, TrainError};
+use folder::Folder;
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Position {
+    /// The epoch, counted from 0.
+    pub epoch: u32,
+    /// How many steps of the epoch are done.
+    pub step: u64,
+    /// The sum over the samples of those steps of their losses.
+    #[serde(with = "exact")]
+    pub loss_sum: f64,
+}
+
+/// When and where checkpoints are written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Where; without it there are none.
+    pub folder: Option<PathBuf>,
+    /// Every how many steps, beside those at the end of each epoch.
+    pub every: Option<NonZeroU64>,
+    /// Whether to go on from the newest; else the folder must have none.
+    pub resume: bool,
+}
+
+/// What a run is, as far as its bits depend on it.
+#[derive(Clone, Debug)]
+pub struct Run {
+    terms: Vec<(&'static str, String)>,
+    shapes: Shapes,
+}
+
+impl Run {
+    /// The run of a plan and a model's [`crate::model::Model::parameter_shapes`] on `ranks` ranks with that training set.
+    #[must_use]
+    pub fn new(plan: &Plan, shapes: Shapes, ranks: u32, train: &Dataset) -> Run {
+        let terms = vec![
+            ("ranks", ranks.to_string()),
+            ("batch size", plan.batch_size.to_string()),
+            ("learning rate", plan.learning_rate.to_string()),
+            ("seed", plan.seed.to_string()),
+            ("order", plan.order.to_string()),
+            ("training set, labels 0 to 9", agreement::classes(train).map(|count| count.to_string()).join(" ")),
+        ];
+        Run { terms, shapes }
+    }
+}
+
+/// The checkpoints of a run that is under way; the default keeps none, from the first step on.
+#[derive(Debug, Default)]
+pub struct Checkpoints {
+    /// Asks for a last one, and for the run's end.
+    pub stop: Stop,
+    /// On rank 0 of a run that keeps some.
+    writer: Option<(Folder, Run)>,
+    kept: bool,
+    every: Option<NonZeroU64>,
+    start: Position,
+}
+
+/// What rank 0 tells all others at the beginning.
+#[derive(Serialize, Deserialize)]
+enum Beginning {
+    Failed(String),
+    At { start: Position, kept: bool, every: Option<NonZeroU64> },
+}
+
+impl Checkpoints {
+    /// Begins a run, or goes on with one: rank 0 then puts the newest checkpoint's parameters into `parameters`.
+    ///
+    /// All ranks of `group` call it; only rank 0's `settings` count. `remark` gets what people should know.
+    ///
+    /// # Errors
+    /// When the folder cannot be used, holds checkpoints and is not to go on from, or the newest one is of another
+    /// run; the same on all ranks. Or when a rank is lost.
+    pub fn begin(
+        settings: &Settings,
+        run: Run,
+        parameters: &mut Vec<f32>,
+        group: &mut dyn Collective,
+        remark: &mut dyn FnMut(&str),
+    ) -> Result<Checkpoints, TrainError> {
+        let mut own = Ok(Checkpoints::default());
+        let mut word = Vec::new();
+        if group.rank().is_first() {
+            own = Checkpoints::of_first_rank(settings, run, parameters, remark);
+            let beginning = match &own {
+                Ok(Checkpoints { start, kept, every, .. }) => {
+                    Beginning::At { start: *start, kept: *kept, every: *every }
+                }
+                Err(error) => Beginning::Failed(error.to_string()),
+            };
+            word = serde_json::to_vec(&beginning).map_err(io::Error::from)?;
+        }
+        group.broadcast(&mut word, 0)?;
+        match serde_json::from_slice(&word).map_err(io::Error::from)? {
+            _ if group.rank().is_first() => Ok(own?),
+            Beginning::Failed(reason) => Err(CheckpointError::FirstRank(reason).into()),
+            Beginning::At { start, kept, every } => Ok(Checkpoints { kept, every, start, ..Checkpoints::default() }),
+        }
+    }
+
+    fn of_first_rank(
+        settings: &Settings,
+        run: Run,
+        parameters: &mut Vec<f32>,
+        remark: &mut dyn FnMut(&str),
+    ) -> Result<Checkpoints, CheckpointError> {
+        let Some(path) = &settings.folder else { return Ok(Checkpoints::default()) };
+        let folder = Folder::open(path)?;
+        let mut start = Position::default();
+        if settings.resume {
+            match folder.newest(remark)? {
+                Some((path, file)) => {
+                    let read =
+                        read(&file, &run).map_err(|reason| CheckpointError::Refused { path: path.clone(), reason })?;
+                    (start, *parameters) = read;
+                    let Position { epoch, step, .. } = start;
+                    remark(&format!("going on from {}: epoch {epoch}, step {step}", path.display()));
+                }
+                None => {
+                    remark(&format!("{} has no checkpoint to go on from: beginning at the first step", path.display()))
+                }
+            }
+        } else if let Some(newest) = folder.last()? {
+            return Err(CheckpointError::Occupied { newest });
+        }
+        if start == Position::default() {
+            // Tells at once whether the folder can be written.
+            folder.save(0, &file(&run, start, parameters))?;
+        }
+        let writer = Some((folder, run));
+        Ok(Checkpoints { writer, kept: true, every: settings.every, start, ..Checkpoints::default() })
+    }
+
+    /// Where the run begins.
+    #[must_use]
+    pub fn start(&self) -> Position {
+        self.start
+    }
+
+    /// Whether the run keeps checkpoints, the same on all ranks.
+    #[must_use]
+    pub fn are_kept(&self) -> bool {
+        self.kept
+    }
+
+    /// Whether one is due after so many steps of the whole run, the same on all ranks.
+    #[must_use]
+    pub fn are_due(&self, steps: u64) -> bool {
+        self.kept && self.every.is_some_and(|every| steps.is_multiple_of(every.get()))
+    }
+
+    /// Keeps a run that is at `position`, `steps` steps from its very beginning; returns when it is on disk.
+    ///
+    /// All ranks call it; only rank 0 knows the path that is returned. Without checkpoints nothing happens.
+    ///
+    /// # Errors
+    /// When rank 0 cannot write, the same on all ranks; or when a rank is lost.
+    pub fn save(
+        &self,
+        position: Position,
+        steps: u64,
+        parameters: &[f32],
+        group: &mut dyn Collective,
+    ) -> Result<Option<PathBuf>, TrainError> {
+        if !self.kept {
+            return Ok(None);
+        }
+        let own = self.writer.as_ref().map(|(folder, run)| folder.save(steps, &file(run, position, parameters)));
+        let mut word = match &own {
+            Some(Err(error)) => error.to_string().into_bytes(),
+            _ => Vec::new(),
+        };
+        group.broadcast(&mut word, 0)?;
+        match own {
+            Some(path) => Ok(Some(path?)),
+            None if word.is_empty() => Ok(None),
+            None => Err(CheckpointError::FirstRank(String::from_utf8_lossy(&word).into_owned()).into()),
+        }
+    }
+}
+
+/// A checkpoint: the parameters by name; position and run as metadata.
+fn file(run: &Run, position: Position, parameters: &[f32]) -> TensorFile {
+    let Position { epoch, step, loss_sum } = position;
+    let position = [("epoch", epoch.to_string()), ("step", step.to_string()), ("loss sum", loss_sum.to_string())];
+    let metadata = run.terms.iter().cloned().chain(position).map(|(name, text)| (name.to_owned(), text)).collect();
+    TensorFile { tensors: parameters::to_tensors(&run.shapes, parameters), metadata }
+}
+
+fn read(file: &TensorFile, run: &Run) -> Result<(Position, Vec<f32>), Refusal> {
+    let parameters = parameters::from_file(&run.shapes, file)?;
+    let text = |name: &'static str| file.metadata.get(name).ok_or(Refusal::NoCheckpoint { missing: name });
+    for (name, expected) in &run.terms {
+        let found = text(name)?;
+        if found != expected {
+            return Err(Refusal::OtherRun { term: name, found: found.clone(), expected: expected.clone() });
+        }
+    }
+    fn number<T: std::str::FromStr>(name: &'static str, text: &str) -> Result<T, Refusal> {
+        text.parse().map_err(|_| Refusal::NoCheckpoint { missing: name })
+    }
+    let position = Position {
+        epoch: number("epoch", text("epoch")?)?,
+        step: number("step", text("step")?)?,
+        loss_sum: number("loss sum", text("loss sum")?)?,
+    };
+    Ok((position, parameters))
+}
+
+/// Whether a file says itself that it is whole.
+fn is_sealed(file: &TensorFile) -> bool {
+    file.metadata.contains_key(DIGEST)
+}
+
+/// Why a whole file is not a checkpoint of the run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It is of another model.
+    #[error("is of another model: it {0}")]
+    OtherModel(#[from] OtherShapes),
+    /// It is of a run with other options, data or ranks.
+    #[error("is of another run: it has {term} {found}, this run has {expected}")]
+    OtherRun {
+        /// In what it differs.
+        term: &'static str,
+        /// What it has.
+        found: String,
+        /// What this run has.
+        expected: String,
+    },
+    /// It lacks what a checkpoint has.
+    #[error("is no checkpoint: its metadata has no {missing} that can be read")]
+    NoCheckpoint {
+        /// What is missing.
+        missing: &'static str,
+    },
+}
+
+/// Why a run has no checkpoints, or cannot go on from one.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// The folder cannot be read, or a checkpoint cannot be written.
+    #[error("{}: {error}; --checkpoint-dir names a folder in which rank 0 can write", path.display())]
+    Folder {
+        /// The folder or file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// There are checkpoints, and nobody said what to do with them.
+    #[error("{} is there already: go on from it with --resume, or name another --checkpoint-dir", newest.display())]
+    Occupied {
+        /// The newest one.
+        newest: PathBuf,
+    },
+    /// The newest checkpoint is not of this run.
+    #[error(
+        "{} {reason}; a run goes on with the same model, options, data and number of ranks: give those, or name another \
+         --checkpoint-dir", path.display()
+    )]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: Refusal,
+    },
+    /// A checkpoint cannot be read.
+    #[error(transparent)]
+    File(#[from] TensorFileError),
+    /// What rank 0 said.
+    #[error("rank 0: {0}")]
+    FirstRank(String),
+}
+
+impl CheckpointError {
+    fn folder(path: &std::path::Path, error: io::Error) -> CheckpointError {
+        CheckpointError::Folder { path: path.to_owned(), error }
+    }
+}
+
+/// A number to the last bit, which the JSON reader's usual rounding would not give.
+mod exact {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        number.to_bits().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        u64::deserialize(deserializer).map(f64::from_bits)
+    }
+}
+
+#[cfg(test)]
+mod tests;

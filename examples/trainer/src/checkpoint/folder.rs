@@ -1,0 +1,102 @@
+//! The folder of a run's checkpoints.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{CheckpointError, is_sealed};
+use crate::tensor_file::{TensorFile, TensorFileError};
+use crate::whole_file::UNFINISHED;
+
+/// How many checkpoints are kept.
+pub(super) const KEPT: usize = 5;
+
+const PREFIX: &str = "checkpoint-";
+const SUFFIX: &str = ".safetensors";
+
+/// A folder of checkpoints, named by how many steps the run had done.
+#[derive(Debug)]
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes the folder if there is none, and removes what a run that was killed had not finished writing.
+    pub(super) fn open(path: &Path) -> Result<Folder, CheckpointError> {
+        let wrong = |error| CheckpointError::folder(path, error);
+        fs::create_dir_all(path).map_err(wrong)?;
+        for entry in fs::read_dir(path).map_err(wrong)? {
+            let entry = entry.map_err(wrong)?;
+            let name = entry.file_name();
+            if name.to_str().and_then(|name| name.strip_suffix(UNFINISHED)).and_then(steps_of).is_some() {
+                let path = entry.path();
+                fs::remove_file(&path).map_err(|error| CheckpointError::folder(&path, error))?;
+            }
+        }
+        Ok(Folder(path.to_owned()))
+    }
+
+    /// Removes all but the last checkpoints, then writes one: with it there are at most [`KEPT`], whenever the process ends.
+    pub(super) fn save(&self, steps: u64, file: &TensorFile) -> Result<PathBuf, CheckpointError> {
+        let path = self.0.join(format!("{PREFIX}{steps:09}{SUFFIX}"));
+        let others = self.list()?.into_iter().map(|(_, path)| path).filter(|other| *other != path);
+        for old in others.rev().skip(KEPT - 1) {
+            match fs::remove_file(&old) {
+                // Somebody else removed it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                done => done.map_err(|error| CheckpointError::folder(&old, error))?,
+            }
+        }
+        file.write(&path).map_err(|error| CheckpointError::folder(&path, error))?;
+        Ok(path)
+    }
+
+    /// The path of the newest, whole or not.
+    pub(super) fn last(&self) -> Result<Option<PathBuf>, CheckpointError> {
+        Ok(self.list()?.pop().map(|(_, path)| path))
+    }
+
+    /// The newest that is whole. Those that are not are set aside, with a remark.
+    pub(super) fn newest(
+        &self,
+        remark: &mut dyn FnMut(&str),
+    ) -> Result<Option<(PathBuf, TensorFile)>, CheckpointError> {
+        for (_, path) in self.list()?.into_iter().rev() {
+            let reason = match TensorFile::read(&path) {
+                Ok(file) if is_sealed(&file) => return Ok(Some((path, file))),
+                Ok(_) => "has no SHA-256 that tells whether it is whole".to_owned(),
+                Err(TensorFileError::Invalid { reason, .. }) => reason.to_string(),
+                // A disk that fails now is no reason to go back and train again.
+                Err(error) => return Err(error.into()),
+            };
+            let mut aside = OsString::from(&path);
+            aside.push(".corrupt");
+            let aside = PathBuf::from(aside);
+            fs::rename(&path, &aside).map_err(|error| CheckpointError::folder(&path, error))?;
+            remark(&format!(
+                "{} {reason}; it is set aside as {}, for the one before it",
+                path.display(),
+                aside.display()
+            ));
+        }
+        Ok(None)
+    }
+
+    /// All checkpoints, whole or not, the newest last.
+    fn list(&self) -> Result<Vec<(u64, PathBuf)>, CheckpointError> {
+        let wrong = |error| CheckpointError::folder(&self.0, error);
+        let mut list = Vec::new();
+        for entry in fs::read_dir(&self.0).map_err(wrong)? {
+            let entry = entry.map_err(wrong)?;
+            if let Some(steps) = entry.file_name().to_str().and_then(steps_of) {
+                list.push((steps, entry.path()));
+            }
+        }
+        list.sort();
+        Ok(list)
+    }
+}
+
+/// The steps in a checkpoint's name.
+fn steps_of(name: &str) -> Option<u64> {
+    name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
+}

@@ -1,0 +1,211 @@
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use super::*;
+use crate::collective::alone::Alone;
+use crate::collective::threads;
+use crate::data::PIXELS;
+use crate::shard::Order;
+
+const PLAN: Plan = Plan { epochs: 2, batch_size: 4, learning_rate: 0.1, seed: 1, order: Order::Shuffle };
+const LONG: Duration = Duration::from_secs(10);
+
+fn train_set() -> Dataset {
+    Dataset::new(vec![0; 2 * PIXELS], vec![3, 9]).unwrap()
+}
+
+fn run_with(plan: &Plan, ranks: u32) -> Run {
+    Run::new(plan, vec![("weight", vec![2]), ("bias", vec![])], ranks, &train_set())
+}
+
+fn settings(folder: &Path, resume: bool) -> Settings {
+    Settings { folder: Some(folder.to_owned()), every: NonZeroU64::new(2), resume }
+}
+
+/// Begins alone; the remarks too.
+fn begin(settings: &Settings, run: Run, parameters: &mut Vec<f32>) -> (Result<Checkpoints, String>, Vec<String>) {
+    let mut remarks = Vec::new();
+    let begun = Checkpoints::begin(settings, run, parameters, &mut Alone, &mut |text| remarks.push(text.to_owned()));
+    (begun.map_err(|error| error.to_string()), remarks)
+}
+
+fn refusal(settings: &Settings, run: Run) -> String {
+    begin(settings, run, &mut vec![0.0; 3]).0.unwrap_err()
+}
+
+/// A folder with checkpoints after 0, 2, 4 .. 12 steps: 4 .. 12 are left. Parameters are the number of steps.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let (begun, remarks) = begin(&settings(folder.path(), false), run_with(&PLAN, 1), &mut vec![0.0; 3]);
+    let checkpoints = begun.unwrap();
+    assert_eq!((checkpoints.start(), remarks.len()), (Position::default(), 0));
+    for steps in (1..=12).filter(|&steps| checkpoints.are_due(steps)) {
+        let path = checkpoints.save(position(steps), steps, &[steps as f32; 3], &mut Alone).unwrap();
+        assert_eq!(path, Some(path_of(folder.path(), steps)));
+    }
+    folder
+}
+
+fn position(steps: u64) -> Position {
+    // A sum that the decimal of JSON numbers would not give back.
+    Position { epoch: 1, step: steps, loss_sum: steps as f64 / 3.0 + 0.1 }
+}
+
+fn path_of(folder: &Path, steps: u64) -> PathBuf {
+    folder.join(format!("checkpoint-{steps:09}.safetensors"))
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn the_last_five_are_kept_and_nothing_else_is_touched() {
+    let folder = folder();
+    fs::write(folder.path().join("notes.txt"), "mine").unwrap();
+    let expected = [4, 6, 8, 10, 12].map(|steps| format!("checkpoint-{steps:09}.safetensors"));
+    assert_eq!(names(folder.path())[..5], expected);
+    let (begun, _) = begin(&settings(folder.path(), true), run_with(&PLAN, 1), &mut Vec::new());
+    begun.unwrap().save(position(14), 14, &[0.0; 3], &mut Alone).unwrap();
+    assert_eq!(names(folder.path()).len(), 6);
+    assert!(folder.path().join("notes.txt").is_file());
+}
+
+#[test]
+fn the_newest_gives_position_and_parameters_to_the_last_bit() {
+    let folder = folder();
+    let mut parameters = vec![0.0; 3];
+    let (begun, remarks) = begin(&settings(folder.path(), true), run_with(&PLAN, 1), &mut parameters);
+    assert_eq!((begun.unwrap().start(), parameters), (position(12), vec![12.0; 3]));
+    let path = path_of(folder.path(), 12);
+    assert_eq!(remarks, [format!("going on from {}: epoch 1, step 12", path.display())]);
+}
+
+#[test]
+fn checkpoints_are_not_overwritten_unasked() {
+    let folder = folder();
+    let error = refusal(&settings(folder.path(), false), run_with(&PLAN, 1));
+    let path = path_of(folder.path(), 12);
+    let text = "is there already: go on from it with --resume, or name another --checkpoint-dir";
+    assert_eq!(error, format!("{} {text}", path.display()));
+}
+
+#[test]
+fn a_folder_without_checkpoints_begins_with_a_remark() {
+    let folder = tempfile::tempdir().unwrap();
+    let (begun, remarks) = begin(&settings(&folder.path().join("new"), true), run_with(&PLAN, 1), &mut vec![1.0; 3]);
+    assert_eq!(begun.unwrap().start(), Position::default());
+    assert!(remarks[0].ends_with("has no checkpoint to go on from: beginning at the first step"), "{remarks:?}");
+}
+
+#[test]
+fn a_checkpoint_of_another_run_is_refused_naming_both() {
+    let folder = folder();
+    let resume = settings(folder.path(), true);
+    let path = path_of(folder.path(), 12);
+    let remedy = "; a run goes on with the same model, options, data and number of ranks: give those, or name another \
+                  --checkpoint-dir";
+    for (plan, ranks, text) in [
+        (PLAN, 4, "is of another run: it has ranks 1, this run has 4"),
+        (Plan { seed: 2, ..PLAN }, 1, "is of another run: it has seed 1, this run has 2"),
+        (Plan { batch_size: 8, ..PLAN }, 1, "is of another run: it has batch size 4, this run has 8"),
+        (Plan { learning_rate: 0.2, ..PLAN }, 1, "is of another run: it has learning rate 0.1, this run has 0.2"),
+        (Plan { order: Order::File, ..PLAN }, 1, "is of another run: it has order shuffle, this run has file"),
+    ] {
+        assert_eq!(refusal(&resume, run_with(&plan, ranks)), format!("{} {text}{remedy}", path.display()));
+    }
+    let other_data = Dataset::new(vec![0; 2 * PIXELS], vec![3, 8]).unwrap();
+    let run = Run { terms: Run::new(&PLAN, Vec::new(), 1, &other_data).terms, ..run_with(&PLAN, 1) };
+    let text = "it has training set, labels 0 to 9 0 0 0 1 0 0 0 0 0 1, this run has 0 0 0 1 0 0 0 0 1 0";
+    assert!(refusal(&resume, run).contains(text));
+    let run = Run { shapes: vec![("weight", vec![3])], ..run_with(&PLAN, 1) };
+    let text = "is of another model: it has bias (), weight (2); the model has weight (3)";
+    assert_eq!(refusal(&resume, run), format!("{} {text}{remedy}", path.display()));
+    // More epochs of the same are welcome.
+    assert!(begin(&resume, run_with(&Plan { epochs: 9, ..PLAN }, 1), &mut Vec::new()).0.is_ok());
+    assert_eq!(names(folder.path()).len(), 5);
+}
+
+#[test]
+fn a_checkpoint_that_is_not_whole_is_set_aside_and_the_one_before_is_taken() {
+    let folder = folder();
+    let cut = fs::read(path_of(folder.path(), 12)).unwrap();
+    fs::write(path_of(folder.path(), 12), &cut[..cut.len() - 3]).unwrap();
+    let mut changed = fs::read(path_of(folder.path(), 10)).unwrap();
+    *changed.last_mut().unwrap() ^= 1;
+    fs::write(path_of(folder.path(), 10), changed).unwrap();
+    fs::write(path_of(folder.path(), 8), []).unwrap();
+    let mut parameters = Vec::new();
+    let (begun, remarks) = begin(&settings(folder.path(), true), run_with(&PLAN, 1), &mut parameters);
+    assert_eq!((begun.unwrap().start(), parameters), (position(6), vec![6.0; 3]));
+    assert_eq!(remarks.len(), 4, "{remarks:?}");
+    for (remark, (steps, text)) in remarks.iter().zip([
+        (12, "is truncated, changed or no safetensors file, of "),
+        (10, "its content has changed since it was written: "),
+        (8, "is truncated, changed or no safetensors file, of 0 bytes: "),
+    ]) {
+        assert!(remark.starts_with(&format!("{} {text}", path_of(folder.path(), steps).display())), "{remark}");
+        assert!(remark.ends_with(&format!("{steps:09}.safetensors.corrupt, for the one before it")), "{remark}");
+    }
+}
+
+#[test]
+fn what_a_killed_run_left_half_written_is_removed() {
+    let folder = folder();
+    let half = folder.path().join("checkpoint-000000014.safetensors.tmp");
+    fs::write(&half, "half").unwrap();
+    fs::write(folder.path().join("other.tmp"), "not ours").unwrap();
+    begin(&settings(folder.path(), true), run_with(&PLAN, 1), &mut Vec::new()).0.unwrap();
+    assert!(!half.exists() && folder.path().join("other.tmp").exists());
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_named_before_any_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let error = refusal(&settings(&file, false), run_with(&PLAN, 1));
+    assert!(error.starts_with(&format!("{}: ", file.display())), "{error}");
+    assert!(error.ends_with("; --checkpoint-dir names a folder in which rank 0 can write"), "{error}");
+}
+
+#[test]
+fn rank_0_decides_for_all_and_its_failure_is_everybodys() {
+    let kept = folder();
+    let begin = |resume| {
+        threads::run(2, LONG, |rank| {
+            // Only rank 0's settings count.
+            let settings = if rank.rank().is_first() { settings(kept.path(), resume) } else { Settings::default() };
+            let begun = Checkpoints::begin(&settings, run_with(&PLAN, 1), &mut vec![0.0; 3], rank, &mut |_| ());
+            begun.map(|checkpoints| (checkpoints.start(), checkpoints.are_due(2))).map_err(|error| error.to_string())
+        })
+        .unwrap()
+    };
+    assert_eq!(begin(true), [Ok((position(12), true)), Ok((position(12), true))]);
+    let errors: Vec<String> = begin(false).into_iter().map(Result::unwrap_err).collect();
+    assert!(errors[0].contains("is there already"), "{errors:?}");
+    assert_eq!(errors[1], format!("rank 0: {}", errors[0]));
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_written_ends_all_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kept");
+    let errors = threads::run(2, LONG, |rank| {
+        let begun =
+            Checkpoints::begin(&settings(&path, false), run_with(&PLAN, 1), &mut vec![0.0; 3], rank, &mut |_| ());
+        let checkpoints = begun.unwrap();
+        rank.barrier().unwrap();
+        if rank.rank().is_first() {
+            fs::remove_dir_all(&path).unwrap();
+        }
+        checkpoints.save(position(2), 2, &[0.0; 3], rank).unwrap_err().to_string()
+    })
+    .unwrap();
+    assert!(errors[0].contains("checkpoint-000000002.safetensors: No such file or directory"), "{errors:?}");
+    assert_eq!(errors[1], format!("rank 0: {}", errors[0]));
+}

@@ -1,0 +1,88 @@
+//! Whether all ranks hold the same parameters, as they must: every rank adds the same sums to them.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
+use crate::collective::{Collective, CollectiveError};
+
+/// Ranks hold other parameters than most do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{} other parameters than {}: a sum came out differently there, or memory changed; if it happens again, leave out \
+     the host, and go on from a checkpoint",
+    ranks(odd, "holds", "hold"),
+    ranks(most, "", "")
+)]
+pub struct Divergence {
+    /// The ranks that differ.
+    pub odd: Vec<usize>,
+    /// The ranks that most agree with; of equally many, those with the lowest rank.
+    pub most: Vec<usize>,
+}
+
+/// Compares the parameters of all ranks by a digest: which ranks differ, the same on all ranks.
+///
+/// # Errors
+/// When a rank is lost.
+pub fn check(parameters: &[f32], group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError> {
+    if group.rank().size() == 1 {
+        return Ok(Ok(()));
+    }
+    let digest = Sha256::digest(bytemuck::cast_slice::<f32, u8>(parameters));
+    Ok(compare(&group.all_gather(&digest)?))
+}
+
+fn compare(digests: &[Vec<u8>]) -> Result<(), Divergence> {
+    let mut holders = BTreeMap::<&[u8], Vec<usize>>::new();
+    for (rank, digest) in digests.iter().enumerate() {
+        holders.entry(digest).or_default().push(rank);
+    }
+    let largest = holders.into_values().max_by_key(|ranks| (ranks.len(), std::cmp::Reverse(ranks.first().copied())));
+    let most = largest.unwrap_or_default();
+    if most.len() == digests.len() {
+        return Ok(());
+    }
+    let odd = (0..digests.len()).filter(|rank| !most.contains(rank)).collect();
+    Err(Divergence { odd, most })
+}
+
+/// `rank 3 holds`, or `ranks 1, 2 hold`; of many only the first.
+fn ranks(ranks: &[usize], one: &str, more: &str) -> String {
+    const SHOWN: usize = 8;
+    let list: Vec<String> = ranks.iter().take(SHOWN).map(usize::to_string).collect();
+    let list = list.join(", ");
+    let rest = ranks.len().saturating_sub(SHOWN);
+    let list = if rest > 0 { format!("{list} and {rest} more") } else { list };
+    let text = if ranks.len() == 1 { format!("rank {list} {one}") } else { format!("ranks {list} {more}") };
+    text.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(digests: &[u8]) -> String {
+        let digests: Vec<Vec<u8>> = digests.iter().map(|&digest| vec![digest]).collect();
+        compare(&digests).map_or_else(|error| error.to_string(), |()| "same".to_owned())
+    }
+
+    #[test]
+    fn the_odd_ranks_are_named_and_who_they_differ_from() {
+        assert_eq!(verdict(&[7, 7, 7]), "same");
+        for (digests, start) in [
+            (&[7, 7, 5, 7][..], "rank 2 holds other parameters than ranks 0, 1, 3: "),
+            (&[5, 7, 7], "rank 0 holds other parameters than ranks 1, 2: "),
+            (&[1, 2, 7, 7, 7], "ranks 0, 1 hold other parameters than ranks 2, 3, 4: "),
+            // Which of two is right nobody knows.
+            (&[7, 5], "rank 1 holds other parameters than rank 0: "),
+            (&[5, 7], "rank 1 holds other parameters than rank 0: "),
+            (
+                &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+                "rank 0 holds other parameters than ranks 1, 2, 3, 4, 5, 6, 7, 8 and 2 more: ",
+            ),
+        ] {
+            assert!(verdict(digests).starts_with(start), "{}", verdict(digests));
+        }
+    }
+}
