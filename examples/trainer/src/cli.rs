@@ -11,6 +11,7 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::backend::Backend;
 use crate::data::source::Source;
+use crate::model::Architecture;
 use crate::shard::Order;
 use crate::train::Plan;
 
@@ -41,7 +42,11 @@ pub struct Options {
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
 
-    /// First weights from a file: 10 x 784 little-endian f32; biases 0
+    /// What is trained
+    #[arg(long, value_enum, default_value_t = Architecture::Linear)]
+    pub model: Architecture,
+
+    /// First weights of the linear model from a file: 10 x 784 little-endian f32; biases 0
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
 
@@ -86,6 +91,10 @@ impl Options {
         let given = matches.value_source("data") == Some(ValueSource::CommandLine);
         if given && options.data.as_ref().is_some_and(|folder| folder.is_empty()) {
             return Err(command.error(ErrorKind::InvalidValue, "--data is empty: name the folder of the MNIST files"));
+        }
+        if options.init.is_some() && options.model != Architecture::Linear {
+            let text = "--init has weights of the linear model: leave --model out";
+            return Err(command.error(ErrorKind::ArgumentConflict, text));
         }
         Ok(options)
     }
@@ -181,6 +190,8 @@ mod tests {
             "--seed -1",
             "surplus",
             "--strategy x",
+            "--model cnn",
+            "--model mlp --init w.f32",
         ] {
             assert_eq!(parse(line).map_err(|error| error.exit_code()), Err(2), "{line}");
         }

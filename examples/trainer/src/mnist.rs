@@ -14,8 +14,6 @@ use crate::exit;
 use crate::initial::{self, InitialError};
 use crate::log::Log;
 use crate::metrics::Metrics;
-use crate::model::Model;
-use crate::model::linear::Linear;
 use crate::train::{self, TrainError};
 
 /// What is said when there is no data: where the digits come from, and how to get real ones.
@@ -55,7 +53,7 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
     }
     let data = source.load()?;
     let plan = options.plan();
-    let mut model = Linear::new(plan.largest_batch(data.train.count(), rank));
+    let mut model = options.model.model(plan.largest_batch(data.train.count(), rank));
     let mut parameters = match &options.init {
         Some(file) => initial::read(file)?,
         None => model.initial_parameters(plan.seed),
@@ -63,7 +61,7 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
     let metrics = metrics(options, rank)?;
     let mut group = backend::connect(options.backend, &info, options.timeout)?;
     let mut log = Log { out, rank, quiet: options.quiet, metrics };
-    Ok(train::train(&mut model, &mut parameters, &data, &plan, group.as_mut(), &mut log)?)
+    Ok(train::train(model.as_mut(), &mut parameters, &data, &plan, group.as_mut(), &mut log)?)
 }
 
 /// The file of metrics, begun; only rank 0 writes one.

@@ -124,7 +124,7 @@ pub fn train(
     group: &mut dyn Collective,
     report: &mut dyn Report,
 ) -> Result<(), TrainError> {
-    agreement::check(plan, data, group)?;
+    agreement::check(model.name(), plan, data, group)?;
     take_first_parameters(parameters, group)?;
     let rank = group.rank();
     let samples = data.train.count();
