@@ -8,6 +8,7 @@ use clap::builder::OsStringValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser};
+use mpienv::Rank;
 
 use crate::backend::Backend;
 use crate::data::source::Source;
@@ -66,7 +67,11 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
 
-    /// Leave out the steps: only rank 0's line for each epoch
+    /// Draw loss and accuracy as a picture (SVG), anew while the run goes on; one of that name is replaced
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+
+    /// Leave out the steps and the progress bar: only rank 0's line for each epoch
     #[arg(long)]
     pub quiet: bool,
 
@@ -109,6 +114,21 @@ impl Options {
             seed: self.seed,
             order: self.order,
         }
+    }
+
+    /// What a picture of the run is headed with.
+    #[must_use]
+    pub fn title(&self, rank: Rank) -> String {
+        let data = match self.source() {
+            Source::Folder(folder) => {
+                folder.file_name().map_or_else(|| "data".into(), |name| name.to_string_lossy().into_owned())
+            }
+            Source::Embedded => "embedded digits".to_owned(),
+        };
+        let Options { batch_size, learning_rate, seed, .. } = self;
+        let ranks = if rank.size() == 1 { "1 rank".to_owned() } else { format!("{} ranks", rank.size()) };
+        let model = self.model.model(0).name();
+        format!("{model} on {data}: {ranks} with batches of {batch_size}, lr {learning_rate}, seed {seed}")
     }
 
     /// Where the data comes from. An empty DATA_PATH is as none.

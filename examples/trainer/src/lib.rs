@@ -3,6 +3,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod agreement;
+pub mod atomic_file;
 pub mod backend;
 pub mod batch;
 pub mod cli;
@@ -15,6 +16,8 @@ pub mod log;
 pub mod metrics;
 pub mod mnist;
 pub mod model;
+pub mod plot;
+pub mod progress;
 pub mod random;
 pub mod shard;
 pub mod train;

@@ -14,6 +14,8 @@ use crate::exit;
 use crate::initial::{self, InitialError};
 use crate::log::Log;
 use crate::metrics::Metrics;
+use crate::plot::Plot;
+use crate::progress::Progress;
 use crate::train::{self, TrainError};
 
 /// What is said when there is no data: where the digits come from, and how to get real ones.
@@ -59,15 +61,27 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
         None => model.initial_parameters(plan.seed),
     };
     let metrics = metrics(options, rank)?;
+    let steps = plan.steps(data.train.count(), rank);
+    let plot = plot(options, rank, steps)?;
     let mut group = backend::connect(options.backend, &info, options.timeout)?;
-    let mut log = Log { out, rank, quiet: options.quiet, metrics };
-    Ok(train::train(model.as_mut(), &mut parameters, &data, &plan, group.as_mut(), &mut log)?)
+    let progress = (rank.is_first() && !options.quiet).then(|| Progress::new(plan.epochs, steps));
+    let mut log = Log { out, rank, quiet: options.quiet, metrics, plot, progress };
+    let trained = train::train(model.as_mut(), &mut parameters, &data, &plan, group.as_mut(), &mut log);
+    let finished = log.finish().map_err(TrainError::Report);
+    Ok(trained.and(finished)?)
 }
 
 /// The file of metrics, begun; only rank 0 writes one.
 fn metrics(options: &Options, rank: Rank) -> Result<Option<Metrics>, MnistError> {
     let path = options.metrics.as_deref().filter(|_| rank.is_first());
     path.map(Metrics::create).transpose().map_err(MnistError::Metrics)
+}
+
+/// The picture, not yet drawn; only rank 0 draws one.
+fn plot(options: &Options, rank: Rank, steps: usize) -> Result<Option<Plot>, MnistError> {
+    let path = options.plot.as_deref().filter(|_| rank.is_first());
+    let plot = path.map(|path| Plot::new(path, options.title(rank), steps));
+    plot.transpose().map_err(MnistError::Plot)
 }
 
 /// Why `mnist` fails.
@@ -86,6 +100,9 @@ pub enum MnistError {
     /// The file of metrics cannot be begun.
     #[error("{0}; --metrics names a file that can be written")]
     Metrics(io::Error),
+    /// The picture cannot be written.
+    #[error("{0}; --plot names a file that can be written")]
+    Plot(io::Error),
     /// The ranks did not meet.
     #[error(transparent)]
     Backend(#[from] BackendError),

@@ -35,6 +35,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// How many steps an epoch has.
+    #[must_use]
+    pub fn steps(&self, samples: usize, rank: Rank) -> usize {
+        samples.div_ceil(self.batch_size.saturating_mul(rank.size() as usize))
+    }
+
     /// How many samples a rank has in a step at most: the room that its model and batch need.
     #[must_use]
     pub fn largest_batch(&self, samples: usize, rank: Rank) -> usize {
