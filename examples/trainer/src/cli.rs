@@ -21,8 +21,12 @@ use crate::train::Plan;
 /// Every rank writes the loss of its own batch every 10 steps, rank 0 a line for each epoch. Exit codes: 0 ok, 1 wrong
 /// environment or data, 2 usage, 3 the training failed, 124 a rank did not come in time.
 #[derive(Clone, Debug, PartialEq, Parser)]
-#[command(name = "mnist", version, max_term_width = 100)]
+#[command(name = "mnist", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
 pub struct Options {
+    /// What to do instead of training
+    #[command(subcommand)]
+    pub action: Option<Action>,
+
     /// The folder of the four MNIST files, plain or .gz, with or without train and test in it; without it, digits drawn by code
     #[arg(long, value_name = "DIR", env = "DATA_PATH", value_parser = OsStringValueParser::new())]
     data: Option<OsString>,
@@ -78,6 +82,47 @@ pub struct Options {
     /// How long to wait for a rank that does not come, in seconds
     #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Duration,
+}
+
+/// What to do instead of training.
+#[derive(Clone, Debug, PartialEq, clap::Subcommand)]
+pub enum Action {
+    /// Download MNIST over HTTPS into a folder, for --data
+    #[cfg(feature = "fetch")]
+    Fetch(FetchOptions),
+}
+
+/// The arguments of `mnist fetch`.
+#[cfg(feature = "fetch")]
+#[derive(Clone, Debug, PartialEq, clap::Args)]
+pub struct FetchOptions {
+    /// The folder for the four files; made when it is not there
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+
+    /// Look here first: an https:// or http:// address that has the four files below it
+    #[arg(long, value_name = "URL", value_parser = address)]
+    mirror: Option<String>,
+
+    /// Look nowhere else than at --mirror
+    #[arg(long, requires = "mirror")]
+    only: bool,
+
+    /// How long a mirror may be silent, in seconds
+    #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = seconds)]
+    timeout: Duration,
+}
+
+#[cfg(feature = "fetch")]
+impl FetchOptions {
+    /// What to fetch, and from where.
+    #[must_use]
+    pub fn fetch(&self) -> crate::fetch::Fetch {
+        let others = crate::fetch::MIRRORS.into_iter().filter(|_| !self.only).map(str::to_owned);
+        let mirrors = self.mirror.clone().into_iter().chain(others).collect();
+        let files = crate::fetch::content::FILES.to_vec();
+        crate::fetch::Fetch { files, folder: self.folder.clone(), mirrors, timeout: self.timeout }
+    }
 }
 
 impl Options {
@@ -148,6 +193,17 @@ fn at_least_one<T: std::str::FromStr + PartialOrd + From<u8>>(text: &str) -> Res
         .ok_or_else(|| "a whole number from 1 on is wanted".to_owned())
 }
 
+/// Plain http is well too: what comes is told by its SHA-256.
+#[cfg(feature = "fetch")]
+fn address(text: &str) -> Result<String, String> {
+    let known = ["https://", "http://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
+    if known {
+        Ok(text.to_owned())
+    } else {
+        Err("an address that begins with https:// or http:// is wanted".to_owned())
+    }
+}
+
 fn positive(text: &str) -> Result<f32, String> {
     let number = text.parse().ok().filter(|number: &f32| number.is_finite() && *number > 0.0);
     number.ok_or_else(|| "a number above 0 is wanted".to_owned())
@@ -210,6 +266,14 @@ mod tests {
             "--seed -1",
             "surplus",
             "--strategy x",
+            #[cfg(feature = "fetch")]
+            "fetch",
+            #[cfg(feature = "fetch")]
+            "fetch d --mirror ftp://x",
+            #[cfg(feature = "fetch")]
+            "fetch d --only",
+            #[cfg(feature = "fetch")]
+            "--epochs 1 fetch d",
             "--model cnn",
             "--model mlp --init w.f32",
         ] {

@@ -11,6 +11,8 @@ pub mod cluster;
 pub mod collective;
 pub mod data;
 pub mod exit;
+#[cfg(feature = "fetch")]
+pub mod fetch;
 pub mod initial;
 pub mod log;
 pub mod metrics;

@@ -6,6 +6,8 @@ use std::process::Command;
 use mpienv::Rank;
 
 use crate::backend::{self, BackendError};
+#[cfg(feature = "fetch")]
+use crate::cli::Action;
 use crate::cli::{self, Options};
 use crate::cluster::{self, ClusterError};
 use crate::collective::CollectiveError;
@@ -19,17 +21,26 @@ use crate::progress::Progress;
 use crate::train::{self, TrainError};
 
 /// What is said when there is no data: where the digits come from, and how to get real ones.
+#[cfg(feature = "fetch")]
+const EMBEDDED: &str = "training on embedded digits drawn by code; for MNIST: mnist fetch DIR, then --data DIR";
+#[cfg(not(feature = "fetch"))]
 const EMBEDDED: &str = "training on embedded digits drawn by code; for MNIST, put its four files into a folder \
 and name it with --data or DATA_PATH";
 
-/// Runs the program: trains, or starts ranks that do. Lines of the run go to `out`, remarks to `remarks`.
+/// Runs the program: trains, or starts ranks that do, or fetches MNIST. Lines of the run go to `out`, remarks to `remarks`.
 ///
 /// # Errors
 /// When anything is wrong; [`MnistError::exit_code`] has the exit code.
 pub fn run(options: &Options, out: impl Write, remarks: impl Write) -> Result<(), MnistError> {
-    match options.ranks {
-        Some(count) => start_ranks(count),
-        None => train(options, out, remarks),
+    match (&options.action, options.ranks) {
+        #[cfg(feature = "fetch")]
+        (Some(Action::Fetch(fetch)), _) => {
+            // Ranks would write the same files at the same time.
+            let ranks = cluster::place()?.world_size();
+            if ranks > 1 { Err(MnistError::Ranks(ranks)) } else { Ok(fetch.fetch().run(out, remarks)?) }
+        }
+        (_, Some(count)) => start_ranks(count),
+        (_, None) => train(options, out, remarks),
     }
 }
 
@@ -103,6 +114,14 @@ pub enum MnistError {
     /// The picture cannot be written.
     #[error("{0}; --plot names a file that can be written")]
     Plot(io::Error),
+    /// Several ranks are about to fetch.
+    #[cfg(feature = "fetch")]
+    #[error("this is one of {0} ranks: mnist fetch is to be started once, without mpirun or srun")]
+    Ranks(u32),
+    /// MNIST cannot be fetched.
+    #[cfg(feature = "fetch")]
+    #[error(transparent)]
+    Fetch(#[from] crate::fetch::FetchError),
     /// The ranks did not meet.
     #[error(transparent)]
     Backend(#[from] BackendError),

@@ -95,7 +95,8 @@ impl Plot {
         let all = || self.losses.points.iter().chain(&train).chain(&test).map(|&(_, y)| y.max(1e-6));
         // Losses fall fast, then slowly: only a logarithmic axis shows both.
         let range = all().fold(f64::INFINITY, f64::min) * 0.85..all().fold(0.0, f64::max) * 1.15;
-        let mut chart = chart(area, "loss, logarithmic").build_cartesian_2d(self.time(), range.log_scale())?;
+        let mut chart = chart(area, "loss, logarithmic")
+            .build_cartesian_2d(self.time(), range.clone().log_scale().with_key_points(logarithmic_ticks(&range)))?;
         mesh(&mut chart, &|y| short(*y))?;
         chart
             .draw_series(LineSeries::new(self.losses.points.iter().map(|&(x, y)| (x, y.max(1e-6))), &BATCH))?
@@ -109,7 +110,7 @@ impl Plot {
     fn draw_accuracy<'a>(&'a self, area: &Area<'a>) -> Result<(), Fault> {
         let curve = self.curve(|epoch| epoch.test_accuracy * 100.0);
         let (low, high) = curve.iter().fold((100.0, 0.0), |(low, high): (f64, f64), &(_, y)| (low.min(y), high.max(y)));
-        let margin = ((high - low) * 0.15).max(0.2);
+        let margin = ((high - low) * 0.15).max(0.5);
         let range = (low - margin).max(0.0)..(high + margin).min(100.0);
         let last = curve.last().map_or(0.0, |&(_, y)| y);
         let mut chart = chart(area, "test accuracy, %").build_cartesian_2d(self.time(), range)?;
@@ -177,6 +178,12 @@ where
         .label_font(("sans-serif", 12))
         .draw()?;
     Ok(())
+}
+
+/// 1, 2 and 5 of each power of ten in the range.
+fn logarithmic_ticks(range: &std::ops::Range<f64>) -> Vec<f64> {
+    let ticks = (-6..=6).flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)));
+    ticks.filter(|tick| range.contains(tick)).collect()
 }
 
 /// A number of an axis, without zeros that say nothing.
