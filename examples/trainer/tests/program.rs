@@ -89,7 +89,7 @@ fn a_picture_is_drawn_and_no_bar_where_nobody_looks() {
 #[test]
 fn another_model_is_trained() {
     let accuracy = |model| {
-        let text = String::from_utf8(mnist(&["--epochs", "2", "--quiet", "--model", model]).stdout).unwrap();
+        let text = String::from_utf8(mnist(&["--epochs", "3", "--quiet", "--model", model]).stdout).unwrap();
         text.lines().last().unwrap().split("test accuracy is ").nth(1).unwrap()[..6].parse::<f64>().unwrap()
     };
     assert!(accuracy("linear") < accuracy("mlp"));

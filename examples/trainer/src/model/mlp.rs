@@ -20,8 +20,9 @@ const PARAMETERS: usize = First::WEIGHTS + HIDDEN + Second::WEIGHTS + CLASSES;
 ///
 /// Parameters: weights of shape (128, 784), row by row, 128 biases, weights of shape (10, 128), 10 biases.
 ///
-/// The first weights of the hidden layer are N(0, sqrt(2 / 784)), so that ReLU passes the images' spread on; those
-/// of the last layer are N(0, 0.01), so that the first loss is that of a guess, 2.30; biases are 0.
+/// The first weights of the hidden layer are N(0, sqrt(2 / 784)), as He and others have it, so that ReLU passes the
+/// images' spread on; those of the last layer are N(0, sqrt(1 / 128)), so that logits have a spread of about 1; biases
+/// are 0. With N(0, 0.01), as the linear model has, a run would be an epoch behind.
 #[derive(Clone, Debug)]
 pub struct Mlp {
     first: First,
@@ -76,7 +77,7 @@ impl Model for Mlp {
     fn initial_parameters(&self, seed: u64) -> Vec<f32> {
         normal_values(seed, 0, (2.0 / PIXELS as f64).sqrt(), First::WEIGHTS)
             .chain([0.0; HIDDEN])
-            .chain(normal_values(seed, 2, 0.01, Second::WEIGHTS))
+            .chain(normal_values(seed, 2, (1.0 / HIDDEN as f64).sqrt(), Second::WEIGHTS))
             .chain([0.0; CLASSES])
             .collect()
     }
@@ -163,13 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_loss_is_that_of_a_guess_and_the_hidden_layer_passes_the_spread_on() {
+    fn the_first_loss_is_near_that_of_a_guess_and_the_hidden_layer_passes_the_spread_on() {
         let (images, labels) = batch(32);
         let mut model = Mlp::new(32);
         let parameters = model.initial_parameters(1);
         assert_eq!(parameters.len(), model.parameter_count());
         let loss = model.evaluate(&parameters, &images, &labels).loss / 32.0;
-        assert!((loss - 10f64.ln()).abs() < 0.1, "{loss}");
+        assert!((2.2..3.5).contains(&loss), "{loss}");
         let spread = |values: &[f32]| values.iter().map(|x| x * x).sum::<f32>() / values.len() as f32;
         let (before, after) = (spread(images.as_flattened()), spread(model.hidden.as_flattened()));
         assert!((after / before - 1.0).abs() < 0.3, "{before} {after}");
