@@ -11,6 +11,7 @@ use crate::train::{Plan, TrainError};
 #[derive(Serialize)]
 struct Terms<'a> {
     version: &'static str,
+    model: &'static str,
     #[serde(rename = "training set, labels 0 to 9")]
     train: [usize; CLASSES],
     #[serde(rename = "test set, labels 0 to 9")]
@@ -34,13 +35,13 @@ pub struct Disagreement {
     pub expected: String,
 }
 
-/// Compares the plan and the data of all ranks.
+/// Compares the model's name, the plan and the data of all ranks.
 ///
 /// # Errors
 /// When a rank differs from rank 0, or is lost.
-pub fn check(plan: &Plan, data: &Datasets, group: &mut dyn Collective) -> Result<(), TrainError> {
+pub fn check(model: &'static str, plan: &Plan, data: &Datasets, group: &mut dyn Collective) -> Result<(), TrainError> {
     let version = env!("CARGO_PKG_VERSION");
-    let terms = Terms { version, train: classes(&data.train), test: classes(&data.test), plan };
+    let terms = Terms { version, model, train: classes(&data.train), test: classes(&data.test), plan };
     let own = serde_json::to_vec(&terms).map_err(std::io::Error::from)?;
     let all = group.all_gather(&own)?;
     let Some(first) = all.first() else {
@@ -92,11 +93,22 @@ mod tests {
         let data = digits::draw();
         let errors = threads::run(3, Duration::from_secs(10), |rank| {
             let batch_size = if rank.rank().index() == 2 { 64 } else { 32 };
-            check(&Plan { batch_size, ..PLAN }, &data, rank).unwrap_err().to_string()
+            check("linear", &Plan { batch_size, ..PLAN }, &data, rank).unwrap_err().to_string()
         })
         .unwrap();
         let expected = "rank 2 has batch_size 64, rank 0 has 32: all ranks must run the same program with the same options and data";
         assert_eq!(errors, [expected; 3]);
+    }
+
+    #[test]
+    fn a_rank_with_another_model_is_named() {
+        let data = digits::draw();
+        let errors = threads::run(2, Duration::from_secs(10), |rank| {
+            let model = if rank.rank().index() == 1 { "mlp" } else { "linear" };
+            check(model, &PLAN, &data, rank).unwrap_err().to_string()
+        })
+        .unwrap();
+        assert!(errors[0].starts_with("rank 1 has model \"mlp\", rank 0 has \"linear\": "), "{}", errors[0]);
     }
 
     #[test]
@@ -105,7 +117,7 @@ mod tests {
         let other = Datasets { train: data.train.clone(), test: data.train.clone() };
         let errors = threads::run(2, Duration::from_secs(10), |rank| {
             let data = if rank.rank().index() == 1 { &other } else { &data };
-            check(&PLAN, data, rank).unwrap_err().to_string()
+            check("linear", &PLAN, data, rank).unwrap_err().to_string()
         })
         .unwrap();
         assert!(errors[0].starts_with("rank 1 has test set, labels 0 to 9 [1200,1200,"), "{}", errors[0]);

@@ -9,10 +9,12 @@ use clap::builder::OsStringValueParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser};
+use mpienv::Rank;
 
 use crate::backend::Backend;
 use crate::checkpoint;
 use crate::data::source::Source;
+use crate::model::Architecture;
 use crate::shard::Order;
 use crate::train::Plan;
 
@@ -22,8 +24,12 @@ use crate::train::Plan;
 /// environment or data, 2 usage, 3 the training failed, 124 a rank did not come in time, 130 stopped by Ctrl-C, 143 by
 /// SIGTERM.
 #[derive(Clone, Debug, PartialEq, Parser)]
-#[command(name = "mnist", version, max_term_width = 100)]
+#[command(name = "mnist", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
 pub struct Options {
+    /// What to do instead of training
+    #[command(subcommand)]
+    pub action: Option<Action>,
+
     /// The folder of the four MNIST files, plain or .gz, with or without train and test in it; without it, digits drawn by code
     #[arg(long, value_name = "DIR", env = "DATA_PATH", value_parser = OsStringValueParser::new())]
     data: Option<OsString>,
@@ -44,8 +50,12 @@ pub struct Options {
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
 
-    /// First parameters from a file: safetensors with weight (10, 784) and bias (10), or raw little-endian f32 of the
-    /// weight alone; bias 0
+    /// What is trained
+    #[arg(long, value_enum, default_value_t = Architecture::Linear)]
+    pub model: Architecture,
+
+    /// First parameters from a file: safetensors with the model's tensors (linear: weight (10, 784), bias (10)), or, for
+    /// the linear model, raw little-endian f32 of the weight alone; bias 0
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
 
@@ -77,13 +87,58 @@ pub struct Options {
     #[arg(long, requires = "checkpoint_dir")]
     resume: bool,
 
-    /// Leave out the steps: only rank 0's line for each epoch
+    /// Draw loss and accuracy as a picture (SVG), anew while the run goes on; one of that name is replaced
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+
+    /// Leave out the steps and the progress bar: only rank 0's line for each epoch
     #[arg(long)]
     pub quiet: bool,
 
     /// How long to wait for a rank that does not come, in seconds
     #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Duration,
+}
+
+/// What to do instead of training.
+#[derive(Clone, Debug, PartialEq, clap::Subcommand)]
+pub enum Action {
+    /// Download MNIST over HTTPS into a folder, for --data
+    #[cfg(feature = "fetch")]
+    Fetch(FetchOptions),
+}
+
+/// The arguments of `mnist fetch`.
+#[cfg(feature = "fetch")]
+#[derive(Clone, Debug, PartialEq, clap::Args)]
+pub struct FetchOptions {
+    /// The folder for the four files; made when it is not there
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+
+    /// Look here first: an https:// or http:// address that has the four files below it
+    #[arg(long, value_name = "URL", value_parser = address)]
+    mirror: Option<String>,
+
+    /// Look nowhere else than at --mirror
+    #[arg(long, requires = "mirror")]
+    only: bool,
+
+    /// How long a mirror may be silent, in seconds
+    #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = seconds)]
+    timeout: Duration,
+}
+
+#[cfg(feature = "fetch")]
+impl FetchOptions {
+    /// What to fetch, and from where.
+    #[must_use]
+    pub fn fetch(&self) -> crate::fetch::Fetch {
+        let others = crate::fetch::MIRRORS.into_iter().filter(|_| !self.only).map(str::to_owned);
+        let mirrors = self.mirror.clone().into_iter().chain(others).collect();
+        let files = crate::fetch::content::FILES.to_vec();
+        crate::fetch::Fetch { files, folder: self.folder.clone(), mirrors, timeout: self.timeout }
+    }
 }
 
 impl Options {
@@ -125,6 +180,21 @@ impl Options {
         checkpoint::Settings { folder: checkpoint_dir.clone(), every: *checkpoint_every, resume: *resume }
     }
 
+    /// What a picture of the run is headed with.
+    #[must_use]
+    pub fn title(&self, rank: Rank) -> String {
+        let data = match self.source() {
+            Source::Folder(folder) => {
+                folder.file_name().map_or_else(|| "data".into(), |name| name.to_string_lossy().into_owned())
+            }
+            Source::Embedded => "embedded digits".to_owned(),
+        };
+        let Options { batch_size, learning_rate, seed, .. } = self;
+        let ranks = if rank.size() == 1 { "1 rank".to_owned() } else { format!("{} ranks", rank.size()) };
+        let model = self.model.model(0).name();
+        format!("{model} on {data}: {ranks} with batches of {batch_size}, lr {learning_rate}, seed {seed}")
+    }
+
     /// Where the data comes from. An empty DATA_PATH is as none.
     #[must_use]
     pub fn source(&self) -> Source {
@@ -140,6 +210,17 @@ fn at_least_one<T: std::str::FromStr + PartialOrd + From<u8>>(text: &str) -> Res
         .ok()
         .filter(|number| *number >= T::from(1))
         .ok_or_else(|| "a whole number from 1 on is wanted".to_owned())
+}
+
+/// Plain http is well too: what comes is told by its SHA-256.
+#[cfg(feature = "fetch")]
+fn address(text: &str) -> Result<String, String> {
+    let known = ["https://", "http://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
+    if known {
+        Ok(text.to_owned())
+    } else {
+        Err("an address that begins with https:// or http:// is wanted".to_owned())
+    }
 }
 
 fn positive(text: &str) -> Result<f32, String> {
@@ -207,6 +288,15 @@ mod tests {
             "--resume",
             "--checkpoint-every 10",
             "--checkpoint-dir d --checkpoint-every 0",
+            #[cfg(feature = "fetch")]
+            "fetch",
+            #[cfg(feature = "fetch")]
+            "fetch d --mirror ftp://x",
+            #[cfg(feature = "fetch")]
+            "fetch d --only",
+            #[cfg(feature = "fetch")]
+            "--epochs 1 fetch d",
+            "--model cnn",
         ] {
             assert_eq!(parse(line).map_err(|error| error.exit_code()), Err(2), "{line}");
         }

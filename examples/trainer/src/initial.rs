@@ -37,6 +37,9 @@ pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, InitialError> {
     if bytes.len() != expected {
         return Err(InitialError::Size { path: path.to_owned(), found: bytes.len(), expected });
     }
+    if shapes.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum::<usize>() != WEIGHTS + CLASSES {
+        return Err(InitialError::OnlyLinear { path: path.to_owned() });
+    }
     let weights = bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
     Ok(weights.chain([0.0; CLASSES]).collect())
 }
@@ -74,6 +77,12 @@ pub enum InitialError {
         /// What is wrong with it.
         reason: Invalid,
     },
+    /// Raw weights, and a model that they are not of.
+    #[error("{}: raw weights are the linear model's; for this model give a safetensors file", path.display())]
+    OnlyLinear {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file has the tensors of another model.
     #[error("{}: {reason}", path.display())]
     Shapes {
@@ -93,6 +102,15 @@ mod tests {
 
     fn shapes() -> Shapes {
         vec![("weight", vec![CLASSES, PIXELS]), ("bias", vec![CLASSES])]
+    }
+
+    #[test]
+    fn raw_weights_are_refused_by_another_model() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("w.f32");
+        fs::write(&path, vec![0; WEIGHTS * 4]).unwrap();
+        let error = read(&path, &vec![("hidden.weight", vec![128, PIXELS])]).unwrap_err();
+        assert!(error.to_string().contains("give a safetensors file"), "{error}");
     }
 
     #[test]

@@ -11,12 +11,16 @@ pub mod cluster;
 pub mod collective;
 pub mod data;
 pub mod exit;
+#[cfg(feature = "fetch")]
+pub mod fetch;
 pub mod initial;
 pub mod log;
 pub mod metrics;
 pub mod mnist;
 pub mod model;
 pub mod parameters;
+pub mod plot;
+pub mod progress;
 pub mod random;
 pub mod replicas;
 pub mod shard;

@@ -5,9 +5,11 @@ use std::io::{self, Write};
 use mpienv::Rank;
 
 use crate::metrics::Metrics;
+use crate::plot::Plot;
+use crate::progress::Progress;
 use crate::train::{Epoch, Report, Step};
 
-/// Writes a run's lines to `out`, and its curves to a file of metrics if there is one.
+/// Writes a run's lines to `out`, and its curves to a file of metrics and a picture if there are such.
 #[derive(Debug)]
 pub struct Log<W> {
     /// Where the lines go.
@@ -18,28 +20,58 @@ pub struct Log<W> {
     pub quiet: bool,
     /// The file of metrics; only rank 0 has one.
     pub metrics: Option<Metrics>,
+    /// The picture; only rank 0 has one.
+    pub plot: Option<Plot>,
+    /// The bar on the terminal; only rank 0 has one.
+    pub progress: Option<Progress>,
+}
+
+impl<W: Write> Log<W> {
+    /// Writes what waits for the end of the run, however it ended.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.progress = None;
+        self.plot.as_mut().map_or(Ok(()), Plot::draw)
+    }
+
+    /// One write a line: lines of ranks that share a terminal do not mix.
+    fn line(&mut self, line: &str) -> io::Result<()> {
+        let mut write = || self.out.write_all(line.as_bytes()).and_then(|()| self.out.flush());
+        match &self.progress {
+            Some(progress) => progress.aside(write),
+            None => write(),
+        }
+    }
+
+    /// All that has a report of its own.
+    fn others(&mut self) -> impl Iterator<Item = &mut dyn Report> {
+        let metrics = self.metrics.as_mut().map(|metrics| metrics as &mut dyn Report);
+        let plot = self.plot.as_mut().map(|plot| plot as &mut dyn Report);
+        let progress = self.progress.as_mut().map(|progress| progress as &mut dyn Report);
+        metrics.into_iter().chain(plot).chain(progress)
+    }
 }
 
 impl<W: Write> Report for Log<W> {
     fn step(&mut self, step: &Step) -> io::Result<()> {
         if !self.quiet {
             let Step { epoch, step, loss } = step;
-            // One write a line: lines of ranks that share a terminal do not mix.
-            self.out.write_all(format!("epoch: {epoch}, step: {step}, loss is {loss}\n").as_bytes())?;
+            self.line(&format!("epoch: {epoch}, step: {step}, loss is {loss}\n"))?;
         }
-        self.metrics.as_mut().map_or(Ok(()), |metrics| metrics.step(step))
+        self.others().try_for_each(|other| other.step(step))
     }
 
     fn epoch(&mut self, epoch: &Epoch) -> io::Result<()> {
         if self.rank.is_first() {
-            let Epoch { epoch, train_loss, test_loss: _, test_accuracy, samples_per_second, seconds: _ } = epoch;
-            let line = format!(
-                "epoch: {epoch}, train loss is {train_loss:.4}, test accuracy is {test_accuracy:.4}, {samples_per_second:.0} samples/s\n"
-            );
-            self.out.write_all(line.as_bytes())?;
-            self.out.flush()?;
+            let Epoch { epoch, train_loss, test_loss, test_accuracy, samples_per_second, seconds } = epoch;
+            self.line(&format!(
+                "epoch: {epoch}, train loss is {train_loss:.4}, test loss is {test_loss:.4}, \
+                 test accuracy is {test_accuracy:.4}, {seconds:.3} s, {samples_per_second:.0} samples/s\n"
+            ))?;
         }
-        self.metrics.as_mut().map_or(Ok(()), |metrics| metrics.epoch(epoch))
+        self.others().try_for_each(|other| other.epoch(epoch))
     }
 }
 
@@ -56,10 +88,11 @@ mod tests {
         samples_per_second: 1_234_567.8,
         seconds: 0.05,
     };
-    const SUMMARY: &str = "epoch: 0, train loss is 0.4568, test accuracy is 0.9089, 1234568 samples/s\n";
+    const SUMMARY: &str =
+        "epoch: 0, train loss is 0.4568, test loss is 0.3000, test accuracy is 0.9089, 0.050 s, 1234568 samples/s\n";
 
     fn lines(rank: Rank, quiet: bool) -> String {
-        let mut log = Log { out: Vec::new(), rank, quiet, metrics: None };
+        let mut log = Log { out: Vec::new(), rank, quiet, metrics: None, plot: None, progress: None };
         log.step(&STEP).unwrap();
         log.epoch(&EPOCH).unwrap();
         String::from_utf8(log.out).unwrap()

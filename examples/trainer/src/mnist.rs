@@ -7,6 +7,8 @@ use mpienv::Rank;
 
 use crate::backend::{self, BackendError};
 use crate::checkpoint::{self, Checkpoints};
+#[cfg(feature = "fetch")]
+use crate::cli::Action;
 use crate::cli::{self, Options};
 use crate::cluster::{self, ClusterError};
 use crate::collective::CollectiveError;
@@ -15,23 +17,32 @@ use crate::exit;
 use crate::initial::{self, InitialError};
 use crate::log::Log;
 use crate::metrics::Metrics;
-use crate::model::Model;
-use crate::model::linear::Linear;
+use crate::plot::Plot;
+use crate::progress::Progress;
 use crate::stop::Stop;
 use crate::train::{self, TrainError};
 
 /// What is said when there is no data: where the digits come from, and how to get real ones.
+#[cfg(feature = "fetch")]
+const EMBEDDED: &str = "training on embedded digits drawn by code; for MNIST: mnist fetch DIR, then --data DIR";
+#[cfg(not(feature = "fetch"))]
 const EMBEDDED: &str = "training on embedded digits drawn by code; for MNIST, put its four files into a folder \
 and name it with --data or DATA_PATH";
 
-/// Runs the program: trains, or starts ranks that do. Lines of the run go to `out`, remarks to `remarks`.
+/// Runs the program: trains, or starts ranks that do, or fetches MNIST. Lines of the run go to `out`, remarks to `remarks`.
 ///
 /// # Errors
 /// When anything is wrong; [`MnistError::exit_code`] has the exit code.
 pub fn run(options: &Options, out: impl Write, remarks: impl Write) -> Result<(), MnistError> {
-    match options.ranks {
-        Some(count) => start_ranks(count),
-        None => train(options, out, remarks),
+    match (&options.action, options.ranks) {
+        #[cfg(feature = "fetch")]
+        (Some(Action::Fetch(fetch)), _) => {
+            // Ranks would write the same files at the same time.
+            let ranks = cluster::place()?.world_size();
+            if ranks > 1 { Err(MnistError::Ranks(ranks)) } else { Ok(fetch.fetch().run(out, remarks)?) }
+        }
+        (_, Some(count)) => start_ranks(count),
+        (_, None) => train(options, out, remarks),
     }
 }
 
@@ -57,12 +68,14 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
     }
     let data = source.load()?;
     let plan = options.plan();
-    let mut model = Linear::new(plan.largest_batch(data.train.count(), rank));
+    let mut model = options.model.model(plan.largest_batch(data.train.count(), rank));
     let mut parameters = match &options.init {
         Some(file) => initial::read(file, &model.parameter_shapes())?,
         None => model.initial_parameters(plan.seed),
     };
     let metrics = metrics(options, rank)?;
+    let steps = plan.steps(data.train.count(), rank);
+    let plot = plot(options, rank, steps)?;
     let mut group = backend::connect(options.backend, &info, options.timeout)?;
     // Before this there is nothing to keep, and a signal ends the process as ever.
     let stop = Stop::on_signals().map_err(MnistError::Signals)?;
@@ -73,8 +86,11 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
     let mut checkpoints =
         Checkpoints::begin(&options.checkpoints(), run, &mut parameters, group.as_mut(), &mut remark)?;
     checkpoints.stop = stop;
-    let mut log = Log { out, rank, quiet: options.quiet, metrics };
-    Ok(train::train(&mut model, &mut parameters, &data, &plan, group.as_mut(), &checkpoints, &mut log)?)
+    let progress = (rank.is_first() && !options.quiet).then(|| Progress::new(plan.epochs, steps));
+    let mut log = Log { out, rank, quiet: options.quiet, metrics, plot, progress };
+    let trained = train::train(model.as_mut(), &mut parameters, &data, &plan, group.as_mut(), &checkpoints, &mut log);
+    let finished = log.finish().map_err(TrainError::Report);
+    Ok(trained.and(finished)?)
 }
 
 /// The file of metrics, begun or gone on with; only rank 0 writes one.
@@ -82,6 +98,13 @@ fn metrics(options: &Options, rank: Rank) -> Result<Option<Metrics>, MnistError>
     let path = options.metrics.as_deref().filter(|_| rank.is_first());
     let begin = if options.checkpoints().resume { Metrics::append } else { Metrics::create };
     path.map(begin).transpose().map_err(MnistError::Metrics)
+}
+
+/// The picture, not yet drawn; only rank 0 draws one.
+fn plot(options: &Options, rank: Rank, steps: usize) -> Result<Option<Plot>, MnistError> {
+    let path = options.plot.as_deref().filter(|_| rank.is_first());
+    let plot = path.map(|path| Plot::new(path, options.title(rank), steps));
+    plot.transpose().map_err(MnistError::Plot)
 }
 
 /// Why `mnist` fails.
@@ -100,6 +123,17 @@ pub enum MnistError {
     /// The file of metrics cannot be begun.
     #[error("{0}; --metrics names a file that can be written")]
     Metrics(io::Error),
+    /// The picture cannot be written.
+    #[error("{0}; --plot names a file that can be written")]
+    Plot(io::Error),
+    /// Several ranks are about to fetch.
+    #[cfg(feature = "fetch")]
+    #[error("this is one of {0} ranks: mnist fetch is to be started once, without mpirun or srun")]
+    Ranks(u32),
+    /// MNIST cannot be fetched.
+    #[cfg(feature = "fetch")]
+    #[error(transparent)]
+    Fetch(#[from] crate::fetch::FetchError),
     /// The ranks did not meet.
     #[error(transparent)]
     Backend(#[from] BackendError),

@@ -1,14 +1,41 @@
 //! What is trained: parameters, and how a batch gives a loss and a gradient.
 
+mod cross_entropy;
 mod dense;
 pub mod linear;
+pub mod mlp;
+#[cfg(test)]
+mod sample;
 
 use crate::batch::Image;
 use crate::parameters::Shapes;
-use crate::random;
+use crate::random::{Purpose, Stream};
+
+/// The models that there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Architecture {
+    /// The tutorial's: 784-10, ReLU on the logits.
+    Linear,
+    /// 784-128-10, ReLU on the hidden layer.
+    Mlp,
+}
+
+impl Architecture {
+    /// The model, with room for batches of `capacity` samples.
+    #[must_use]
+    pub fn model(self, capacity: usize) -> Box<dyn Model> {
+        match self {
+            Architecture::Linear => Box::new(linear::Linear::new(capacity)),
+            Architecture::Mlp => Box::new(mlp::Mlp::new(capacity)),
+        }
+    }
+}
 
 /// A classifier whose parameters lie in one slice, and its gradient in another: one all-reduce sums it.
 pub trait Model {
+    /// The name of the architecture, which all ranks must have in common.
+    fn name(&self) -> &'static str;
+
     /// How many parameters there are.
     fn parameter_count(&self) -> usize;
 
@@ -81,7 +108,8 @@ pub fn descend(parameters: &mut [f32], gradient: &[f32], learning_rate: f32) {
     }
 }
 
-/// `count` values of N(0, 0.01) for parameter number `parameter`.
-fn normal_values(seed: u64, parameter: u32, count: usize) -> impl Iterator<Item = f32> {
-    (0..count as u64).map(move |index| (0.01 * random::normal(seed, parameter, index)) as f32)
+/// `count` values of N(0, `deviation`) for parameter number `parameter`.
+fn normal_values(seed: u64, parameter: u32, deviation: f64, count: usize) -> impl Iterator<Item = f32> {
+    let mut values = Stream::new(seed, Purpose::Parameter(parameter));
+    (0..count).map(move |_| (deviation * values.normal()) as f32)
 }

@@ -39,6 +39,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// How many steps an epoch has.
+    #[must_use]
+    pub fn steps(&self, samples: usize, rank: Rank) -> usize {
+        samples.div_ceil(self.batch_size.saturating_mul(rank.size() as usize))
+    }
+
     /// How many samples a rank has in a step at most: the room that its model and batch need.
     #[must_use]
     pub fn largest_batch(&self, samples: usize, rank: Rank) -> usize {
@@ -167,7 +173,7 @@ pub fn train(
     checkpoints: &Checkpoints,
     report: &mut dyn Report,
 ) -> Result<(), TrainError> {
-    agreement::check(plan, data, group)?;
+    agreement::check(model.name(), plan, data, group)?;
     take_first_parameters(parameters, group)?;
     let rank = group.rank();
     let samples = data.train.count();

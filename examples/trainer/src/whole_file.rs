@@ -1,6 +1,5 @@
 //! Files that are there whole or not at all, whenever the process or the machine ends.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -13,23 +12,34 @@ pub const UNFINISHED: &str = ".tmp";
 /// # Errors
 /// As the system says; what was there is then as before.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let unfinished = unfinished(path);
+    let unfinished = beside(path, UNFINISHED);
     let written = File::create(&unfinished).and_then(|mut file| {
         file.write_all(bytes)?;
-        file.sync_all()
+        finish(&file, &unfinished, path)
     });
-    let placed = written.and_then(|()| fs::rename(&unfinished, path));
-    if let Err(error) = placed {
+    if let Err(error) = written {
         // What is half written is of no use; if it cannot be removed, the first error tells more.
         let _ = fs::remove_file(&unfinished);
         return Err(error);
     }
+    Ok(())
+}
+
+/// Gives the file that was written under the name `unfinished` the name `path`, when its bytes are on the disk.
+///
+/// # Errors
+/// When it cannot; the file then still has the first name.
+pub fn finish(file: &File, unfinished: &Path, path: &Path) -> io::Result<()> {
+    file.sync_all()?;
+    fs::rename(unfinished, path)?;
     sync_folder(path)
 }
 
-fn unfinished(path: &Path) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(UNFINISHED);
+/// The path with something after its last name.
+#[must_use]
+pub fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
     name.into()
 }
 

@@ -7,8 +7,8 @@ use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::collective::alone::Alone;
 use mpienv_trainer::collective::threads;
 use mpienv_trainer::data::{Dataset, Datasets, digits};
-use mpienv_trainer::model::Model;
 use mpienv_trainer::model::linear::Linear;
+use mpienv_trainer::model::{Architecture, Model};
 use mpienv_trainer::shard::Order;
 use mpienv_trainer::train::{Epoch, Plan, Report, Step, TrainError, train};
 
@@ -48,12 +48,12 @@ fn plan(batch_size: usize) -> Plan {
 }
 
 /// What each rank reports, and its last parameters.
-fn run(data: &Datasets, ranks: u32, plan: &Plan) -> Vec<(Curve, Vec<f32>)> {
+fn run(architecture: Architecture, data: &Datasets, ranks: u32, plan: &Plan) -> Vec<(Curve, Vec<f32>)> {
     threads::run(ranks, TIMEOUT, |rank| {
         let mut curve = Curve::default();
-        let mut model = Linear::new(64);
+        let mut model = architecture.model(64);
         let mut parameters = model.initial_parameters(plan.seed);
-        train(&mut model, &mut parameters, data, plan, rank, &Checkpoints::default(), &mut curve).unwrap();
+        train(model.as_mut(), &mut parameters, data, plan, rank, &Checkpoints::default(), &mut curve).unwrap();
         (curve, parameters)
     })
     .unwrap()
@@ -61,12 +61,18 @@ fn run(data: &Datasets, ranks: u32, plan: &Plan) -> Vec<(Curve, Vec<f32>)> {
 
 #[test]
 fn one_rank_and_four_train_alike_and_replicas_are_the_same_bits() {
+    for architecture in [Architecture::Linear, Architecture::Mlp] {
+        assert_trains_alike(architecture);
+    }
+}
+
+fn assert_trains_alike(architecture: Architecture) {
     let data = data();
-    let mut alone = (Curve::default(), Linear::new(1).initial_parameters(5));
-    train(&mut Linear::new(64), &mut alone.1, &data, &plan(64), &mut Alone, &Checkpoints::default(), &mut alone.0)
-        .unwrap();
+    let mut model = architecture.model(64);
+    let mut alone = (Curve::default(), model.initial_parameters(5));
+    train(model.as_mut(), &mut alone.1, &data, &plan(64), &mut Alone, &Checkpoints::default(), &mut alone.0).unwrap();
     for (ranks, batch) in [(1, 64), (2, 32), (4, 16), (3, 64)] {
-        let runs = run(&data, ranks, &plan(batch));
+        let runs = run(architecture, &data, ranks, &plan(batch));
         let bits = |parameters: &[f32]| parameters.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         for (curve, parameters) in &runs {
             assert_eq!(bits(parameters), bits(&runs[0].1), "{ranks} ranks");
@@ -95,8 +101,8 @@ fn more_ranks_than_samples_train_as_one() {
     let Datasets { train: set, test } = data();
     let few = Dataset::new(set.image(0).iter().chain(set.image(1)).copied().collect(), set.labels()[..2].to_vec());
     let data = Datasets { train: few.unwrap(), test };
-    let runs = run(&data, 3, &plan(1));
-    let one = run(&data, 1, &plan(3));
+    let runs = run(Architecture::Linear, &data, 3, &plan(1));
+    let one = run(Architecture::Linear, &data, 1, &plan(3));
     assert!((runs[0].0.epochs[1].test_loss - one[0].0.epochs[1].test_loss).abs() < 1e-5);
     // The rank without samples has no loss of its own to report.
     assert_eq!(runs.iter().map(|(curve, _)| curve.steps.len()).collect::<Vec<_>>(), [2, 2, 0]);
@@ -171,14 +177,14 @@ fn every_rank_begins_with_the_parameters_of_rank_0() {
 }
 
 #[test]
-fn the_embedded_digits_are_learned_but_not_trivial() {
+fn the_embedded_digits_are_learned_but_not_trivial_and_a_hidden_layer_helps() {
     let data = digits::draw();
-    let plan = Plan { epochs: 10, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::Shuffle };
-    let mut curve = Curve::default();
-    let mut model = Linear::new(64);
-    let mut parameters = model.initial_parameters(plan.seed);
-    train(&mut model, &mut parameters, &data, &plan, &mut Alone, &Checkpoints::default(), &mut curve).unwrap();
-    let accuracy = curve.epochs[9].test_accuracy;
-    assert!((0.85..0.99).contains(&accuracy), "{accuracy}");
-    assert!((2.2..2.5).contains(&curve.steps[0].loss), "{}", curve.steps[0].loss);
+    let plan = Plan { epochs: 5, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::Shuffle };
+    let [linear, mlp] = [Architecture::Linear, Architecture::Mlp].map(|architecture| {
+        let curve = run(architecture, &data, 1, &plan).swap_remove(0).0;
+        assert!((2.2..3.5).contains(&curve.steps[0].loss), "{}", curve.steps[0].loss);
+        curve.epochs[4].test_accuracy
+    });
+    assert!((0.85..0.99).contains(&linear), "{linear}");
+    assert!(linear + 0.01 < mlp && mlp < 0.995, "{linear} {mlp}");
 }

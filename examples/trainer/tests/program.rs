@@ -74,6 +74,28 @@ fn metrics_and_log_have_the_same_losses() {
 }
 
 #[test]
+fn a_picture_is_drawn_and_no_bar_where_nobody_looks() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.svg");
+    let output = mnist(&["--epochs", "2", "--lr", "0.02", "--seed", "7", "--plot", file.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains("linear on embedded digits: 1 rank with batches of 32, lr 0.02, seed 7"), "{text}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    assert_fails(&mnist(&["--plot", "/no/such/run.svg"]), 1, "mnist: /no/such/run.svg: No such file");
+}
+
+#[test]
+fn another_model_is_trained() {
+    let accuracy = |model| {
+        let text = String::from_utf8(mnist(&["--epochs", "3", "--quiet", "--model", model]).stdout).unwrap();
+        text.lines().last().unwrap().split("test accuracy is ").nth(1).unwrap()[..6].parse::<f64>().unwrap()
+    };
+    assert!(accuracy("linear") < accuracy("mlp"));
+}
+
+#[test]
 fn the_same_seed_gives_the_same_lines() {
     let steps = |seed| {
         let text = String::from_utf8(mnist(&["--epochs", "1", "--seed", seed]).stdout).unwrap();

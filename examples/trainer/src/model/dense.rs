@@ -1,75 +1,115 @@
-//! The sums of a dense layer with few outputs, by the widest instructions that the machine has.
+//! The sums of dense layers, by the widest instructions that the machine has.
 //!
-//! A general matrix product packs its operands first, which here takes as long as the product itself.
+//! A general matrix product packs its operands first; with batches as small as a trainer's that takes as long as a
+//! good part of the product. Here the operands are read where they lie, in tiles as large as the registers allow.
 
 use std::array::from_fn;
 
 use pulp::{Arch, Simd, WithSimd};
 
-use crate::batch::Image;
-use crate::data::{CLASSES, PIXELS};
-
-/// Outputs that are summed at the same time: with [`WIDE`], as many sums as fit the registers of AVX2.
-const OUTPUTS: usize = CLASSES / 2;
-
-/// Samples, or vectors of pixels, that are summed at the same time.
-const WIDE: usize = 2;
-
-/// Puts into each row the layer's outputs for the image: weights (of shape (10, 784)) times image, plus biases.
-pub fn outputs(arch: Arch, weights: &[f32], biases: &[f32], images: &[Image], rows: &mut [[f32; CLASSES]]) {
-    arch.dispatch(Outputs { weights: weights.as_chunks().0, biases, images, rows });
+/// A layer of `OUT` outputs of `IN` inputs each, and its tile: `OUTS` outputs by `WIDE` samples, or vectors of inputs,
+/// are summed at the same time. `OUTS` divides `OUT`; 8 to 10 sums, and what goes into them, fit the registers of AVX2.
+#[derive(Clone, Copy, Debug)]
+pub struct Dense<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> {
+    arch: Arch,
 }
 
-/// Overwrites the weights' slopes: for each output and pixel the sum over the images of slope times pixel.
-pub fn weight_slopes(arch: Arch, slopes: &[[f32; CLASSES]], images: &[Image], weights: &mut [f32]) {
-    arch.dispatch(WeightSlopes { slopes, images, weights: weights.as_chunks_mut().0 });
+impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> Dense<IN, OUT, OUTS, WIDE> {
+    /// How many weights the layer has.
+    pub const WEIGHTS: usize = IN * OUT;
+
+    /// The layer, for this machine.
+    pub fn new() -> Self {
+        // 16 numbers are the widest vector there is: whatever the machine has, whole vectors make up the inputs.
+        const { assert!(OUT.is_multiple_of(OUTS) && IN.is_multiple_of(16)) };
+        Dense { arch: Arch::new() }
+    }
+
+    /// Puts into each row the layer's outputs for the input: weights (of shape (`OUT`, `IN`)) times input, plus biases.
+    pub fn outputs(self, weights: &[f32], biases: &[f32], inputs: &[[f32; IN]], rows: &mut [[f32; OUT]]) {
+        self.arch.dispatch(Outputs::<IN, OUT, OUTS, WIDE> { weights: weights.as_chunks().0, biases, inputs, rows });
+    }
+
+    /// Overwrites the weights' slopes: for each weight the sum over the samples of the output's slope times the input.
+    pub fn weight_slopes(self, slopes: &[[f32; OUT]], inputs: &[[f32; IN]], weights: &mut [f32]) {
+        let weights = weights.as_chunks_mut().0;
+        self.arch.dispatch(WeightSlopes::<IN, OUT, OUTS, WIDE> { slopes, inputs, weights });
+    }
+
+    /// Overwrites the biases' slopes: for each output the sum over the samples of its slope.
+    pub fn bias_slopes(self, slopes: &[[f32; OUT]], biases: &mut [f32]) {
+        self.arch.dispatch(|| {
+            biases.fill(0.0);
+            for row in slopes {
+                for (bias, slope) in biases.iter_mut().zip(row) {
+                    *bias += slope;
+                }
+            }
+        });
+    }
+
+    /// Overwrites the inputs' slopes: for each sample the sum over the outputs of the output's slope times the weight.
+    pub fn input_slopes(self, weights: &[f32], slopes: &[[f32; OUT]], inputs: &mut [[f32; IN]]) {
+        self.arch.dispatch(|| {
+            for (input, slopes) in inputs.iter_mut().zip(slopes) {
+                input.fill(0.0);
+                for (weights, slope) in weights.as_chunks::<IN>().0.iter().zip(slopes) {
+                    for (input, weight) in input.iter_mut().zip(weights) {
+                        *input += slope * weight;
+                    }
+                }
+            }
+        });
+    }
 }
 
-struct Outputs<'a> {
-    weights: &'a [Image],
+struct Outputs<'a, const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> {
+    weights: &'a [[f32; IN]],
     biases: &'a [f32],
-    images: &'a [Image],
-    rows: &'a mut [[f32; CLASSES]],
+    inputs: &'a [[f32; IN]],
+    rows: &'a mut [[f32; OUT]],
 }
 
-impl WithSimd for Outputs<'_> {
+impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> WithSimd
+    for Outputs<'_, IN, OUT, OUTS, WIDE>
+{
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let (weights, biases) = (self.weights.as_chunks::<OUTPUTS>().0, self.biases.as_chunks::<OUTPUTS>().0);
-        let count = self.images.len().min(self.rows.len());
-        let (pairs, last) = self.images[..count].as_chunks::<WIDE>();
-        let (row_pairs, last_rows) = self.rows[..count].as_chunks_mut::<WIDE>();
-        for (half, (weights, biases)) in weights.iter().zip(biases).enumerate() {
-            for (images, rows) in pairs.iter().zip(row_pairs.iter_mut()) {
-                put(dot_products(simd, weights, images), biases, half, rows);
+        let (weights, biases) = (self.weights.as_chunks::<OUTS>().0, self.biases.as_chunks::<OUTS>().0);
+        let count = self.inputs.len().min(self.rows.len());
+        let (groups, last) = self.inputs[..count].as_chunks::<WIDE>();
+        let (row_groups, last_rows) = self.rows[..count].as_chunks_mut::<WIDE>();
+        for (tile, (weights, biases)) in weights.iter().zip(biases).enumerate() {
+            for (inputs, rows) in groups.iter().zip(row_groups.iter_mut()) {
+                put(dot_products(simd, weights, inputs), biases, tile, rows);
             }
-            for (image, row) in last.iter().zip(last_rows.iter_mut()) {
-                let (image, row) = (std::array::from_ref(image), std::array::from_mut(row));
-                put(dot_products(simd, weights, image), biases, half, row);
+            for (input, row) in last.iter().zip(last_rows.iter_mut()) {
+                let (input, row) = (std::array::from_ref(input), std::array::from_mut(row));
+                put(dot_products(simd, weights, input), biases, tile, row);
             }
         }
     }
 }
 
-/// The product of each image with each of the weights.
+/// The product of each input with each of the weights.
 #[inline(always)]
-fn dot_products<S: Simd, const N: usize>(
+fn dot_products<S: Simd, const IN: usize, const OUTS: usize, const N: usize>(
     simd: S,
-    weights: &[Image; OUTPUTS],
-    images: &[Image; N],
-) -> [[f32; OUTPUTS]; N] {
-    let length = PIXELS / S::F32_LANES;
-    let weights: [&[S::f32s]; OUTPUTS] = from_fn(|output| &S::as_simd_f32s(&weights[output]).0[..length]);
-    let images: [&[S::f32s]; N] = from_fn(|image| &S::as_simd_f32s(&images[image]).0[..length]);
-    let mut sums = [[simd.splat_f32s(0.0); OUTPUTS]; N];
+    weights: &[[f32; IN]; OUTS],
+    inputs: &[[f32; IN]; N],
+) -> [[f32; OUTS]; N] {
+    let length = IN / S::F32_LANES;
+    let weights: [&[S::f32s]; OUTS] = from_fn(|output| &S::as_simd_f32s(&weights[output]).0[..length]);
+    let inputs: [&[S::f32s]; N] = from_fn(|input| &S::as_simd_f32s(&inputs[input]).0[..length]);
+    let mut sums = [[simd.splat_f32s(0.0); OUTS]; N];
     for k in 0..length {
-        let x: [S::f32s; N] = from_fn(|image| images[image][k]);
-        for output in 0..OUTPUTS {
+        let x: [S::f32s; N] = from_fn(|input| inputs[input][k]);
+        for output in 0..OUTS {
             let weight = weights[output][k];
-            for image in 0..N {
-                sums[image][output] = simd.mul_add_e_f32s(weight, x[image], sums[image][output]);
+            for input in 0..N {
+                sums[input][output] = simd.mul_add_e_f32s(weight, x[input], sums[input][output]);
             }
         }
     }
@@ -77,52 +117,54 @@ fn dot_products<S: Simd, const N: usize>(
 }
 
 #[inline(always)]
-fn put<const N: usize>(
-    sums: [[f32; OUTPUTS]; N],
-    biases: &[f32; OUTPUTS],
-    half: usize,
-    rows: &mut [[f32; CLASSES]; N],
+fn put<const OUT: usize, const OUTS: usize, const N: usize>(
+    sums: [[f32; OUTS]; N],
+    biases: &[f32; OUTS],
+    tile: usize,
+    rows: &mut [[f32; OUT]; N],
 ) {
     for (sums, row) in sums.iter().zip(rows) {
-        for output in 0..OUTPUTS {
-            row[half * OUTPUTS + output] = sums[output] + biases[output];
+        for output in 0..OUTS {
+            row[tile * OUTS + output] = sums[output] + biases[output];
         }
     }
 }
 
-struct WeightSlopes<'a> {
-    slopes: &'a [[f32; CLASSES]],
-    images: &'a [Image],
-    weights: &'a mut [Image],
+struct WeightSlopes<'a, const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> {
+    slopes: &'a [[f32; OUT]],
+    inputs: &'a [[f32; IN]],
+    weights: &'a mut [[f32; IN]],
 }
 
-impl WithSimd for WeightSlopes<'_> {
+impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> WithSimd
+    for WeightSlopes<'_, IN, OUT, OUTS, WIDE>
+{
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
-        let length = PIXELS / S::F32_LANES;
-        let even = length - length % WIDE;
-        for k in (0..even).step_by(WIDE) {
+        let length = IN / S::F32_LANES;
+        let whole = length - length % WIDE;
+        for k in (0..whole).step_by(WIDE) {
             self.vectors::<S, WIDE>(simd, k);
         }
-        for k in even..length {
+        for k in whole..length {
             self.vectors::<S, 1>(simd, k);
         }
     }
 }
 
-impl WeightSlopes<'_> {
-    /// The slopes of `N` vectors of pixels from vector `k` on, for all outputs.
+impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> WeightSlopes<'_, IN, OUT, OUTS, WIDE> {
+    /// The slopes of `N` vectors of inputs from vector `k` on, for all outputs.
     #[inline(always)]
     fn vectors<S: Simd, const N: usize>(&mut self, simd: S, k: usize) {
-        for (half, weights) in self.weights.as_chunks_mut::<OUTPUTS>().0.iter_mut().enumerate() {
-            let mut sums = [[simd.splat_f32s(0.0); N]; OUTPUTS];
-            for (image, slopes) in self.images.iter().zip(self.slopes) {
-                let image = &S::as_simd_f32s(image).0[k..k + N];
-                let x: [S::f32s; N] = from_fn(|i| image[i]);
-                for output in 0..OUTPUTS {
-                    let slope = simd.splat_f32s(slopes[half * OUTPUTS + output]);
+        for (tile, weights) in self.weights.as_chunks_mut::<OUTS>().0.iter_mut().enumerate() {
+            let mut sums = [[simd.splat_f32s(0.0); N]; OUTS];
+            for (input, slopes) in self.inputs.iter().zip(self.slopes) {
+                let input = &S::as_simd_f32s(input).0[k..k + N];
+                let x: [S::f32s; N] = from_fn(|i| input[i]);
+                for output in 0..OUTS {
+                    let slope = simd.splat_f32s(slopes[tile * OUTS + output]);
                     for i in 0..N {
                         sums[output][i] = simd.mul_add_e_f32s(slope, x[i], sums[output][i]);
                     }
@@ -139,32 +181,51 @@ impl WeightSlopes<'_> {
 mod tests {
     use super::*;
 
-    fn image(number: usize) -> Image {
-        from_fn(|pixel| ((pixel * 7 + number * 13) % 11) as f32 - 5.0)
+    /// Small whole numbers: every sum is exact, in any order.
+    fn numbers<const N: usize>(row: usize) -> [f32; N] {
+        from_fn(|index| ((index * 7 + row * 13) % 11) as f32 - 5.0)
     }
 
-    // Small whole numbers: every sum is exact, in any order.
-    #[test]
-    fn the_sums_are_those_of_the_definition_for_any_count() {
-        let weights: Vec<f32> = (0..CLASSES * PIXELS).map(|index| (index * 5 % 7) as f32 - 3.0).collect();
-        let biases: [f32; CLASSES] = from_fn(|class| class as f32);
-        for count in 0..6 {
-            let images: Vec<Image> = (0..count).map(image).collect();
-            let mut rows = vec![[f32::NAN; CLASSES]; count];
-            outputs(Arch::new(), &weights, &biases, &images, &mut rows);
-            let mut slopes = vec![f32::NAN; CLASSES * PIXELS];
-            weight_slopes(Arch::new(), &rows, &images, &mut slopes);
-            for class in 0..CLASSES {
-                let weights = &weights[class * PIXELS..][..PIXELS];
-                for (row, image) in rows.iter().zip(&images) {
-                    let sum: f32 = weights.iter().zip(image).map(|(weight, x)| weight * x).sum();
-                    assert_eq!(row[class], sum + biases[class]);
+    fn the_sums_are_those_of_the_definition<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize>() {
+        let layer = Dense::<IN, OUT, OUTS, WIDE>::new();
+        let weights: Vec<f32> = (0..OUT * IN).map(|index| (index * 5 % 7) as f32 - 3.0).collect();
+        let biases: [f32; OUT] = from_fn(|output| output as f32);
+        for count in 0..8 {
+            let inputs: Vec<[f32; IN]> = (0..count).map(numbers).collect();
+            let slopes: Vec<[f32; OUT]> = (0..count).map(|row| numbers(row + 3)).collect();
+            let mut rows = vec![[f32::NAN; OUT]; count];
+            layer.outputs(&weights, &biases, &inputs, &mut rows);
+            let mut weight_slopes = vec![f32::NAN; OUT * IN];
+            layer.weight_slopes(&slopes, &inputs, &mut weight_slopes);
+            let mut bias_slopes = [f32::NAN; OUT];
+            layer.bias_slopes(&slopes, &mut bias_slopes);
+            let mut input_slopes = vec![[f32::NAN; IN]; count];
+            layer.input_slopes(&weights, &slopes, &mut input_slopes);
+            for output in 0..OUT {
+                let weights = &weights[output * IN..][..IN];
+                for (row, input) in rows.iter().zip(&inputs) {
+                    let sum: f32 = weights.iter().zip(input).map(|(weight, x)| weight * x).sum();
+                    assert_eq!(row[output], sum + biases[output]);
                 }
-                for pixel in 0..PIXELS {
-                    let sum: f32 = rows.iter().zip(&images).map(|(row, image)| row[class] * image[pixel]).sum();
-                    assert_eq!(slopes[class * PIXELS + pixel], sum);
+                for k in 0..IN {
+                    let sum: f32 = slopes.iter().zip(&inputs).map(|(slopes, input)| slopes[output] * input[k]).sum();
+                    assert_eq!(weight_slopes[output * IN + k], sum);
+                }
+                assert_eq!(bias_slopes[output], slopes.iter().map(|slopes| slopes[output]).sum::<f32>());
+            }
+            for (found, slopes) in input_slopes.iter().zip(&slopes) {
+                for (k, found) in found.iter().enumerate() {
+                    let sum: f32 = slopes.iter().enumerate().map(|(output, x)| x * weights[output * IN + k]).sum();
+                    assert_eq!(*found, sum);
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_sums_are_those_of_the_definition_for_any_count_and_shape() {
+        the_sums_are_those_of_the_definition::<784, 10, 5, 2>();
+        the_sums_are_those_of_the_definition::<784, 128, 4, 2>();
+        the_sums_are_those_of_the_definition::<128, 10, 5, 2>();
     }
 }

@@ -1,0 +1,104 @@
+//! What there is of a file that is being fetched: `NAME.gz.part`, and beside it where it comes from.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use super::content::Content;
+use super::download::Fault;
+use crate::whole_file;
+
+/// The first bytes of a file.
+#[derive(Debug)]
+pub struct Part {
+    file: File,
+    path: PathBuf,
+    size: u64,
+    url: String,
+    /// What the server calls this version of the file, if it says so.
+    etag: Option<String>,
+}
+
+impl Part {
+    /// What there is of the file `path` from `url`; nothing, when what there is comes from elsewhere.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn open(path: &Path, url: &str) -> io::Result<Part> {
+        let path = whole_file::beside(path, ".part");
+        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path)?;
+        let origin = fs::read_to_string(origin(&path)).unwrap_or_default();
+        let mut lines = origin.lines();
+        let same = lines.next() == Some(url);
+        let etag = lines.next().map(str::to_owned).filter(|_| same);
+        let mut part = Part { file, path, size: 0, url: url.to_owned(), etag };
+        if same {
+            part.size = part.file.seek(io::SeekFrom::End(0))?;
+        } else {
+            part.clear()?;
+        }
+        Ok(part)
+    }
+
+    /// How many bytes there are.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// What the server called the version that these bytes are of.
+    pub fn etag(&self) -> Option<&str> {
+        self.etag.as_deref()
+    }
+
+    /// Forgets all bytes.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn clear(&mut self) -> io::Result<()> {
+        self.begin(None)
+    }
+
+    /// Forgets all bytes; those to come are of the version `etag`.
+    ///
+    /// # Errors
+    /// When the files cannot be written.
+    pub fn begin(&mut self, etag: Option<&str>) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.rewind()?;
+        self.size = 0;
+        self.etag = etag.map(str::to_owned);
+        fs::write(origin(&self.path), format!("{}\n{}", self.url, etag.unwrap_or_default()))
+    }
+
+    /// Adds bytes.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.size += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Checks all bytes and, if they are right, gives the file its name; if not, returns the SHA-256 they have.
+    ///
+    /// # Errors
+    /// When the file cannot be read or named.
+    pub fn finish(&mut self, content: &Content, path: &Path) -> Result<Result<u64, String>, Fault> {
+        let mut named = || -> io::Result<Result<u64, String>> {
+            self.file.rewind()?;
+            if let Err(found) = content.check(&self.file)? {
+                return Ok(Err(found));
+            }
+            whole_file::finish(&self.file, &self.path, path)?;
+            // The file is there; a note about its origin that stays is no fault.
+            let _ = fs::remove_file(origin(&self.path));
+            Ok(Ok(self.size))
+        };
+        named().map_err(Fault::Disk)
+    }
+}
+
+fn origin(path: &Path) -> PathBuf {
+    whole_file::beside(path, ".from")
+}

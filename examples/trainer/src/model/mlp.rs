@@ -1,0 +1,200 @@
+//! A network with a hidden layer: Dense(784 -> 128), ReLU, Dense(128 -> 10), softmax cross-entropy.
+
+use std::ops::Range;
+
+use super::dense::Dense;
+use super::{Evaluation, Model, cross_entropy, normal_values};
+use crate::batch::Image;
+use crate::data::{CLASSES, PIXELS};
+use crate::parameters::Shapes;
+
+/// Outputs of the hidden layer.
+pub const HIDDEN: usize = 128;
+
+type First = Dense<PIXELS, HIDDEN, 4, 2>;
+type Second = Dense<HIDDEN, CLASSES, 5, 2>;
+
+/// How many parameters there are.
+const PARAMETERS: usize = First::WEIGHTS + HIDDEN + Second::WEIGHTS + CLASSES;
+
+/// The model with a hidden layer.
+///
+/// Parameters: weights of shape (128, 784), row by row, 128 biases, weights of shape (10, 128), 10 biases.
+///
+/// The first weights of the hidden layer are N(0, sqrt(2 / 784)), as He and others have it, so that ReLU passes the
+/// images' spread on; those of the last layer are N(0, sqrt(1 / 128)), so that logits have a spread of about 1; biases
+/// are 0. With N(0, 0.01), as the linear model has, a run would be an epoch behind.
+#[derive(Clone, Debug)]
+pub struct Mlp {
+    first: First,
+    second: Second,
+    /// One row for each sample: the hidden layer's outputs after ReLU.
+    hidden: Vec<[f32; HIDDEN]>,
+    /// One row for each sample: the slope of its loss in the hidden layer's outputs before ReLU.
+    hidden_slopes: Vec<[f32; HIDDEN]>,
+    /// One row for each sample: first its logits, then the slope of its loss in them.
+    rows: Vec<[f32; CLASSES]>,
+}
+
+/// Where the parameters of the two layers lie.
+const FIRST: Range<usize> = 0..First::WEIGHTS + HIDDEN;
+
+impl Mlp {
+    /// The model, with room for batches of `capacity` samples.
+    #[must_use]
+    pub fn new(capacity: usize) -> Mlp {
+        Mlp {
+            first: First::new(),
+            second: Second::new(),
+            hidden: vec![[0.0; HIDDEN]; capacity],
+            hidden_slopes: vec![[0.0; HIDDEN]; capacity],
+            rows: vec![[0.0; CLASSES]; capacity],
+        }
+    }
+
+    /// Fills the first rows with the hidden layer's outputs and the logits.
+    fn forward(&mut self, parameters: &[f32], images: &[Image]) {
+        let (first, second) = parameters.split_at(FIRST.end);
+        let (weights, biases) = first.split_at(First::WEIGHTS);
+        self.first.outputs(weights, biases, images, &mut self.hidden);
+        for x in self.hidden[..images.len()].as_flattened_mut() {
+            // NaN passes: `max` would turn it into 0, and a run that diverged would look well.
+            *x = if *x < 0.0 { 0.0 } else { *x };
+        }
+        let (weights, biases) = second.split_at(Second::WEIGHTS);
+        self.second.outputs(weights, biases, &self.hidden[..images.len()], &mut self.rows);
+    }
+}
+
+impl Model for Mlp {
+    fn name(&self) -> &'static str {
+        "mlp"
+    }
+
+    fn parameter_count(&self) -> usize {
+        PARAMETERS
+    }
+
+    fn parameter_shapes(&self) -> Shapes {
+        vec![
+            ("hidden.weight", vec![HIDDEN, PIXELS]),
+            ("hidden.bias", vec![HIDDEN]),
+            ("output.weight", vec![CLASSES, HIDDEN]),
+            ("output.bias", vec![CLASSES]),
+        ]
+    }
+
+    fn initial_parameters(&self, seed: u64) -> Vec<f32> {
+        normal_values(seed, 0, (2.0 / PIXELS as f64).sqrt(), First::WEIGHTS)
+            .chain([0.0; HIDDEN])
+            .chain(normal_values(seed, 2, (1.0 / HIDDEN as f64).sqrt(), Second::WEIGHTS))
+            .chain([0.0; CLASSES])
+            .collect()
+    }
+
+    fn gradient(
+        &mut self,
+        parameters: &[f32],
+        images: &[Image],
+        labels: &[u8],
+        whole: usize,
+        gradient: &mut [f32],
+    ) -> f32 {
+        self.forward(parameters, images);
+        let count = images.len();
+        let scale = 1.0 / whole as f32;
+        let (hidden, hidden_slopes) = (&self.hidden[..count], &mut self.hidden_slopes[..count]);
+        let rows = &mut self.rows[..count];
+        let mut loss = 0.0;
+        for (row, &label) in rows.iter_mut().zip(labels) {
+            loss += cross_entropy::loss_and_slope(row, label, scale);
+        }
+        let (first, second) = gradient.split_at_mut(FIRST.end);
+        let (weights, biases) = second.split_at_mut(Second::WEIGHTS);
+        self.second.weight_slopes(rows, hidden, weights);
+        self.second.bias_slopes(rows, biases);
+        self.second.input_slopes(&parameters[FIRST.end..][..Second::WEIGHTS], rows, hidden_slopes);
+        for (slope, &x) in hidden_slopes.as_flattened_mut().iter_mut().zip(hidden.as_flattened()) {
+            // The slope of ReLU at 0 is 0.
+            *slope = if x > 0.0 { *slope } else { 0.0 };
+        }
+        let (weights, biases) = first.split_at_mut(First::WEIGHTS);
+        self.first.weight_slopes(hidden_slopes, images, weights);
+        self.first.bias_slopes(hidden_slopes, biases);
+        loss
+    }
+
+    fn evaluate(&mut self, parameters: &[f32], images: &[Image], labels: &[u8]) -> Evaluation {
+        self.forward(parameters, images);
+        let mut sum = Evaluation { count: labels.len() as u64, ..Evaluation::default() };
+        for (row, &label) in self.rows.iter_mut().zip(labels) {
+            sum.correct += u64::from(cross_entropy::class(row) == usize::from(label));
+            sum.loss += f64::from(cross_entropy::loss_and_slope(row, label, 1.0));
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::sample::{assert_gradient, assert_parts_add_up, batch};
+
+    /// The loss of a sample, in f64, straight from its definition.
+    fn loss(parameters: &[f64], image: &[f64], label: usize) -> f64 {
+        let layer = |parameters: &[f64], inputs: &[f64], outputs: usize| -> Vec<f64> {
+            let (weights, biases) = parameters.split_at(outputs * inputs.len());
+            let rows = weights.chunks(inputs.len()).zip(biases);
+            rows.map(|(row, bias)| row.iter().zip(inputs).map(|(w, x)| w * x).sum::<f64>() + bias).collect()
+        };
+        let hidden: Vec<f64> = layer(&parameters[FIRST], image, HIDDEN).iter().map(|x| x.max(0.0)).collect();
+        let logits = layer(&parameters[FIRST.end..], &hidden, CLASSES);
+        logits.iter().map(|x| x.exp()).sum::<f64>().ln() - logits[label]
+    }
+
+    /// First parameters, with biases and last weights that matter.
+    fn parameters() -> Vec<f32> {
+        let mut parameters = Mlp::new(0).initial_parameters(1);
+        for (index, bias) in parameters[First::WEIGHTS..FIRST.end].iter_mut().enumerate() {
+            *bias = 0.01 * (index % 7) as f32 - 0.02;
+        }
+        parameters[FIRST.end..].iter_mut().for_each(|weight| *weight *= 10.0);
+        parameters
+    }
+
+    #[test]
+    fn the_gradient_is_that_of_finite_differences() {
+        let indices = (0..First::WEIGHTS).step_by(4999).chain((First::WEIGHTS..PARAMETERS).step_by(53));
+        assert_gradient(&mut Mlp::new(32), &parameters(), indices, loss);
+    }
+
+    #[test]
+    fn gradients_of_parts_add_up_to_that_of_the_whole() {
+        assert_parts_add_up(&mut Mlp::new(32), &parameters());
+    }
+
+    #[test]
+    fn the_first_loss_is_near_that_of_a_guess_and_the_hidden_layer_passes_the_spread_on() {
+        let (images, labels) = batch(32);
+        let mut model = Mlp::new(32);
+        let parameters = model.initial_parameters(1);
+        assert_eq!(parameters.len(), model.parameter_count());
+        let loss = model.evaluate(&parameters, &images, &labels).loss / 32.0;
+        assert!((2.2..3.5).contains(&loss), "{loss}");
+        let spread = |values: &[f32]| values.iter().map(|x| x * x).sum::<f32>() / values.len() as f32;
+        let (before, after) = (spread(images.as_flattened()), spread(model.hidden.as_flattened()));
+        assert!((after / before - 1.0).abs() < 0.3, "{before} {after}");
+        assert_ne!(parameters, Mlp::new(1).initial_parameters(2));
+    }
+
+    #[test]
+    fn parameters_that_are_not_numbers_give_a_loss_that_is_none() {
+        let (images, labels) = batch(4);
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut model = Mlp::new(4);
+            let parameters = vec![bad; PARAMETERS];
+            assert!(!model.gradient(&parameters, &images, &labels, 4, &mut vec![0.0; PARAMETERS]).is_finite(), "{bad}");
+            assert!(!model.evaluate(&parameters, &images, &labels).loss.is_finite());
+        }
+    }
+}
