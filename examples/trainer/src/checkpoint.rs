@@ -3,6 +3,7 @@
 //! Rank 0 writes and reads them, and its options count; all other ranks follow it.
 
 mod folder;
+mod seal;
 
 use std::io;
 use std::num::NonZeroU64;
@@ -15,9 +16,9 @@ use crate::collective::Collective;
 use crate::data::Dataset;
 use crate::parameters::{self, OtherShapes, Shapes};
 use crate::stop::Stop;
-use crate::tensor_file::{DIGEST, TensorFile, TensorFileError};
+use crate::tensor_file::{TensorFile, TensorFileError};
 use crate::train::{Plan, TrainError};
-use folder::Folder;
+use folder::{Folder, Whole};
 
 /// How far a run is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -130,10 +131,10 @@ impl Checkpoints {
         let mut start = Position::default();
         if settings.resume {
             match folder.newest(remark)? {
-                Some((path, file)) => {
-                    let read =
-                        read(&file, &run).map_err(|reason| CheckpointError::Refused { path: path.clone(), reason })?;
-                    (start, *parameters) = read;
+                Some(whole) => {
+                    let path = &whole.path;
+                    (start, *parameters) =
+                        read(&whole, &run).map_err(|reason| CheckpointError::Refused { path: path.clone(), reason })?;
                     let Position { epoch, step, .. } = start;
                     remark(&format!("going on from {}: epoch {epoch}, step {step}", path.display()));
                 }
@@ -204,21 +205,21 @@ impl Checkpoints {
 fn file(run: &Run, position: Position, parameters: &[f32]) -> TensorFile {
     let Position { epoch, step, loss_sum } = position;
     let position = [("epoch", epoch.to_string()), ("step", step.to_string()), ("loss sum", loss_sum.to_string())];
-    let metadata = run.terms.iter().cloned().chain(position).map(|(name, text)| (name.to_owned(), text)).collect();
-    TensorFile { tensors: parameters::to_tensors(&run.shapes, parameters), metadata }
+    let entries = run.terms.iter().cloned().chain(position).map(|(name, text)| (name.to_owned(), text)).collect();
+    seal::seal(entries, parameters::to_tensors(&run.shapes, parameters))
 }
 
-fn read(file: &TensorFile, run: &Run) -> Result<(Position, Vec<f32>), Refusal> {
-    let parameters = parameters::from_file(&run.shapes, file)?;
-    let text = |name: &'static str| file.metadata.get(name).ok_or(Refusal::NoCheckpoint { missing: name });
+fn read(whole: &Whole, run: &Run) -> Result<(Position, Vec<f32>), Refusal> {
+    fn number<T: std::str::FromStr>(name: &'static str, text: &str) -> Result<T, Refusal> {
+        text.parse().map_err(|_| Refusal::NoCheckpoint { missing: name })
+    }
+    let parameters = parameters::from_file(&run.shapes, &whole.file)?;
+    let text = |name: &'static str| whole.entries.get(name).ok_or(Refusal::NoCheckpoint { missing: name });
     for (name, expected) in &run.terms {
         let found = text(name)?;
         if found != expected {
             return Err(Refusal::OtherRun { term: name, found: found.clone(), expected: expected.clone() });
         }
-    }
-    fn number<T: std::str::FromStr>(name: &'static str, text: &str) -> Result<T, Refusal> {
-        text.parse().map_err(|_| Refusal::NoCheckpoint { missing: name })
     }
     let position = Position {
         epoch: number("epoch", text("epoch")?)?,
@@ -226,11 +227,6 @@ fn read(file: &TensorFile, run: &Run) -> Result<(Position, Vec<f32>), Refusal> {
         loss_sum: number("loss sum", text("loss sum")?)?,
     };
     Ok((position, parameters))
-}
-
-/// Whether a file says itself that it is whole.
-fn is_sealed(file: &TensorFile) -> bool {
-    file.metadata.contains_key(DIGEST)
 }
 
 /// Why a whole file is not a checkpoint of the run.
@@ -262,8 +258,8 @@ pub enum Refusal {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The folder cannot be read, or a checkpoint cannot be written.
-    #[error("{}: {error}; --checkpoint-dir names a folder in which rank 0 can write", path.display())]
+    /// The folder or a name in it cannot be read or changed.
+    #[error("{}: {error}; --checkpoint-dir names a folder in which rank 0 can read and write", path.display())]
     Folder {
         /// The folder or file.
         path: PathBuf,
@@ -287,8 +283,8 @@ pub enum CheckpointError {
         /// Why not.
         reason: Refusal,
     },
-    /// A checkpoint cannot be read.
-    #[error(transparent)]
+    /// A checkpoint cannot be read or written.
+    #[error("{0}; --checkpoint-dir names a folder in which rank 0 can read and write")]
     File(#[from] TensorFileError),
     /// What rank 0 said.
     #[error("rank 0: {0}")]

@@ -7,10 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::data::CLASSES;
 use crate::model::linear::WEIGHTS;
 use crate::parameters::{self, OtherShapes, Shapes};
-use crate::tensor_file::{Invalid, TensorFile};
-
-/// What a larger file cannot be; any model here is smaller.
-const LARGEST: u64 = 1 << 30;
+use crate::tensor_file::{TensorFile, TensorFileError};
 
 /// Where a safetensors file has the first character of its header.
 const HEADER: usize = 8;
@@ -24,13 +21,10 @@ pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, InitialError> {
     let unreadable = |error| InitialError::Unreadable { path: path.to_owned(), error };
     let expected = WEIGHTS * size_of::<f32>();
     let mut bytes = Vec::with_capacity(2 * expected);
-    let mut file = File::open(path).map_err(unreadable)?;
     // One byte more than expected tells that there are too many, however many there are.
-    file.by_ref().take(expected as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    File::open(path).and_then(|file| file.take(expected as u64 + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
     if bytes.len() != expected && bytes.get(HEADER) == Some(&b'{') {
-        file.take(LARGEST).read_to_end(&mut bytes).map_err(unreadable)?;
-        let file =
-            TensorFile::from_bytes(&bytes).map_err(|reason| InitialError::Invalid { path: path.to_owned(), reason })?;
+        let file = TensorFile::read(path)?;
         return parameters::from_file(shapes, &file)
             .map_err(|reason| InitialError::Shapes { path: path.to_owned(), reason });
     }
@@ -69,20 +63,15 @@ pub enum InitialError {
         /// The bytes it should have.
         expected: usize,
     },
-    /// The file is safetensors and damaged, or not of f32.
-    #[error("{}: {reason}", path.display())]
-    Invalid {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: Invalid,
-    },
     /// Raw weights, and a model that they are not of.
     #[error("{}: raw weights are the linear model's; for this model give a safetensors file", path.display())]
     OnlyLinear {
         /// The file.
         path: PathBuf,
     },
+    /// The file is safetensors and damaged, or of other numbers.
+    #[error(transparent)]
+    Tensors(#[from] TensorFileError),
     /// The file has the tensors of another model.
     #[error("{}: {reason}", path.display())]
     Shapes {
@@ -97,7 +86,7 @@ pub enum InitialError {
 mod tests {
     use super::*;
     use crate::data::PIXELS;
-    use crate::tensor_file::Tensor;
+    use crate::tensor_file::{NamedTensor, Type};
     use std::fs;
 
     fn shapes() -> Shapes {
@@ -119,20 +108,21 @@ mod tests {
         let path = folder.path().join("w.safetensors");
         let parameters: Vec<f32> = (0..WEIGHTS + CLASSES).map(|index| index as f32).collect();
         let mut file = TensorFile { tensors: parameters::to_tensors(&shapes(), &parameters), ..TensorFile::default() };
-        file.tensors.push(Tensor { name: "of no use".to_owned(), shape: vec![1], values: vec![0.0] });
+        let extra = NamedTensor { name: "of no use".to_owned(), numbers: Type::F64, shape: vec![1], bytes: vec![0; 8] };
+        file.tensors.push(extra);
         file.write(&path).unwrap();
         assert_eq!(read(&path, &shapes()).unwrap(), parameters);
 
         file.tensors.remove(1);
         file.write(&path).unwrap();
         let error = read(&path, &shapes()).unwrap_err().to_string();
-        let text = "has of no use (1), weight (10, 784); the model has weight (10, 784), bias (10)";
+        let text = "has of no use (1) of f64, weight (10, 784); the model has weight (10, 784), bias (10)";
         assert_eq!(error, format!("{}: {text}", path.display()));
 
         let bytes = fs::read(&path).unwrap();
         fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
         let error = read(&path, &shapes()).unwrap_err().to_string();
-        assert!(error.contains("is truncated, changed or no safetensors file"), "{error}");
+        assert!(error.contains("is no whole safetensors file"), "{error}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A model's parameters as named tensors, as files hold them.
 
-use crate::tensor_file::{Tensor, TensorFile};
+use crate::tensor_file::{NamedTensor, TensorFile, Type};
 
 /// The names and shapes of a model's parameters, in the order in which they lie in its slice.
 pub type Shapes = Vec<(&'static str, Vec<usize>)>;
@@ -15,12 +15,13 @@ pub struct OtherShapes {
 
 /// A model's parameters, named and shaped.
 #[must_use]
-pub fn to_tensors(shapes: &Shapes, parameters: &[f32]) -> Vec<Tensor> {
+pub fn to_tensors(shapes: &Shapes, parameters: &[f32]) -> Vec<NamedTensor> {
     let mut rest = parameters;
     let tensor = |(name, shape): &(&str, Vec<usize>)| {
         let (values, after) = rest.split_at(count(shape).min(rest.len()));
         rest = after;
-        Tensor { name: (*name).to_owned(), shape: shape.clone(), values: values.to_vec() }
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        NamedTensor { name: (*name).to_owned(), numbers: Type::F32, shape: shape.clone(), bytes }
     };
     shapes.iter().map(tensor).collect()
 }
@@ -28,16 +29,20 @@ pub fn to_tensors(shapes: &Shapes, parameters: &[f32]) -> Vec<Tensor> {
 /// The parameters of a model with those shapes, from a file; tensors of other names are left alone.
 ///
 /// # Errors
-/// When a tensor is missing or has another shape.
+/// When a tensor is missing, has another shape, or is not of f32.
 pub fn from_file(shapes: &Shapes, file: &TensorFile) -> Result<Vec<f32>, OtherShapes> {
     let mut parameters = Vec::new();
     for (name, shape) in shapes {
-        match file.tensor(name).filter(|tensor| tensor.shape == *shape) {
-            Some(tensor) => parameters.extend(&tensor.values),
+        match file.get(name).filter(|tensor| tensor.shape == *shape && tensor.numbers == Type::F32) {
+            Some(tensor) => {
+                parameters.extend(tensor.bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)))
+            }
             None => {
                 return Err(OtherShapes {
-                    found: list(file.tensors.iter().map(|tensor| (tensor.name.as_str(), &*tensor.shape))),
-                    expected: list(shapes.iter().map(|(name, shape)| (*name, &**shape))),
+                    found: list(
+                        file.tensors.iter().map(|tensor| (tensor.name.as_str(), &*tensor.shape, tensor.numbers)),
+                    ),
+                    expected: list(shapes.iter().map(|(name, shape)| (*name, &**shape, Type::F32))),
                 });
             }
         }
@@ -49,9 +54,11 @@ fn count(shape: &[usize]) -> usize {
     shape.iter().product()
 }
 
-fn list<'a>(tensors: impl Iterator<Item = (&'a str, &'a [usize])>) -> String {
+fn list<'a>(tensors: impl Iterator<Item = (&'a str, &'a [usize], Type)>) -> String {
     let lengths = |shape: &[usize]| shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    let list: Vec<String> = tensors.map(|(name, shape)| format!("{name} ({})", lengths(shape))).collect();
+    let wide = |numbers| if numbers == Type::F64 { " of f64" } else { "" };
+    let list: Vec<String> =
+        tensors.map(|(name, shape, numbers)| format!("{name} ({}){}", lengths(shape), wide(numbers))).collect();
     if list.is_empty() { "no tensors".to_owned() } else { list.join(", ") }
 }
 
@@ -67,7 +74,8 @@ mod tests {
     fn parameters_go_into_tensors_and_come_back() {
         let parameters: Vec<f32> = (0..8u8).map(f32::from).collect();
         let tensors = to_tensors(&shapes(), &parameters);
-        assert_eq!(tensors[1], Tensor { name: "bias".into(), shape: vec![2], values: vec![6.0, 7.0] });
+        let bytes = [6f32.to_le_bytes(), 7f32.to_le_bytes()].concat();
+        assert_eq!(tensors[1], NamedTensor { name: "bias".into(), numbers: Type::F32, shape: vec![2], bytes });
         let file = TensorFile { tensors, ..TensorFile::default() };
         assert_eq!(from_file(&shapes(), &file), Ok(parameters));
     }
@@ -78,6 +86,8 @@ mod tests {
         let mut file = TensorFile { tensors: to_tensors(&shapes(), &[0.0; 8]), ..TensorFile::default() };
         file.tensors[0].shape = vec![3, 2];
         assert_eq!(error(&file), "has weight (3, 2), bias (2); the model has weight (2, 3), bias (2)");
+        file.tensors[0].numbers = Type::F64;
+        assert!(error(&file).starts_with("has weight (3, 2) of f64, bias (2); "));
         assert_eq!(error(&TensorFile::default()), "has no tensors; the model has weight (2, 3), bias (2)");
     }
 }

@@ -1,38 +1,42 @@
-//! Files that are there whole or not at all, whenever the process or the machine ends.
+//! Files that are there whole or not at all.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// What a file's name ends with while it is being written.
-pub const UNFINISHED: &str = ".tmp";
-
-/// Writes a file under a temporary name beside it, then puts it in place of what was there. On disk when it returns.
+/// Writes a file under a temporary name, makes sure that it is on the disk, and only then gives it its name.
+///
+/// Missing folders are made. A file of that name is replaced.
 ///
 /// # Errors
-/// As the system says; what was there is then as before.
+/// When the system cannot; the error names the file, and nothing is left of it.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let unfinished = beside(path, UNFINISHED);
-    let written = File::create(&unfinished).and_then(|mut file| {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(folder).map_err(named)?;
+    let temporary = temporary(path);
+    let written = File::create(&temporary).and_then(|mut file| {
         file.write_all(bytes)?;
-        finish(&file, &unfinished, path)
+        finish(&file, &temporary, path)
     });
     if let Err(error) = written {
-        // What is half written is of no use; if it cannot be removed, the first error tells more.
-        let _ = fs::remove_file(&unfinished);
-        return Err(error);
+        // What is wrong has been found already.
+        let _ = fs::remove_file(&temporary);
+        return Err(named(error));
     }
     Ok(())
 }
 
-/// Gives the file that was written under the name `unfinished` the name `path`, when its bytes are on the disk.
+/// Gives the file that was written under the name `temporary` the name `path`, when its bytes are on the disk.
 ///
 /// # Errors
-/// When it cannot; the file then still has the first name.
-pub fn finish(file: &File, unfinished: &Path, path: &Path) -> io::Result<()> {
+/// When the system cannot; the file then still has the temporary name.
+pub fn finish(file: &File, temporary: &Path, path: &Path) -> io::Result<()> {
     file.sync_all()?;
-    fs::rename(unfinished, path)?;
-    sync_folder(path)
+    fs::rename(temporary, path)?;
+    // The new name is on the disk once the folder is.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
 }
 
 /// The path with something after its last name.
@@ -43,17 +47,10 @@ pub fn beside(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// A new name is on disk only once its folder is.
-#[cfg(unix)]
-fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
-}
-
-/// Elsewhere a folder cannot be opened, and the system keeps names itself.
-#[cfg(not(unix))]
-fn sync_folder(_path: &Path) -> io::Result<()> {
-    Ok(())
+/// A name that no other process uses, in the same folder: a file cannot be renamed from one disk to another.
+fn temporary(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}.part", std::process::id()))
 }
 
 #[cfg(test)]
@@ -63,20 +60,20 @@ mod tests {
     #[test]
     fn a_file_is_replaced_and_nothing_else_is_left() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a");
-        write(&path, b"long before").unwrap();
-        write(&path, b"now").unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"now");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        let path = folder.path().join("a/b/file");
+        write(&path, b"one").unwrap();
+        write(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }
 
     #[test]
-    fn what_cannot_be_put_in_place_leaves_what_was_there() {
+    fn a_file_that_cannot_be_written_is_named_and_not_left() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a");
-        fs::create_dir(&path).unwrap();
-        assert!(write(&path, b"now").is_err());
-        assert!(path.is_dir());
+        let path = folder.path().join("taken");
+        fs::create_dir_all(path.join("inner")).unwrap();
+        let error = write(&path, b"x").unwrap_err().to_string();
+        assert!(error.starts_with(&path.display().to_string()), "{error}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

@@ -5,15 +5,23 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{CheckpointError, is_sealed};
+use super::CheckpointError;
+use super::seal::{self, Entries};
 use crate::tensor_file::{TensorFile, TensorFileError};
-use crate::whole_file::UNFINISHED;
 
 /// How many checkpoints are kept.
 pub(super) const KEPT: usize = 5;
 
 const PREFIX: &str = "checkpoint-";
 const SUFFIX: &str = ".safetensors";
+
+/// A checkpoint that is as it was written.
+#[derive(Debug)]
+pub(super) struct Whole {
+    pub(super) path: PathBuf,
+    pub(super) entries: Entries,
+    pub(super) file: TensorFile,
+}
 
 /// A folder of checkpoints, named by how many steps the run had done.
 #[derive(Debug)]
@@ -27,7 +35,7 @@ impl Folder {
         for entry in fs::read_dir(path).map_err(wrong)? {
             let entry = entry.map_err(wrong)?;
             let name = entry.file_name();
-            if name.to_str().and_then(|name| name.strip_suffix(UNFINISHED)).and_then(steps_of).is_some() {
+            if name.to_str().is_some_and(is_unfinished) {
                 let path = entry.path();
                 fs::remove_file(&path).map_err(|error| CheckpointError::folder(&path, error))?;
             }
@@ -46,7 +54,7 @@ impl Folder {
                 done => done.map_err(|error| CheckpointError::folder(&old, error))?,
             }
         }
-        file.write(&path).map_err(|error| CheckpointError::folder(&path, error))?;
+        file.write(&path)?;
         Ok(path)
     }
 
@@ -56,27 +64,22 @@ impl Folder {
     }
 
     /// The newest that is whole. Those that are not are set aside, with a remark.
-    pub(super) fn newest(
-        &self,
-        remark: &mut dyn FnMut(&str),
-    ) -> Result<Option<(PathBuf, TensorFile)>, CheckpointError> {
+    pub(super) fn newest(&self, remark: &mut dyn FnMut(&str)) -> Result<Option<Whole>, CheckpointError> {
         for (_, path) in self.list()?.into_iter().rev() {
             let reason = match TensorFile::read(&path) {
-                Ok(file) if is_sealed(&file) => return Ok(Some((path, file))),
-                Ok(_) => "has no SHA-256 that tells whether it is whole".to_owned(),
-                Err(TensorFileError::Invalid { reason, .. }) => reason.to_string(),
+                Ok(file) => match seal::open(&file) {
+                    Ok(entries) => return Ok(Some(Whole { path, entries, file })),
+                    Err(reason) => format!("{}: {reason}", path.display()),
+                },
                 // A disk that fails now is no reason to go back and train again.
-                Err(error) => return Err(error.into()),
+                Err(error @ TensorFileError::Unreadable { .. }) => return Err(error.into()),
+                Err(error) => error.to_string(),
             };
             let mut aside = OsString::from(&path);
             aside.push(".corrupt");
             let aside = PathBuf::from(aside);
             fs::rename(&path, &aside).map_err(|error| CheckpointError::folder(&path, error))?;
-            remark(&format!(
-                "{} {reason}; it is set aside as {}, for the one before it",
-                path.display(),
-                aside.display()
-            ));
+            remark(&format!("{reason}; it is set aside as {}, for the one before it", aside.display()));
         }
         Ok(None)
     }
@@ -99,4 +102,10 @@ impl Folder {
 /// The steps in a checkpoint's name.
 fn steps_of(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
+}
+
+/// Whether a file of that name was being written by [`crate::whole_file`] when its process was killed.
+fn is_unfinished(name: &str) -> bool {
+    let name = name.strip_prefix('.').and_then(|name| name.strip_suffix(".part"));
+    name.and_then(|name| name.rsplit_once('.')).is_some_and(|(name, _process)| steps_of(name).is_some())
 }

@@ -144,11 +144,11 @@ fn a_checkpoint_that_is_not_whole_is_set_aside_and_the_one_before_is_taken() {
     assert_eq!((begun.unwrap().start(), parameters), (position(6), vec![6.0; 3]));
     assert_eq!(remarks.len(), 4, "{remarks:?}");
     for (remark, (steps, text)) in remarks.iter().zip([
-        (12, "is truncated, changed or no safetensors file, of "),
-        (10, "its content has changed since it was written: "),
-        (8, "is truncated, changed or no safetensors file, of 0 bytes: "),
+        (12, "is no whole safetensors file: "),
+        (10, "it has changed since it was written: "),
+        (8, "is no whole safetensors file: "),
     ]) {
-        assert!(remark.starts_with(&format!("{} {text}", path_of(folder.path(), steps).display())), "{remark}");
+        assert!(remark.starts_with(&format!("{}: {text}", path_of(folder.path(), steps).display())), "{remark}");
         assert!(remark.ends_with(&format!("{steps:09}.safetensors.corrupt, for the one before it")), "{remark}");
     }
 }
@@ -156,11 +156,11 @@ fn a_checkpoint_that_is_not_whole_is_set_aside_and_the_one_before_is_taken() {
 #[test]
 fn what_a_killed_run_left_half_written_is_removed() {
     let folder = folder();
-    let half = folder.path().join("checkpoint-000000014.safetensors.tmp");
+    let half = folder.path().join(".checkpoint-000000014.safetensors.4711.part");
     fs::write(&half, "half").unwrap();
-    fs::write(folder.path().join("other.tmp"), "not ours").unwrap();
+    fs::write(folder.path().join(".other.4711.part"), "not ours").unwrap();
     begin(&settings(folder.path(), true), run_with(&PLAN, 1), &mut Vec::new()).0.unwrap();
-    assert!(!half.exists() && folder.path().join("other.tmp").exists());
+    assert!(!half.exists() && folder.path().join(".other.4711.part").exists());
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_folder_that_cannot_be_written_is_named_before_any_training() {
     fs::write(&file, "").unwrap();
     let error = refusal(&settings(&file, false), run_with(&PLAN, 1));
     assert!(error.starts_with(&format!("{}: ", file.display())), "{error}");
-    assert!(error.ends_with("; --checkpoint-dir names a folder in which rank 0 can write"), "{error}");
+    assert!(error.ends_with("; --checkpoint-dir names a folder in which rank 0 can read and write"), "{error}");
 }
 
 #[test]
@@ -202,10 +202,11 @@ fn a_checkpoint_that_cannot_be_written_ends_all_ranks() {
         rank.barrier().unwrap();
         if rank.rank().is_first() {
             fs::remove_dir_all(&path).unwrap();
+            fs::write(&path, "in the way").unwrap();
         }
         checkpoints.save(position(2), 2, &[0.0; 3], rank).unwrap_err().to_string()
     })
     .unwrap();
-    assert!(errors[0].contains("checkpoint-000000002.safetensors: No such file or directory"), "{errors:?}");
+    assert!(errors[0].contains("kept: Not a directory"), "{errors:?}");
     assert_eq!(errors[1], format!("rank 0: {}", errors[0]));
 }

@@ -1,0 +1,92 @@
+//! What a checkpoint says about itself, and the digest that tells whether it is as it was written.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
+use crate::tensor_file::{NamedTensor, TensorFile};
+
+/// Texts by name.
+pub(super) type Entries = BTreeMap<String, String>;
+
+/// The entry that holds the digest: SHA-256, in hexadecimal, of all other entries and the tensors.
+const DIGEST: &str = "sha256";
+
+/// The file of those tensors, with the entries and their digest as JSON in its metadata.
+pub(super) fn seal(mut entries: Entries, tensors: Vec<NamedTensor>) -> TensorFile {
+    entries.insert(DIGEST.to_owned(), digest(&entries, &tensors));
+    TensorFile { about: serde_json::json!(entries).to_string(), tensors }
+}
+
+/// The entries of a file whose digest is right; else what is wrong.
+pub(super) fn open(file: &TensorFile) -> Result<Entries, String> {
+    let entries: Entries =
+        serde_json::from_str(&file.about).map_err(|error| format!("its metadata cannot be read: {error}"))?;
+    let now = digest(&entries, &file.tensors);
+    match entries.get(DIGEST) {
+        Some(then) if *then == now => Ok(entries),
+        Some(then) => Err(format!("it has changed since it was written: its SHA-256 is {now}, and was {then}")),
+        None => Err("it has no SHA-256 that tells whether it is whole".to_owned()),
+    }
+}
+
+fn digest(entries: &Entries, tensors: &[NamedTensor]) -> String {
+    let mut sha = Sha256::new();
+    // Lengths first, so that no two contents run together.
+    let mut part = |bytes: &[u8]| {
+        sha.update((bytes.len() as u64).to_le_bytes());
+        sha.update(bytes);
+    };
+    for (name, text) in entries.iter().filter(|(name, _)| *name != DIGEST) {
+        part(name.as_bytes());
+        part(text.as_bytes());
+    }
+    let mut tensors: Vec<&NamedTensor> = tensors.iter().collect();
+    // As files order them.
+    tensors.sort_by(|a, b| a.name.cmp(&b.name));
+    for NamedTensor { name, numbers, shape, bytes } in tensors {
+        part(name.as_bytes());
+        part(&(numbers.size() as u64).to_le_bytes());
+        part(&shape.iter().flat_map(|&length| (length as u64).to_le_bytes()).collect::<Vec<_>>());
+        part(bytes);
+    }
+    sha.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor_file::Type;
+    use std::fs;
+
+    #[test]
+    fn a_file_with_any_bit_changed_is_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let tensor = |name: &str, bytes: &[u8]| NamedTensor {
+            name: name.to_owned(),
+            numbers: Type::F32,
+            shape: vec![bytes.len() / 4],
+            bytes: bytes.to_vec(),
+        };
+        let entries: Entries = [("epoch", "1"), ("who \"quotes\"", "ä\n")].map(|(a, b)| (a.into(), b.into())).into();
+        let file = seal(entries.clone(), vec![tensor("weight", &[1, 2, 3, 4, 5, 6, 7, 8]), tensor("bias", &[])]);
+        file.write(&path).unwrap();
+        let mut found = open(&TensorFile::read(&path).unwrap()).unwrap();
+        assert!(found.remove(DIGEST).is_some());
+        assert_eq!(found, entries);
+
+        let bytes = fs::read(&path).unwrap();
+        for bit in 0..bytes.len() * 8 {
+            let mut changed = bytes.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&path, &changed).unwrap();
+            let Ok(read) = TensorFile::read(&path) else { continue };
+            if let Ok(mut opened) = open(&read) {
+                // A change of the padding, or of how the same JSON is written.
+                opened.remove(DIGEST);
+                assert_eq!((opened, read.tensors.len()), (entries.clone(), 2), "bit {bit}");
+            }
+        }
+    }
+}
