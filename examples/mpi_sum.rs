@@ -4,11 +4,22 @@
 //! program runs under Open MPI's, MPICH's and Intel MPI's `mpirun`.
 
 use std::error::Error;
+use std::process::ExitCode;
 
 use mpienv::mpi::{MpiVars, World};
 use mpienv::{ClusterInfo, Environment};
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match sum() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn sum() -> Result<(), Box<dyn Error>> {
     let environment = Environment::of_this_process();
     let info = ClusterInfo::builder().from_environment(&environment)?;
     // The library of the launcher that started this process.

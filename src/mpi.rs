@@ -159,7 +159,7 @@ impl World {
         &self.communicator.about().library
     }
 
-    /// What the library calls itself, in one line (`MPI_Get_library_version`).
+    /// Name and version of the library (`MPI_Get_library_version`): `Open MPI v4.1.4`.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.communicator.about().version

@@ -75,11 +75,14 @@ impl<W: Word> Api<W> {
         unsafe { (self.functions.abort)(comm, code) };
     }
 
-    /// What the library calls itself, in one line; before init, too.
+    /// What the library calls itself: the name and version that its text begins with; before init, too.
     pub(super) fn version(&self) -> String {
         // SAFETY: the callback's pointers are to a buffer longer than any ABI's longest text and to an int.
         let text = one_line(|text, length| unsafe { (self.functions.get_library_version)(text, length) });
-        text.unwrap_or_default()
+        let text = text.unwrap_or_default();
+        // "Open MPI v4.1.4, package: ...", "MPICH Version:      5.0.2, MPICH Release date: ...".
+        let first = text.split(',').next().unwrap_or_default();
+        first.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
     }
 
     /// Makes MPI return the errors of a communicator.
@@ -99,8 +102,11 @@ impl<W: Word> Api<W> {
         let code = unsafe { (self.functions.comm_size)(comm, &raw mut size) };
         self.check("MPI_Comm_size", code)?;
         // Negative ones become far too large ones.
-        Rank::new(rank.cast_unsigned(), size.cast_unsigned())
-            .map_err(|error| Error::Call { call: "MPI_Comm_rank", code: 0, text: error.to_string() })
+        Rank::new(rank.cast_unsigned(), size.cast_unsigned()).map_err(|error| Error::Call {
+            call: "MPI_Comm_rank",
+            code: 0,
+            text: error.to_string(),
+        })
     }
 
     pub(super) fn duplicate(&self, comm: Comm<W>) -> Result<Comm<W>, Error> {
@@ -134,12 +140,11 @@ impl<W: Word> Api<W> {
         let only = values.is_empty().then_some(&mut [] as &mut [T]);
         for part in only.into_iter().chain(values.chunks_mut(MOST)) {
             let count = int("MPI_Allreduce", part.len())?;
-            let values = part.as_mut_ptr().cast::<c_void>();
+            let values = address(part.as_mut_ptr(), part.len());
             // SAFETY: `values` are `count` elements of this datatype that MPI reads and writes in
             // place, until it returns.
-            let code = unsafe {
-                (self.functions.allreduce)(self.constants.in_place, values, count, datatype, sum, comm)
-            };
+            let code =
+                unsafe { (self.functions.allreduce)(self.constants.in_place, values, count, datatype, sum, comm) };
             self.check("MPI_Allreduce", code)?;
         }
         Ok(())
@@ -150,7 +155,7 @@ impl<W: Word> Api<W> {
         let only = bytes.is_empty().then_some(&mut [] as &mut [u8]);
         for part in only.into_iter().chain(bytes.chunks_mut(MOST)) {
             let count = int("MPI_Bcast", part.len())?;
-            let bytes = part.as_mut_ptr().cast::<c_void>();
+            let bytes = address(part.as_mut_ptr(), part.len());
             // SAFETY: `bytes` are `count` bytes that MPI reads or writes until it returns.
             let code = unsafe { (self.functions.bcast)(bytes, count, self.constants.byte, root, comm) };
             self.check("MPI_Bcast", code)?;
@@ -176,12 +181,13 @@ impl<W: Word> Api<W> {
         count: usize,
     ) -> Result<RequestHandle<W>, Error> {
         const CALL: &str = "MPI_Iallreduce";
+        let values = address(values, count);
         let (count, datatype, sum) = (int(CALL, count)?, self.datatype::<T>(), self.constants.sum);
         let mut request = self.constants.request_null;
         // SAFETY: the caller keeps the elements for MPI; the request is to be overwritten.
         let code = unsafe {
             let start = self.functions.iallreduce;
-            start(self.constants.in_place, values.cast(), count, datatype, sum, comm, &raw mut request)
+            start(self.constants.in_place, values, count, datatype, sum, comm, &raw mut request)
         };
         self.check(CALL, code).map(|()| request)
     }
@@ -199,12 +205,11 @@ impl<W: Word> Api<W> {
         root: u32,
     ) -> Result<RequestHandle<W>, Error> {
         const CALL: &str = "MPI_Ibcast";
+        let bytes = address(bytes, count);
         let (count, root) = (int(CALL, count)?, int(CALL, root)?);
         let mut request = self.constants.request_null;
         // SAFETY: the caller keeps the bytes for MPI; the request is to be overwritten.
-        let code = unsafe {
-            (self.functions.ibcast)(bytes.cast(), count, self.constants.byte, root, comm, &raw mut request)
-        };
+        let code = unsafe { (self.functions.ibcast)(bytes, count, self.constants.byte, root, comm, &raw mut request) };
         self.check(CALL, code).map(|()| request)
     }
 
@@ -227,13 +232,14 @@ impl<W: Word> Api<W> {
         count: usize,
     ) -> Result<RequestHandle<W>, Error> {
         const CALL: &str = "MPI_Iallgather";
+        let blocks = address(blocks, count);
         let (count, byte) = (int(CALL, count)?, self.constants.byte);
         let mut request = self.constants.request_null;
         // SAFETY: the caller keeps the blocks for MPI; what is sent is in place, so that its count
         // and datatype are not read; the request is to be overwritten.
         let code = unsafe {
             let start = self.functions.iallgather;
-            start(self.constants.in_place, 0, byte, blocks.cast(), count, byte, comm, &raw mut request)
+            start(self.constants.in_place, 0, byte, blocks, count, byte, comm, &raw mut request)
         };
         self.check(CALL, code).map(|()| request)
     }
@@ -241,23 +247,24 @@ impl<W: Word> Api<W> {
     /// Starts to gather blocks of lengths of their own, in place.
     ///
     /// # Safety
-    /// `counts` and `places` have a number for every rank; `blocks` is room for `counts[rank]`
-    /// bytes at `places[rank]` from every rank, with this rank's own in their place; all three
+    /// `counts` and `places` have a number for every rank; `blocks` is `length` bytes, room for
+    /// `counts[rank]` at `places[rank]` from every rank, with this rank's own in their place; all three
     /// stay where they are, and nobody else writes to them, until the request is done.
     pub(super) unsafe fn start_all_gather_varying(
         &self,
         comm: Comm<W>,
         blocks: *mut u8,
+        length: usize,
         counts: *const c_int,
         places: *const c_int,
     ) -> Result<RequestHandle<W>, Error> {
-        let byte = self.constants.byte;
+        let (blocks, byte) = (address(blocks, length), self.constants.byte);
         let mut request = self.constants.request_null;
         // SAFETY: the caller keeps all three for MPI; what is sent is in place, so that its count
         // and datatype are not read; the request is to be overwritten.
         let code = unsafe {
             let start = self.functions.iallgatherv;
-            start(self.constants.in_place, 0, byte, blocks.cast(), counts, places, byte, comm, &raw mut request)
+            start(self.constants.in_place, 0, byte, blocks, counts, places, byte, comm, &raw mut request)
         };
         self.check("MPI_Iallgatherv", code).map(|()| request)
     }
@@ -293,6 +300,12 @@ impl<W: Word> Api<W> {
         let text = one_line(|text, length| unsafe { (self.functions.error_string)(code, text, length) });
         Err(Error::Call { call, code, text: text.unwrap_or_else(|| "unknown to MPI_Error_string".to_owned()) })
     }
+}
+
+/// Where a buffer is, as MPI takes it.
+fn address<T>(first: *mut T, count: usize) -> *mut c_void {
+    // The address of an empty Vec of bytes is 1, and that is MPI_IN_PLACE in two ABIs.
+    if count == 0 { ptr::null_mut() } else { first.cast() }
 }
 
 /// A number as an `int`.

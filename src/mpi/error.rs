@@ -96,7 +96,9 @@ pub enum Error {
         value: u64,
     },
     /// Calls that were started and never waited for stand in the way of MPI_Finalize.
-    #[error("mpi cannot be finalized, {count} started calls were not waited for: wait for them, or end the job with abort")]
+    #[error(
+        "mpi cannot be finalized, {count} started calls were not waited for: wait for them, or end the job with abort"
+    )]
     Unfinished {
         /// How many.
         count: u32,

@@ -16,10 +16,14 @@ pub(super) fn candidates(launcher: Launcher, vars: &MpiVars<'_>, programs: &[Pat
     let names = names(launcher, vars);
     let mut files = Vec::new();
     if let Some(prefix) = vars.opal_prefix.filter(|prefix| !prefix.is_empty()) {
-        files.extend(names.iter().filter(|name| is_of_open_mpi(name)).map(|name| Path::new(prefix).join("lib").join(name)));
+        files.extend(
+            names.iter().filter(|name| is_of_open_mpi(name)).map(|name| Path::new(prefix).join("lib").join(name)),
+        );
     }
     // What `pip install` and HPC modules lay out: bin/mpiexec, and lib/libmpi beside it.
-    for prefix in programs.iter().filter(|program| is_launcher(program)).filter_map(|program| program.parent()?.parent()) {
+    for prefix in
+        programs.iter().filter(|program| is_launcher(program)).filter_map(|program| program.parent()?.parent())
+    {
         for folder in ["lib", "lib64", "lib/release"] {
             files.extend(names.iter().map(|name| prefix.join(folder).join(name)).filter(|file| file.is_file()));
         }
@@ -27,7 +31,12 @@ pub(super) fn candidates(launcher: Launcher, vars: &MpiVars<'_>, programs: &[Pat
     files.extend(names.iter().map(PathBuf::from));
     // The same file by OPAL_PREFIX and beside the launcher is one attempt.
     let mut seen = Vec::new();
-    files.retain(|file| !seen.contains(file) && { seen.push(file.clone()); true });
+    files.retain(|file| {
+        !seen.contains(file) && {
+            seen.push(file.clone());
+            true
+        }
+    });
     files
 }
 

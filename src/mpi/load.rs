@@ -56,10 +56,14 @@ fn open(name: &Path) -> Result<Library, libloading::Error> {
     unsafe { Library::new(name.as_os_str()) }
 }
 
+/// What is missing where the functions are MPI's.
+const UNKNOWN_ABI: &str = "ompi_mpi_comm_world, no MPIR_Dup_fn, and no MPI_Abi_get_version that tells a version";
+
 /// Tells the ABI by what the library says and has; the error is what it lacks.
 fn recognise(library: Library) -> Result<Loaded, &'static str> {
     // Never unloaded: MPI leaves threads and exit handlers behind.
     let library = ManuallyDrop::new(library);
+    address(&library, "MPI_Init_thread")?;
     // First: a library of the standard ABI may stand on one that has Open MPI's objects.
     if is_standard(&library) {
         // SAFETY: handles of the standard ABI are pointers, and the library stays.
@@ -72,7 +76,7 @@ fn recognise(library: Library) -> Result<Loaded, &'static str> {
         let functions = unsafe { Functions::find(&library) }?;
         return Ok(Loaded::OpenMpi(Api::new(functions, constants)));
     }
-    address(&library, MPICH_DUP_FN)?;
+    address(&library, MPICH_DUP_FN).map_err(|_| UNKNOWN_ABI)?;
     // SAFETY: handles of the MPICH ABI are ints, and the library stays.
     let functions = unsafe { Functions::find(&library) }?;
     Ok(Loaded::Mpich(Api::new(functions, Constants::mpich())))

@@ -219,10 +219,11 @@ impl Request<Blocks> {
         let mut blocks = room(CALL, int(CALL, all)? as usize)?;
         let own = places[rank.index() as usize] as usize;
         blocks[own..own + block.len()].copy_from_slice(block);
-        let (first, counts_at, places_at) = (blocks.as_mut_ptr(), counts.as_ptr(), places.as_ptr());
+        let (first, length) = (blocks.as_mut_ptr(), blocks.len());
+        let (counts_at, places_at) = (counts.as_ptr(), places.as_ptr());
         Request::start(session, CALL, (blocks, counts, places), |api| {
             // SAFETY: the request owns the blocks and both tables until it is done.
-            unsafe { api.start_all_gather_varying(comm, first, counts_at, places_at) }
+            unsafe { api.start_all_gather_varying(comm, first, length, counts_at, places_at) }
         })
     }
 }
