@@ -167,7 +167,7 @@ mod tests {
         let proxy = prefix.path().join("bin/hydra_pmi_proxy");
         let none = MpiVars::default();
         let names = ["libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1"];
-        assert_eq!(found(Launcher::Hydra, &none, &[shell.clone()]), names);
+        assert_eq!(found(Launcher::Hydra, &none, std::slice::from_ref(&shell)), names);
         let expected = [&[library.to_str().unwrap()], &names[..]].concat();
         assert_eq!(found(Launcher::Hydra, &none, &[shell, proxy]), expected);
     }

@@ -1,9 +1,8 @@
 //! One rank of the jobs that tests/mpi.rs starts: `mpirun -n 4 mpi_rank sums`.
 
 use std::error::Error;
-use std::process::{Command, ExitCode};
+use std::process::{self, Command, ExitCode};
 use std::time::Duration;
-use std::{process, thread};
 
 use mpienv::mpi::{self, Communicator, MpiVars, World};
 use mpienv::{ClusterInfo, Environment, Rank};
@@ -34,7 +33,10 @@ fn run(part: &str, environment: &Environment) -> Result<(), Box<dyn Error>> {
         "broadcasts" => broadcasts(&world)?,
         "splits" => splits(&world)?,
         "bad-root" => return bad_root(world),
-        "drops" => return Ok(drop(world)),
+        "drops" => {
+            drop(world);
+            return Ok(());
+        }
         "finalizes-late" => return finalizes_late(world, init),
         "hangs" => hangs(world),
         "is-killed" => is_killed(&world)?,
@@ -154,12 +156,16 @@ fn finalizes_late(world: World, init: impl Fn() -> Result<World, mpi::Error>) ->
     Ok(())
 }
 
-/// The last rank does not come to the second sum; the others end the job.
+fn signal_self(signal: &str) {
+    Command::new("kill").args([signal, &process::id().to_string()]).status().unwrap();
+}
+
+/// The last rank stands still before the second sum; the others end the job.
 fn hangs(world: World) -> ! {
     let sum = world.start_all_reduce_sum(vec![1.0_f32; 7850]).and_then(|sum| sum.wait_within(FOR_EVER));
     assert_eq!(sum.unwrap()[0], world.size() as f32);
     if world.rank().index() + 1 == world.size() {
-        thread::sleep(FOR_EVER);
+        signal_self("-STOP");
     }
     let sum = world.start_all_reduce_sum(vec![1.0_f32; 7850]).unwrap();
     let error = sum.wait_within(Duration::from_millis(500)).unwrap_err();
@@ -172,7 +178,7 @@ fn hangs(world: World) -> ! {
 fn is_killed(world: &World) -> Result<(), Box<dyn Error>> {
     world.barrier()?;
     if world.rank().index() + 1 == world.size() {
-        Command::new("kill").args(["-9", &process::id().to_string()]).status()?;
+        signal_self("-KILL");
     }
     loop {
         world.all_reduce_sum(&mut [1.0_f32; 7850])?;
