@@ -46,8 +46,11 @@ pub struct AzureVars {
 impl AzureVars {
     /// Azure's variables; `None` when none of them is set.
     pub(crate) fn find(environment: &Environment) -> Result<Option<AzureVars>, Error> {
-        let vars: AzureVars = environment.read().map_err(Error::reading_setting)?;
-        Ok((vars != AzureVars::default()).then_some(vars))
+        // Most processes are not on Azure.
+        if ![BATCH, BATCHAI, HOST_LIST, NODE_LIST].iter().any(|name| environment.has(name)) {
+            return Ok(None);
+        }
+        environment.read().map(Some).map_err(Error::reading_setting)
     }
 
     /// The master on one node: 127.0.0.1 where Azure names none.

@@ -1,37 +1,38 @@
 //! The command line: what can be asked, and who answers.
 
+mod completions;
+mod examples;
 mod exec;
 mod exit_code;
 mod export;
+mod man;
+mod shell;
 mod show;
+mod simulate;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::process;
+use std::process::{self, ExitStatus};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use mpienv::{Builder, ClusterInfo, Dialect, Finding, Host, Launcher, NcclIfname, PortWish, Severity};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use mpienv::simulate::{Job, JobError};
+use mpienv::{Builder, ClusterInfo, Finding, Host, Launcher, NcclIfname, PortWish, Severity};
 
 use self::exit_code::ExitCode;
+use self::shell::Shell;
 
 /// Knows where a process is in a cluster: rank, world size, local rank, master.
 #[derive(Debug, Parser)]
-#[command(version, about, max_term_width = 100, after_help = EXAMPLES)]
+#[command(version, about, max_term_width = 100, subcommand_value_name = "COMMAND", after_help = examples::ALL)]
 struct Command {
     #[command(subcommand)]
     verb: Verb,
 }
 
-const EXAMPLES: &str = "\
-Examples:
-  mpirun -n 4 bash -c 'eval \"$(mpienv export)\"; echo $RANK/$WORLD_SIZE'
-  mpirun -n 4 mpienv exec -- python train.py
-  mpirun -n 2 mpienv show";
-
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Print assignments for eval: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...
-    #[command(after_help = "Example: eval \"$(mpienv export)\"")]
+    #[command(after_help = examples::EXPORT)]
     Export {
         #[command(flatten)]
         wishes: Wishes,
@@ -43,7 +44,7 @@ enum Verb {
         verbose: bool,
     },
     /// Become a command that has the variables set
-    #[command(after_help = "Example: mpirun -n 4 mpienv exec -- python train.py")]
+    #[command(after_help = examples::EXEC)]
     Exec {
         #[command(flatten)]
         wishes: Wishes,
@@ -52,6 +53,7 @@ enum Verb {
         command: Vec<OsString>,
     },
     /// Show each value and where it comes from
+    #[command(after_help = examples::SHOW)]
     Show {
         #[command(flatten)]
         wishes: Wishes,
@@ -59,6 +61,51 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Print the environments that a launcher would give, or run a command in each
+    #[command(after_help = examples::SIMULATE)]
+    Simulate {
+        #[command(flatten)]
+        shape: Shape,
+        /// Only this rank; all in turn by default
+        #[arg(long)]
+        rank: Option<u32>,
+        /// A command to run once for each rank, and its arguments
+        #[arg(last = true, value_name = "CMD")]
+        command: Vec<OsString>,
+    },
+    /// Print a script that completes this command's words in a shell
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    #[command(after_help = examples::MAN)]
+    Man,
+}
+
+/// The shape of a job that is simulated.
+#[derive(Args, Debug)]
+struct Shape {
+    /// Whose variables
+    #[arg(long, value_name = "NAME", value_parser = launcher)]
+    launcher: Launcher,
+    /// Number of nodes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    nodes: u32,
+    /// Processes on each node
+    #[arg(long, value_name = "P", default_value_t = 1)]
+    ppn: u32,
+    /// Deal ranks to nodes one by one, not in blocks
+    #[arg(long)]
+    by_node: bool,
+}
+
+impl Shape {
+    fn job(&self) -> Result<Job, JobError> {
+        let job = Job::of(self.launcher).nodes(self.nodes).per_node(self.ppn);
+        if self.by_node { job.by_node() } else { job }.build()
+    }
 }
 
 #[derive(Args, Debug)]
@@ -75,6 +122,14 @@ struct Wishes {
     /// NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]
     #[arg(long, value_name = "VALUE", value_parser = |text: &str| Ok::<_, String>(NcclIfname::from(text)))]
     nccl_ifname: Option<NcclIfname>,
+    /// Ask the launcher's PMIx server for rank 0's host: Open MPI, `srun --mpi=pmix`
+    ///
+    /// It knows the host in every layout, also where mpirun itself runs on another host, and the number of this
+    /// node. Needs libpmix (MPIENV_PMIX_LIB names another than the launcher's). It takes 3 to 30 ms. Under Open MPI
+    /// 4 a program that is started by the same rank afterwards can no longer call MPI_Init; under 5 it can.
+    #[cfg(feature = "pmix")]
+    #[arg(long)]
+    ask_pmix: bool,
 }
 
 fn launcher(name: &str) -> Result<Launcher, String> {
@@ -97,24 +152,11 @@ impl Wishes {
         if let Some(wish) = self.nccl_ifname {
             builder = builder.nccl_ifname(wish);
         }
-        builder.from_env()
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Shell {
-    Sh,
-    Bash,
-    Zsh,
-    Json,
-}
-
-impl From<Shell> for Dialect {
-    fn from(shell: Shell) -> Dialect {
-        match shell {
-            Shell::Sh | Shell::Bash | Shell::Zsh => Dialect::Posix,
-            Shell::Json => Dialect::Json,
+        #[cfg(feature = "pmix")]
+        if self.ask_pmix {
+            builder = builder.ask_pmix();
         }
+        builder.from_env()
     }
 }
 
@@ -125,6 +167,14 @@ enum Failure {
     Environment(#[from] mpienv::Error),
     #[error(transparent)]
     Unrepresentable(#[from] mpienv::Unrepresentable),
+    #[error(transparent)]
+    Shape(#[from] JobError),
+    #[error("there is no rank {rank} of {size}; ask for one from 0 to {}", size - 1)]
+    NoSuchRank { rank: u32, size: u32 },
+    #[error("there is no command to run; name one after --")]
+    NoCommand,
+    #[error("the command of rank {rank} ended with {status}; what it printed says why")]
+    Rank { rank: u32, status: ExitStatus },
     #[error("stdout cannot be written: {0}; see what reads it")]
     Output(#[from] io::Error),
     #[error("{command:?} cannot be started: {error}; {remedy}")]
@@ -135,6 +185,8 @@ impl Failure {
     fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Environment(_) | Failure::Unrepresentable(_) | Failure::Output(_) => ExitCode::WRONG_ENVIRONMENT,
+            Failure::Shape(_) | Failure::NoSuchRank { .. } | Failure::NoCommand => ExitCode::USAGE,
+            Failure::Rank { status, .. } => ExitCode::of_child(*status),
             Failure::Start { error, .. } if error.kind() == io::ErrorKind::NotFound => ExitCode::NOT_FOUND,
             Failure::Start { .. } => ExitCode::NOT_EXECUTABLE,
         }
@@ -148,6 +200,9 @@ pub(crate) fn main() -> process::ExitCode {
         Verb::Export { wishes, shell, verbose } => export::run(wishes, shell.into(), verbose),
         Verb::Exec { wishes, command } => exec::run(wishes, command),
         Verb::Show { wishes, json } => show::run(wishes, json),
+        Verb::Simulate { shape, rank, command } => simulate::run(shape, rank, command),
+        Verb::Completions { shell } => completions::run(Command::command(), shell),
+        Verb::Man => man::run(Command::command()),
     };
     let code = outcome.map_or_else(
         |failure| {

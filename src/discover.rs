@@ -1,5 +1,8 @@
 //! Chooses the launcher, fills in master and interface, checks the whole: gives a [`ClusterInfo`].
 
+#[cfg(feature = "pmix")]
+mod asked;
+
 use std::ffi::OsString;
 
 use once_cell::sync::OnceCell;
@@ -10,7 +13,7 @@ use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
 use crate::host::Host;
 use crate::info::{ClusterInfo, Provenance};
-use crate::launcher::{Row, TABLE};
+use crate::launcher::{Row, TABLE, shown};
 use crate::master;
 use crate::nccl::{self, NcclIfname};
 use crate::placement::{LaunchStyle, Launcher, NOT_TOLD, Placement, Source, Sourced};
@@ -59,6 +62,16 @@ impl ClusterInfo {
         CURRENT.get_or_try_init(ClusterInfo::from_env)
     }
 
+    /// As [`ClusterInfo::from_env`], and asks the launcher's PMIx server for rank 0's host and for the
+    /// nodes, which it knows in every layout.
+    ///
+    /// # Errors
+    /// As [`ClusterInfo::from_env`]; and when there is no PMIx server, or no library to ask it.
+    #[cfg(feature = "pmix")]
+    pub fn ask_pmix() -> Result<ClusterInfo, Error> {
+        ClusterInfo::builder().ask_pmix().from_env()
+    }
+
     /// Reads with wishes: a launcher, a master, an interface.
     pub fn builder() -> Builder {
         Builder::default()
@@ -85,6 +98,8 @@ impl ClusterInfo {
 #[must_use]
 pub struct Builder {
     wishes: Wishes,
+    #[cfg(feature = "pmix")]
+    ask_pmix: bool,
 }
 
 impl Builder {
@@ -109,6 +124,17 @@ impl Builder {
     /// What becomes of `NCCL_SOCKET_IFNAME`; as the variable `MPIENV_NCCL_IFNAME`, and before it.
     pub fn nccl_ifname(mut self, wish: NcclIfname) -> Builder {
         self.wishes.nccl_ifname = Some(wish);
+        self
+    }
+
+    /// Asks the launcher's PMIx server for rank 0's host and for the nodes: see [`pmix`](crate::pmix)
+    /// for what that costs.
+    ///
+    /// The answer goes before what the launcher's variables let us derive, and after whatever names
+    /// the master.
+    #[cfg(feature = "pmix")]
+    pub fn ask_pmix(mut self) -> Builder {
+        self.ask_pmix = true;
         self
     }
 
@@ -141,6 +167,10 @@ impl Builder {
         let wishes = self.wishes.or_inherited(environment)?;
         let choice = choose(environment, wishes.launcher.as_ref())?;
         let mut placement = (choice.row.read)(environment)?;
+        #[cfg(feature = "pmix")]
+        if self.ask_pmix {
+            asked::complete(&mut placement, environment)?;
+        }
         let azure = AzureVars::find(environment)?;
         fill_nodes(&mut placement, azure.is_some());
         check_nodes(&placement)?;
@@ -169,17 +199,17 @@ impl Builder {
         };
         let launch_style = placement.style();
         let provenance = Provenance {
-            launcher: choice.source.into_owned(),
-            rank: placement.rank_source.into(),
-            world_size: placement.world_size_source.into(),
-            local_rank: placement.local_rank_source.into(),
-            local_world_size: placement.local_size_source.into(),
+            launcher: choice.source,
+            rank: placement.rank_source,
+            world_size: placement.world_size_source,
+            local_rank: placement.local_rank_source,
+            local_world_size: placement.local_size_source,
             node_rank: source_of(&placement.node_rank),
             node_count: source_of(&placement.node_count),
-            launch_style: source_of_style(launch_style).to_owned(),
-            master_addr: master_addr_source.into(),
-            master_port: master_port.source.into(),
-            nccl_socket_ifname: nccl.source.into(),
+            launch_style: source_of_style(launch_style).into(),
+            master_addr: master_addr_source,
+            master_port: master_port.source,
+            nccl_socket_ifname: nccl.source,
         };
         Ok(ClusterInfo {
             launcher: placement.launcher,
@@ -218,12 +248,13 @@ fn choose(environment: &Environment, wish: Option<&Sourced<Launcher>>) -> Result
     }
     let found = TABLE.iter().find_map(|row| (row.detect)(environment).map(|evidence| (row, evidence)));
     // The last row takes every environment.
-    let (row, evidence) = found.unwrap_or((&TABLE[TABLE.len() - 1], String::new()));
-    Ok(Choice { row, source: evidence.into() })
+    let (row, evidence) = found.unwrap_or((&TABLE[TABLE.len() - 1], ""));
+    let source = if row.launcher == Launcher::Alone { evidence.into() } else { shown(environment, evidence).into() };
+    Ok(Choice { row, source })
 }
 
-fn source_of(value: &Option<Sourced<u32>>) -> String {
-    value.as_ref().map_or(NOT_TOLD, |value| &value.source).to_owned()
+fn source_of(value: &Option<Sourced<u32>>) -> Source {
+    value.as_ref().map_or(Source::Borrowed(NOT_TOLD), |value| value.source.clone())
 }
 
 fn source_of_style(style: LaunchStyle) -> &'static str {

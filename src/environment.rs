@@ -1,5 +1,6 @@
 //! A snapshot of the process's environment, taken once.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
@@ -84,50 +85,64 @@ impl Environment {
     /// # Errors
     /// When a variable that is no `Option` is missing, or a value is not of its field's type.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, ReadError> {
-        let names = variable_names::<T>();
-        let mut pairs = Vec::new();
-        for name in &names {
-            let Some(value) = self.text(name)? else { continue };
+        let fields = field_names::<T>();
+        let mut pairs = Vec::with_capacity(fields.len());
+        for name in spelled(fields) {
+            let Some(value) = self.text(&name)? else { continue };
             // envy takes `+1` for a number; no launcher writes one.
             let digits = value.strip_prefix('+').unwrap_or_default();
             if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
-                let (name, value) = (name.clone(), value.to_owned());
+                let (name, value) = (name.into_owned(), value.to_owned());
                 return Err(ReadError::Invalid { name, value, reason: "a plus sign".to_owned() });
             }
-            pairs.push((name.clone(), value.to_owned()));
+            pairs.push((name.into_owned(), value.to_owned()));
         }
-        envy::from_iter(pairs.iter().cloned()).map_err(|error| match error {
+        envy::from_iter(pairs).map_err(|error| match error {
             envy::Error::MissingValue(field) => {
-                let name = names.into_iter().find(|name| name.eq_ignore_ascii_case(field));
-                ReadError::Missing { name: name.unwrap_or_else(|| field.to_owned()) }
+                let name = spelled(fields).find(|name| name.eq_ignore_ascii_case(field));
+                ReadError::Missing { name: name.map_or_else(|| field.to_owned(), Cow::into_owned) }
             }
-            envy::Error::Custom(text) => blame(text, pairs),
+            envy::Error::Custom(text) => self.blame(text, fields),
         })
     }
+
+    /// Finds the variable that envy's text complains of.
+    fn blame(&self, text: String, fields: Fields) -> ReadError {
+        for name in spelled(fields) {
+            let Ok(Some(value)) = self.text(&name) else { continue };
+            let tail = format!(" while parsing value '{value}' provided by {name}");
+            if let Some(reason) = text.strip_suffix(&tail) {
+                let (value, reason) = (value.to_owned(), reason.to_owned());
+                return ReadError::Invalid { name: name.into_owned(), value, reason };
+            }
+        }
+        ReadError::Other(text)
+    }
 }
+
+/// The names that a derived `Deserialize` asks for: fields, and their aliases.
+type Fields = &'static [&'static str];
 
 /// The variables that `T` asks for, in their own spelling.
-fn variable_names<T: DeserializeOwned>() -> Vec<String> {
-    let fields = field_names::<T>();
-    let has_capitals = |name: &str| name.bytes().any(|b| b.is_ascii_uppercase());
-    let spelled = |field: &str| fields.iter().find(|name| has_capitals(name) && name.eq_ignore_ascii_case(field));
-    let lower_case = fields.iter().filter(|field| !has_capitals(field));
-    lower_case.map(|field| spelled(field).map_or_else(|| field.to_ascii_uppercase(), |name| name.to_string())).collect()
+pub(crate) fn variable_names<T: DeserializeOwned>() -> Vec<String> {
+    spelled(field_names::<T>()).map(Cow::into_owned).collect()
 }
 
-/// Finds the variable that envy's text complains of.
-fn blame(text: String, pairs: Vec<(String, String)>) -> ReadError {
-    for (name, value) in pairs {
-        let tail = format!(" while parsing value '{value}' provided by {name}");
-        if let Some(reason) = text.strip_suffix(&tail) {
-            return ReadError::Invalid { reason: reason.to_owned(), name, value };
-        }
-    }
-    ReadError::Other(text)
+/// One name for each field: its alias where that has capitals, else the field in capitals.
+fn spelled(fields: Fields) -> impl Iterator<Item = Cow<'static, str>> {
+    let has_capitals = |name: &str| name.bytes().any(|b| b.is_ascii_uppercase());
+    let alias = move |field: &str| {
+        fields
+            .iter()
+            .find(|name| has_capitals(name) && name.eq_ignore_ascii_case(field))
+            .map(|name| Cow::Borrowed(*name))
+    };
+    let fields = fields.iter().filter(move |field| !has_capitals(field));
+    fields.map(move |field| alias(field).unwrap_or_else(|| Cow::Owned(field.to_ascii_uppercase())))
 }
 
 /// The names that `T`'s derived `Deserialize` asks for.
-fn field_names<T: DeserializeOwned>() -> &'static [&'static str] {
+fn field_names<T: DeserializeOwned>() -> Fields {
     let mut names: &[&str] = &[];
     // The probe always stops the derive with an error once it has the names.
     let _ = T::deserialize(FieldProbe(&mut names));

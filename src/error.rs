@@ -83,6 +83,9 @@ pub enum Reason {
     /// A port from the job's identity was asked for, and the launcher tells none.
     #[error("a port that follows from the job is asked for, and the launcher does not tell the job's identity")]
     NoJobIdentity,
+    /// The launcher's PMIx server did not help.
+    #[error("PMIx was asked: {0}")]
+    Pmix(String),
     /// Workers were asked of a process that is not the only one on its node.
     #[error("workers are started by one process on each node, and this is not known to be such a process: {0}")]
     NotPerNode(String),

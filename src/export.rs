@@ -1,9 +1,16 @@
 //! A [`ClusterInfo`] as variables for another program.
 
+mod cmd;
+mod csh;
 mod dialect;
+mod docker;
+mod dotenv;
+mod fish;
+mod github;
 #[cfg(feature = "cli")]
 mod json;
 mod posix;
+mod powershell;
 
 pub use dialect::{Dialect, Unrepresentable};
 
@@ -89,7 +96,7 @@ impl Exports {
     /// ```
     ///
     /// # Errors
-    /// When the dialect has no way to write a value.
+    /// When the dialect has no way to write a value, or to unset a variable.
     pub fn to_text(&self, dialect: Dialect) -> Result<String, Unrepresentable> {
         dialect.document(self)
     }

@@ -1,5 +1,7 @@
 //! Where this process is in its cluster: the values, and where each comes from.
 
+use std::borrow::Cow;
+
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
@@ -147,17 +149,17 @@ impl ClusterInfo {
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is the source of the value of its name")]
 pub struct Provenance {
-    pub launcher: String,
-    pub rank: String,
-    pub world_size: String,
-    pub local_rank: String,
-    pub local_world_size: String,
-    pub node_rank: String,
-    pub node_count: String,
-    pub launch_style: String,
-    pub master_addr: String,
-    pub master_port: String,
-    pub nccl_socket_ifname: String,
+    pub launcher: Cow<'static, str>,
+    pub rank: Cow<'static, str>,
+    pub world_size: Cow<'static, str>,
+    pub local_rank: Cow<'static, str>,
+    pub local_world_size: Cow<'static, str>,
+    pub node_rank: Cow<'static, str>,
+    pub node_count: Cow<'static, str>,
+    pub launch_style: Cow<'static, str>,
+    pub master_addr: Cow<'static, str>,
+    pub master_port: Cow<'static, str>,
+    pub nccl_socket_ifname: Cow<'static, str>,
 }
 
 /// The object of `mpienv show --json`: a contract.

@@ -13,6 +13,10 @@ use crate::port::Port;
 
 /// How often the workers are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// The lowest port that a job on this machine alone gets.
+const LOWEST_PORT: u32 = 20_000;
+/// How many there are from the lowest on.
+const PORTS: u32 = 10_000;
 /// How long the others may take to end by themselves once one has failed.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -130,9 +134,16 @@ impl Drop for Running {
     }
 }
 
+/// A port that nobody listens on now, 20000 to 29999.
+///
+/// Below the ephemeral ports, so that no outgoing connection takes it before rank 0 listens; from
+/// another start in every process, so that jobs started at once do not choose the same.
 fn free_port() -> io::Result<Port> {
-    let number = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-    Port::new(number).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+    let start = std::process::id();
+    let numbers = (0..PORTS).map(|step| LOWEST_PORT + start.wrapping_mul(7).wrapping_add(step) % PORTS);
+    let mut ports = numbers.filter_map(|number| u16::try_from(number).ok().and_then(Port::new));
+    let free = ports.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port.get())).is_ok());
+    free.ok_or_else(|| io::ErrorKind::AddrInUse.into())
 }
 
 /// Why workers were not started, or did not all succeed.

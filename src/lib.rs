@@ -68,3 +68,8 @@ pub use placement::{LaunchStyle, Launcher};
 pub use port::{Port, PortError};
 pub use rank::{Local, Rank, RankError};
 pub use wish::PortWish;
+
+/// README's Rust runs too.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

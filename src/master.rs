@@ -5,7 +5,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
 use crate::host::{Host, HostError};
-use crate::placement::{Placement, Sourced};
+use crate::placement::{Launcher, Placement, Sourced};
 use crate::port::Port;
 use crate::wish::{self, PortWish};
 
@@ -72,8 +72,14 @@ fn inherited(environment: &Environment) -> Result<Option<Sourced<Host>>, Error> 
 
 /// The error of a job of several nodes whose rank 0 nobody names.
 pub(crate) fn unknown(placement: &Placement) -> Error {
-    let remedy =
-        "give rank 0's host to all ranks: `mpirun -x MASTER_ADDR=HOST`, --master-addr HOST or MPIENV_MASTER_ADDR=HOST";
+    // Open MPI passes nothing of the caller's environment on without -x.
+    let remedy = match placement.launcher {
+        Launcher::OpenMpi => {
+            "give rank 0's host to all ranks: `mpirun -x MASTER_ADDR=HOST`, --master-addr HOST, \
+             MPIENV_MASTER_ADDR=HOST, or --ask-pmix"
+        }
+        _ => "give rank 0's host to all ranks: MASTER_ADDR=HOST, --master-addr HOST or MPIENV_MASTER_ADDR=HOST",
+    };
     Error::new(Reason::MasterUnknown { world_size: placement.rank.size() }, remedy)
         .by(placement.launcher)
         .of(MASTER_ADDR)

@@ -1,1 +1,211 @@
-//! Ranks meet at the master and exchange a few bytes each.
+//! All ranks meet at `MASTER_ADDR:MASTER_PORT`, and each learns what every rank brought.
+//!
+//! Rank 0 listens there; every rank brings a blob of bytes and gets the blobs of all, with the IP address by which
+//! each rank can be reached. Either all ranks succeed, or each rank that came gets the same explanation of what is
+//! wrong: which ranks are missing, came twice, disagree on the world size, run another version, or were lost.
+//!
+//! ```
+//! use std::time::Duration;
+//! use mpienv::rendezvous::{Error, Meeting, Rendezvous};
+//! use mpienv::{Host, Port, Rank};
+//!
+//! // Two threads stand for two processes; a real rank takes rank, host and port from its launcher.
+//! # let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+//! # let port = Port::new(free).unwrap();
+//! let meet = move |index: u32| -> Result<Meeting, Error> {
+//!     let rank = Rank::new(index, 2).expect("0 and 1 are ranks of 2");
+//!     Rendezvous::new(rank, Host::LOOPBACK, port)
+//!         .timeout(Duration::from_secs(20))
+//!         .token("job 17")
+//!         .meet(format!("hello from {index}"))
+//! };
+//! let other = std::thread::spawn(move || meet(1));
+//! let meeting = meet(0)?;
+//! assert_eq!(meeting.members()[1].blob(), b"hello from 1");
+//! assert!(meeting.members()[1].address().is_loopback());
+//! assert_eq!(other.join().unwrap()?.members().len(), 2);
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! # What the token does
+//! It keeps ranks of another job out that came to the same port by mistake. It travels in clear text: it does not
+//! protect against somebody who reads the network.
+//!
+//! # Scale
+//! One process serves all ranks: 10,000 with blobs of a few bytes. The cost is linear in the number of ranks for
+//! [`Rendezvous::gather`]; [`Rendezvous::meet`] sends every rank the whole table, so its traffic is the square of
+//! the blobs. Rank 0 needs an open file for each rank (`ulimit -n`). 100,000 ranks need a level between: one rank of
+//! each node gathers its node, and the nodes' first ranks meet.
+
+mod client;
+mod connection;
+mod error;
+mod frame;
+mod listen;
+mod server;
+mod table;
+mod verdict;
+
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::time::Duration;
+
+pub use error::{Error, ErrorKind, Met};
+
+use crate::{Host, Port, Rank};
+use table::{Place, Row};
+
+/// Longest blob that a rank may bring, in bytes: 1 MiB.
+pub const LONGEST_BLOB: usize = 1 << 20;
+/// Longest job token, in bytes.
+pub const LONGEST_TOKEN: usize = 255;
+/// Largest table of all blobs, in bytes.
+const LARGEST_TABLE: usize = 1 << 30;
+
+/// One rank's part in a meeting of all ranks.
+#[derive(Clone, Debug)]
+pub struct Rendezvous {
+    rank: Rank,
+    host: Host,
+    port: Port,
+    timeout: Duration,
+    token: Vec<u8>,
+}
+
+impl Rendezvous {
+    /// `rank` meets the others at `host:port`, within 60 s, with an empty token.
+    #[must_use]
+    pub fn new(rank: Rank, host: Host, port: Port) -> Rendezvous {
+        Rendezvous { rank, host, port, timeout: Duration::from_secs(60), token: Vec::new() }
+    }
+
+    /// How long to wait for all ranks, from the call of `meet` or `gather` on; at most ten years.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Rendezvous {
+        // So that no sum of an instant and a timeout overflows.
+        self.timeout = timeout.min(Duration::from_secs(10 * 365 * 24 * 3600));
+        self
+    }
+
+    /// Bytes that only the ranks of this job share, at most [`LONGEST_TOKEN`].
+    #[must_use]
+    pub fn token(mut self, token: impl Into<Vec<u8>>) -> Rendezvous {
+        self.token = token.into();
+        self
+    }
+
+    /// Brings a blob and gets the blobs of all ranks.
+    ///
+    /// # Errors
+    /// The same on every rank that came, when not all ranks came in time or they do not fit together; else what kept
+    /// this rank from rank 0.
+    pub fn meet(&self, blob: impl Into<Vec<u8>>) -> Result<Meeting, Error> {
+        let blob = self.checked(blob.into())?;
+        if self.rank.is_first() {
+            return server::serve(self, blob);
+        }
+        client::join(self, blob, true)?.ok_or_else(|| self.lost("it sent no table"))
+    }
+
+    /// Brings a blob to rank 0, which alone gets the blobs; the others get `None` once all ranks have come.
+    ///
+    /// Ranks may mix [`Rendezvous::meet`] and `gather`.
+    ///
+    /// # Errors
+    /// As [`Rendezvous::meet`].
+    pub fn gather(&self, blob: impl Into<Vec<u8>>) -> Result<Option<Meeting>, Error> {
+        let blob = self.checked(blob.into())?;
+        if self.rank.is_first() {
+            return server::serve(self, blob).map(Some);
+        }
+        client::join(self, blob, false)
+    }
+
+    fn checked(&self, blob: Vec<u8>) -> Result<Vec<u8>, Error> {
+        if !frame::token_fits(&self.token) {
+            return Err(Error::TokenTooLong { length: self.token.len() });
+        }
+        if blob.len() > LONGEST_BLOB {
+            return Err(Error::BlobTooLong { length: blob.len() });
+        }
+        Ok(blob)
+    }
+
+    fn master(&self) -> String {
+        self.host.with_port(self.port)
+    }
+
+    fn lost(&self, reason: impl ToString) -> Error {
+        Error::MasterLost { rank: self.rank.index(), master: self.master(), reason: reason.to_string() }
+    }
+}
+
+/// What a rank knows once all ranks have met.
+#[derive(Clone, Debug)]
+pub struct Meeting {
+    members: Vec<Member>,
+    strangers: u64,
+}
+
+impl Meeting {
+    /// `reached` is the address by which this rank reaches rank 0's host.
+    fn new(rows: Vec<Row>, reached: SocketAddr, strangers: u64) -> Meeting {
+        let scope = match reached {
+            SocketAddr::V6(reached) => reached.scope_id(),
+            SocketAddr::V4(_) => 0,
+        };
+        let member = |row: Row| {
+            let address = match row.place {
+                Place::WithFirst => reached.ip().to_canonical(),
+                Place::Address(address) => address,
+            };
+            Member { address, scope, blob: row.blob }
+        };
+        Meeting { members: rows.into_iter().map(member).collect(), strangers }
+    }
+
+    /// All ranks, in rank order, this one included.
+    #[must_use]
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// How many connections rank 0 turned away because they were no ranks of this job; 0 on the other ranks.
+    #[must_use]
+    pub fn strangers(&self) -> u64 {
+        self.strangers
+    }
+}
+
+/// A rank as the meeting knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    address: IpAddr,
+    scope: u32,
+    blob: Box<[u8]>,
+}
+
+impl Member {
+    /// The bytes that the rank brought.
+    #[must_use]
+    pub fn blob(&self) -> &[u8] {
+        &self.blob
+    }
+
+    /// The rank's IP address as rank 0 saw it; for ranks on rank 0's own host, the address by which this rank
+    /// reached rank 0.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Where to connect to a port of that rank; link-local addresses get the zone by which this rank reached rank 0.
+    #[must_use]
+    pub fn at(&self, port: Port) -> SocketAddr {
+        match self.address {
+            IpAddr::V6(address) if address.is_unicast_link_local() => {
+                SocketAddrV6::new(address, port.get(), 0, self.scope).into()
+            }
+            address => SocketAddr::new(address, port.get()),
+        }
+    }
+}

@@ -56,43 +56,36 @@ enum Version {
 
 impl Job {
     /// A job of any launcher; of Open MPI version 4, of Hydra MPICH's.
-    #[must_use]
     pub fn of(launcher: Launcher) -> JobBuilder {
         JobBuilder { launcher, version: Version::Usual, counts: vec![1], cyclic: false, rotation: 0 }
     }
 
     /// A job of Open MPI 4.
-    #[must_use]
     pub fn open_mpi() -> JobBuilder {
         Job::of(Launcher::OpenMpi)
     }
 
     /// A job of Open MPI 5, which names neither nodes nor addresses.
-    #[must_use]
     pub fn open_mpi_5() -> JobBuilder {
         JobBuilder { version: Version::OpenMpi5, ..Job::of(Launcher::OpenMpi) }
     }
 
     /// A job of MPICH's Hydra.
-    #[must_use]
     pub fn hydra() -> JobBuilder {
         Job::of(Launcher::Hydra)
     }
 
     /// A job of Intel MPI's Hydra, which numbers nodes.
-    #[must_use]
     pub fn intel_mpi() -> JobBuilder {
         JobBuilder { version: Version::IntelMpi, ..Job::of(Launcher::Hydra) }
     }
 
     /// A step of a Slurm job.
-    #[must_use]
     pub fn slurm() -> JobBuilder {
         Job::of(Launcher::Slurm)
     }
 
     /// A job of torchrun.
-    #[must_use]
     pub fn torchrun() -> JobBuilder {
         Job::of(Launcher::Torchrun)
     }

@@ -81,7 +81,7 @@ impl ClusterInfo {
             &mut provenance.node_count,
             &mut provenance.launch_style,
         ] {
-            source.clone_from(&rule);
+            *source = rule.clone().into();
         }
         worker
     }

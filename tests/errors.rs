@@ -83,13 +83,13 @@ fn every_fault_names_launcher_variable_value_reason_and_remedy() {
         (
             &[("MASTER_ADDR", "-")],
             "Open MPI: MASTER_ADDR: the 4 ranks are not known to be on one node, and nothing names rank 0's host; \
-             give rank 0's host to all ranks: `mpirun -x MASTER_ADDR=HOST`, --master-addr HOST or MPIENV_MASTER_ADDR=HOST"
+             give rank 0's host to all ranks: `mpirun -x MASTER_ADDR=HOST`, --master-addr HOST, MPIENV_MASTER_ADDR=HOST, or --ask-pmix"
                 .to_owned(),
         ),
         (
             &[("MASTER_ADDR", "-"), ("AZ_BATCHAI_MPI_MASTER_NODE", "localhost")],
             "Open MPI: MASTER_ADDR: the 4 ranks are not known to be on one node, and nothing names rank 0's host; \
-             give rank 0's host to all ranks: `mpirun -x MASTER_ADDR=HOST`, --master-addr HOST or MPIENV_MASTER_ADDR=HOST"
+             give rank 0's host to all ranks: `mpirun -x MASTER_ADDR=HOST`, --master-addr HOST, MPIENV_MASTER_ADDR=HOST, or --ask-pmix"
                 .to_owned(),
         ),
         (

@@ -10,7 +10,6 @@ use serde::Deserialize;
 /// One run of a launcher: what every rank found in its environment, in rank order.
 #[derive(Deserialize)]
 struct Recording {
-    launcher: String,
     nodes: Vec<Node>,
     ranks: Vec<Process>,
 }

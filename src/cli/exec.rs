@@ -1,6 +1,7 @@
 //! `mpienv exec`: becomes a command that has the variables set.
 
 use std::ffi::OsString;
+use std::io;
 use std::process::Command;
 
 use super::{Failure, Wishes};
@@ -13,9 +14,14 @@ pub(crate) fn run(wishes: Wishes, command: Vec<OsString>) -> Result<(), Failure>
     command.args(words);
     exports.apply_to(&mut command);
     let error = mpienv::exec(&mut command);
+    Err(start_failure(name, error))
+}
+
+/// Why a command could not be started.
+pub(super) fn start_failure(command: OsString, error: io::Error) -> Failure {
     let remedy = match error.kind() {
-        std::io::ErrorKind::NotFound => "see whether it is installed on this host and on PATH",
+        io::ErrorKind::NotFound => "see whether it is installed on this host and on PATH",
         _ => "see its permissions and its first line",
     };
-    Err(Failure::Start { command: name, error, remedy })
+    Failure::Start { command, error, remedy }
 }

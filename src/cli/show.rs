@@ -51,6 +51,6 @@ fn rows(info: &ClusterInfo) -> Vec<[String; 3]> {
         ("master port", info.master_port().to_string(), &from.master_port),
         ("NCCL interfaces", info.nccl_socket_ifname().unwrap_or("-").to_owned(), &from.nccl_socket_ifname),
     ]
-    .map(|(name, value, source)| [name.to_owned(), value, source.clone()])
+    .map(|(name, value, source)| [name.to_owned(), value, source.to_string()])
     .to_vec()
 }

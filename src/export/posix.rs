@@ -1,17 +1,17 @@
-//! sh, bash, zsh, dash, ksh.
+//! sh, dash, bash, ksh, zsh.
 
-use crate::export::dialect::{Lines, Unrepresentable};
+use crate::export::dialect::{Lines, Reason};
 
 pub(crate) struct Posix;
 
 impl Lines for Posix {
     // Lines end in `;`, so that `eval $(mpienv export)` without quotes works too.
-    fn set(&self, name: &str, value: &str) -> Result<String, Unrepresentable> {
-        Ok(format!("export {name}={};", quoted(value)))
+    fn set(&self, name: &str, value: &str) -> Result<String, Reason> {
+        Ok(format!("export {name}={};\n", quoted(value)))
     }
 
-    fn unset(&self, name: &str) -> String {
-        format!("unset {name};")
+    fn unset(&self, name: &str) -> Result<String, Reason> {
+        Ok(format!("unset {name};\n"))
     }
 }
 

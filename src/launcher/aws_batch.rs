@@ -14,10 +14,10 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::{Error, Reason};
 use crate::host::{Host, HostError};
-use crate::launcher::{Evidence, first_set};
+use crate::launcher::{Evidence, first_set, unreadable};
 use crate::placement::{Launcher, Placement, Sourced};
 use crate::rank::Rank;
 
@@ -44,14 +44,18 @@ pub struct AwsBatchVars {
     pub main_address: Option<String>,
 }
 
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<AwsBatchVars>()
+}
+
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
     first_set(environment, &[INDEX, NODES])
 }
 
 pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let launcher = Launcher::AwsBatch;
-    let evidence = detect(environment).unwrap_or_default();
-    let vars: AwsBatchVars = environment.read().map_err(|error| Error::read(launcher, error, &evidence))?;
+    let evidence = detect(environment);
+    let vars: AwsBatchVars = environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
     let node = Placement::new(launcher, (INDEX, vars.index), (NODES, vars.nodes))?.rank;
     let main = Rank::new(vars.main_index.unwrap_or_default(), vars.nodes).map_err(|error| {
         Error::of_launcher(launcher, error, MAIN_INDEX).found(vars.main_index.unwrap_or_default().to_string())

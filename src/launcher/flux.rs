@@ -15,10 +15,10 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::Error;
 use crate::job::Job;
-use crate::launcher::{Evidence, first_set};
+use crate::launcher::{Evidence, first_set, unreadable};
 use crate::placement::{Launcher, Placement, Sourced};
 
 const RANK: &str = "FLUX_TASK_RANK";
@@ -48,14 +48,18 @@ pub struct FluxVars {
     pub job: Option<String>,
 }
 
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<FluxVars>()
+}
+
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
     first_set(environment, &[RANK])
 }
 
 pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let launcher = Launcher::Flux;
-    let evidence = detect(environment).unwrap_or_default();
-    let vars: FluxVars = environment.read().map_err(|error| Error::read(launcher, error, &evidence))?;
+    let evidence = detect(environment);
+    let vars: FluxVars = environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
     let local_size = match vars.nodes {
         Some(1) => Some(vars.size),
         Some(nodes) if nodes == vars.size => Some(1),

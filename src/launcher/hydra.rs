@@ -15,9 +15,9 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::Error;
-use crate::launcher::{Evidence, first_set};
+use crate::launcher::{Evidence, first_set, unreadable};
 use crate::placement::{Launcher, Placement, Sourced};
 
 const RANK: &str = "PMI_RANK";
@@ -47,6 +47,10 @@ pub struct HydraVars {
     pub node_id: Option<u32>,
 }
 
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<HydraVars>()
+}
+
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
     if environment.has(LOCAL_RANK) { first_set(environment, &[RANK, SIZE]) } else { None }
 }
@@ -58,8 +62,8 @@ pub(crate) fn detect_bare(environment: &Environment) -> Option<Evidence> {
 
 pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let launcher = Launcher::Hydra;
-    let evidence = detect_bare(environment).unwrap_or_default();
-    let vars: HydraVars = environment.read().map_err(|error| Error::read(launcher, error, &evidence))?;
+    let evidence = detect_bare(environment);
+    let vars: HydraVars = environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
     let mut placement = Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
         .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, vars.local_size))?;
     placement.node_rank = vars.node_id.map(|node| Sourced::new(node, NODE_ID));

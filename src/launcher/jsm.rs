@@ -14,11 +14,11 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::{Error, Reason};
 use crate::host::HostError;
 use crate::job::Job;
-use crate::launcher::{Evidence, first_set};
+use crate::launcher::{Evidence, first_set, unreadable};
 use crate::placement::{Launcher, Placement, Sourced};
 
 const RANK: &str = "JSM_NAMESPACE_RANK";
@@ -52,14 +52,18 @@ pub struct JsmVars {
     pub job: Option<String>,
 }
 
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<JsmVars>()
+}
+
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
     first_set(environment, &[RANK, SIZE])
 }
 
 pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let launcher = Launcher::Jsm;
-    let evidence = detect(environment).unwrap_or_default();
-    let vars: JsmVars = environment.read().map_err(|error| Error::read(launcher, error, &evidence))?;
+    let evidence = detect(environment);
+    let vars: JsmVars = environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
     let mut placement = Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
         .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, vars.local_size))?;
     if let Some(name) = vars.hosts.as_deref().and_then(first_compute_node) {

@@ -18,10 +18,10 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::{Error, Reason};
 use crate::host::HostError;
-use crate::launcher::{Evidence, first_set};
+use crate::launcher::{Evidence, first_set, unreadable};
 use crate::placement::{Launcher, Placement, Sourced};
 
 const NODE_RANK: &str = "PET_NODE_RANK";
@@ -62,6 +62,10 @@ pub struct IndexedJobVars {
     pub size: u32,
 }
 
+pub(crate) fn variables() -> Vec<String> {
+    [variable_names::<PetVars>(), variable_names::<IndexedJobVars>()].concat()
+}
+
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
     first_set(environment, &[NODE_RANK]).or_else(|| {
         // A job of one pod, or one that only counts, has an index and no world.
@@ -71,8 +75,8 @@ pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
 
 pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let launcher = Launcher::Kubernetes;
-    let evidence = detect(environment).unwrap_or_default();
-    let blame = |error| Error::read(launcher, error, &evidence);
+    let evidence = detect(environment);
+    let blame = |error| unreadable(environment, launcher, error, evidence);
     if !environment.has(NODE_RANK) {
         let vars: IndexedJobVars = environment.read().map_err(blame)?;
         return one_pod((INDEX, vars.index), (SIZE, vars.size));

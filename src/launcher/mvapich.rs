@@ -17,9 +17,9 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::Error;
-use crate::launcher::{Evidence, first_set};
+use crate::launcher::{Evidence, first_set, unreadable};
 use crate::placement::{Launcher, Placement};
 
 const RANK: &str = "MV2_COMM_WORLD_RANK";
@@ -64,6 +64,10 @@ pub struct MvpVars {
     pub pmi_size: u32,
 }
 
+pub(crate) fn variables() -> Vec<String> {
+    [variable_names::<MvapichVars>(), variable_names::<MvpVars>()].concat()
+}
+
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
     let mv2 = first_set(environment, &[RANK, SIZE]);
     // Newer ones tell the rank through PMI.
@@ -73,8 +77,8 @@ pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
 
 pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let launcher = Launcher::Mvapich;
-    let evidence = detect(environment).unwrap_or_default();
-    let blame = |error| Error::read(launcher, error, &evidence);
+    let evidence = detect(environment);
+    let blame = |error| unreadable(environment, launcher, error, evidence);
     if environment.has(RANK) || environment.has(SIZE) {
         let vars: MvapichVars = environment.read().map_err(blame)?;
         return Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?

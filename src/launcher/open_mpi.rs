@@ -21,12 +21,12 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::{Error, quote};
 use crate::finding::{Finding, Severity};
 use crate::host::Host;
 use crate::job::Job;
-use crate::launcher::{Evidence, first_set};
+use crate::launcher::{Evidence, first_set, unreadable};
 use crate::placement::{Launcher, Placement, Sourced};
 
 const RANK: &str = "OMPI_COMM_WORLD_RANK";
@@ -36,6 +36,9 @@ const LOCAL_SIZE: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
 const NAMESPACE: &str = "PMIX_NAMESPACE";
 const NUM_NODES: &str = "OMPI_MCA_orte_num_nodes";
 const HNP_URI: &str = "OMPI_MCA_orte_hnp_uri";
+
+/// The code of the finding that mpirun's host is not rank 0's.
+pub(crate) const MASTER_NOT_RANK_0: &str = "master-not-rank-0";
 
 /// The variables that Open MPI sets for every process.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -67,14 +70,18 @@ pub struct OpenMpiVars {
     pub local_daemon_uri: Option<String>,
 }
 
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<OpenMpiVars>()
+}
+
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
     first_set(environment, &[RANK, SIZE])
 }
 
 pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let launcher = Launcher::OpenMpi;
-    let evidence = detect(environment).unwrap_or_default();
-    let vars: OpenMpiVars = environment.read().map_err(|error| Error::read(launcher, error, &evidence))?;
+    let evidence = detect(environment);
+    let vars: OpenMpiVars = environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
     let mut placement = Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
         .with_local((LOCAL_RANK, Some(vars.local_rank)), (LOCAL_SIZE, Some(vars.local_size)))?;
     placement.job =
@@ -84,7 +91,7 @@ pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     if let Some(uri) = &vars.hnp_uri {
         match mpirun_host(uri) {
             Some(host) => placement.master_addr = host.map(|host| Sourced::new(host, source_of_host(&vars))),
-            None => placement.findings.push(unreadable(uri)),
+            None => placement.findings.push(uri_unreadable(uri)),
         }
         placement.findings.extend(rank_0_is_elsewhere(&vars));
     }
@@ -115,7 +122,7 @@ fn rank_0_is_elsewhere(vars: &OpenMpiVars) -> Option<Finding> {
     }
     Some(Finding {
         severity: Severity::Warning,
-        code: "master-not-rank-0",
+        code: MASTER_NOT_RANK_0,
         what: format!("{HNP_URI} is {hnp:?}, but rank 0's own daemon is {own:?}"),
         why: "Open MPI names only the host of mpirun, and rank 0 does not run there: the ranks would wait for a master that nobody is".into(),
         remedy: "give rank 0's host to all ranks, as in `mpirun -x MASTER_ADDR=HOST`".into(),
@@ -158,7 +165,7 @@ fn mpirun_host(uri: &str) -> Option<Option<Host>> {
     Some(best.map(|(_, address)| Host::from(address)))
 }
 
-fn unreadable(uri: &str) -> Finding {
+fn uri_unreadable(uri: &str) -> Finding {
     Finding {
         severity: Severity::Warning,
         code: "mpirun-address-unreadable",

@@ -15,10 +15,10 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::Error;
 use crate::job::Job;
-use crate::launcher::{Evidence, first_set};
+use crate::launcher::{Evidence, first_set, unreadable};
 use crate::placement::{Launcher, Placement, Sourced};
 
 const RANK: &str = "PALS_RANKID";
@@ -52,14 +52,18 @@ pub struct PalsVars {
     pub application: Option<String>,
 }
 
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<PalsVars>()
+}
+
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
     first_set(environment, &[RANK])
 }
 
 pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let launcher = Launcher::Pals;
-    let evidence = detect(environment).unwrap_or_default();
-    let vars: PalsVars = environment.read().map_err(|error| Error::read(launcher, error, &evidence))?;
+    let evidence = detect(environment);
+    let vars: PalsVars = environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
     let mut placement = Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
         .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, vars.local_size))?;
     placement.node_rank = vars.node_id.map(|node| Sourced::new(node, NODE_ID));

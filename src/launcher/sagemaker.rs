@@ -12,10 +12,10 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::{Error, Reason};
 use crate::host::HostError;
-use crate::launcher::{Evidence, first_set};
+use crate::launcher::{Evidence, first_set, unreadable};
 use crate::placement::{Launcher, Placement, Sourced};
 
 const HOSTS: &str = "SM_HOSTS";
@@ -33,14 +33,18 @@ pub struct SageMakerVars {
     pub current: String,
 }
 
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<SageMakerVars>()
+}
+
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
     first_set(environment, &[CURRENT, HOSTS])
 }
 
 pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let launcher = Launcher::SageMaker;
-    let evidence = detect(environment).unwrap_or_default();
-    let vars: SageMakerVars = environment.read().map_err(|error| Error::read(launcher, error, &evidence))?;
+    let evidence = detect(environment);
+    let vars: SageMakerVars = environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
     let malformed =
         |text: &str| Error::of_launcher(launcher, Reason::Malformed(text.to_owned()), HOSTS).found(vars.hosts.clone());
     let hosts = json_list(&vars.hosts).ok_or_else(|| malformed("not a list like [\"algo-1\",\"algo-2\"]"))?;

@@ -21,13 +21,13 @@
 
 use serde::Deserialize;
 
-use crate::environment::{Environment, ReadError};
+use crate::environment::{Environment, ReadError, variable_names};
 use crate::error::{Error, Reason, quote};
 use crate::finding::{Finding, Severity};
 use crate::host::{Host, HostError};
 use crate::hostlist::Hostlist;
 use crate::job::Job;
-use crate::launcher::{Evidence, first_set};
+use crate::launcher::{Evidence, first_set, shown, unreadable};
 use crate::placement::{Launcher, Placement, Sourced};
 
 const RANK: &str = "SLURM_PROCID";
@@ -96,6 +96,10 @@ pub struct SlurmVars {
     pub restarts: Option<u32>,
 }
 
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<SlurmVars>()
+}
+
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
     if is_step(environment) { first_set(environment, &[RANK]) } else { None }
 }
@@ -113,7 +117,8 @@ fn is_step(environment: &Environment) -> bool {
 /// A batch script or the shell of an allocation: it has some of a task's variables, and is none.
 pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     let evidence = first_set(environment, &[RANK, JOB_ID]).filter(|_| !is_step(environment))?;
-    let size = first_set(environment, &[SIZE]).map_or_else(String::new, |size| format!(" and {size}"));
+    let evidence = shown(environment, evidence);
+    let size = if environment.has(SIZE) { format!(" and {}", shown(environment, SIZE)) } else { String::new() };
     Some(Finding {
         severity: Severity::Warning,
         code: "slurm-not-a-task",
@@ -125,8 +130,8 @@ pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
 
 pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let launcher = Launcher::Slurm;
-    let evidence = detect(environment).unwrap_or_default();
-    let blame = |error| Error::read(launcher, error, &evidence);
+    let evidence = detect(environment);
+    let blame = |error| unreadable(environment, launcher, error, evidence);
     let vars: SlurmVars = environment.read().map_err(blame)?;
     let size = match (vars.step_size, vars.size) {
         (Some(size), _) => (STEP_SIZE, size),

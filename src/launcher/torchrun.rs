@@ -16,9 +16,9 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::Error;
-use crate::launcher::{Evidence, first_set};
+use crate::launcher::{Evidence, first_set, unreadable};
 use crate::placement::{Launcher, Placement, Sourced};
 
 const RUN_ID: &str = "TORCHELASTIC_RUN_ID";
@@ -51,14 +51,18 @@ pub struct TorchrunVars {
     pub nodes: Option<u32>,
 }
 
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<TorchrunVars>()
+}
+
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
     first_set(environment, &[RUN_ID])
 }
 
 pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let launcher = Launcher::Torchrun;
-    let evidence = detect(environment).unwrap_or_default();
-    let vars: TorchrunVars = environment.read().map_err(|error| Error::read(launcher, error, &evidence))?;
+    let evidence = detect(environment);
+    let vars: TorchrunVars = environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
     let mut placement = Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
         .with_local((LOCAL_RANK, Some(vars.local_rank)), (LOCAL_SIZE, Some(vars.local_size)))?;
     placement.node_rank = vars.node_rank.map(|node| Sourced::new(node, NODE_RANK));

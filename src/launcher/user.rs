@@ -16,9 +16,9 @@
 
 use serde::Deserialize;
 
-use crate::environment::Environment;
+use crate::environment::{Environment, variable_names};
 use crate::error::Error;
-use crate::launcher::{Evidence, first_set, kubernetes};
+use crate::launcher::{Evidence, first_set, kubernetes, unreadable};
 use crate::placement::{Launcher, Placement, Sourced};
 
 const RANK: &str = "RANK";
@@ -43,6 +43,10 @@ pub struct UserVars {
     pub node_rank: Option<u32>,
 }
 
+pub(crate) fn variables() -> Vec<String> {
+    variable_names::<UserVars>()
+}
+
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
     let rank = first_set(environment, &[RANK]);
     // A pod of an indexed job has its rank elsewhere.
@@ -52,8 +56,8 @@ pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
 
 pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let launcher = Launcher::User;
-    let evidence = detect(environment).unwrap_or_default();
-    let vars: UserVars = environment.read().map_err(|error| Error::read(launcher, error, &evidence))?;
+    let evidence = detect(environment);
+    let vars: UserVars = environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
     let mut placement = Placement::new(launcher, (RANK, vars.rank), (WORLD_SIZE, vars.world_size))?
         .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_WORLD_SIZE, vars.local_world_size))?;
     placement.node_rank = vars.node_rank.map(|node| Sourced::new(node, NODE_RANK));

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use mpienv::Rank;
+use mpienv::{ClusterInfo, rendezvous};
 
 use crate::collective::alone::Alone;
+use crate::collective::tcp::{ConnectError, Tcp};
 use crate::collective::{Collective, CollectiveError};
 
 /// What carries the gradients.
@@ -19,11 +20,14 @@ pub enum Backend {
 /// Meets the other ranks.
 ///
 /// # Errors
-/// When a rank does not come within `timeout`, or the backend cannot be had.
-pub fn connect(backend: Backend, rank: Rank, timeout: Duration) -> Result<Box<dyn Collective>, BackendError> {
+/// When a rank does not come within `timeout`, or the master is not known.
+pub fn connect(backend: Backend, info: &ClusterInfo, timeout: Duration) -> Result<Box<dyn Collective>, BackendError> {
     match backend {
-        Backend::Auto | Backend::Tcp if rank.size() == 1 => Ok(Box::new(Alone)),
-        Backend::Auto | Backend::Tcp => Err(BackendError::None { ranks: rank.size(), timeout }),
+        Backend::Auto | Backend::Tcp if info.world_size() == 1 => Ok(Box::new(Alone)),
+        Backend::Auto | Backend::Tcp => {
+            let host = info.master_addr()?.clone();
+            Ok(Box::new(Tcp::connect(info.world(), host, info.master_port(), timeout, b"")?))
+        }
     }
 }
 
@@ -31,15 +35,22 @@ pub fn connect(backend: Backend, rank: Rank, timeout: Duration) -> Result<Box<dy
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
-    /// No backend for more than one rank is built in.
-    #[error("this build has no backend for {ranks} ranks")]
-    None {
-        /// How many ranks there are.
-        ranks: u32,
-        /// How long to wait for them.
-        timeout: Duration,
-    },
-    /// The ranks did not meet.
+    /// Nobody says where rank 0 is.
     #[error(transparent)]
-    Collective(#[from] CollectiveError),
+    Master(#[from] mpienv::Error),
+    /// The ranks did not meet, or could not be connected.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+}
+
+impl BackendError {
+    /// Whether a rank did not come in time.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        match self {
+            BackendError::Connect(ConnectError::Rendezvous(error)) => error.kind() == rendezvous::ErrorKind::TimedOut,
+            BackendError::Connect(ConnectError::Collective(error)) => matches!(error, CollectiveError::TimedOut { .. }),
+            _ => false,
+        }
+    }
 }

@@ -2,29 +2,46 @@
 
 use std::process::Command;
 
-use mpienv::Rank;
+use mpienv::{ClusterInfo, Launch, LaunchError};
 
-/// This process's rank and the number of ranks.
+/// Where this process is.
 ///
 /// # Errors
 /// When the launcher's variables contradict each other.
-pub fn rank() -> Result<Rank, ClusterError> {
-    Ok(Rank::ALONE)
+pub fn place() -> Result<ClusterInfo, ClusterError> {
+    Ok(ClusterInfo::from_env()?)
 }
 
 /// Starts `count` ranks on this machine, each as `command` says, and waits for all.
 ///
 /// # Errors
 /// When the launcher's variables contradict each other, or a rank cannot be started or fails.
-pub fn start(count: u32, _command: impl FnMut() -> Command) -> Result<(), ClusterError> {
-    Err(ClusterError::NoLauncher(count))
+pub fn start(count: u32, mut command: impl FnMut() -> Command) -> Result<(), ClusterError> {
+    let launch = Launch::new(&place()?, count)?;
+    Ok(launch.run(|_rank| command())?)
 }
 
 /// Why a process does not know where it is, or its ranks failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
-    /// Ranks cannot be started.
-    #[error("this build cannot start {0} ranks itself: start them with mpirun")]
-    NoLauncher(u32),
+    /// The launcher's variables are wrong.
+    #[error(transparent)]
+    Environment(#[from] mpienv::Error),
+    /// Ranks cannot be started, or one failed.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+}
+
+impl ClusterError {
+    /// The exit code of the rank that failed, when one did and has a code.
+    #[must_use]
+    pub fn rank_exit_code(&self) -> Option<u8> {
+        match self {
+            ClusterError::Launch(LaunchError::Failed { status, .. }) => {
+                status.code().and_then(|code| code.try_into().ok())
+            }
+            _ => None,
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! What ranks do together: sum, gather, broadcast, wait.
 
 pub mod alone;
+pub mod tcp;
 pub mod threads;
 
 /// The same calls, in the same order, made by every rank of a group.

@@ -46,7 +46,8 @@ fn start_ranks(count: u32) -> Result<(), MnistError> {
 }
 
 fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<(), MnistError> {
-    let rank = cluster::rank()?;
+    let info = cluster::place()?;
+    let rank = info.world();
     let source = options.source();
     if source == Source::Embedded && rank.is_first() {
         // A remark that nobody can read is no reason to stop.
@@ -60,7 +61,7 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
         None => model.initial_parameters(plan.seed),
     };
     let metrics = metrics(options, rank)?;
-    let mut group = backend::connect(options.backend, rank, options.timeout)?;
+    let mut group = backend::connect(options.backend, &info, options.timeout)?;
     let mut log = Log { out, rank, quiet: options.quiet, metrics };
     Ok(train::train(&mut model, &mut parameters, &data, &plan, group.as_mut(), &mut log)?)
 }
@@ -103,10 +104,11 @@ impl MnistError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            MnistError::Train(TrainError::Collective(CollectiveError::TimedOut { .. }))
-            | MnistError::Backend(BackendError::Collective(CollectiveError::TimedOut { .. })) => exit::TIMED_OUT,
+            MnistError::Train(TrainError::Collective(CollectiveError::TimedOut { .. })) => exit::TIMED_OUT,
+            MnistError::Backend(error) if error.is_timeout() => exit::TIMED_OUT,
             MnistError::Train(TrainError::Disagreement(_) | TrainError::Report(_)) => exit::WRONG_INPUT,
             MnistError::Train(_) => exit::TRAINING_FAILED,
+            MnistError::Cluster(error) => error.rank_exit_code().unwrap_or(exit::WRONG_INPUT),
             _ => exit::WRONG_INPUT,
         }
     }

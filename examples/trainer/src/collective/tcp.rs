@@ -1,0 +1,206 @@
+//! Ranks joined by TCP, one connection to each peer.
+//!
+//! Small sums: every rank sends its numbers to all, and adds in rank order. Large ones: each rank adds up one chunk,
+//! which travels the ring, and the sums travel it once more. Either way all ranks hold the same bits.
+
+mod mesh;
+mod peer;
+#[cfg(test)]
+mod tests;
+mod transfer;
+
+use std::ops::Range;
+use std::time::Duration;
+
+use bytemuck::{cast_slice, cast_slice_mut};
+use mpienv::{Host, Port, Rank};
+
+pub use mesh::ConnectError;
+
+use super::{Collective, CollectiveError};
+use transfer::{Line, Rows, Slot, Slots};
+
+/// Largest sum that is exchanged directly, in bytes sent by one rank.
+const DIRECT: usize = 512 * 1024;
+/// Largest sum that two ranks, or more, exchange directly, in bytes.
+const DIRECT_EACH: usize = 64 * 1024;
+/// Most bytes that a rank may gather or broadcast.
+const LONGEST: usize = 1 << 31;
+/// Numbers that travel the ring at a time: half a megabyte stays in the processor's cache.
+const PIECE: usize = 128 * 1024;
+
+/// All ranks of a job, joined by TCP.
+#[derive(Debug)]
+pub struct Tcp {
+    rank: Rank,
+    line: Line,
+    /// Numbers of other ranks; grows to what the largest sum needs, and stays.
+    others: Vec<f32>,
+    sum: Vec<f32>,
+}
+
+impl Tcp {
+    /// Joins all ranks, which meet at `host:port`; `timeout` bounds this, and every wait for a rank later.
+    ///
+    /// # Errors
+    /// When the ranks do not meet, or cannot reach each other.
+    pub fn connect(rank: Rank, host: Host, port: Port, timeout: Duration, token: &[u8]) -> Result<Tcp, ConnectError> {
+        let peers = mesh::connect(rank, host, port, timeout, token)?;
+        Ok(Tcp { rank, line: Line::new(peers, timeout)?, others: Vec::new(), sum: Vec::new() })
+    }
+
+    /// How long a wait for a rank may take without a byte from it; 60 s is a good value.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.line.set_timeout(timeout);
+    }
+
+    fn size(&self) -> usize {
+        self.line.size()
+    }
+
+    fn own(&self) -> usize {
+        usize::try_from(self.rank.index()).unwrap_or(usize::MAX)
+    }
+
+    /// Room for the bytes that a rank announced.
+    fn room(&self, rank: u32, length: &[u8]) -> Result<Vec<u8>, CollectiveError> {
+        let length = length.try_into().map_or(0, u64::from_le_bytes);
+        match usize::try_from(length) {
+            Ok(length) if length <= LONGEST => Ok(vec![0; length]),
+            _ => Err(self.line.lost(rank, format!("it announced {length} bytes, more than a rank may send"))),
+        }
+    }
+
+    /// Everybody sends everything to everybody.
+    fn sum_directly(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
+        let (size, own, length) = (self.size(), self.own(), values.len());
+        if self.others.len() < size * length {
+            self.others.resize(size * length, 0.0);
+        }
+        let others = &mut self.others[..size * length];
+        let bytes: &[u8] = cast_slice(values);
+        let mut rows = Rows { bytes: cast_slice_mut(others), length: bytes.len() };
+        self.line.transfer(|_| Some(bytes), &mut rows)?;
+        if length == 0 {
+            return Ok(());
+        }
+        // In rank order, whoever adds.
+        self.sum.clear();
+        for (rank, row) in others.chunks_exact(length).enumerate() {
+            let row = if rank == own { &*values } else { row };
+            if rank == 0 {
+                self.sum.extend(row);
+            } else {
+                add(&mut self.sum, row);
+            }
+        }
+        values.copy_from_slice(&self.sum);
+        Ok(())
+    }
+
+    /// Chunk by chunk around the ring: first each chunk is added up, then the sums are copied.
+    fn sum_around(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
+        let (size, own, length) = (self.size(), self.own(), values.len());
+        let (right, left) = ((own + 1) % size, (own + size - 1) % size);
+        let chunk = |turn: usize| {
+            let chunk = turn % size;
+            chunk * length / size..(chunk + 1) * length / size
+        };
+        let count = length.div_ceil(size).div_ceil(PIECE);
+        if self.others.len() < PIECE {
+            self.others.resize(PIECE, 0.0);
+        }
+        for turn in 0..size - 1 {
+            let (out, into) = (chunk(own + size - turn), chunk(own + 2 * size - turn - 1));
+            for (out, into) in pieces(count, out, into) {
+                let other = &mut self.others[..into.len()];
+                let bytes: &[u8] = cast_slice(&values[out]);
+                let mut slot = Slot { from: left, bytes: cast_slice_mut(other) };
+                self.line.transfer(|to| (to == right).then_some(bytes), &mut slot)?;
+                add(&mut values[into], other);
+            }
+        }
+        for turn in 0..size - 1 {
+            let (out, into) = (chunk(own + size + 1 - turn), chunk(own + size - turn));
+            for (out, into) in pieces(count, out, into) {
+                // Chunks of different turns never overlap.
+                let Ok([out, into]) = values.get_disjoint_mut([out, into]) else { continue };
+                let bytes: &[u8] = cast_slice(out);
+                let mut slot = Slot { from: left, bytes: cast_slice_mut(into) };
+                self.line.transfer(|to| (to == right).then_some(bytes), &mut slot)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `count` pieces of both ranges: where a chunk is shorter than others, its last piece is short or empty, but travels.
+fn pieces(count: usize, out: Range<usize>, into: Range<usize>) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+    let piece = |range: &Range<usize>, i: usize| {
+        (range.start + i * PIECE).min(range.end)..(range.start + (i + 1) * PIECE).min(range.end)
+    };
+    (0..count).map(move |i| (piece(&out, i), piece(&into, i)))
+}
+
+fn add(sum: &mut [f32], more: &[f32]) {
+    for (sum, more) in sum.iter_mut().zip(more) {
+        *sum += more;
+    }
+}
+
+impl Collective for Tcp {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
+        let bytes = size_of_val(values);
+        let others = self.size() - 1;
+        if others == 0 {
+            return Ok(());
+        }
+        self.line.begin_sum(values.len());
+        let done = if bytes <= DIRECT_EACH && bytes * others <= DIRECT {
+            self.sum_directly(values)
+        } else {
+            self.sum_around(values)
+        };
+        self.line.begin_sum(0);
+        done
+    }
+
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        let own = (bytes.len() as u64).to_le_bytes();
+        let mut lengths = vec![0; 8 * self.size()];
+        self.line.transfer(|_| Some(&own), &mut Rows { bytes: &mut lengths, length: 8 })?;
+        let mut all = Vec::with_capacity(self.size());
+        for (rank, length) in (0..).zip(lengths.chunks_exact(8)) {
+            all.push(self.room(rank, length)?);
+        }
+        self.line.transfer(|_| Some(bytes), &mut Slots(&mut all))?;
+        if let Some(own) = all.get_mut(usize::try_from(self.rank.index()).unwrap_or(usize::MAX)) {
+            *own = bytes.to_vec();
+        }
+        Ok(all)
+    }
+
+    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
+        let from = usize::try_from(root).unwrap_or(usize::MAX);
+        let own = from == self.own();
+        let mut length = (bytes.len() as u64).to_le_bytes();
+        let sent = length;
+        let none = usize::MAX;
+        let mut slot = Slot { from: if own { none } else { from }, bytes: &mut length };
+        self.line.transfer(|_| own.then_some(&sent[..]), &mut slot)?;
+        if own {
+            let bytes = &*bytes;
+            return self.line.transfer(|_| Some(bytes), &mut Slot { from: none, bytes: &mut [] });
+        }
+        *bytes = self.room(root, &length)?;
+        self.line.transfer(|_| None, &mut Slot { from, bytes })
+    }
+
+    fn barrier(&mut self) -> Result<(), CollectiveError> {
+        self.line.transfer(|_| Some(&[]), &mut Rows { bytes: &mut [], length: 0 })
+    }
+}

@@ -1,0 +1,195 @@
+//! Connects every rank with every other, through the rendezvous at the master.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use mpienv::rendezvous::{self, Meeting, Rendezvous};
+use mpienv::{Host, Port, Rank};
+
+use super::peer::Peer;
+use crate::collective::CollectiveError;
+
+/// Opens the greeting between two ranks: magic (8), rank (4), token.
+const MAGIC: [u8; 8] = *b"mpimesh\n";
+/// Pause between two looks at connections that have not greeted yet.
+const PAUSE: Duration = Duration::from_micros(500);
+
+/// Why the ranks could not be connected.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The ranks did not meet at the master.
+    #[error(transparent)]
+    Rendezvous(#[from] rendezvous::Error),
+    /// This rank has no socket for the others.
+    #[error(
+        "this rank cannot open a socket for the other ranks: {0}; check this host's network and its limit of open files"
+    )]
+    Socket(#[from] io::Error),
+    /// A rank was at the rendezvous, and cannot be reached.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
+}
+
+/// Connects to all other ranks; the place of this rank is `None`.
+pub(super) fn connect(
+    rank: Rank,
+    host: Host,
+    port: Port,
+    timeout: Duration,
+    token: &[u8],
+) -> Result<Vec<Option<Peer>>, ConnectError> {
+    if rank.size() == 1 {
+        return Ok(vec![None]);
+    }
+    let listener = listen(&host)?;
+    let local = listener.local_addr()?;
+    let mut blob = vec![match local.ip() {
+        address if !address.is_loopback() => 0,
+        IpAddr::V4(_) => 4,
+        IpAddr::V6(_) => 6,
+    }];
+    blob.extend(local.port().to_be_bytes());
+    blob.extend(host_name().as_bytes());
+    let meeting = Rendezvous::new(rank, host, port).timeout(timeout).token(token).meet(blob)?;
+    let hosts = hosts(&meeting);
+    let deadline = Instant::now() + timeout;
+    let mut streams: Vec<Option<TcpStream>> = Vec::new();
+    for (index, member) in meeting.members().iter().enumerate().take(at(rank.index())) {
+        let lost = |reason: String| CollectiveError::Lost { rank: number(index), host: hosts[index].clone(), reason };
+        let address = address(member).ok_or_else(|| lost("what it brought to the rendezvous cannot be read".into()))?;
+        streams.push(Some(greet(address, rank, token, deadline).map_err(|error| lost(format!("{address}: {error}")))?));
+    }
+    streams.resize_with(at(rank.size()), || None);
+    accept(&listener, rank, token, &mut streams, deadline).map_err(|missing| match missing {
+        Some(index) => ConnectError::Collective(CollectiveError::TimedOut {
+            rank: number(index),
+            host: hosts[index].clone(),
+            seconds: timeout.as_secs_f64(),
+        }),
+        None => ConnectError::Socket(io::ErrorKind::NotConnected.into()),
+    })?;
+    let peers = streams.into_iter().zip(hosts).map(|(stream, host)| {
+        let Some(stream) = stream else { return Ok(None) };
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Some(Peer::new(mio::net::TcpStream::from_std(stream), host)))
+    });
+    peers.collect()
+}
+
+fn at(rank: u32) -> usize {
+    usize::try_from(rank).unwrap_or(usize::MAX)
+}
+
+fn number(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+/// A socket on a port that the system chooses; loopback alone when the master is.
+fn listen(host: &Host) -> io::Result<TcpListener> {
+    if host.is_loopback() {
+        return TcpListener::bind((host.address().unwrap_or(Ipv4Addr::LOCALHOST.into()), 0));
+    }
+    TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+fn hosts(meeting: &Meeting) -> Vec<String> {
+    let host = |member: &rendezvous::Member| {
+        let name = String::from_utf8_lossy(member.blob().get(3..).unwrap_or_default());
+        if name.is_empty() { member.address().to_string() } else { format!("{name} ({})", member.address()) }
+    };
+    meeting.members().iter().map(host).collect()
+}
+
+/// Where a member listens.
+fn address(member: &rendezvous::Member) -> Option<SocketAddr> {
+    let &[family, high, low, ..] = member.blob() else { return None };
+    let port = Port::new(u16::from_be_bytes([high, low]))?;
+    Some(match family {
+        4 => (Ipv4Addr::LOCALHOST, port.get()).into(),
+        6 => (Ipv6Addr::LOCALHOST, port.get()).into(),
+        _ => member.at(port),
+    })
+}
+
+fn greet(address: SocketAddr, rank: Rank, token: &[u8], deadline: Instant) -> io::Result<TcpStream> {
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let mut stream = TcpStream::connect_timeout(&address, left)?;
+    stream.write_all(&[&MAGIC[..], &rank.index().to_be_bytes(), token].concat())?;
+    Ok(stream)
+}
+
+/// Takes the connections of all higher ranks; strangers are dropped. Else the first rank that is missing.
+fn accept(
+    listener: &TcpListener,
+    rank: Rank,
+    token: &[u8],
+    streams: &mut [Option<TcpStream>],
+    deadline: Instant,
+) -> Result<(), Option<usize>> {
+    listener.set_nonblocking(true).map_err(|_| None)?;
+    let first = at(rank.index()) + 1;
+    let mut waiting: Vec<(TcpStream, Vec<u8>)> = Vec::new();
+    loop {
+        let Some(missing) = (first..streams.len()).find(|&index| streams[index].is_none()) else { return Ok(()) };
+        if Instant::now() >= deadline {
+            return Err(Some(missing));
+        }
+        while let Ok((stream, _)) = listener.accept() {
+            if stream.set_nonblocking(true).is_ok() {
+                waiting.push((stream, Vec::new()));
+            }
+        }
+        // The oldest strangers give way.
+        let surplus = waiting.len().saturating_sub(streams.len() + 256);
+        waiting.drain(..surplus);
+        let mut index = 0;
+        while let Some((stream, greeting)) = waiting.get_mut(index) {
+            match read_greeting(stream, greeting, token) {
+                Ok(None) => index += 1,
+                Ok(Some(from)) => {
+                    let (stream, _) = waiting.swap_remove(index);
+                    if from >= first && streams.get(from).is_some_and(Option::is_none) {
+                        streams[from] = Some(stream);
+                    }
+                }
+                Err(_) => {
+                    waiting.swap_remove(index);
+                }
+            }
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// The rank that greets, once the greeting is whole; not a byte more is read.
+fn read_greeting(stream: &mut TcpStream, greeting: &mut Vec<u8>, token: &[u8]) -> io::Result<Option<usize>> {
+    let total = MAGIC.len() + 4 + token.len();
+    let mut rest = [0; MAGIC.len() + 4 + rendezvous::LONGEST_TOKEN];
+    let rest = &mut rest[..total.saturating_sub(greeting.len())];
+    match stream.read(rest) {
+        Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(length) => greeting.extend(&rest[..length]),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    if greeting.len() < total {
+        return Ok(None);
+    }
+    let stranger = || io::Error::from(io::ErrorKind::InvalidData);
+    let from = greeting.strip_prefix(&MAGIC).ok_or_else(stranger)?;
+    let (from, said) = from.split_first_chunk().ok_or_else(stranger)?;
+    // Compared whole, so that the time tells nothing of where they differ.
+    let differ = said.iter().zip(token).fold(0, |differ, (a, b)| differ | (a ^ b));
+    if differ != 0 {
+        return Err(stranger());
+    }
+    Ok(Some(at(u32::from_be_bytes(*from))))
+}

@@ -1,0 +1,220 @@
+//! One connection to another rank, and the frames on it.
+
+use std::io::{self, IoSlice, Read, Write};
+
+use mio::net::TcpStream;
+
+/// Every frame's head: kind (1), nothing (3), call or blamed rank (4), length (8), numbers in the sum (8);
+/// little-endian.
+const HEAD: usize = 24;
+const DATA: u8 = 1;
+const BYE: u8 = 2;
+const ABORT: u8 = 3;
+const SUSPECT: u8 = 4;
+/// Longest reason in an abort frame, in bytes.
+const LONGEST_REASON: usize = 1024;
+
+/// Another rank, as this rank talks to it.
+#[derive(Debug)]
+pub(super) struct Peer {
+    stream: TcpStream,
+    /// The host's name and address, for messages.
+    pub(super) host: String,
+    head_in: [u8; HEAD],
+    /// Bytes of the present frame, head included, that have come and gone.
+    received: usize,
+    sent: usize,
+    /// Length of the frame that comes, head included.
+    due: usize,
+}
+
+/// What both ends of a frame must agree on beside its length.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Call {
+    /// Counts the transfers of this group of ranks.
+    pub(super) number: u32,
+    /// How many numbers the sum has to which the frame belongs; 0 for what is no sum.
+    pub(super) numbers: u64,
+}
+
+/// What is wrong with a connection.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Lost(String),
+    /// It brought so many numbers to a sum of another length.
+    Length(u64),
+    /// It gave up, and says which rank was to blame.
+    Abort {
+        blamed: u32,
+        reason: String,
+    },
+    /// It waits in vain for that rank, which may itself wait for another.
+    Suspect {
+        blamed: u32,
+    },
+}
+
+/// Whether a frame is through, and whether any byte moved.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Progress {
+    pub(super) done: bool,
+    pub(super) moved: bool,
+}
+
+impl Peer {
+    pub(super) fn new(stream: TcpStream, host: String) -> Peer {
+        Peer { stream, host, head_in: [0; HEAD], received: 0, sent: 0, due: 0 }
+    }
+
+    pub(super) fn stream(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+
+    /// A new frame each way begins.
+    pub(super) fn begin(&mut self) {
+        self.received = 0;
+        self.sent = 0;
+    }
+
+    /// Writes what the socket takes of the frame that carries `bytes`.
+    pub(super) fn push(&mut self, call: Call, bytes: &[u8]) -> Result<Progress, Fault> {
+        let head = head(DATA, call.number, bytes.len() as u64, call.numbers);
+        let total = HEAD + bytes.len();
+        let before = self.sent;
+        while self.sent < total {
+            let wrote = if self.sent < HEAD {
+                self.stream.write_vectored(&[IoSlice::new(&head[self.sent..]), IoSlice::new(bytes)])
+            } else {
+                self.stream.write(&bytes[self.sent - HEAD..])
+            };
+            match wrote {
+                Ok(length) => self.sent += length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Fault::Lost(error.to_string())),
+            }
+        }
+        Ok(Progress { done: self.sent == total, moved: self.sent > before })
+    }
+
+    /// Reads what the socket has of a frame that must carry as many bytes as `into` has.
+    pub(super) fn pull(&mut self, call: Call, into: &mut [u8]) -> Result<Progress, Fault> {
+        let total = HEAD + into.len();
+        self.due = total;
+        let before = self.received;
+        while self.received < total {
+            let in_head = self.received < HEAD;
+            let read = if in_head {
+                self.stream.read(&mut self.head_in[self.received..])
+            } else {
+                self.stream.read(&mut into[self.received - HEAD..])
+            };
+            match read {
+                Ok(0) => return Err(Fault::Lost("it closed the connection".to_owned())),
+                Ok(length) => self.received += length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Fault::Lost(error.to_string())),
+            }
+            if in_head && self.received == HEAD {
+                self.check_head(call, into.len() as u64)?;
+            }
+        }
+        Ok(Progress { done: self.received == total, moved: self.received > before })
+    }
+
+    fn check_head(&mut self, call: Call, due: u64) -> Result<(), Fault> {
+        let (kind, number, length, numbers) = parse(&self.head_in);
+        match kind {
+            DATA if number == call.number && numbers != call.numbers => Err(Fault::Length(numbers)),
+            DATA if number != call.number || length != due => Err(Fault::Lost(format!(
+                "it sent {length} bytes in transfer {number} where {due} in transfer {} were due: the ranks do not make the \
+                 same calls",
+                call.number
+            ))),
+            DATA => Ok(()),
+            ABORT => Err(self.reason(number, length)),
+            SUSPECT => Err(Fault::Suspect { blamed: number }),
+            BYE => Err(Fault::Lost("it ended before this rank did".to_owned())),
+            _ => Err(Fault::Lost("what it sent cannot be read".to_owned())),
+        }
+    }
+
+    fn reason(&mut self, blamed: u32, length: u64) -> Fault {
+        let mut text = vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(LONGEST_REASON)];
+        // One write sent it all: what is not here now matters little.
+        let length = self.stream.read(&mut text).unwrap_or(0);
+        Fault::Abort { blamed, reason: String::from_utf8_lossy(&text[..length]).into_owned() }
+    }
+
+    /// Looks, between frames or before the present one began, whether this rank is gone; data is left alone.
+    pub(super) fn last_words(&mut self) -> Option<Fault> {
+        if self.received > 0 && self.received < self.due {
+            return None;
+        }
+        let mut head = [0; HEAD];
+        match self.stream.peek(&mut head) {
+            Ok(0) => Some(Fault::Lost("it closed the connection".to_owned())),
+            Ok(HEAD) if head[0] == ABORT => {
+                self.stream.read_exact(&mut head).ok()?;
+                let (_, blamed, length, _) = parse(&head);
+                Some(self.reason(blamed, length))
+            }
+            Ok(HEAD) if head[0] == SUSPECT => {
+                self.stream.read_exact(&mut head).ok()?;
+                let (_, blamed, _, _) = parse(&head);
+                Some(Fault::Suspect { blamed })
+            }
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Some(Fault::Lost(error.to_string())),
+            _ => None,
+        }
+    }
+
+    /// Says goodbye, so that the close which follows is no loss.
+    pub(super) fn bye(&mut self) {
+        let _ = self.stream.write(&head(BYE, 0, 0, 0));
+    }
+
+    /// Says which rank is to blame, unless a frame is half sent.
+    pub(super) fn abort(&mut self, half_sent: bool, blamed: u32, reason: &str) {
+        if half_sent {
+            return;
+        }
+        let reason = &reason.as_bytes()[..reason.len().min(LONGEST_REASON)];
+        let head = head(ABORT, blamed, reason.len() as u64, 0);
+        let _ = self.stream.write_vectored(&[IoSlice::new(&head), IoSlice::new(reason)]);
+    }
+
+    /// Says for which rank this one waits in vain, unless a frame is half sent.
+    pub(super) fn suspect(&mut self, half_sent: bool, blamed: u32) {
+        if !half_sent {
+            let _ = self.stream.write(&head(SUSPECT, blamed, 0, 0));
+        }
+    }
+
+    /// Sends nothing more: the other end sees it once it has read what is there.
+    pub(super) fn hang_up(&mut self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+    }
+
+    /// Whether a frame of that many bytes is begun and not through.
+    pub(super) fn is_half_sent(&self, length: usize) -> bool {
+        self.sent > 0 && self.sent < HEAD + length
+    }
+}
+
+fn head(kind: u8, number: u32, length: u64, numbers: u64) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    head[0] = kind;
+    head[4..8].copy_from_slice(&number.to_le_bytes());
+    head[8..16].copy_from_slice(&length.to_le_bytes());
+    head[16..].copy_from_slice(&numbers.to_le_bytes());
+    head
+}
+
+fn parse(head: &[u8; HEAD]) -> (u8, u32, u64, u64) {
+    let mut parts = head.chunks_exact(8).map(|part| part.try_into().map_or(0, u64::from_le_bytes));
+    let [first, length, numbers] = [(); 3].map(|()| parts.next().unwrap_or(0));
+    let [_, _, _, _, number @ ..] = first.to_le_bytes();
+    (head[0], u32::from_le_bytes(number), length, numbers)
+}

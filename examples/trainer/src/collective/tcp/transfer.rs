@@ -1,0 +1,313 @@
+//! Moves frames to and from peers at once, so that no rank waits for another that waits for it.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Interest, Poll, Token};
+
+use super::peer::{Call, Fault, Peer};
+use crate::collective::CollectiveError;
+
+/// How long a rank looks again and again before it sleeps, when every rank has a processor of its own.
+const SPIN: Duration = Duration::from_micros(50);
+/// After a timeout, how long to listen for ranks that gave up too: the one that is silent is to blame.
+const INQUEST: Duration = Duration::from_millis(500);
+
+/// Where bytes from a peer belong; `None` when nothing is due from it.
+pub(super) trait Inbox {
+    fn from(&mut self, peer: usize) -> Option<&mut [u8]>;
+}
+
+/// A row of one length from every peer.
+pub(super) struct Rows<'a> {
+    pub(super) bytes: &'a mut [u8],
+    pub(super) length: usize,
+}
+
+impl Inbox for Rows<'_> {
+    fn from(&mut self, peer: usize) -> Option<&mut [u8]> {
+        self.bytes.get_mut(peer * self.length..(peer + 1) * self.length)
+    }
+}
+
+/// Bytes from one peer.
+pub(super) struct Slot<'a> {
+    pub(super) from: usize,
+    pub(super) bytes: &'a mut [u8],
+}
+
+impl Inbox for Slot<'_> {
+    fn from(&mut self, peer: usize) -> Option<&mut [u8]> {
+        (peer == self.from).then_some(&mut *self.bytes)
+    }
+}
+
+/// Bytes of any length from every peer.
+pub(super) struct Slots<'a>(pub(super) &'a mut [Vec<u8>]);
+
+impl Inbox for Slots<'_> {
+    fn from(&mut self, peer: usize) -> Option<&mut [u8]> {
+        self.0.get_mut(peer).map(Vec::as_mut_slice)
+    }
+}
+
+/// The connections to all peers.
+#[derive(Debug)]
+pub(super) struct Line {
+    peers: Vec<Option<Peer>>,
+    poll: Poll,
+    events: Events,
+    timeout: Duration,
+    spin: Duration,
+    call: Call,
+    /// The first failure: every later call fails the same way.
+    failed: Option<(u32, String)>,
+}
+
+/// A peer and what is wrong with it.
+struct Culprit(usize, Fault);
+
+impl Line {
+    pub(super) fn new(mut peers: Vec<Option<Peer>>, timeout: Duration) -> io::Result<Line> {
+        let poll = Poll::new()?;
+        let both = Interest::READABLE | Interest::WRITABLE;
+        for (index, peer) in peers.iter_mut().enumerate() {
+            if let Some(peer) = peer {
+                poll.registry().register(peer.stream(), Token(index), both)?;
+            }
+        }
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let spin = if peers.len() <= processors { SPIN } else { Duration::ZERO };
+        let events = Events::with_capacity(2 * peers.len().max(1));
+        Ok(Line { peers, poll, events, timeout, spin, call: Call::default(), failed: None })
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.peers.len()
+    }
+
+    pub(super) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// The transfers that follow belong to a sum of so many numbers; 0 for what is no sum.
+    pub(super) fn begin_sum(&mut self, numbers: usize) {
+        self.call.numbers = numbers as u64;
+    }
+
+    /// Sends `out(peer)` to each peer and fills `inbox`, all at once.
+    pub(super) fn transfer<'b>(
+        &mut self,
+        out: impl Fn(usize) -> Option<&'b [u8]>,
+        inbox: &mut impl Inbox,
+    ) -> Result<(), CollectiveError> {
+        if let Some((rank, reason)) = &self.failed {
+            return Err(self.lost(*rank, format!("{reason} (in an earlier call)")));
+        }
+        self.call.number = self.call.number.wrapping_add(1);
+        for peer in self.peers.iter_mut().flatten() {
+            peer.begin();
+        }
+        let mut moved_at = Instant::now();
+        loop {
+            let (waits_for, moved) = match self.advance(&out, inbox) {
+                Ok(progress) => progress,
+                Err(culprit) => return Err(self.give_up(&out, culprit)),
+            };
+            let Some(waits_for) = waits_for else { return Ok(()) };
+            let now = Instant::now();
+            if moved {
+                moved_at = now;
+                continue;
+            }
+            let waited = now - moved_at;
+            if waited < self.spin {
+                std::hint::spin_loop();
+                continue;
+            }
+            if waited >= self.timeout {
+                return Err(self.inquest(&out, waits_for, None));
+            }
+            if let Err(culprit) = self.sleep(self.timeout - waited) {
+                return Err(self.give_up(&out, culprit));
+            }
+        }
+    }
+
+    /// Ends as a killed process does: no goodbye.
+    #[cfg(test)]
+    pub(super) fn fail_silently(&mut self) {
+        self.failed = Some((0, String::new()));
+    }
+
+    /// Moves what moves now: the first peer that is not through, and whether any byte moved.
+    fn advance<'b>(
+        &mut self,
+        out: &impl Fn(usize) -> Option<&'b [u8]>,
+        inbox: &mut impl Inbox,
+    ) -> Result<(Option<usize>, bool), Culprit> {
+        let (mut waits_for, mut moved) = (None, false);
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            let Some(peer) = peer else { continue };
+            let mut through = true;
+            if let Some(bytes) = out(index) {
+                let progress = match peer.push(self.call, bytes) {
+                    Ok(progress) => progress,
+                    // What it sent before it closed tells more than the close.
+                    Err(close) => {
+                        let due = inbox.from(index).and_then(|bytes| peer.pull(self.call, bytes).err());
+                        let told = |fault: &Fault| !matches!(fault, Fault::Lost(_));
+                        let fault = due.filter(told).or_else(|| peer.last_words().filter(told));
+                        return Err(Culprit(index, fault.unwrap_or(close)));
+                    }
+                };
+                through &= progress.done;
+                moved |= progress.moved;
+            }
+            if let Some(bytes) = inbox.from(index) {
+                let progress = peer.pull(self.call, bytes).map_err(|fault| Culprit(index, fault))?;
+                through &= progress.done;
+                moved |= progress.moved;
+            }
+            if !through && waits_for.is_none() {
+                waits_for = Some(index);
+            }
+        }
+        Ok((waits_for, moved))
+    }
+
+    /// Sleeps until a socket stirs; sees a peer die that nothing is due from now.
+    fn sleep(&mut self, longest: Duration) -> Result<(), Culprit> {
+        if let Err(error) = self.poll.poll(&mut self.events, Some(longest))
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            // Not any peer's fault, but without it no peer can be waited for.
+            return Err(Culprit(usize::MAX, Fault::Lost(error.to_string())));
+        }
+        for event in &self.events {
+            let Token(index) = event.token();
+            if !(event.is_read_closed() || event.is_error()) {
+                continue;
+            }
+            if let Some(Some(peer)) = self.peers.get_mut(index)
+                && let Some(fault) = peer.last_words()
+            {
+                return Err(Culprit(index, fault));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing moved for too long, here or at `accuser`: the rank to blame is one that does not even complain.
+    fn inquest<'b>(
+        &mut self,
+        out: &impl Fn(usize) -> Option<&'b [u8]>,
+        suspect: usize,
+        accuser: Option<usize>,
+    ) -> CollectiveError {
+        let seconds = self.timeout.as_secs_f64();
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            if let Some(peer) = peer {
+                let half_sent = out(index).is_some_and(|bytes| peer.is_half_sent(bytes.len()));
+                peer.suspect(half_sent, rank(suspect));
+            }
+        }
+        let mut alive = vec![false; self.peers.len()];
+        if let Some(accuser) = accuser.and_then(|index| alive.get_mut(index)) {
+            *accuser = true;
+        }
+        let mut blamed = vec![suspect];
+        let until = Instant::now() + INQUEST.min(self.timeout);
+        while Instant::now() < until {
+            for (index, peer) in self.peers.iter_mut().enumerate() {
+                if let Some(Fault::Suspect { blamed: other }) = peer.as_mut().and_then(Peer::last_words) {
+                    alive[index] = true;
+                    blamed.push(usize::try_from(other).unwrap_or(usize::MAX));
+                }
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let silent = |index: &&usize| self.peers.get(**index).is_some_and(Option::is_some) && !alive[**index];
+        let culprit = rank(blamed.iter().find(silent).copied().unwrap_or(suspect));
+        self.hang_up();
+        self.failed = Some((culprit, format!("it sent nothing for {seconds} s")));
+        CollectiveError::TimedOut { rank: culprit, host: self.host(culprit), seconds }
+    }
+
+    fn give_up<'b>(
+        &mut self,
+        out: &impl Fn(usize) -> Option<&'b [u8]>,
+        Culprit(index, fault): Culprit,
+    ) -> CollectiveError {
+        let (culprit, reason, error) = match fault {
+            Fault::Lost(reason) => self.first_lost(index, reason),
+            Fault::Suspect { blamed } => {
+                let blamed = usize::try_from(blamed).unwrap_or(usize::MAX);
+                return self.inquest(out, blamed, Some(index));
+            }
+            Fault::Abort { blamed, reason } => self.blame(index, blamed, reason),
+            Fault::Length(found) => {
+                let expected = usize::try_from(self.call.numbers).unwrap_or(usize::MAX);
+                let found = usize::try_from(found).unwrap_or(usize::MAX);
+                let reason = format!("it brought {found} numbers to a sum of {expected}");
+                (rank(index), reason, Some(CollectiveError::Length { rank: rank(index), found, expected }))
+            }
+        };
+        self.tell(out, culprit, &reason);
+        self.hang_up();
+        self.failed = Some((culprit, reason.clone()));
+        error.unwrap_or_else(|| self.lost(culprit, reason))
+    }
+
+    /// A peer closed: because of another's loss, if any peer says so.
+    fn first_lost(&mut self, index: usize, reason: String) -> (u32, String, Option<CollectiveError>) {
+        for (other, peer) in self.peers.iter_mut().enumerate() {
+            if let Some(Fault::Abort { blamed, reason }) = peer.as_mut().and_then(Peer::last_words) {
+                return self.blame(other, blamed, reason);
+            }
+        }
+        (rank(index), reason, None)
+    }
+
+    fn blame(&self, by: usize, blamed: u32, reason: String) -> (u32, String, Option<CollectiveError>) {
+        let own = self.peers.get(usize::try_from(blamed).unwrap_or(usize::MAX)).is_none_or(Option::is_none);
+        if own {
+            return (rank(by), format!("it gave this rank up: {reason}"), None);
+        }
+        (blamed, reason, None)
+    }
+
+    fn tell<'b>(&mut self, out: &impl Fn(usize) -> Option<&'b [u8]>, culprit: u32, reason: &str) {
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            if let Some(peer) = peer {
+                let half_sent = out(index).is_some_and(|bytes| peer.is_half_sent(bytes.len()));
+                peer.abort(half_sent, culprit, reason);
+            }
+        }
+    }
+
+    fn hang_up(&mut self) {
+        self.peers.iter_mut().flatten().for_each(Peer::hang_up);
+    }
+
+    pub(super) fn lost(&self, rank: u32, reason: String) -> CollectiveError {
+        CollectiveError::Lost { rank, host: self.host(rank), reason }
+    }
+
+    fn host(&self, rank: u32) -> String {
+        let peer = self.peers.get(usize::try_from(rank).unwrap_or(usize::MAX));
+        peer.and_then(Option::as_ref).map_or_else(|| "this host".to_owned(), |peer| peer.host.clone())
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if self.failed.is_none() && !std::thread::panicking() {
+            self.peers.iter_mut().flatten().for_each(Peer::bye);
+        }
+    }
+}
+
+fn rank(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}

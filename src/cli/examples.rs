@@ -1,0 +1,50 @@
+//! The examples at the end of each command's help and in the man page.
+
+pub(crate) const ALL: &str = "\
+Examples:
+  mpirun -n 4 mpienv show                          where each process is, and how it is known
+  mpirun -n 4 mpienv exec -- python train.py       start a program with the variables set
+  mpirun -n 4 bash -c 'eval \"$(mpienv export)\"; echo $RANK of $WORLD_SIZE'
+
+Each command has a help of its own: mpienv export --help";
+
+pub(crate) const EXPORT: &str = "\
+Examples:
+  eval \"$(mpienv export)\"                                        sh, bash, zsh
+  mpienv export --shell fish | source                            fish
+  eval \"`mpienv export --shell csh`\"                             csh, tcsh
+  mpienv export --shell powershell | Out-String | Invoke-Expression
+  for /f \"delims=\" %i in ('mpienv export --shell cmd') do @%i    cmd; %%i in a batch file
+  docker run --env-file <(mpienv export --shell docker) IMAGE
+  mpienv export --shell github >> \"$GITHUB_ENV\"
+  mpienv export --shell json | jq -r .MASTER_ADDR
+
+On an error nothing is printed on stdout, so that eval changes nothing.";
+
+pub(crate) const EXEC: &str = "\
+Examples:
+  mpirun -n 4 mpienv exec -- python train.py --epochs 3
+  mpirun -n 4 mpienv exec --master-port 29500 -- ./train
+  mpirun -n 4 mpienv exec -- sh -c 'echo $RANK of $WORLD_SIZE on $MASTER_ADDR'";
+
+pub(crate) const SHOW: &str = "\
+Examples:
+  mpirun -n 2 mpienv show
+  mpienv show --json | jq .findings";
+
+pub(crate) const SIMULATE: &str = "\
+Examples:
+  mpienv simulate --launcher open-mpi --nodes 2 --ppn 4 --rank 5
+  mpienv simulate --launcher slurm --nodes 2 --ppn 4 -- mpienv export";
+
+pub(crate) const COMPLETIONS: &str = "\
+Examples:
+  mpienv completions bash > ~/.local/share/bash-completion/completions/mpienv
+  mpienv completions zsh > ~/.zfunc/_mpienv        where ~/.zfunc is in fpath before compinit
+  mpienv completions fish > ~/.config/fish/completions/mpienv.fish
+  mpienv completions powershell >> $PROFILE        in PowerShell";
+
+pub(crate) const MAN: &str = "\
+Examples:
+  mpienv man > ~/.local/share/man/man1/mpienv.1
+  mpienv man | man -l -";

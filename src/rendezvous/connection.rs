@@ -1,0 +1,110 @@
+//! One connection at rank 0.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use mio::net::TcpStream;
+
+use super::LONGEST_BLOB;
+use super::frame::HelloReader;
+
+/// How many bytes of no use rank 0 reads from one connection before it closes it.
+const PATIENCE: usize = LONGEST_BLOB + 1024;
+
+/// How far a connection has come.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// Nobody yet: holds no more than the hello's head.
+    Stranger(HelloReader),
+    /// A rank of this job that waits for the verdict.
+    Member {
+        rank: u32,
+        wants_table: bool,
+        /// Whether the rank counts among those that joined.
+        joined: bool,
+    },
+    /// Turned away with an answer.
+    Closing,
+}
+
+/// A socket, its stage, and what is still to be written to it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) stream: TcpStream,
+    pub(super) peer: IpAddr,
+    /// Counts up with every connection, so that the oldest can be told.
+    pub(super) serial: u64,
+    pub(super) stage: Stage,
+    queue: VecDeque<Arc<[u8]>>,
+    written: usize,
+    discarded: usize,
+}
+
+/// What one read gave.
+pub(super) enum Input {
+    Bytes(usize),
+    Later,
+    Closed,
+}
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream, peer: IpAddr, serial: u64) -> Connection {
+        let stage = Stage::Stranger(HelloReader::default());
+        Connection { stream, peer, serial, stage, queue: VecDeque::new(), written: 0, discarded: 0 }
+    }
+
+    pub(super) fn read(&mut self, into: &mut [u8]) -> Input {
+        loop {
+            match self.stream.read(into) {
+                Ok(0) => return Input::Closed,
+                Ok(length) => return Input::Bytes(length),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Input::Later,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Input::Closed,
+            }
+        }
+    }
+
+    /// Whether the other end has closed, as far as the system knows now.
+    pub(super) fn is_closed(&self) -> bool {
+        match self.stream.peek(&mut [0]) {
+            Ok(length) => length == 0,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+
+    /// Counts bytes that nobody wants; false when there were too many.
+    pub(super) fn discard(&mut self, length: usize) -> bool {
+        self.discarded = self.discarded.saturating_add(length);
+        self.discarded <= PATIENCE
+    }
+
+    /// Writes now what the socket takes, the rest later.
+    pub(super) fn send(&mut self, frame: Arc<[u8]>) -> io::Result<()> {
+        self.queue.push_back(frame);
+        self.flush()
+    }
+
+    /// Goes on writing.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        while let Some(frame) = self.queue.front() {
+            match self.stream.write(&frame[self.written..]) {
+                Ok(length) => self.written += length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if self.written == frame.len() {
+                self.written = 0;
+                self.queue.pop_front();
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_flushed(&self) -> bool {
+        self.queue.is_empty()
+    }
+}

@@ -1,0 +1,188 @@
+//! Why the ranks did not meet.
+
+use std::io;
+use std::time::Duration;
+
+use super::frame::LONGEST_TEXT;
+use super::{LONGEST_BLOB, LONGEST_TOKEN};
+use crate::Port;
+
+/// Why the ranks did not meet: what happened, why, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Rank 0 cannot listen, because somebody else does.
+    #[error(
+        "port {port} is in use on this host, where rank 0 must listen: another job's rank 0, a run that has not ended, \
+         or another program holds it (`ss -tlnp` shows which); end it, or give all ranks another MASTER_PORT"
+    )]
+    PortInUse {
+        /// The master's port.
+        port: Port,
+    },
+    /// Rank 0 cannot listen for another reason.
+    #[error(
+        "rank 0 cannot listen on {address}: {source}; MASTER_ADDR must be an address of rank 0's host, and MASTER_PORT \
+         one that this user may open (from 1024 on)"
+    )]
+    Listen {
+        /// The address that was tried.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Rank 0 has no room for more connections.
+    #[error(
+        "rank 0 ran out of open files after {joined} of {size} ranks had come: each rank takes one; raise the limit of \
+         rank 0 (`ulimit -n`) beyond {size}"
+    )]
+    OpenFiles {
+        /// How many ranks had come, rank 0 included.
+        joined: usize,
+        /// The world size.
+        size: u32,
+    },
+    /// A rank brings too many bytes.
+    #[error("a rank may bring at most {LONGEST_BLOB} bytes to the rendezvous, not {length}; bring a smaller blob")]
+    BlobTooLong {
+        /// Length of the blob in bytes.
+        length: usize,
+    },
+    /// A token that no hello can carry.
+    #[error("a job token has at most {LONGEST_TOKEN} bytes, not {length}; choose a shorter MPIENV_TOKEN")]
+    TokenTooLong {
+        /// Length of the token in bytes.
+        length: usize,
+    },
+    /// This rank never reached rank 0.
+    #[error("rank {rank} did not reach rank 0 at {master} within {}: {met}", seconds(*.waited))]
+    NoMaster {
+        /// This rank.
+        rank: u32,
+        /// The master, as `host:port`.
+        master: String,
+        /// How long this rank tried.
+        waited: Duration,
+        /// What the last try met.
+        met: Met,
+    },
+    /// The master's port belongs to another job.
+    #[error(
+        "rank {rank} was turned away at {master}: the rank 0 there has another job token, so it belongs to another job, or \
+         MPIENV_TOKEN is not the same on all ranks; give this job a MASTER_PORT of its own, or all its ranks the same token"
+    )]
+    OtherJob {
+        /// This rank.
+        rank: u32,
+        /// The master, as `host:port`.
+        master: String,
+    },
+    /// Rank 0 had answered, and then was gone.
+    #[error("rank {rank} lost rank 0 at {master} before all ranks had come: {reason}; look at rank 0's output")]
+    MasterLost {
+        /// This rank.
+        rank: u32,
+        /// The master, as `host:port`.
+        master: String,
+        /// What was seen.
+        reason: String,
+    },
+    /// Rank 0 had answered, and then said nothing beyond its deadline.
+    #[error(
+        "rank {rank} had no verdict from rank 0 at {master} after {}: rank 0 is stopped, or its host is cut off; look at \
+         rank 0's output", seconds(*.waited)
+    )]
+    NoVerdict {
+        /// This rank.
+        rank: u32,
+        /// The master, as `host:port`.
+        master: String,
+        /// How long this rank waited.
+        waited: Duration,
+    },
+    /// Not all ranks came in time; all that came hold this same text.
+    #[error("{verdict}")]
+    Missing {
+        /// Rank 0's explanation, which names the missing ranks.
+        verdict: String,
+    },
+    /// Ranks came twice, disagreed or were lost; all that came hold this same text.
+    #[error("{verdict}")]
+    Mismatch {
+        /// Rank 0's explanation, which names the ranks.
+        verdict: String,
+    },
+    /// The system failed rank 0 in waiting for connections.
+    #[error("rank 0 cannot wait for connections: {0}; this is a limit or fault of its host")]
+    System(#[source] io::Error),
+}
+
+/// What a rank met where it looked for rank 0.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Met {
+    /// The name has no address.
+    #[error("the name does not resolve ({0}); check MASTER_ADDR, or give an IP address")]
+    Unresolved(String),
+    /// The host answered that nothing listens.
+    #[error(
+        "connection refused: nothing listens there; rank 0 is not started, has ended, or listens on another port: all \
+         ranks need the same MASTER_ADDR and MASTER_PORT"
+    )]
+    Refused,
+    /// The network knows no way.
+    #[error("no route to it ({0}); check that MASTER_ADDR is on a network that this host shares with rank 0's")]
+    NoRoute(String),
+    /// Nothing answered at all.
+    #[error("no answer to the connection: the host is down, or a firewall drops packets to that port")]
+    TimedOut,
+    /// Something else listens there.
+    #[error(
+        "something that is not mpienv answered ({0}); another program holds the port: give all ranks another MASTER_PORT"
+    )]
+    NotMpienv(String),
+    /// The system would not connect for another reason.
+    #[error("the connection failed ({0}); check MASTER_ADDR and this host's network")]
+    Other(String),
+}
+
+/// What an [`Error`] means for a program's exit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The deadline passed: a later try may succeed.
+    TimedOut,
+    /// The ranks or the port do not fit: it will fail again.
+    Refused,
+}
+
+impl Error {
+    /// Whether the deadline passed, or the meeting was refused.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::NoMaster { .. } | Error::NoVerdict { .. } | Error::Missing { .. } => ErrorKind::TimedOut,
+            _ => ErrorKind::Refused,
+        }
+    }
+
+    /// The text that all ranks get, cut at what a frame carries.
+    pub(super) fn text(&self) -> String {
+        let mut text = self.to_string();
+        let mut end = text.len().min(LONGEST_TEXT);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text
+    }
+}
+
+/// `60 s`, `1.5 s`, `20 ms`.
+pub(super) fn seconds(duration: Duration) -> String {
+    if duration < Duration::from_secs(1) {
+        format!("{} ms", duration.as_millis())
+    } else {
+        format!("{} s", (duration.as_secs_f64() * 10.0).round() / 10.0)
+    }
+}

@@ -1,0 +1,357 @@
+//! What goes over the wire, byte by byte. All numbers are big-endian.
+//!
+//! A rank opens with a hello: magic (8), protocol (2), crate version (3 x 2), rank (4), world size (4),
+//! wants the table (1), token length (1), blob length (4), token, blob.
+//! Rank 0 answers with replies: magic (8), protocol (2), crate version (3 x 2), kind (1), length (4), payload.
+//! The fixed parts keep their layout in every protocol version, so that two versions can name each other.
+
+use std::fmt;
+
+use subtle::ConstantTimeEq;
+
+use super::{LONGEST_BLOB, LONGEST_TOKEN};
+
+/// First bytes of every frame; the line end shows a transfer that rewrites text.
+const MAGIC: [u8; 8] = *b"mpienv\r\n";
+/// Raised when the frames change.
+const PROTOCOL: u16 = 1;
+/// Length of a hello's fixed part.
+const HELLO_HEAD: usize = 30;
+/// Length of a reply's fixed part.
+pub(super) const REPLY_HEAD: usize = 21;
+/// Longest text of a failure, in bytes.
+pub(super) const LONGEST_TEXT: usize = 64 * 1024;
+
+/// The protocol and the crate's version that a program speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Version {
+    protocol: u16,
+    release: [u16; 3],
+}
+
+impl Version {
+    /// What this program speaks.
+    pub(super) const OWN: Version = Version {
+        protocol: PROTOCOL,
+        release: [
+            number(env!("CARGO_PKG_VERSION_MAJOR")),
+            number(env!("CARGO_PKG_VERSION_MINOR")),
+            number(env!("CARGO_PKG_VERSION_PATCH")),
+        ],
+    };
+
+    pub(super) fn understands(self, other: Version) -> bool {
+        self.protocol == other.protocol
+    }
+
+    fn put(self, out: &mut Vec<u8>) {
+        out.extend(self.protocol.to_be_bytes());
+        for part in self.release {
+            out.extend(part.to_be_bytes());
+        }
+    }
+
+    fn take(bytes: &mut &[u8]) -> Option<Version> {
+        let protocol = u16::from_be_bytes(take(bytes)?);
+        let mut release = [0; 3];
+        for part in &mut release {
+            *part = u16::from_be_bytes(take(bytes)?);
+        }
+        Some(Version { protocol, release })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [major, minor, patch] = self.release;
+        write!(f, "mpienv {major}.{minor}.{patch} (protocol {})", self.protocol)
+    }
+}
+
+#[expect(clippy::panic, reason = "a constant that is wrong fails to compile")]
+const fn number(digits: &str) -> u16 {
+    match u16::from_str_radix(digits, 10) {
+        Ok(number) => number,
+        Err(_) => panic!("a part of the crate's version is no number"),
+    }
+}
+
+/// Splits `N` bytes off the front.
+pub(super) fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (front, rest) = bytes.split_first_chunk::<N>()?;
+    *bytes = rest;
+    Some(*front)
+}
+
+/// What a rank says first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    pub(super) version: Version,
+    pub(super) rank: u32,
+    pub(super) size: u32,
+    /// Whether the rank waits for everybody's blobs, or for the verdict alone.
+    pub(super) wants_table: bool,
+    pub(super) blob: Vec<u8>,
+}
+
+impl Hello {
+    /// The frame; the caller has checked both lengths.
+    pub(super) fn encode(&self, token: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HELLO_HEAD + token.len() + self.blob.len());
+        out.extend(MAGIC);
+        self.version.put(&mut out);
+        out.extend(self.rank.to_be_bytes());
+        out.extend(self.size.to_be_bytes());
+        out.push(u8::from(self.wants_table));
+        out.push(u8::try_from(token.len()).unwrap_or(u8::MAX));
+        out.extend(u32::try_from(self.blob.len()).unwrap_or(u32::MAX).to_be_bytes());
+        out.extend(token);
+        out.extend(&self.blob);
+        out
+    }
+}
+
+/// Why a connection is not one of this job's ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reject {
+    /// No hello: a scanner, a browser, noise.
+    NotMpienv,
+    /// A hello with another job's token.
+    OtherJob,
+    /// A hello of this job, in frames that this version does not read.
+    OtherVersion { rank: u32, version: Version },
+}
+
+/// Reads one hello from bytes that come in any pieces.
+///
+/// Holds at most 285 bytes before the token is known to be right, and then at most the blob's announced length,
+/// which is checked first and only allocated as bytes arrive.
+#[derive(Debug, Default)]
+pub(super) struct HelloReader {
+    head: Vec<u8>,
+    hello: Option<Hello>,
+    blob_length: usize,
+}
+
+impl HelloReader {
+    /// Takes the next bytes; `Some` when the hello is complete.
+    pub(super) fn feed(&mut self, mut bytes: &[u8], token: &[u8]) -> Result<Option<Hello>, Reject> {
+        if self.hello.is_none() {
+            self.fill(&mut bytes, HELLO_HEAD);
+            let known = self.head.len().min(MAGIC.len());
+            if self.head[..known] != MAGIC[..known] {
+                return Err(Reject::NotMpienv);
+            }
+            if self.head.len() < HELLO_HEAD {
+                return Ok(None);
+            }
+            let token_length = usize::from(self.head[25]);
+            if token_length != token.len() {
+                return Err(Reject::OtherJob);
+            }
+            self.fill(&mut bytes, HELLO_HEAD + token_length);
+            if self.head.len() < HELLO_HEAD + token_length {
+                return Ok(None);
+            }
+            self.hello = Some(self.parse(token)?);
+        }
+        let Some(hello) = &mut self.hello else { return Ok(None) };
+        if hello.blob.len() + bytes.len() > self.blob_length {
+            return Err(Reject::NotMpienv);
+        }
+        hello.blob.extend(bytes);
+        Ok(if hello.blob.len() == self.blob_length { self.hello.take() } else { None })
+    }
+
+    fn fill(&mut self, bytes: &mut &[u8], length: usize) {
+        let wanted = length.saturating_sub(self.head.len()).min(bytes.len());
+        let (now, later) = bytes.split_at(wanted);
+        self.head.extend(now);
+        *bytes = later;
+    }
+
+    fn parse(&mut self, token: &[u8]) -> Result<Hello, Reject> {
+        let mut rest = &self.head[MAGIC.len()..];
+        let fixed = |rest: &mut &[u8]| {
+            let version = Version::take(rest)?;
+            let rank = u32::from_be_bytes(take(rest)?);
+            let size = u32::from_be_bytes(take(rest)?);
+            let [wants_table, _token_length] = take(rest)?;
+            Some((version, rank, size, wants_table != 0, u32::from_be_bytes(take(rest)?)))
+        };
+        let (version, rank, size, wants_table, blob_length) = fixed(&mut rest).ok_or(Reject::NotMpienv)?;
+        if !bool::from(rest.ct_eq(token)) {
+            return Err(Reject::OtherJob);
+        }
+        if !Version::OWN.understands(version) {
+            return Err(Reject::OtherVersion { rank, version });
+        }
+        self.blob_length = usize::try_from(blob_length).unwrap_or(usize::MAX);
+        if self.blob_length > LONGEST_BLOB || rank >= size {
+            return Err(Reject::NotMpienv);
+        }
+        self.head = Vec::new();
+        Ok(Hello { version, rank, size, wants_table, blob: Vec::new() })
+    }
+
+    #[cfg(test)]
+    fn held(&self) -> usize {
+        self.head.capacity() + self.hello.as_ref().map_or(0, |hello| hello.blob.capacity())
+    }
+}
+
+/// What a reply carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The hello was taken; the payload says how many milliseconds rank 0 will still wait.
+    Welcome,
+    /// Everybody came, and here is the table.
+    Table,
+    /// Everybody came.
+    Done,
+    /// Not everybody came in time; the payload is the text.
+    TimedOut,
+    /// The ranks do not fit together; the payload is the text.
+    Mismatch,
+    /// The token is not this job's.
+    OtherJob,
+}
+
+impl Kind {
+    const ALL: [Kind; 6] = [Kind::Welcome, Kind::Table, Kind::Done, Kind::TimedOut, Kind::Mismatch, Kind::OtherJob];
+
+    fn code(self) -> u8 {
+        match self {
+            Kind::Welcome => 1,
+            Kind::Table => 2,
+            Kind::Done => 3,
+            Kind::TimedOut => 4,
+            Kind::Mismatch => 5,
+            Kind::OtherJob => 6,
+        }
+    }
+}
+
+/// A reply as bytes. Payloads are bounded by their makers, far below 4 GiB.
+pub(super) fn reply(kind: Kind, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(REPLY_HEAD + payload.len());
+    out.extend(MAGIC);
+    Version::OWN.put(&mut out);
+    out.push(kind.code());
+    out.extend(u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes());
+    out.extend(payload);
+    out
+}
+
+/// The fixed part of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReplyHead {
+    pub(super) version: Version,
+    pub(super) kind: Kind,
+    pub(super) length: u32,
+}
+
+impl ReplyHead {
+    /// `None` when it is no mpienv that answered.
+    pub(super) fn decode(bytes: &[u8; REPLY_HEAD]) -> Option<ReplyHead> {
+        let mut rest = bytes.strip_prefix(&MAGIC)?;
+        let version = Version::take(&mut rest)?;
+        let [code] = take(&mut rest)?;
+        let kind = Kind::ALL.into_iter().find(|kind| kind.code() == code)?;
+        Some(ReplyHead { version, kind, length: u32::from_be_bytes(take(&mut rest)?) })
+    }
+}
+
+/// Whether a hello can carry this token.
+pub(super) fn token_fits(token: &[u8]) -> bool {
+    token.len() <= LONGEST_TOKEN
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hello(blob: &[u8]) -> Hello {
+        Hello { version: Version::OWN, rank: 3, size: 8, wants_table: true, blob: blob.to_vec() }
+    }
+
+    #[test]
+    fn a_hello_survives_any_split() {
+        let sent = hello(b"some bytes");
+        let wire = sent.encode(b"secret");
+        for cut in 0..wire.len() {
+            let mut reader = HelloReader::default();
+            assert_eq!(reader.feed(&wire[..cut], b"secret"), Ok(None));
+            assert_eq!(reader.feed(&wire[cut..], b"secret"), Ok(Some(sent.clone())));
+        }
+    }
+
+    #[test]
+    fn another_token_is_another_job() {
+        let wire = hello(b"").encode(b"secret");
+        for token in [&b"Secret"[..], b"", b"secre", b"secret2"] {
+            assert_eq!(HelloReader::default().feed(&wire, token), Err(Reject::OtherJob));
+        }
+    }
+
+    #[test]
+    fn a_claim_of_four_gigabytes_is_dropped_before_any_allocation() {
+        let mut wire = hello(b"").encode(b"secret");
+        wire[26..30].copy_from_slice(&u32::MAX.to_be_bytes());
+        let mut reader = HelloReader::default();
+        assert_eq!(reader.feed(&wire, b"secret"), Err(Reject::NotMpienv));
+        assert!(reader.held() <= 512);
+    }
+
+    #[test]
+    fn another_protocol_is_named_with_its_rank() {
+        let version = Version { protocol: 9, release: [4, 5, 6] };
+        let wire = Hello { version, ..hello(b"") }.encode(b"secret");
+        let reject = HelloReader::default().feed(&wire, b"secret");
+        assert_eq!(reject, Err(Reject::OtherVersion { rank: 3, version }));
+        assert_eq!(version.to_string(), "mpienv 4.5.6 (protocol 9)");
+    }
+
+    #[test]
+    fn the_first_wrong_byte_is_enough() {
+        for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\x16\x03\x01\x02\x00", b"m\0", b"\0"] {
+            assert_eq!(HelloReader::default().feed(garbage, b""), Err(Reject::NotMpienv));
+        }
+    }
+
+    #[test]
+    fn a_reply_head_is_read_back_and_noise_is_not() {
+        let wire = reply(Kind::Table, b"1234");
+        let (head, payload) = wire.split_first_chunk().unwrap();
+        let head = ReplyHead::decode(head).unwrap();
+        assert_eq!((head.kind, head.length, payload), (Kind::Table, 4, &b"1234"[..]));
+        assert_eq!(ReplyHead::decode(b"HTTP/1.1 400 Bad Requ"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic_nor_fill_memory(
+            pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..400), 0..8),
+            genuine in 0usize..40,
+        ) {
+            // Some true bytes first, so that the noise reaches every field.
+            let wire = hello(&[7; 64]).encode(b"secret");
+            let mut reader = HelloReader::default();
+            let mut alive = reader.feed(&wire[..genuine], b"secret").is_ok();
+            for piece in &pieces {
+                if !alive {
+                    break;
+                }
+                alive = reader.feed(piece, b"secret").is_ok();
+                prop_assert!(reader.held() <= 1024 + 2 * 8 * 400);
+            }
+        }
+
+        #[test]
+        fn arbitrary_reply_heads_never_panic(bytes in prop::array::uniform21(any::<u8>())) {
+            let _ = ReplyHead::decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! Rank 0: takes every connection, tells ranks from strangers, and gives all ranks one verdict.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mio::net::TcpListener;
+use mio::{Events, Interest, Poll, Token};
+
+use super::connection::{Connection, Input, Stage};
+use super::error::Error;
+use super::frame::{Hello, Kind, Reject, reply};
+use super::listen::listen;
+use super::table::{self, Place, Row};
+use super::verdict::Findings;
+use super::{LARGEST_TABLE, Meeting, Rendezvous};
+
+/// After something is wrong, how long rank 0 waits for the ranks that have not come yet, so that they are told too.
+const SETTLE: Duration = Duration::from_secs(3);
+/// How long a rank whose connection broke may take to come back.
+const RETURN: Duration = Duration::from_secs(1);
+/// How long the last bytes to the ranks may take beyond the deadline.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// Connections taken before the others are looked at again.
+const AT_ONCE: usize = 512;
+/// Bytes read at a time, for all connections in turn.
+const SCRATCH: usize = 64 * 1024;
+
+/// Serves the meeting as rank 0.
+pub(super) fn serve(settings: &Rendezvous, blob: Vec<u8>) -> Result<Meeting, Error> {
+    let own = Row { place: Place::WithFirst, blob: blob.into() };
+    if settings.rank.size() == 1 {
+        return Ok(Meeting::new(vec![own], own_address(settings, None), 0));
+    }
+    Server::new(settings)?.run(own)
+}
+
+fn own_address(settings: &Rendezvous, seen: Option<SocketAddr>) -> SocketAddr {
+    let named = settings.host.address().map(|address| SocketAddr::new(address, settings.port.get()));
+    named.or(seen).unwrap_or((Ipv4Addr::LOCALHOST, settings.port.get()).into())
+}
+
+/// A rank that came.
+struct Joined {
+    id: usize,
+    row: Row,
+}
+
+struct Server<'a> {
+    settings: &'a Rendezvous,
+    started: Instant,
+    deadline: Instant,
+    poll: Poll,
+    listeners: Vec<TcpListener>,
+    /// Listeners may hold more connections than one turn takes.
+    more_to_accept: bool,
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    serial: u64,
+    joined: BTreeMap<u32, Joined>,
+    findings: Findings,
+    /// When something went wrong first, and last.
+    trouble: Option<(Instant, Instant)>,
+    /// This host's address as a rank reached it, at best not a loopback one.
+    seen: Option<SocketAddr>,
+    /// The failure that all ranks get, once there is one.
+    failure: Option<Arc<[u8]>>,
+    /// A rank that was gone before it had all its bytes.
+    stuck: Option<(u32, IpAddr)>,
+    scratch: Box<[u8]>,
+}
+
+impl<'a> Server<'a> {
+    fn new(settings: &'a Rendezvous) -> Result<Server<'a>, Error> {
+        let started = Instant::now();
+        let poll = Poll::new().map_err(Error::System)?;
+        let mut listeners = listen(&settings.host, settings.port)?;
+        for (i, listener) in listeners.iter_mut().enumerate() {
+            poll.registry().register(listener, Token(usize::MAX - 1 - i), Interest::READABLE).map_err(Error::System)?;
+        }
+        Ok(Server {
+            settings,
+            started,
+            deadline: started + settings.timeout,
+            poll,
+            listeners,
+            more_to_accept: true,
+            connections: Vec::new(),
+            free: Vec::new(),
+            serial: 0,
+            joined: BTreeMap::new(),
+            findings: Findings::default(),
+            trouble: None,
+            seen: None,
+            failure: None,
+            stuck: None,
+            scratch: vec![0; SCRATCH].into(),
+        })
+    }
+
+    fn run(mut self, own: Row) -> Result<Meeting, Error> {
+        let mut events = Events::with_capacity(1024);
+        loop {
+            let now = Instant::now();
+            if self.is_complete() {
+                return self.succeed(own, &mut events);
+            }
+            let until = self.ends_at();
+            if now >= until {
+                let error = self.verdict(now);
+                return Err(self.fail(error, &mut events));
+            }
+            if let Err(error) = self.turn(until - now, &mut events) {
+                return Err(self.fail(error, &mut events));
+            }
+        }
+    }
+
+    /// Ranks that came and are still there, rank 0 included.
+    fn present(&self) -> usize {
+        self.joined.len() + 1
+    }
+
+    fn size(&self) -> usize {
+        usize::try_from(self.settings.rank.size()).unwrap_or(usize::MAX)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.present() == self.size() && self.findings.conflicts() == 0
+    }
+
+    /// When rank 0 stops waiting, as things are.
+    fn ends_at(&self) -> Instant {
+        let Some((first, last)) = self.trouble else { return self.deadline };
+        if self.findings.conflicts() == 0 && self.findings.lost.is_empty() {
+            return self.deadline;
+        }
+        let heard = self.present() + self.findings.conflicts() + self.findings.lost.len();
+        let settled = match (heard >= self.size(), self.findings.lost.is_empty()) {
+            (true, true) => last,
+            (true, false) => last + RETURN,
+            (false, _) => first + SETTLE,
+        };
+        settled.min(self.deadline)
+    }
+
+    fn trouble(&mut self) {
+        let now = Instant::now();
+        self.trouble = Some((self.trouble.map_or(now, |(first, _)| first), now));
+    }
+
+    fn verdict(&self, now: Instant) -> Error {
+        let joined: Vec<u32> = std::iter::once(0).chain(self.joined.keys().copied()).collect();
+        let waited = now - self.started;
+        self.findings.verdict(self.settings.rank.size(), &joined, waited, now >= self.deadline)
+    }
+
+    /// Waits for something to happen, at most so long, and does what there is to do.
+    fn turn(&mut self, wait: Duration, events: &mut Events) -> Result<(), Error> {
+        let wait = if self.more_to_accept { Duration::ZERO } else { wait };
+        match self.poll.poll(events, Some(wait)) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            Err(error) => return Err(Error::System(error)),
+        }
+        for event in events.iter() {
+            let Token(id) = event.token();
+            if id >= usize::MAX - self.listeners.len() {
+                self.more_to_accept = true;
+                continue;
+            }
+            self.flush(id);
+            self.read(id);
+        }
+        if self.more_to_accept {
+            self.accept()?;
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) -> Result<(), Error> {
+        let mut taken = 0;
+        let mut turn = 0;
+        while turn < self.listeners.len() {
+            if taken == AT_ONCE {
+                return Ok(());
+            }
+            taken += 1;
+            match self.listeners[turn].accept() {
+                Ok((stream, peer)) => self.admit(stream, peer),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => turn += 1,
+                Err(error) if is_out_of_files(&error) => self.make_room()?,
+                // The connection is gone again, or was never whole: look at the next.
+                Err(_) => {}
+            }
+        }
+        self.more_to_accept = false;
+        Ok(())
+    }
+
+    fn admit(&mut self, mut stream: mio::net::TcpStream, peer: SocketAddr) {
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            self.connections.len() - 1
+        });
+        let both = Interest::READABLE | Interest::WRITABLE;
+        if self.poll.registry().register(&mut stream, Token(id), both).is_err() {
+            self.findings.strangers += 1;
+            self.free.push(id);
+            return;
+        }
+        // Answers are small and complete: nothing to wait for.
+        let _ = stream.set_nodelay(true);
+        self.serial += 1;
+        self.connections[id] = Some(Connection::new(stream, peer.ip().to_canonical(), self.serial));
+    }
+
+    /// Closes the oldest connection that is no rank, so that the next can be taken.
+    fn make_room(&mut self) -> Result<(), Error> {
+        let strangers = self.connections.iter().enumerate().filter_map(|(id, connection)| match connection {
+            Some(Connection { stage: Stage::Member { .. }, .. }) | None => None,
+            Some(connection) => Some((connection.serial, id)),
+        });
+        match strangers.min() {
+            Some((_, id)) => {
+                self.close(id);
+                Ok(())
+            }
+            None => Err(Error::OpenFiles { joined: self.present(), size: self.settings.rank.size() }),
+        }
+    }
+
+    fn flush(&mut self, id: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(id) else { return };
+        if connection.flush().is_err() {
+            self.close(id);
+        }
+    }
+
+    fn read(&mut self, id: usize) {
+        loop {
+            let Some(Some(connection)) = self.connections.get_mut(id) else { return };
+            let length = match connection.read(&mut self.scratch) {
+                Input::Bytes(length) => length,
+                Input::Later => return,
+                Input::Closed => return self.close(id),
+            };
+            let Stage::Stranger(hello) = &mut connection.stage else {
+                if connection.discard(length) {
+                    continue;
+                }
+                return self.close(id);
+            };
+            let peer = connection.peer;
+            match hello.feed(&self.scratch[..length], &self.settings.token) {
+                Ok(None) => {}
+                Ok(Some(hello)) => self.hear(id, peer, hello),
+                Err(Reject::NotMpienv) => return self.close(id),
+                Err(Reject::OtherJob) => {
+                    self.findings.strangers += 1;
+                    self.findings.other_job(peer);
+                    connection.stage = Stage::Closing;
+                    self.send(id, reply(Kind::OtherJob, &[]).into());
+                }
+                Err(Reject::OtherVersion { rank, version }) => {
+                    self.findings.version(rank, version, peer);
+                    self.join(id, rank, false, false);
+                    self.trouble();
+                }
+            }
+        }
+    }
+
+    /// A hello of this job is complete.
+    fn hear(&mut self, id: usize, peer: IpAddr, hello: Hello) {
+        let Hello { rank, size, wants_table, blob, .. } = hello;
+        if size != self.settings.rank.size() {
+            self.findings.size(rank, size, peer);
+            self.trouble();
+            return self.join(id, rank, wants_table, false);
+        }
+        if let Some(earlier) = self.joined.get(&rank).map(|joined| joined.id) {
+            // A rank whose first connection broke comes again before the break is noticed.
+            if self.connections.get(earlier).and_then(Option::as_ref).is_some_and(Connection::is_closed) {
+                self.close(earlier);
+            }
+        }
+        let earlier = self.joined.get(&rank).and_then(|joined| self.connections[joined.id].as_ref());
+        if rank == 0 || earlier.is_some() {
+            let first = earlier.map(|connection| connection.peer);
+            self.findings.duplicate(rank, first, peer);
+            self.trouble();
+            return self.join(id, rank, wants_table, false);
+        }
+        let place = if peer.is_loopback() { Place::WithFirst } else { Place::Address(peer) };
+        self.findings.lost.remove(&rank);
+        self.joined.insert(rank, Joined { id, row: Row { place, blob: blob.into() } });
+        self.join(id, rank, wants_table, true);
+    }
+
+    fn join(&mut self, id: usize, rank: u32, wants_table: bool, joined: bool) {
+        let Some(Some(connection)) = self.connections.get_mut(id) else { return };
+        connection.stage = Stage::Member { rank, wants_table, joined };
+        if joined && self.seen.is_none_or(|seen| seen.ip().is_loopback()) {
+            self.seen = connection.stream.local_addr().ok().or(self.seen);
+        }
+        let left = self.deadline.saturating_duration_since(Instant::now()).as_millis();
+        let left = u32::try_from(left).unwrap_or(u32::MAX);
+        self.send(id, reply(Kind::Welcome, &left.to_be_bytes()).into());
+        if let Some(failure) = self.failure.clone() {
+            self.send(id, failure);
+        }
+    }
+
+    fn send(&mut self, id: usize, frame: Arc<[u8]>) {
+        let Some(Some(connection)) = self.connections.get_mut(id) else { return };
+        if connection.send(frame).is_err() {
+            self.close(id);
+        }
+    }
+
+    /// Forgets a connection, and says what that means.
+    fn close(&mut self, id: usize) {
+        let Some(connection) = self.connections.get_mut(id).and_then(Option::take) else { return };
+        self.free.push(id);
+        if let Stage::Member { rank, .. } = connection.stage
+            && !connection.is_flushed()
+        {
+            self.stuck = Some((rank, connection.peer));
+        }
+        match connection.stage {
+            Stage::Stranger(_) => self.findings.strangers += 1,
+            Stage::Member { rank, joined: true, .. } => {
+                self.joined.remove(&rank);
+                self.findings.lost.insert(rank, connection.peer);
+                self.trouble();
+            }
+            Stage::Member { .. } | Stage::Closing => {}
+        }
+    }
+
+    fn succeed(mut self, own: Row, events: &mut Events) -> Result<Meeting, Error> {
+        let total: usize = self.joined.values().map(|joined| joined.row.blob.len() + 32).sum();
+        if total > LARGEST_TABLE {
+            let verdict = format!(
+                "the ranks brought {} MiB in all, more than the {} MiB that a rendezvous carries; bring smaller blobs",
+                total >> 20,
+                LARGEST_TABLE >> 20
+            );
+            return Err(self.fail(Error::Mismatch { verdict }, events));
+        }
+        // The port is free for others from here on.
+        self.listeners.clear();
+        self.more_to_accept = false;
+        let rows: Vec<Row> = std::iter::once(own)
+            .chain(
+                self.joined
+                    .values_mut()
+                    .map(|joined| Row { place: joined.row.place, blob: std::mem::take(&mut joined.row.blob) }),
+            )
+            .collect();
+        let table: Arc<[u8]> = reply(Kind::Table, &table::encode(&rows)).into();
+        let done: Arc<[u8]> = reply(Kind::Done, &[]).into();
+        self.stuck = None;
+        for id in 0..self.connections.len() {
+            match self.connections[id].as_ref().map(|connection| &connection.stage) {
+                Some(Stage::Member { wants_table: true, .. }) => self.send(id, table.clone()),
+                Some(Stage::Member { .. }) => self.send(id, done.clone()),
+                Some(Stage::Stranger(_)) => self.close(id),
+                Some(Stage::Closing) | None => {}
+            }
+        }
+        self.deliver(events)?;
+        // All is written, or the connection is lost: a rank that got its table may close before the others did.
+        if let Some(error) = self.undelivered() {
+            return Err(error);
+        }
+        let reached = own_address(self.settings, self.seen);
+        Ok(Meeting::new(rows, reached, self.findings.strangers))
+    }
+
+    /// Tells all ranks that came, and those that come meanwhile.
+    fn fail(mut self, error: Error, events: &mut Events) -> Error {
+        let kind = match error {
+            Error::Missing { .. } => Kind::TimedOut,
+            _ => Kind::Mismatch,
+        };
+        let failure: Arc<[u8]> = reply(kind, error.text().as_bytes()).into();
+        self.failure = Some(failure.clone());
+        for id in 0..self.connections.len() {
+            if let Some(Some(Connection { stage: Stage::Member { .. }, .. })) = self.connections.get(id) {
+                self.send(id, failure.clone());
+            }
+        }
+        // What keeps the explanation from a rank does not change the explanation.
+        let _ = self.deliver(events);
+        error
+    }
+
+    /// Writes until nothing is left, or the farewell is over.
+    fn deliver(&mut self, events: &mut Events) -> Result<(), Error> {
+        let until = Instant::now() + FAREWELL;
+        loop {
+            let waiting = |connection: &Connection| !connection.is_flushed();
+            if !self.connections.iter().flatten().any(waiting) {
+                return Ok(());
+            }
+            let now = Instant::now();
+            if now >= until {
+                return Ok(());
+            }
+            self.turn(until - now, events)?;
+        }
+    }
+
+    fn undelivered(&self) -> Option<Error> {
+        let stuck = self.connections.iter().flatten().find_map(|connection| match connection.stage {
+            Stage::Member { rank, .. } if !connection.is_flushed() => Some((rank, connection.peer)),
+            _ => None,
+        });
+        let (rank, address) = stuck.or(self.stuck)?;
+        let verdict = format!(
+            "rank {rank} ({address}) came and did not take the list of all ranks: it was killed, stopped or cut off; look at \
+             its output"
+        );
+        Some(Error::Mismatch { verdict })
+    }
+}
+
+fn is_out_of_files(error: &io::Error) -> bool {
+    // EMFILE and ENFILE, on Windows WSAEMFILE: the standard library has no kind for them.
+    matches!(error.raw_os_error(), Some(24 | 23 | 10024))
+}

