@@ -44,7 +44,8 @@
 //! # Limits
 //! MPI is initialized once in a process, and used by the thread that did it (MPI_THREAD_FUNNELED).
 //! A library of another MPI than the launcher's may end the process in its initialization, before
-//! an error can come back. Under Open MPI 4, a process that has asked PMIx (feature `pmix`) cannot
+//! an error can come back. `libmpi_abi` of Intel MPI 2021.18 ends the process on every error: it takes
+//! MPI_ERRORS_RETURN for MPI_ERRORS_ABORT (its `libmpi.so.12`, which is tried first, does not). Under Open MPI 4, a process that has asked PMIx (feature `pmix`) cannot
 //! initialize MPI any more.
 
 mod abi;
@@ -63,6 +64,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::path::Path;
 use std::process;
+use std::thread;
 use std::time::Duration;
 
 pub use abi::Abi;
@@ -192,8 +194,11 @@ impl World {
 
     /// Ends this process and all other ranks (`MPI_Abort`), with an exit code where MPI can.
     ///
-    /// Nothing is dropped and no buffer of this process is flushed.
+    /// Nothing is dropped and no buffer of this process is flushed. It waits for 0.1 s first, for the
+    /// launcher to pass on what this process has written: Hydra ends the job faster than that, and
+    /// then loses one last line in ten.
     pub fn abort(&self, code: i32) -> ! {
+        thread::sleep(Duration::from_millis(100));
         self.communicator.abort(code);
         // MPI is finalized, or cannot.
         process::abort()

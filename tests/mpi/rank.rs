@@ -12,8 +12,8 @@ const FOR_EVER: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
     let environment = Environment::of_this_process();
-    let part = std::env::args().nth(1).unwrap_or_default();
-    match run(&part, &environment) {
+    let parts: Vec<_> = std::env::args().skip(1).collect();
+    match run(&parts, &environment) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -22,28 +22,28 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(part: &str, environment: &Environment) -> Result<(), Box<dyn Error>> {
+fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>> {
     let info = ClusterInfo::builder().from_environment(environment)?;
     let init = || World::init(info.launcher(), &MpiVars::of(environment));
     let world = init()?;
     world.check(info.world())?;
-    match part {
-        "sums" => sums(&world)?,
-        "gathers" => gathers(&world)?,
-        "broadcasts" => broadcasts(&world)?,
-        "splits" => splits(&world)?,
-        "bad-root" => return bad_root(world),
-        "drops" => {
-            drop(world);
-            return Ok(());
+    for part in parts {
+        match part.as_str() {
+            "sums" => sums(&world)?,
+            "gathers" => gathers(&world)?,
+            "broadcasts" => broadcasts(&world)?,
+            "splits" => splits(&world)?,
+            "bad-root" => bad_root(&world)?,
+            "is-killed" => is_killed(&world)?,
+            "hangs" => hangs(world),
+            "drops" => return Ok(()),
+            "finalizes-late" => return finalizes_late(world, init),
+            "fails-alone" => return fails_alone(world),
+            other => return Err(format!("no part {other:?}").into()),
         }
-        "finalizes-late" => return finalizes_late(world, init),
-        "hangs" => hangs(world),
-        "is-killed" => is_killed(&world)?,
-        "fails-alone" => return fails_alone(world),
-        other => return Err(format!("no part {other:?}").into()),
+        // In one write, so that the ranks' lines do not mix.
+        println!("{part}: {}", world.rank());
     }
-    println!("{part}: {} {}", world.rank(), world.abi());
     world.finalize()?;
     Ok(())
 }
@@ -130,16 +130,14 @@ fn splits(world: &World) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn bad_root(world: World) -> Result<(), Box<dyn Error>> {
+fn bad_root(world: &World) -> Result<(), mpi::Error> {
     let size = world.size();
     let part = world.split(0, 0)?;
-    for ranks in [&*world, &part] {
+    for ranks in [&**world, &part] {
         let error = ranks.broadcast(&mut [0; 8], size).unwrap_err();
         assert!(matches!(error, mpi::Error::Call { call: "MPI_Bcast", .. }), "{error:?}");
         println!("{error}");
     }
-    drop(part);
-    world.finalize()?;
     Ok(())
 }
 
