@@ -39,6 +39,8 @@ mod job;
 mod launch;
 pub mod launcher;
 mod master;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 mod nccl;
 mod placement;
 #[cfg(feature = "pmix")]

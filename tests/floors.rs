@@ -14,7 +14,7 @@ const FLOORS: &[&[&str]] = &[
 ];
 
 /// Beside the floors: they know values, and nothing else of the house.
-const SIDE: &[&str] = &["pmix", "rendezvous"];
+const SIDE: &[&str] = &["mpi", "pmix", "rendezvous"];
 
 fn floor(module: &str) -> usize {
     if SIDE.contains(&module) {

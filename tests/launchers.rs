@@ -1,11 +1,14 @@
 //! Real launchers beside Open MPI 4: MPICH, Open MPI 5, Intel MPI, Slurm; and PMIx on several hosts.
 
+#[path = "support/python.rs"]
+mod python;
 #[path = "support/tool.rs"]
 mod tool;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
+use python::from_python;
 use serde_json::Value;
 use tool::{clean, is_there, missing};
 
@@ -20,17 +23,6 @@ fn show(words: &str) -> String {
     std::io::Write::write_all(&mut file, script.as_bytes()).unwrap();
     file.persist(&path).unwrap();
     path.to_str().unwrap().to_owned()
-}
-
-/// A program of a Python environment that `tests/run` makes: launchers that Debian does not have.
-fn from_python(environment: &str, program: &str) -> Option<PathBuf> {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let path = target.join("python").join(environment).join("bin").join(program);
-    if path.is_file() {
-        return Some(path);
-    }
-    missing(&format!("{environment} from PyPI (tests/run installs it)"));
-    None
 }
 
 /// What each process of a command printed, in the order of their ranks.

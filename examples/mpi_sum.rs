@@ -1,0 +1,35 @@
+//! Sums the ranks over MPI: `mpirun -n 4 target/debug/examples/mpi_sum`.
+//!
+//! Build it with `cargo build --features mpi --example mpi_sum`; no MPI is needed for that. The same
+//! program runs under Open MPI's, MPICH's and Intel MPI's `mpirun`.
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use mpienv::mpi::{MpiVars, World};
+use mpienv::{ClusterInfo, Environment};
+
+fn main() -> ExitCode {
+    match sum() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn sum() -> Result<(), Box<dyn Error>> {
+    let environment = Environment::of_this_process();
+    let info = ClusterInfo::builder().from_environment(&environment)?;
+    // The library of the launcher that started this process.
+    let world = World::init(info.launcher(), &MpiVars::of(&environment))?;
+    // Without this, a library of another MPI makes every process rank 0 of 1.
+    world.check(info.world())?;
+
+    let mut sum = [f64::from(info.rank())];
+    world.all_reduce_sum(&mut sum)?;
+    println!("rank {}: all ranks sum to {}, by {}", info.world(), sum[0], world.version());
+    world.finalize()?;
+    Ok(())
+}

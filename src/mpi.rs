@@ -1,0 +1,221 @@
+//! Calls MPI, with a libmpi that is loaded at run time: one program for every MPI.
+//!
+//! Nothing of MPI is needed to build. The library is that of the launcher which started the
+//! process, and its ABI is recognised once it is loaded: Open MPI 4 and 5, MPICH and its kin (Intel
+//! MPI, MVAPICH, Cray MPICH), or the MPI 5 standard's.
+//!
+//! ```no_run
+//! use mpienv::mpi::{MpiVars, World};
+//! use mpienv::{ClusterInfo, Environment};
+//!
+//! let environment = Environment::of_this_process();
+//! let info = ClusterInfo::builder().from_environment(&environment)?;
+//! let world = World::init(info.launcher(), &MpiVars::of(&environment))?;
+//! world.check(info.world())?;
+//! let mut sum = [info.rank() as f32];
+//! world.all_reduce_sum(&mut sum)?;
+//! world.finalize()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Which library
+//! `MPIENV_MPI_LIB` alone, where it is set. Otherwise by launcher, the first that can be loaded:
+//!
+//! | launcher | libraries |
+//! | --- | --- |
+//! | Open MPI | `libmpi.so.40` |
+//! | Hydra (MPICH, Intel MPI), MVAPICH, PALS | `libmpi.so.12`, `libmpich.so.12`, `libmpi_abi.so.1` |
+//! | JSM | `libmpi_ibm.so.3`, `libmpi.so.40` |
+//! | Slurm with `SLURM_MPI_TYPE=pmix...` | `libmpi.so.40`, `libmpi.so.12`, `libmpich.so.12`, `libmpi_abi.so.1` |
+//! | Slurm otherwise, Flux | `libmpi.so.12`, `libmpich.so.12`, `libmpi_abi.so.1`, `libmpi.so.40` |
+//! | all others | as Slurm with PMIx; none of them starts MPI programs, so that [`World::check`] fails with more than one rank |
+//!
+//! Each is looked for in `OPAL_PREFIX/lib` (Open MPI's only), then in `lib`, `lib64` and
+//! `lib/release` beside the `bin` of the launcher that this process descends from (so that a
+//! launcher from `pip install` or a module finds its own library), then where the system's loader
+//! looks: `LD_LIBRARY_PATH` and the system's folders.
+//!
+//! # Errors and lost ranks
+//! Errors come back as [`Error`], with MPI's own text: MPI_ERRORS_RETURN is set on every
+//! communicator. That a rank is lost is told by the launcher, which ends the others, and seldom by
+//! an error: a plain call waits for ever for a rank that hangs. [`Communicator::start_all_reduce_sum`]
+//! and [`Request::wait_within`] wait within a limit; [`World::abort`] then ends the job.
+//!
+//! # Limits
+//! MPI is initialized once in a process, and used by the thread that did it (MPI_THREAD_FUNNELED).
+//! A library of another MPI than the launcher's may end the process in its initialization, before
+//! an error can come back. `libmpi_abi` of Intel MPI 2021.18 ends the process on every error: it takes
+//! MPI_ERRORS_RETURN for MPI_ERRORS_ABORT (its `libmpi.so.12`, which is tried first, does not). Under Open MPI 4, a process that has asked PMIx (feature `pmix`) cannot
+//! initialize MPI any more.
+
+mod abi;
+mod api;
+mod communicator;
+mod element;
+mod error;
+mod functions;
+mod library;
+mod load;
+mod request;
+mod session;
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::ops::Deref;
+use std::path::Path;
+use std::process;
+use std::thread;
+use std::time::Duration;
+
+pub use abi::Abi;
+pub use communicator::Communicator;
+pub use element::Element;
+pub use error::Error;
+pub use request::Request;
+
+use crate::environment::Environment;
+use crate::placement::Launcher;
+use crate::rank::Rank;
+use load::Loaded;
+use session::Session;
+
+/// What the environment says of the library.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MpiVars<'a> {
+    /// `MPIENV_MPI_LIB`: the library to load, and no other.
+    pub library: Option<&'a OsStr>,
+    /// `OPAL_PREFIX`: where Open MPI is installed.
+    pub opal_prefix: Option<&'a OsStr>,
+    /// `SLURM_MPI_TYPE`: how Slurm's processes meet: `pmix`, `pmi2`, ...
+    pub slurm_mpi_type: Option<&'a OsStr>,
+}
+
+impl<'a> MpiVars<'a> {
+    /// Those of an environment.
+    #[must_use]
+    pub fn of(environment: &'a Environment) -> MpiVars<'a> {
+        MpiVars {
+            library: environment.get("MPIENV_MPI_LIB"),
+            opal_prefix: environment.get("OPAL_PREFIX"),
+            slurm_mpi_type: environment.get("SLURM_MPI_TYPE"),
+        }
+    }
+}
+
+/// All ranks of the job, and MPI in this process from its initialization to its end.
+///
+/// [`finalize`](World::finalize) ends it well. A world that goes out of scope, with every
+/// communicator and request made of it, is finalized as well when no call has failed and the
+/// process does not panic: it waits at most 60 s for the other ranks. Otherwise the process leaves
+/// without MPI_Finalize, which would wait for ranks that never come; launchers then end the others.
+///
+/// On an error of its own, a program calls [`abort`](World::abort), rather than to let the others
+/// wait.
+pub struct World {
+    communicator: Communicator,
+    launcher: Launcher,
+}
+
+impl World {
+    /// Loads the launcher's MPI library and initializes MPI (`MPI_Init_thread`).
+    ///
+    /// It waits for the other ranks, without a limit. [`check`](World::check) is to follow.
+    ///
+    /// # Errors
+    /// When no library can be loaded, it is none of a known ABI, or MPI returns an error. A library
+    /// may also end the process, when it does not understand the launcher.
+    pub fn init(launcher: Launcher, vars: &MpiVars<'_>) -> Result<World, Error> {
+        let candidates = library::candidates(launcher, vars, &library::programs_above());
+        let (loaded, name) = load::load(launcher, candidates)?;
+        let communicator = match loaded {
+            Loaded::OpenMpi(api) => Communicator::of_pointers(Session::begin(api, name, Abi::OpenMpi)?),
+            Loaded::Standard(api) => Communicator::of_pointers(Session::begin(api, name, Abi::Standard)?),
+            Loaded::Mpich(api) => Communicator::of_ints(Session::begin(api, name, Abi::Mpich)?),
+        }?;
+        Ok(World { communicator, launcher })
+    }
+
+    /// Compares MPI's rank and size with those of the environment.
+    ///
+    /// They differ when the library belongs to another MPI than the launcher: each process is then
+    /// rank 0 of 1, and would compute the whole job by itself.
+    ///
+    /// # Errors
+    /// When they differ.
+    pub fn check(&self, rank: Rank) -> Result<(), Error> {
+        if self.rank() == rank {
+            return Ok(());
+        }
+        Err(Error::Differs {
+            library: self.library().to_owned(),
+            version: self.version().to_owned(),
+            launcher: self.launcher,
+            mpi: self.rank(),
+            environment: rank,
+        })
+    }
+
+    /// The library, by the name that it was loaded by.
+    #[must_use]
+    pub fn library(&self) -> &Path {
+        &self.communicator.about().library
+    }
+
+    /// Name and version of the library (`MPI_Get_library_version`): `Open MPI v4.1.4`.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.communicator.about().version
+    }
+
+    /// Which ABI the library has.
+    #[must_use]
+    pub fn abi(&self) -> Abi {
+        self.communicator.about().abi
+    }
+
+    /// Waits for the other ranks, at most 60 s, and ends MPI in this process (`MPI_Finalize`).
+    ///
+    /// What is left of communicators and requests then returns [`Error::Finalized`].
+    ///
+    /// # Errors
+    /// When the others do not come in time, a call that was started has not been waited for, or MPI
+    /// returns an error.
+    pub fn finalize(self) -> Result<(), Error> {
+        self.finalize_within(session::END_LIMIT)
+    }
+
+    /// As [`finalize`](World::finalize), with a limit of its own for the other ranks.
+    ///
+    /// # Errors
+    /// As [`finalize`](World::finalize).
+    pub fn finalize_within(self, limit: Duration) -> Result<(), Error> {
+        self.communicator.end(limit)
+    }
+
+    /// Ends this process and all other ranks (`MPI_Abort`), with an exit code where MPI can.
+    ///
+    /// Nothing is dropped and no buffer of this process is flushed. It waits for 0.1 s first, for the
+    /// launcher to pass on what this process has written: Hydra ends the job faster than that, and
+    /// then loses one last line in ten.
+    pub fn abort(&self, code: i32) -> ! {
+        thread::sleep(Duration::from_millis(100));
+        self.communicator.abort(code);
+        // MPI is finalized, or cannot.
+        process::abort()
+    }
+}
+
+impl Deref for World {
+    type Target = Communicator;
+
+    fn deref(&self) -> &Communicator {
+        &self.communicator
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut world = f.debug_struct("World");
+        world.field("rank", &self.rank()).field("library", &self.library()).field("version", &self.version()).finish()
+    }
+}

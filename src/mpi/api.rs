@@ -1,0 +1,327 @@
+//! The calls of MPI with Rust's types: lengths checked, error codes made errors.
+
+#![expect(unsafe_code, reason = "an MPI library is a C library, and it is loaded at run time")]
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+
+use super::abi::{Comm, Constants, Datatype, RequestHandle, Word};
+use super::element::{Element, Kind};
+use super::error::Error;
+use super::functions::Functions;
+use crate::rank::Rank;
+
+/// A loaded library: its functions and the constants of its ABI.
+///
+/// It is used by one thread. Between [`Api::init`] and [`Api::finalize`] every method may be
+/// called; before and after only those that say so.
+pub(super) struct Api<W> {
+    functions: Functions<W>,
+    constants: Constants<W>,
+}
+
+/// The longest text of any ABI: MPI_MAX_LIBRARY_VERSION_STRING of MPICH and of the standard.
+const LONGEST_TEXT: usize = 8192;
+
+/// The most elements that one call takes: well within an `int`.
+const MOST: usize = 1 << 30;
+
+impl<W: Word> Api<W> {
+    pub(super) fn new(functions: Functions<W>, constants: Constants<W>) -> Api<W> {
+        Api { functions, constants }
+    }
+
+    /// All ranks.
+    pub(super) fn world(&self) -> Comm<W> {
+        self.constants.comm_world
+    }
+
+    /// MPI_THREAD_FUNNELED: this process has threads, and one of them calls MPI.
+    pub(super) fn funneled(&self) -> c_int {
+        self.constants.thread_funneled
+    }
+
+    /// Before init, too.
+    pub(super) fn is_initialized(&self) -> Result<bool, Error> {
+        let mut flag = 0;
+        // SAFETY: the argument points to an int.
+        let code = unsafe { (self.functions.initialized)(&raw mut flag) };
+        self.check("MPI_Initialized", code).map(|()| flag != 0)
+    }
+
+    /// Initializes MPI, and returns the thread level that it gives.
+    pub(super) fn init(&self) -> Result<c_int, Error> {
+        let mut provided = 0;
+        // SAFETY: argc and argv may be null; `provided` is an int.
+        let code = unsafe {
+            (self.functions.init_thread)(ptr::null_mut(), ptr::null_mut(), self.funneled(), &raw mut provided)
+        };
+        self.check("MPI_Init_thread", code)?;
+        // Otherwise errors end the process. MPI 4 raises errors of no communicator on COMM_SELF.
+        self.return_errors(self.constants.comm_world)?;
+        self.return_errors(self.constants.comm_self)?;
+        Ok(provided)
+    }
+
+    pub(super) fn finalize(&self) -> Result<(), Error> {
+        // SAFETY: it has no arguments.
+        let code = unsafe { (self.functions.finalize)() };
+        self.check("MPI_Finalize", code)
+    }
+
+    /// Ends all processes of the communicator; returns where MPI cannot.
+    pub(super) fn abort(&self, comm: Comm<W>, code: c_int) {
+        // SAFETY: the handle is a communicator's.
+        unsafe { (self.functions.abort)(comm, code) };
+    }
+
+    /// What the library calls itself: the name and version that its text begins with; before init, too.
+    pub(super) fn version(&self) -> String {
+        // SAFETY: the callback's pointers are to a buffer longer than any ABI's longest text and to an int.
+        let text = one_line(|text, length| unsafe { (self.functions.get_library_version)(text, length) });
+        let text = text.unwrap_or_default();
+        // "Open MPI v4.1.4, package: ...", "MPICH Version:      5.0.2, MPICH Release date: ...".
+        let first = text.split(',').next().unwrap_or_default();
+        first.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// Makes MPI return the errors of a communicator.
+    fn return_errors(&self, comm: Comm<W>) -> Result<(), Error> {
+        // SAFETY: the handles are a communicator's and an error handler's.
+        let code = unsafe { (self.functions.comm_set_errhandler)(comm, self.constants.errors_return) };
+        self.check("MPI_Comm_set_errhandler", code)
+    }
+
+    /// This process's place in a communicator.
+    pub(super) fn rank(&self, comm: Comm<W>) -> Result<Rank, Error> {
+        let (mut rank, mut size): (c_int, c_int) = (0, 0);
+        // SAFETY: the handle is a communicator's; the pointer is to an int.
+        let code = unsafe { (self.functions.comm_rank)(comm, &raw mut rank) };
+        self.check("MPI_Comm_rank", code)?;
+        // SAFETY: the handle is a communicator's; the pointer is to an int.
+        let code = unsafe { (self.functions.comm_size)(comm, &raw mut size) };
+        self.check("MPI_Comm_size", code)?;
+        // Negative ones become far too large ones.
+        Rank::new(rank.cast_unsigned(), size.cast_unsigned()).map_err(|error| Error::Call {
+            call: "MPI_Comm_rank",
+            code: 0,
+            text: error.to_string(),
+        })
+    }
+
+    pub(super) fn duplicate(&self, comm: Comm<W>) -> Result<Comm<W>, Error> {
+        let mut new = comm;
+        // SAFETY: the handle is a communicator's; the pointer is to one to be overwritten.
+        let code = unsafe { (self.functions.comm_dup)(comm, &raw mut new) };
+        self.check("MPI_Comm_dup", code)?;
+        self.return_errors(new).map(|()| new)
+    }
+
+    pub(super) fn split(&self, comm: Comm<W>, color: u32, key: u32) -> Result<Comm<W>, Error> {
+        const CALL: &str = "MPI_Comm_split";
+        let (color, key) = (int(CALL, color)?, int(CALL, key)?);
+        let mut new = comm;
+        // SAFETY: the handle is a communicator's; the pointer is to one to be overwritten.
+        let code = unsafe { (self.functions.comm_split)(comm, color, key, &raw mut new) };
+        self.check(CALL, code)?;
+        self.return_errors(new).map(|()| new)
+    }
+
+    /// Frees a communicator, which is not used any more.
+    pub(super) fn free(&self, mut comm: Comm<W>) -> Result<(), Error> {
+        // SAFETY: the pointer is to a communicator's handle.
+        let code = unsafe { (self.functions.comm_free)(&raw mut comm) };
+        self.check("MPI_Comm_free", code)
+    }
+
+    pub(super) fn all_reduce_sum<T: Element>(&self, comm: Comm<W>, values: &mut [T]) -> Result<(), Error> {
+        let (datatype, sum) = (self.datatype::<T>(), self.constants.sum);
+        // No values are a call, too: other ranks wait for it.
+        let only = values.is_empty().then_some(&mut [] as &mut [T]);
+        for part in only.into_iter().chain(values.chunks_mut(MOST)) {
+            let count = int("MPI_Allreduce", part.len())?;
+            let values = address(part.as_mut_ptr(), part.len());
+            // SAFETY: `values` are `count` elements of this datatype that MPI reads and writes in
+            // place, until it returns.
+            let code =
+                unsafe { (self.functions.allreduce)(self.constants.in_place, values, count, datatype, sum, comm) };
+            self.check("MPI_Allreduce", code)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn broadcast(&self, comm: Comm<W>, bytes: &mut [u8], root: u32) -> Result<(), Error> {
+        let root = int("MPI_Bcast", root)?;
+        let only = bytes.is_empty().then_some(&mut [] as &mut [u8]);
+        for part in only.into_iter().chain(bytes.chunks_mut(MOST)) {
+            let count = int("MPI_Bcast", part.len())?;
+            let bytes = address(part.as_mut_ptr(), part.len());
+            // SAFETY: `bytes` are `count` bytes that MPI reads or writes until it returns.
+            let code = unsafe { (self.functions.bcast)(bytes, count, self.constants.byte, root, comm) };
+            self.check("MPI_Bcast", code)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn barrier(&self, comm: Comm<W>) -> Result<(), Error> {
+        // SAFETY: the handle is a communicator's.
+        let code = unsafe { (self.functions.barrier)(comm) };
+        self.check("MPI_Barrier", code)
+    }
+
+    /// Starts a sum in place.
+    ///
+    /// # Safety
+    /// `values` are `count` elements that nobody else uses and that stay where they are until the
+    /// request is done.
+    pub(super) unsafe fn start_all_reduce_sum<T: Element>(
+        &self,
+        comm: Comm<W>,
+        values: *mut T,
+        count: usize,
+    ) -> Result<RequestHandle<W>, Error> {
+        const CALL: &str = "MPI_Iallreduce";
+        let values = address(values, count);
+        let (count, datatype, sum) = (int(CALL, count)?, self.datatype::<T>(), self.constants.sum);
+        let mut request = self.constants.request_null;
+        // SAFETY: the caller keeps the elements for MPI; the request is to be overwritten.
+        let code = unsafe {
+            let start = self.functions.iallreduce;
+            start(self.constants.in_place, values, count, datatype, sum, comm, &raw mut request)
+        };
+        self.check(CALL, code).map(|()| request)
+    }
+
+    /// Starts a broadcast.
+    ///
+    /// # Safety
+    /// `bytes` are `count` bytes that nobody else uses and that stay where they are until the
+    /// request is done.
+    pub(super) unsafe fn start_broadcast(
+        &self,
+        comm: Comm<W>,
+        bytes: *mut u8,
+        count: usize,
+        root: u32,
+    ) -> Result<RequestHandle<W>, Error> {
+        const CALL: &str = "MPI_Ibcast";
+        let bytes = address(bytes, count);
+        let (count, root) = (int(CALL, count)?, int(CALL, root)?);
+        let mut request = self.constants.request_null;
+        // SAFETY: the caller keeps the bytes for MPI; the request is to be overwritten.
+        let code = unsafe { (self.functions.ibcast)(bytes, count, self.constants.byte, root, comm, &raw mut request) };
+        self.check(CALL, code).map(|()| request)
+    }
+
+    pub(super) fn start_barrier(&self, comm: Comm<W>) -> Result<RequestHandle<W>, Error> {
+        let mut request = self.constants.request_null;
+        // SAFETY: the handle is a communicator's; the request is to be overwritten.
+        let code = unsafe { (self.functions.ibarrier)(comm, &raw mut request) };
+        self.check("MPI_Ibarrier", code).map(|()| request)
+    }
+
+    /// Starts to gather blocks of one length, in place.
+    ///
+    /// # Safety
+    /// `blocks` is room for `count` bytes from every rank, with this rank's own in their place; it
+    /// stays where it is, and nobody else uses it, until the request is done.
+    pub(super) unsafe fn start_all_gather(
+        &self,
+        comm: Comm<W>,
+        blocks: *mut u8,
+        count: usize,
+    ) -> Result<RequestHandle<W>, Error> {
+        const CALL: &str = "MPI_Iallgather";
+        let blocks = address(blocks, count);
+        let (count, byte) = (int(CALL, count)?, self.constants.byte);
+        let mut request = self.constants.request_null;
+        // SAFETY: the caller keeps the blocks for MPI; what is sent is in place, so that its count
+        // and datatype are not read; the request is to be overwritten.
+        let code = unsafe {
+            let start = self.functions.iallgather;
+            start(self.constants.in_place, 0, byte, blocks, count, byte, comm, &raw mut request)
+        };
+        self.check(CALL, code).map(|()| request)
+    }
+
+    /// Starts to gather blocks of lengths of their own, in place.
+    ///
+    /// # Safety
+    /// `counts` and `places` have a number for every rank; `blocks` is `length` bytes, room for
+    /// `counts[rank]` at `places[rank]` from every rank, with this rank's own in their place; all three
+    /// stay where they are, and nobody else writes to them, until the request is done.
+    pub(super) unsafe fn start_all_gather_varying(
+        &self,
+        comm: Comm<W>,
+        blocks: *mut u8,
+        length: usize,
+        counts: *const c_int,
+        places: *const c_int,
+    ) -> Result<RequestHandle<W>, Error> {
+        let (blocks, byte) = (address(blocks, length), self.constants.byte);
+        let mut request = self.constants.request_null;
+        // SAFETY: the caller keeps all three for MPI; what is sent is in place, so that its count
+        // and datatype are not read; the request is to be overwritten.
+        let code = unsafe {
+            let start = self.functions.iallgatherv;
+            start(self.constants.in_place, 0, byte, blocks, counts, places, byte, comm, &raw mut request)
+        };
+        self.check("MPI_Iallgatherv", code).map(|()| request)
+    }
+
+    /// Whether a call that was started is done; after that, the request is null, which is always done.
+    pub(super) fn test(&self, call: &'static str, request: &mut RequestHandle<W>) -> Result<bool, Error> {
+        let mut flag = 0;
+        // SAFETY: the request is one that MPI gave, or null; the status is ignored.
+        let code = unsafe { (self.functions.test)(request, &raw mut flag, self.constants.status_ignore) };
+        self.check(call, code).map(|()| flag != 0)
+    }
+
+    /// Waits until a call that was started is done.
+    pub(super) fn wait(&self, call: &'static str, request: &mut RequestHandle<W>) -> Result<(), Error> {
+        // SAFETY: the request is one that MPI gave, or null; the status is ignored.
+        let code = unsafe { (self.functions.wait)(request, self.constants.status_ignore) };
+        self.check(call, code)
+    }
+
+    fn datatype<T: Element>(&self) -> Datatype<W> {
+        match T::KIND {
+            Kind::F32 => self.constants.float,
+            Kind::F64 => self.constants.double,
+        }
+    }
+
+    fn check(&self, call: &'static str, code: c_int) -> Result<(), Error> {
+        // MPI_SUCCESS is 0 in every ABI.
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: the callback's pointers are to a buffer longer than any ABI's longest text and to an int.
+        let text = one_line(|text, length| unsafe { (self.functions.error_string)(code, text, length) });
+        Err(Error::Call { call, code, text: text.unwrap_or_else(|| "unknown to MPI_Error_string".to_owned()) })
+    }
+}
+
+/// Where a buffer is, as MPI takes it.
+fn address<T>(first: *mut T, count: usize) -> *mut c_void {
+    // The address of an empty Vec of bytes is 1, and that is MPI_IN_PLACE in two ABIs.
+    if count == 0 { ptr::null_mut() } else { first.cast() }
+}
+
+/// A number as an `int`.
+pub(super) fn int<N: Copy + TryInto<c_int> + TryInto<u64>>(call: &'static str, number: N) -> Result<c_int, Error> {
+    number.try_into().map_err(|_| Error::TooLarge { call, value: number.try_into().unwrap_or(u64::MAX) })
+}
+
+/// A text that MPI writes, its lines joined.
+fn one_line(write: impl FnOnce(*mut c_char, *mut c_int) -> c_int) -> Option<String> {
+    let mut text = vec![0_u8; LONGEST_TEXT];
+    let mut length = 0;
+    if write(text.as_mut_ptr().cast(), &raw mut length) != 0 {
+        return None;
+    }
+    text.truncate(usize::try_from(length).unwrap_or_default());
+    let text = String::from_utf8_lossy(&text);
+    let lines = text.trim_end_matches('\0').split('\n').map(str::trim).filter(|line| !line.is_empty());
+    Some(lines.collect::<Vec<_>>().join(", "))
+}

@@ -1,0 +1,224 @@
+//! Ranks that call MPI together.
+
+use std::ffi::c_int;
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::abi::{Comm, Pointer, Word};
+use super::element::Element;
+use super::error::Error;
+use super::request::{Blocks, Request};
+use super::session::{About, Session};
+use crate::rank::Rank;
+
+/// Ranks that call MPI together: all of them, or a part that [`split`](Communicator::split) made.
+///
+/// Every rank of a communicator makes the same calls in the same order. A plain call waits for the
+/// other ranks as long as it takes, on a core of its own; one that hangs makes it wait for ever. A
+/// call that was started ([`start_all_reduce_sum`](Communicator::start_all_reduce_sum), ...) can be
+/// waited for within a limit.
+///
+/// It stays in the thread that initialized MPI: it is neither `Send` nor `Sync`.
+pub struct Communicator {
+    group: Either,
+}
+
+/// A communicator of a library of either kind.
+enum Either {
+    Pointers(Group<Pointer>),
+    Ints(Group<c_int>),
+}
+
+/// A communicator of a library with such handles.
+struct Group<W: Word> {
+    session: Rc<Session<W>>,
+    comm: Comm<W>,
+    rank: Rank,
+    /// Whether it was made here, and not by MPI.
+    is_own: bool,
+}
+
+/// The same expression with the group of either kind.
+macro_rules! with {
+    ($group:pat = $either:expr => $expression:expr) => {
+        match $either {
+            Either::Pointers($group) => $expression,
+            Either::Ints($group) => $expression,
+        }
+    };
+}
+
+impl Communicator {
+    /// All ranks, of a library whose handles are pointers.
+    pub(super) fn of_pointers(session: Session<Pointer>) -> Result<Communicator, Error> {
+        Group::world(session).map(|group| Communicator { group: Either::Pointers(group) })
+    }
+
+    /// All ranks, of a library whose handles are ints.
+    pub(super) fn of_ints(session: Session<c_int>) -> Result<Communicator, Error> {
+        Group::world(session).map(|group| Communicator { group: Either::Ints(group) })
+    }
+
+    /// This process's rank among those of the communicator, as MPI tells it.
+    #[must_use]
+    pub fn rank(&self) -> Rank {
+        with!(group = &self.group => group.rank)
+    }
+
+    /// How many ranks the communicator has, as MPI tells it.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.rank().size()
+    }
+
+    /// Adds the ranks' `values` element by element, in place; every rank gets the sum
+    /// (`MPI_Allreduce`). All ranks give as many values.
+    ///
+    /// The order of the sum is the library's: it may differ between libraries and sizes.
+    ///
+    /// # Errors
+    /// When MPI returns an error; the values are then undefined.
+    pub fn all_reduce_sum<T: Element>(&self, values: &mut [T]) -> Result<(), Error> {
+        with!(group = &self.group => group.session.run(|api| api.all_reduce_sum(group.comm, values)))
+    }
+
+    /// Every rank gets the bytes of rank `root` (`MPI_Bcast`). All ranks give as many bytes.
+    ///
+    /// # Errors
+    /// When MPI returns an error, as for a root that is no rank; the bytes are then undefined.
+    pub fn broadcast(&self, bytes: &mut [u8], root: u32) -> Result<(), Error> {
+        with!(group = &self.group => group.session.run(|api| api.broadcast(group.comm, bytes, root)))
+    }
+
+    /// Returns when every rank has called it (`MPI_Barrier`).
+    ///
+    /// # Errors
+    /// When MPI returns an error.
+    pub fn barrier(&self) -> Result<(), Error> {
+        with!(group = &self.group => group.session.run(|api| api.barrier(group.comm)))
+    }
+
+    /// Every rank gets the bytes of every rank, in the order of the ranks; lengths may differ.
+    ///
+    /// # Errors
+    /// When MPI returns an error, or all bytes are 2 GiB or more.
+    pub fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        self.all_gather_by(bytes, Request::wait, Request::wait)
+    }
+
+    /// As [`all_gather`](Communicator::all_gather), and gives up when the others do not come.
+    ///
+    /// # Errors
+    /// When MPI returns an error, all bytes are 2 GiB or more, or one of its two exchanges takes
+    /// longer than `limit`.
+    pub fn all_gather_within(&self, bytes: &[u8], limit: Duration) -> Result<Vec<Vec<u8>>, Error> {
+        self.all_gather_by(bytes, |request| request.wait_within(limit), |request| request.wait_within(limit))
+    }
+
+    fn all_gather_by(
+        &self,
+        bytes: &[u8],
+        wait_for_lengths: impl FnOnce(Request<Vec<u8>>) -> Result<Vec<u8>, Error>,
+        wait_for_blocks: impl FnOnce(Request<Blocks>) -> Result<Blocks, Error>,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        let own = (bytes.len() as u64).to_ne_bytes();
+        let told = wait_for_lengths(self.start_all_gather(&own)?)?;
+        let lengths: Vec<_> = told.as_chunks().0.iter().map(|&length| u64::from_ne_bytes(length)).collect();
+        let (blocks, counts, places) = wait_for_blocks(with!(group = &self.group => {
+            Request::all_gather_varying(&group.session, group.comm, group.rank, bytes, &lengths)
+        })?)?;
+        let ends = counts.iter().zip(&places);
+        Ok(ends.map(|(&count, &place)| blocks[place as usize..][..count as usize].to_vec()).collect())
+    }
+
+    /// Starts [`all_reduce_sum`](Communicator::all_reduce_sum) (`MPI_Iallreduce`).
+    ///
+    /// # Errors
+    /// When MPI returns an error, or there are 2^31 values or more.
+    pub fn start_all_reduce_sum<T: Element>(&self, values: Vec<T>) -> Result<Request<Vec<T>>, Error> {
+        with!(group = &self.group => Request::<Vec<T>>::all_reduce_sum(&group.session, group.comm, values))
+    }
+
+    /// Starts [`broadcast`](Communicator::broadcast) (`MPI_Ibcast`).
+    ///
+    /// # Errors
+    /// When MPI returns an error, or there are 2^31 bytes or more.
+    pub fn start_broadcast(&self, bytes: Vec<u8>, root: u32) -> Result<Request<Vec<u8>>, Error> {
+        with!(group = &self.group => Request::broadcast(&group.session, group.comm, bytes, root))
+    }
+
+    /// Starts [`barrier`](Communicator::barrier) (`MPI_Ibarrier`).
+    ///
+    /// # Errors
+    /// When MPI returns an error.
+    pub fn start_barrier(&self) -> Result<Request<()>, Error> {
+        with!(group = &self.group => Request::barrier(&group.session, group.comm))
+    }
+
+    /// Starts to gather a block of one length from every rank, in the order of the ranks, to every
+    /// rank (`MPI_Iallgather`). All ranks give as many bytes.
+    ///
+    /// # Errors
+    /// When MPI returns an error, or all blocks do not fit memory.
+    pub fn start_all_gather(&self, block: &[u8]) -> Result<Request<Vec<u8>>, Error> {
+        with!(group = &self.group => Request::all_gather(&group.session, group.comm, group.rank, block))
+    }
+
+    /// Splits the ranks: those of one `color` become a communicator, where they are in the order of
+    /// their `key`, and of their rank here where keys are equal (`MPI_Comm_split`).
+    ///
+    /// It waits for the other ranks without a limit.
+    ///
+    /// # Errors
+    /// When MPI returns an error, or color or key are 2^31 or more.
+    pub fn split(&self, color: u32, key: u32) -> Result<Communicator, Error> {
+        let group = match &self.group {
+            Either::Pointers(group) => Either::Pointers(group.split(color, key)?),
+            Either::Ints(group) => Either::Ints(group.split(color, key)?),
+        };
+        Ok(Communicator { group })
+    }
+
+    pub(super) fn about(&self) -> &About {
+        with!(group = &self.group => &group.session.about)
+    }
+
+    pub(super) fn end(&self, limit: Duration) -> Result<(), Error> {
+        with!(group = &self.group => group.session.end(limit))
+    }
+
+    pub(super) fn abort(&self, code: i32) {
+        with!(group = &self.group => group.session.abort(code));
+    }
+}
+
+impl fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Communicator").field("rank", &self.rank()).field("abi", &self.about().abi).finish()
+    }
+}
+
+impl<W: Word> Group<W> {
+    fn world(session: Session<W>) -> Result<Group<W>, Error> {
+        let (comm, rank) = session.run(|api| Ok((api.world(), api.rank(api.world())?)))?;
+        Ok(Group { session: Rc::new(session), comm, rank, is_own: false })
+    }
+
+    fn split(&self, color: u32, key: u32) -> Result<Group<W>, Error> {
+        let (comm, rank) = self.session.run(|api| {
+            let comm = api.split(self.comm, color, key)?;
+            Ok((comm, api.rank(comm)?))
+        })?;
+        Ok(Group { session: Rc::clone(&self.session), comm, rank, is_own: true })
+    }
+}
+
+impl<W: Word> Drop for Group<W> {
+    fn drop(&mut self) {
+        if self.is_own && self.session.is_sound() {
+            // What cannot be freed is freed with the process.
+            let _ = self.session.run(|api| api.free(self.comm));
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The numbers that ranks can sum.
+
+/// A number that ranks can sum: `f32` or `f64`.
+pub trait Element: sealed::Sealed + Copy + 'static {
+    #[doc(hidden)]
+    const KIND: Kind;
+}
+
+/// Which datatype of MPI an element is.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// MPI_FLOAT.
+    F32,
+    /// MPI_DOUBLE.
+    F64,
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for f64 {}
+}
+
+impl Element for f32 {
+    const KIND: Kind = Kind::F32;
+}
+
+impl Element for f64 {
+    const KIND: Kind = Kind::F64;
+}

@@ -1,0 +1,153 @@
+//! Why MPI cannot be used, or could not do something.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::placement::Launcher;
+use crate::rank::Rank;
+
+/// Why MPI cannot be used, or could not do something.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No MPI library could be loaded.
+    #[error(
+        "no mpi library could be loaded for a process started by {}, tried {}: install the mpi that the launcher \
+         belongs to, put its folder into LD_LIBRARY_PATH, or set MPIENV_MPI_LIB to its libmpi", .launcher.title(), Tried(.tried)
+    )]
+    NoLibrary {
+        /// The launcher that the library was chosen for.
+        launcher: Launcher,
+        /// Each name that was tried, and what the loader said.
+        tried: Vec<(PathBuf, String)>,
+    },
+    /// A library that has the functions or handles of no MPI that is known.
+    #[error(
+        "{} was loaded and is no mpi library of a known abi, it has no {missing}: set MPIENV_MPI_LIB to the libmpi of \
+         open mpi, mpich or intel mpi, or to a libmpi_abi", .library.display()
+    )]
+    NotRecognised {
+        /// The library, by the name that it was loaded by.
+        library: PathBuf,
+        /// What it lacks.
+        missing: &'static str,
+    },
+    /// Somebody else has initialized MPI in this process.
+    #[error("mpi is initialized in this process already: it can be initialized once, and mpienv has to do it")]
+    AlreadyInitialized,
+    /// The library cannot be used by a process that has threads.
+    #[error(
+        "{} gives thread level {provided} where {needed} (MPI_THREAD_FUNNELED) is needed: use an mpi built with \
+         support of threads", .library.display()
+    )]
+    ThreadLevel {
+        /// The library, by the name that it was loaded by.
+        library: PathBuf,
+        /// The level that MPI_Init_thread gave.
+        provided: i32,
+        /// The number of MPI_THREAD_FUNNELED in this library.
+        needed: i32,
+    },
+    /// An MPI function returned an error.
+    #[error(
+        "{call}: {text} (error {code}): a lost rank shows as such an error; otherwise, every rank must make the same \
+         calls in the same order, with the same lengths and a root within the group"
+    )]
+    Call {
+        /// The function.
+        call: &'static str,
+        /// What it returned.
+        code: i32,
+        /// What MPI_Error_string says of it, in one line.
+        text: String,
+    },
+    /// The other ranks did not all come in time.
+    #[error(
+        "{call} was not done within {} s: a rank hangs, is lost, or makes another call; end the job with abort",
+        .limit.as_secs_f64()
+    )]
+    TimedOut {
+        /// The function.
+        call: &'static str,
+        /// How long this rank waited.
+        limit: Duration,
+    },
+    /// MPI says another rank or size than the launcher's variables.
+    #[error("{}", Difference { library, version, launcher: *launcher, mpi: *mpi, environment: *environment })]
+    Differs {
+        /// The library, by the name that it was loaded by.
+        library: PathBuf,
+        /// What the library calls itself.
+        version: String,
+        /// The launcher that the library was chosen for.
+        launcher: Launcher,
+        /// The rank and size that MPI tells.
+        mpi: Rank,
+        /// The rank and size that the environment tells.
+        environment: Rank,
+    },
+    /// A number that an `int` of C cannot hold.
+    #[error("{call}: {value} does not fit MPI's 32-bit numbers: use a smaller number, or several calls")]
+    TooLarge {
+        /// The function.
+        call: &'static str,
+        /// The number.
+        value: u64,
+    },
+    /// Calls that were started and never waited for stand in the way of MPI_Finalize.
+    #[error(
+        "mpi cannot be finalized, {count} started calls were not waited for: wait for them, or end the job with abort"
+    )]
+    Unfinished {
+        /// How many.
+        count: u32,
+    },
+    /// MPI was finalized before.
+    #[error("mpi is finalized in this process, and cannot be used any more: finalize after the last call")]
+    Finalized,
+}
+
+/// The names that were tried, with what the loader said.
+struct Tried<'a>(&'a [(PathBuf, String)]);
+
+impl fmt::Display for Tried<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (name, reason)) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            write!(f, "{separator}{} ({reason})", name.display())?;
+        }
+        Ok(())
+    }
+}
+
+/// How MPI and the environment differ, and what to do about it.
+struct Difference<'a> {
+    library: &'a PathBuf,
+    version: &'a str,
+    launcher: Launcher,
+    mpi: Rank,
+    environment: Rank,
+}
+
+impl fmt::Display for Difference<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Difference { library, version, launcher, mpi, environment } = self;
+        let (library, title) = (library.display(), launcher.title());
+        write!(f, "mpi says rank {mpi}, the environment ({title}) says rank {environment}: ")?;
+        if mpi.size() == 1 {
+            write!(
+                f,
+                "{library} ({version}) did not find the launcher, so that each process is a world of its own; it \
+                 belongs to another mpi, or the launcher starts no mpi programs: set MPIENV_MPI_LIB to the libmpi of \
+                 the launcher, or start the job by the mpiexec of that library (under slurm: srun --mpi=pmix or pmi2)"
+            )
+        } else {
+            write!(
+                f,
+                "the variables are left from another job, or {library} ({version}) was started by another launcher \
+                 inside: unset the variables of the launcher that did not start this process"
+            )
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Calls that were started, and the memory that MPI has meanwhile.
+
+#![expect(unsafe_code, reason = "MPI uses a buffer while the call that was given it goes on")]
+
+use std::ffi::c_int;
+use std::mem;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::abi::{Comm, Pointer, RequestHandle, Word};
+use super::api::{Api, int};
+use super::element::Element;
+use super::error::Error;
+use super::session::{Session, done_within};
+use crate::rank::Rank;
+
+/// A call that was started: MPI has its buffer until it is done.
+///
+/// MPI goes on with the call while [`test`](Request::test) or a wait asks. A request that goes out
+/// of scope before it is done never gives its buffer's memory back, and MPI cannot be finalized
+/// any more: a started call cannot be taken back.
+#[must_use = "a call that was started must be waited for"]
+pub struct Request<B: Default> {
+    buffer: B,
+    started: Started,
+    done: bool,
+}
+
+/// A call that was started, of a library of either kind.
+pub(super) enum Started {
+    Pointers(Call<Pointer>),
+    Ints(Call<c_int>),
+}
+
+/// A call that was started.
+pub(super) struct Call<W: Word> {
+    session: Rc<Session<W>>,
+    name: &'static str,
+    request: RequestHandle<W>,
+}
+
+impl<W: Word> Call<W> {
+    fn test(&mut self) -> Result<bool, Error> {
+        let done = self.session.run(|api| api.test(self.name, &mut self.request))?;
+        if done {
+            self.session.count_done();
+        }
+        Ok(done)
+    }
+
+    fn wait(&mut self) -> Result<(), Error> {
+        self.session.run(|api| api.wait(self.name, &mut self.request))?;
+        self.session.count_done();
+        Ok(())
+    }
+
+    fn wait_within(&mut self, limit: Duration) -> Result<(), Error> {
+        let (session, name, request) = (&self.session, self.name, &mut self.request);
+        session.run(|api| match done_within(limit, || api.test(name, request))? {
+            true => Ok(()),
+            false => Err(Error::TimedOut { call: name, limit }),
+        })?;
+        self.session.count_done();
+        Ok(())
+    }
+}
+
+impl<B: Default> Request<B> {
+    /// Starts a call with memory that is in `buffer`, and that moving `buffer` does not move.
+    fn start<W: Word>(
+        session: &Rc<Session<W>>,
+        name: &'static str,
+        buffer: B,
+        start: impl FnOnce(&Api<W>) -> Result<RequestHandle<W>, Error>,
+    ) -> Result<Request<B>, Error> {
+        match session.run(start) {
+            Ok(request) => {
+                session.count_started();
+                let call = Call { session: Rc::clone(session), name, request };
+                Ok(Request { buffer, started: W::started(call), done: false })
+            }
+            Err(error) => {
+                // Nothing says that MPI has let go of it.
+                mem::forget(buffer);
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether the call is done; lets MPI go on with it (`MPI_Test`).
+    ///
+    /// # Errors
+    /// When the call has failed.
+    pub fn test(&mut self) -> Result<bool, Error> {
+        if !self.done {
+            self.done = match &mut self.started {
+                Started::Pointers(call) => call.test(),
+                Started::Ints(call) => call.test(),
+            }?;
+        }
+        Ok(self.done)
+    }
+
+    /// Waits until the call is done, however long (`MPI_Wait`), and returns the buffer.
+    ///
+    /// # Errors
+    /// When the call has failed; the buffer is lost then.
+    pub fn wait(mut self) -> Result<B, Error> {
+        if !self.done {
+            match &mut self.started {
+                Started::Pointers(call) => call.wait(),
+                Started::Ints(call) => call.wait(),
+            }?;
+        }
+        Ok(self.finish())
+    }
+
+    /// Waits until the call is done, at most as long as `limit`, and returns the buffer.
+    ///
+    /// # Errors
+    /// When the call has failed or took too long; the buffer is lost then.
+    pub fn wait_within(mut self, limit: Duration) -> Result<B, Error> {
+        if !self.done {
+            match &mut self.started {
+                Started::Pointers(call) => call.wait_within(limit),
+                Started::Ints(call) => call.wait_within(limit),
+            }?;
+        }
+        Ok(self.finish())
+    }
+
+    fn finish(mut self) -> B {
+        self.done = true;
+        mem::take(&mut self.buffer)
+    }
+}
+
+impl<B: Default> Drop for Request<B> {
+    fn drop(&mut self) {
+        if !self.done {
+            // MPI, or the network card, may still write to it.
+            mem::forget(mem::take(&mut self.buffer));
+        }
+    }
+}
+
+/// Blocks of all ranks, with the length and the place of each.
+pub(super) type Blocks = (Vec<u8>, Vec<c_int>, Vec<c_int>);
+
+// Here, beside the type that keeps the memory: what makes each of these sound is that a request
+// owns its buffer, and that the elements of a Vec stay where they are when the Vec moves.
+
+impl<T: Element> Request<Vec<T>> {
+    /// `MPI_Iallreduce`.
+    pub(super) fn all_reduce_sum<W: Word>(
+        session: &Rc<Session<W>>,
+        comm: Comm<W>,
+        mut values: Vec<T>,
+    ) -> Result<Request<Vec<T>>, Error> {
+        let (first, count) = (values.as_mut_ptr(), values.len());
+        Request::start(session, "MPI_Iallreduce", values, |api| {
+            // SAFETY: the request owns the values until it is done.
+            unsafe { api.start_all_reduce_sum(comm, first, count) }
+        })
+    }
+}
+
+impl Request<Vec<u8>> {
+    /// `MPI_Ibcast`.
+    pub(super) fn broadcast<W: Word>(
+        session: &Rc<Session<W>>,
+        comm: Comm<W>,
+        mut bytes: Vec<u8>,
+        root: u32,
+    ) -> Result<Request<Vec<u8>>, Error> {
+        let (first, count) = (bytes.as_mut_ptr(), bytes.len());
+        Request::start(session, "MPI_Ibcast", bytes, |api| {
+            // SAFETY: the request owns the bytes until it is done.
+            unsafe { api.start_broadcast(comm, first, count, root) }
+        })
+    }
+
+    /// `MPI_Iallgather` of a block of the same length from each rank.
+    pub(super) fn all_gather<W: Word>(
+        session: &Rc<Session<W>>,
+        comm: Comm<W>,
+        rank: Rank,
+        block: &[u8],
+    ) -> Result<Request<Vec<u8>>, Error> {
+        let [own, all] = [rank.index(), rank.size()].map(|ranks| block.len().saturating_mul(ranks as usize));
+        let mut blocks = room("MPI_Iallgather", all)?;
+        blocks[own..own + block.len()].copy_from_slice(block);
+        let first = blocks.as_mut_ptr();
+        Request::start(session, "MPI_Iallgather", blocks, |api| {
+            // SAFETY: the request owns the blocks, one of this length for each rank, until it is done.
+            unsafe { api.start_all_gather(comm, first, block.len()) }
+        })
+    }
+}
+
+impl Request<Blocks> {
+    /// `MPI_Iallgatherv` of a block from each rank; `lengths` tells how long each rank's is.
+    pub(super) fn all_gather_varying<W: Word>(
+        session: &Rc<Session<W>>,
+        comm: Comm<W>,
+        rank: Rank,
+        block: &[u8],
+        lengths: &[u64],
+    ) -> Result<Request<Blocks>, Error> {
+        const CALL: &str = "MPI_Iallgatherv";
+        debug_assert_eq!(lengths.len(), rank.size() as usize);
+        debug_assert_eq!(lengths[rank.index() as usize], block.len() as u64);
+        let (mut counts, mut places, mut all) = (Vec::new(), Vec::new(), 0_u64);
+        for &length in lengths {
+            places.push(int(CALL, all)?);
+            counts.push(int(CALL, length)?);
+            all = all.saturating_add(length);
+        }
+        let mut blocks = room(CALL, int(CALL, all)? as usize)?;
+        let own = places[rank.index() as usize] as usize;
+        blocks[own..own + block.len()].copy_from_slice(block);
+        let (first, length) = (blocks.as_mut_ptr(), blocks.len());
+        let (counts_at, places_at) = (counts.as_ptr(), places.as_ptr());
+        Request::start(session, CALL, (blocks, counts, places), |api| {
+            // SAFETY: the request owns the blocks and both tables until it is done.
+            unsafe { api.start_all_gather_varying(comm, first, length, counts_at, places_at) }
+        })
+    }
+}
+
+impl Request<()> {
+    /// `MPI_Ibarrier`.
+    pub(super) fn barrier<W: Word>(session: &Rc<Session<W>>, comm: Comm<W>) -> Result<Request<()>, Error> {
+        Request::start(session, "MPI_Ibarrier", (), |api| api.start_barrier(comm))
+    }
+}
+
+/// Room for so many bytes, as far as there is memory.
+fn room(call: &'static str, length: usize) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).map_err(|_| Error::TooLarge { call, value: length as u64 })?;
+    bytes.resize(length, 0);
+    Ok(bytes)
+}

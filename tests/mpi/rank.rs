@@ -1,0 +1,195 @@
+//! One rank of the jobs that tests/mpi.rs starts: `mpirun -n 4 mpi_rank sums`.
+
+use std::error::Error;
+use std::process::{self, Command, ExitCode};
+use std::time::Duration;
+
+use mpienv::mpi::{self, Communicator, MpiVars, World};
+use mpienv::{ClusterInfo, Environment, Rank};
+
+/// Longer than any test waits.
+const FOR_EVER: Duration = Duration::from_secs(600);
+
+fn main() -> ExitCode {
+    let environment = Environment::of_this_process();
+    let parts: Vec<_> = std::env::args().skip(1).collect();
+    match run(&parts, &environment) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>> {
+    let info = ClusterInfo::builder().from_environment(environment)?;
+    let init = || World::init(info.launcher(), &MpiVars::of(environment));
+    let world = init()?;
+    world.check(info.world())?;
+    for part in parts {
+        match part.as_str() {
+            "sums" => sums(&world)?,
+            "gathers" => gathers(&world)?,
+            "broadcasts" => broadcasts(&world)?,
+            "splits" => splits(&world)?,
+            "bad-root" => bad_root(&world)?,
+            "is-killed" => is_killed(&world)?,
+            "hangs" => hangs(world),
+            "drops" => return Ok(()),
+            "finalizes-late" => return finalizes_late(world, init),
+            "fails-alone" => return fails_alone(world),
+            other => return Err(format!("no part {other:?}").into()),
+        }
+        // In one write, so that the ranks' lines do not mix.
+        println!("{part}: {}", world.rank());
+    }
+    world.finalize()?;
+    Ok(())
+}
+
+/// 7850 numbers of each rank, no two alike, and their sum over the ranks.
+fn numbers(rank: Rank) -> (Vec<f32>, Vec<f32>) {
+    let (rank, size) = (rank.index(), rank.size());
+    let own = (0..7850).map(|i| (i * size + rank) as f32).collect();
+    let sum = (0..7850).map(|i| (i * size * size + size * (size - 1) / 2) as f32).collect();
+    (own, sum)
+}
+
+fn sums(world: &World) -> Result<(), mpi::Error> {
+    let (own, sum) = numbers(world.rank());
+    let mut values = own.clone();
+    world.all_reduce_sum(&mut values)?;
+    assert_eq!(values, sum);
+
+    let mut values: Vec<f64> = own.iter().map(|&value| value.into()).collect();
+    world.all_reduce_sum(&mut values)?;
+    assert!(values.iter().zip(&sum).all(|(&value, &sum)| value == f64::from(sum)));
+
+    world.all_reduce_sum::<f32>(&mut [])?;
+    world.barrier()?;
+
+    // Several at once, waited for in each way.
+    let mut tested = world.start_all_reduce_sum(own.clone())?;
+    let waited = world.start_all_reduce_sum(own.clone())?;
+    let within = world.start_all_reduce_sum(own)?;
+    let barrier = world.start_barrier()?;
+    while !tested.test()? {}
+    assert_eq!(tested.wait()?, sum);
+    assert_eq!(waited.wait()?, sum);
+    assert_eq!(within.wait_within(FOR_EVER)?, sum);
+    barrier.wait_within(FOR_EVER)
+}
+
+fn gathers(world: &World) -> Result<(), mpi::Error> {
+    let block = |rank: Rank| vec![rank.index() as u8; 3];
+    let blocks = world.start_all_gather(&block(world.rank()))?.wait()?;
+    assert_eq!(blocks, world.rank().all().flat_map(block).collect::<Vec<_>>());
+
+    assert!(world.start_all_gather(&[])?.wait()?.is_empty());
+    assert!(world.all_gather(&[])?.iter().all(Vec::is_empty));
+
+    // Rank 0 has nothing to give.
+    let varying = |rank: Rank| vec![rank.index() as u8; 1000 * rank.index() as usize];
+    let expected: Vec<_> = world.rank().all().map(varying).collect();
+    assert_eq!(world.all_gather(&varying(world.rank()))?, expected);
+    assert_eq!(world.all_gather_within(&varying(world.rank()), FOR_EVER)?, expected);
+    Ok(())
+}
+
+fn broadcasts(world: &World) -> Result<(), mpi::Error> {
+    for root in world.rank().all() {
+        let sent = format!("from rank {}", root.index()).into_bytes();
+        let own = |is_root| if is_root { sent.clone() } else { vec![0; sent.len()] };
+        let mut bytes = own(root == world.rank());
+        world.broadcast(&mut bytes, root.index())?;
+        assert_eq!(bytes, sent);
+        let bytes = world.start_broadcast(own(root == world.rank()), root.index())?.wait()?;
+        assert_eq!(bytes, sent);
+    }
+    world.broadcast(&mut [], 0)?;
+    assert!(world.start_broadcast(Vec::new(), 0)?.wait()?.is_empty());
+    Ok(())
+}
+
+/// Even and odd ranks, each in reverse order.
+fn splits(world: &World) -> Result<(), Box<dyn Error>> {
+    let (rank, size) = (world.rank().index(), world.size());
+    let part: Communicator = world.split(rank % 2, size - rank)?;
+    let mut members: Vec<_> = (0..size).filter(|other| other % 2 == rank % 2).collect();
+    members.reverse();
+    assert_eq!(part.size() as usize, members.len());
+    assert_eq!(members[part.rank().index() as usize], rank);
+    let mut sum = [rank as f32];
+    part.all_reduce_sum(&mut sum)?;
+    assert_eq!(sum[0], members.iter().sum::<u32>() as f32);
+    // A part splits, too, and its errors come back as well.
+    let alone = part.split(part.rank().index(), 0)?;
+    assert_eq!(alone.rank(), Rank::ALONE);
+    assert!(matches!(part.split(1 << 31, 0), Err(mpi::Error::TooLarge { .. })));
+    Ok(())
+}
+
+fn bad_root(world: &World) -> Result<(), mpi::Error> {
+    let size = world.size();
+    let part = world.split(0, 0)?;
+    for ranks in [&**world, &part] {
+        let error = ranks.broadcast(&mut [0; 8], size).unwrap_err();
+        assert!(matches!(error, mpi::Error::Call { call: "MPI_Bcast", .. }), "{error:?}");
+        println!("{error}");
+    }
+    Ok(())
+}
+
+fn finalizes_late(world: World, init: impl Fn() -> Result<World, mpi::Error>) -> Result<(), Box<dyn Error>> {
+    assert_eq!(init().unwrap_err(), mpi::Error::AlreadyInitialized);
+    let started = world.start_barrier()?;
+    let part = world.split(0, 0)?;
+    let other = World::check(&world, Rank::ALONE);
+    assert_eq!(other.is_ok(), world.rank() == Rank::ALONE);
+    started.wait()?;
+    world.finalize()?;
+    assert_eq!(part.barrier(), Err(mpi::Error::Finalized));
+    assert_eq!(init().unwrap_err(), mpi::Error::AlreadyInitialized);
+    Ok(())
+}
+
+fn signal_self(signal: &str) {
+    Command::new("kill").args([signal, &process::id().to_string()]).status().unwrap();
+}
+
+/// The last rank stands still before the second sum; the others end the job.
+fn hangs(world: World) -> ! {
+    let sum = world.start_all_reduce_sum(vec![1.0_f32; 7850]).and_then(|sum| sum.wait_within(FOR_EVER));
+    assert_eq!(sum.unwrap()[0], world.size() as f32);
+    if world.rank().index() + 1 == world.size() {
+        signal_self("-STOP");
+    }
+    let sum = world.start_all_reduce_sum(vec![1.0_f32; 7850]).unwrap();
+    let error = sum.wait_within(Duration::from_millis(500)).unwrap_err();
+    // The memory is MPI's for ever: nothing can be finalized.
+    eprintln!("{error}");
+    world.abort(3);
+}
+
+/// The last rank is killed; the others wait for it in a sum.
+fn is_killed(world: &World) -> Result<(), Box<dyn Error>> {
+    world.barrier()?;
+    if world.rank().index() + 1 == world.size() {
+        signal_self("-KILL");
+    }
+    loop {
+        world.all_reduce_sum(&mut [1.0_f32; 7850])?;
+    }
+}
+
+/// The last rank has an error of its own, and leaves while the others wait for it.
+fn fails_alone(world: World) -> Result<(), Box<dyn Error>> {
+    if world.rank().index() + 1 == world.size() {
+        let error = world.finalize_within(Duration::from_millis(500)).unwrap_err();
+        assert!(matches!(error, mpi::Error::TimedOut { .. }), "{error:?}");
+        return Err(error.into());
+    }
+    world.all_reduce_sum(&mut [1.0_f32; 7850])?;
+    Err("a sum without the last rank".into())
+}

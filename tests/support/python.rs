@@ -1,0 +1,16 @@
+//! Launchers that Debian does not have, from PyPI.
+
+use std::path::{Path, PathBuf};
+
+use crate::tool::missing;
+
+/// A program of a Python environment that `tests/run` makes.
+pub fn from_python(environment: &str, program: &str) -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let path = target.join("python").join(environment).join("bin").join(program);
+    if path.is_file() {
+        return Some(path);
+    }
+    missing(&format!("{environment} from PyPI (tests/run installs it)"));
+    None
+}
