@@ -2,6 +2,7 @@
 
 #[cfg(feature = "pmix")]
 mod asked;
+mod suspicious;
 
 use std::ffi::OsString;
 
@@ -10,7 +11,6 @@ use once_cell::sync::OnceCell;
 use crate::azure::AzureVars;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::finding::{Finding, Severity};
 use crate::host::Host;
 use crate::info::{ClusterInfo, Provenance};
 use crate::launcher::{Row, TABLE, shown};
@@ -20,9 +20,6 @@ use crate::placement::{LaunchStyle, Launcher, NOT_TOLD, Placement, Source, Sourc
 use crate::rank::Rank;
 use crate::token::Token;
 use crate::wish::{self, PortWish, Wishes};
-
-/// Where a stale one is inherited, every rank waits for a store that nobody serves.
-const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
 
 impl ClusterInfo {
     /// Reads this process's environment.
@@ -177,16 +174,14 @@ impl Builder {
         check_nodes(&placement)?;
 
         let mut findings = std::mem::take(&mut placement.findings);
-        if wishes.launcher.is_none() {
-            findings.extend(disagreements(environment, &placement));
-        }
-        findings.extend(local_rank_order(&placement));
-        findings.extend(stale_agent_store(environment, &placement));
+        findings.extend(suspicious::disagreements(environment, &placement, choice.rest));
+        findings.extend(suspicious::local_rank_order(&placement));
+        findings.extend(suspicious::stale_agent_store(environment, &placement));
         let master_addr = master::addr(environment, &placement, azure.as_ref(), wishes.master_addr, &mut findings)?;
         let (master_port, port_is_default) = master::port(environment, &placement, wishes.master_port)?;
         let nccl = nccl::ifname(environment, azure.is_some(), wishes.nccl_ifname)?;
         let unwanted = nccl.value.is_none().then_some(nccl::VARIABLE);
-        let stale = (placement.launcher != Launcher::Torchrun).then_some(AGENT_STORE);
+        let stale = (placement.launcher != Launcher::Torchrun).then_some(suspicious::AGENT_STORE);
         let misleading = unwanted.into_iter().chain(stale).filter(|name| environment.get(name).is_some());
         let misleading = misleading.collect();
 
@@ -240,6 +235,8 @@ impl Builder {
 struct Choice {
     row: &'static Row,
     source: Source,
+    /// Rows that were not looked at: those of outer launchers, unless somebody asks for one.
+    rest: &'static [Row],
 }
 
 fn choose(environment: &Environment, wish: Option<&Sourced<Launcher>>) -> Result<Choice, Error> {
@@ -250,13 +247,13 @@ fn choose(environment: &Environment, wish: Option<&Sourced<Launcher>>) -> Result
                 format!("ask for the launcher that started this process, or for none (unset {})", wish::LAUNCHER);
             Error::new(Reason::LauncherAbsent(wish.value), remedy).of(wish::LAUNCHER).found(wish.value.name())
         };
-        return Ok(Choice { row: row.ok_or_else(absent)?, source: wish.source.clone() });
+        return Ok(Choice { row: row.ok_or_else(absent)?, source: wish.source.clone(), rest: &[] });
     }
-    let found = TABLE.iter().find_map(|row| (row.detect)(environment).map(|evidence| (row, evidence)));
+    let found = TABLE.iter().enumerate().find_map(|(index, row)| Some((index, row, (row.detect)(environment)?)));
     // The last row takes every environment.
-    let (row, evidence) = found.unwrap_or((&TABLE[TABLE.len() - 1], ""));
+    let (index, row, evidence) = found.unwrap_or((TABLE.len() - 1, &TABLE[TABLE.len() - 1], ""));
     let source = if row.launcher == Launcher::Alone { evidence.into() } else { shown(environment, evidence).into() };
-    Ok(Choice { row, source })
+    Ok(Choice { row, source, rest: &TABLE[index + 1..] })
 }
 
 fn source_of(value: &Option<Sourced<u32>>) -> Source {
@@ -302,71 +299,4 @@ fn check_nodes(placement: &Placement) -> Result<(), Error> {
     checked
         .map(drop)
         .map_err(|error| Error::of_launcher(placement.launcher, error, &node.source).found(node.value.to_string()))
-}
-
-/// Ranks are not dealt to nodes in blocks: whoever computes a local rank from the rank is wrong.
-fn local_rank_order(placement: &Placement) -> Option<Finding> {
-    let (rank, local) = (placement.rank.index(), placement.local);
-    let (local_rank, local_size) = (local.rank()?, local.size()?);
-    if local_rank == rank % local_size {
-        return None;
-    }
-    Some(Finding {
-        severity: Severity::Note,
-        code: "local-rank-order",
-        what: format!("rank {rank} has local rank {local_rank} of {local_size}"),
-        why: "ranks are not dealt to nodes in blocks of one size: rank % local size is not the local rank".into(),
-        remedy: "take LOCAL_RANK as it is exported, and compute none".into(),
-    })
-}
-
-/// A store that torchrun's agent serves, without torchrun.
-fn stale_agent_store(environment: &Environment, placement: &Placement) -> Option<Finding> {
-    if !environment.has(AGENT_STORE) || placement.launcher == Launcher::Torchrun {
-        return None;
-    }
-    Some(Finding {
-        severity: Severity::Warning,
-        code: "stale-agent-store",
-        what: format!("{AGENT_STORE} is set, and torchrun did not start this process"),
-        why: "PyTorch's ranks would wait for a store that nobody serves".into(),
-        remedy: format!("unset {AGENT_STORE}; export, exec and launch do"),
-    })
-}
-
-/// Other launchers whose complete set of variables says something else.
-fn disagreements(environment: &Environment, placement: &Placement) -> Vec<Finding> {
-    let others = TABLE.iter().filter(|row| row.launcher != placement.launcher && row.launcher != Launcher::Alone);
-    let placements = others.filter(|row| (row.detect)(environment).is_some());
-    // A set that is only half there is not another's.
-    let placements = placements.filter_map(|row| (row.read)(environment).ok());
-    placements.filter(|other| other.rank != placement.rank).map(|other| disagreement(placement, &other)).collect()
-}
-
-fn disagreement(placement: &Placement, other: &Placement) -> Finding {
-    let says = |p: &Placement| {
-        format!(
-            "{} says rank {} of {} ({}, {})",
-            p.launcher.title(),
-            p.rank.index(),
-            p.rank.size(),
-            p.rank_source,
-            p.world_size_source
-        )
-    };
-    Finding {
-        severity: Severity::Warning,
-        code: "launchers-disagree",
-        what: format!("{}; {}", says(placement), says(other)),
-        why: format!(
-            "the variables of one of them are left from an outer or earlier job; {} is taken",
-            placement.launcher.title()
-        ),
-        remedy: format!(
-            "unset the wrong ones, or set {} to the right one of {} and {}",
-            wish::LAUNCHER,
-            placement.launcher,
-            other.launcher
-        ),
-    }
 }
