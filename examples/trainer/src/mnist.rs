@@ -64,7 +64,7 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
     let source = options.source();
     if source == Source::Embedded && rank.is_first() {
         // A remark that nobody can read is no reason to stop.
-        let _ = writeln!(remarks, "mnist: {EMBEDDED}");
+        let _ = remarks.write_all(format!("mnist: {EMBEDDED}\n").as_bytes());
     }
     let data = source.load()?;
     let plan = options.plan();
@@ -80,7 +80,7 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
     // Before this there is nothing to keep, and a signal ends the process as ever.
     let stop = Stop::on_signals().map_err(MnistError::Signals)?;
     let mut remark = |text: &str| {
-        let _ = writeln!(remarks, "mnist: {text}");
+        let _ = remarks.write_all(format!("mnist: {text}\n").as_bytes());
     };
     let run = checkpoint::Run::new(&plan, model.parameter_shapes(), rank.size(), &data.train);
     let mut checkpoints =
