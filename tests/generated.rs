@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tool::{clean, is_there};
 
-const VERBS: [&str; 6] = ["export", "exec", "show", "simulate", "completions", "man"];
+const VERBS: [&str; 7] = ["export", "exec", "launch", "show", "simulate", "completions", "man"];
 
 /// What a command prints; it must say nothing on stderr.
 fn printed(command: &mut Command) -> String {
