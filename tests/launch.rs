@@ -35,7 +35,7 @@ fn when_one_fails_the_others_end_and_it_is_named() {
     let start = Instant::now();
     let error = run(3, 100, "test $RANK = 1 && exit 7; exec sleep 60").unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(10));
-    let LaunchError::Failed { rank, status } = error else { panic!("{error}") };
+    let LaunchError::Failed { rank, status, .. } = error else { panic!("{error}") };
     assert_eq!((rank, status.code()), (1, Some(7)));
 }
 
