@@ -52,6 +52,7 @@ impl Running {
         let deadline = Instant::now() + self.grace;
         while !self.members.is_empty() && Instant::now() < deadline {
             self.control.wait(Some(deadline.saturating_duration_since(Instant::now())));
+            // Its own failure is told by the workers that needed it.
             self.reap()?;
         }
         self.end()
@@ -79,15 +80,21 @@ impl Running {
     /// Ends everybody: asks, waits for the grace, kills.
     fn end(&mut self) -> Result<(), LaunchError> {
         let deadline = Instant::now() + self.grace;
-        if self.is_left() {
-            self.control.terminate();
-        }
-        while self.is_left() && Instant::now() < deadline {
-            self.control.wait(Some(deadline.saturating_duration_since(Instant::now())));
+        let mut asked = false;
+        loop {
             // A second failure is the first one's consequence.
             while let Some((member, _)) = self.reap()? {
                 self.ended.push(member.captured);
             }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !self.is_left() || left.is_zero() {
+                break;
+            }
+            if !asked {
+                self.control.terminate();
+                asked = true;
+            }
+            self.control.wait(Some(left));
         }
         self.kill();
         self.ended.iter().for_each(Captured::finish);

@@ -45,6 +45,8 @@ impl Control {
         let group = Pid::from_child(child);
         self.running.retain(|running| *running != group);
         self.remains.push(group);
+        // At once, before the number of a group that is no more becomes another's.
+        self.has_remains();
     }
 
     /// Asks every process of every group to end.
