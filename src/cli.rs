@@ -10,6 +10,7 @@ mod man;
 mod shell;
 mod show;
 mod simulate;
+mod worker;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -225,6 +226,8 @@ enum Failure {
     Unrepresentable(#[from] mpienv::Unrepresentable),
     #[error(transparent)]
     Launch(LaunchError),
+    #[error("this worker is not started: {0}; start the job again")]
+    Orphan(io::Error),
     #[error(transparent)]
     Shape(#[from] JobError),
     #[error("there is no rank {rank} of {size}; ask for one from 0 to {}", size - 1)]
@@ -247,7 +250,7 @@ impl Failure {
             Failure::Rank { status, .. } | Failure::Launch(LaunchError::Failed { status, .. }) => {
                 ExitCode::of_child(*status)
             }
-            Failure::Launch(_) => ExitCode::WRONG_ENVIRONMENT,
+            Failure::Launch(_) | Failure::Orphan(_) => ExitCode::WRONG_ENVIRONMENT,
             Failure::Start { error, .. } if error.kind() == io::ErrorKind::NotFound => ExitCode::NOT_FOUND,
             Failure::Start { .. } => ExitCode::NOT_EXECUTABLE,
         }
@@ -256,6 +259,9 @@ impl Failure {
 
 /// Parses, does, and reports: the whole program.
 pub(crate) fn main() -> process::ExitCode {
+    if let Some((parent, words)) = worker::asked() {
+        return report(worker::run(parent, &words));
+    }
     // clap ends the process itself, with code 2, where the words are wrong.
     let outcome = match Command::parse().verb {
         Verb::Export { wishes, program, per_node, shell, verbose } => {
@@ -268,6 +274,10 @@ pub(crate) fn main() -> process::ExitCode {
         Verb::Completions { shell } => completions::run(Command::command(), shell),
         Verb::Man => man::run(Command::command()),
     };
+    report(outcome)
+}
+
+fn report(outcome: Result<(), Failure>) -> process::ExitCode {
     let code = outcome.map_or_else(
         |failure| {
             print_error(&failure);

@@ -4,11 +4,15 @@ mod control;
 mod error;
 mod member;
 mod output;
+#[cfg(all(feature = "launch", target_os = "linux"))]
+mod parent;
 mod port;
 mod running;
 
 pub use error::LaunchError;
 pub use output::Output;
+#[cfg(all(feature = "launch", target_os = "linux"))]
+pub use parent::end_with_parent;
 
 use std::io::{self, IsTerminal};
 use std::process::{Command, Stdio};

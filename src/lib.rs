@@ -60,6 +60,8 @@ pub use export::{Dialect, Exports, Unrepresentable, VariableSet};
 pub use finding::{Finding, Severity};
 pub use host::{Host, HostError};
 pub use info::{ClusterInfo, Provenance};
+#[cfg(all(feature = "launch", target_os = "linux"))]
+pub use launch::end_with_parent;
 pub use launch::{Launch, LaunchError, Output};
 pub use nccl::NcclIfname;
 pub use placement::{LaunchStyle, Launcher};

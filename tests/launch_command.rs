@@ -116,6 +116,17 @@ fn a_launch_that_is_killed_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_launch_that_is_killed_while_it_starts_leaves_nothing_behind() {
+    for step in 0..40 {
+        let mut child = launch("young", 6, &[], "exec sleep 60").stdout(Stdio::null()).spawn().unwrap();
+        thread::sleep(Duration::from_micros(250 * step));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    until("all are gone", || living("young").is_empty());
+}
+
+#[test]
 fn a_signal_is_passed_on_and_what_it_ends_is_told_so() {
     let mut child = piped(&mut launch("term", 2, &[], "echo up; exec sleep 60"));
     let (_, _stdout) = lines(&mut child, 2);
@@ -265,9 +276,11 @@ fn workers_learn_that_nobody_reads_them_any_more() {
 
 #[test]
 fn a_program_that_is_not_there_is_code_127() {
-    let output = clean("mpienv").args(["launch", "--nproc-per-node", "2", "--", "no-such-program"]).output().unwrap();
+    let output = clean("mpienv").args(["launch", "--nproc-per-node", "1", "--", "no-such-program"]).output().unwrap();
     assert_eq!(output.status.code(), Some(127));
-    assert!(text(&output.stderr).starts_with("mpienv: \"no-such-program\" cannot be started: "));
+    let said = text(&output.stderr);
+    assert!(said.contains("[0] mpienv: \"no-such-program\" cannot be started: "), "{said}");
+    assert!(said.contains(" ended with exit code 127; its stderr ends with: mpienv: \"no-such"), "{said}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use mpienv::{Environment, Launch, VariableSet};
 
+use super::worker::worker;
 use super::{Failure, Wishes, launch};
 
 pub(crate) fn run(wishes: Wishes, set: VariableSet, words: Vec<OsString>) -> Result<(), Failure> {
@@ -14,7 +15,7 @@ pub(crate) fn run(wishes: Wishes, set: VariableSet, words: Vec<OsString>) -> Res
     if set == VariableSet::MindSpore && info.world().is_first() {
         // Two commands to start and one process: this one waits for both.
         let launch = Launch::in_place(&info).variables(set, &environment);
-        return launch.run(|_| command(&words)).map_err(|error| launch::failure(&words, error));
+        return launch.run(|_| worker(&words)).map_err(|error| launch::failure(&words, error));
     }
     let mut command = command(&words);
     info.exports_for(set, &environment)?.apply_to(&mut command);

@@ -7,7 +7,8 @@ use std::time::Duration;
 use clap::Args;
 use mpienv::{Environment, Launch, LaunchError, Output, VariableSet};
 
-use super::exec::{command, start_failure};
+use super::exec::start_failure;
+use super::worker::worker;
 use super::{Failure, Wishes};
 
 /// How workers are started, and how they end.
@@ -41,7 +42,7 @@ pub(crate) fn run(wishes: Wishes, set: VariableSet, options: Options, words: Vec
     let launch = Launch::new(&info, options.nproc_per_node).map_err(|error| failure(&words, error))?;
     let launch = launch.variables(set, &environment).output(output).grace(options.grace);
     let launch = if options.keep_binding { launch.keep_binding() } else { launch };
-    launch.run(|_| command(&words)).map_err(|error| failure(&words, error))
+    launch.run(|_| worker(&words)).map_err(|error| failure(&words, error))
 }
 
 /// Why workers failed; a command that cannot be started is told as `exec` tells it.

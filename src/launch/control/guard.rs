@@ -2,8 +2,8 @@
 //!
 //! A shell reads the workers' process groups from a pipe whose other end only the launcher has.
 //! The system closes that end however the launcher ends, and the shell kills the groups that are
-//! left. Linux's parent-death signal would have to be set by the worker itself between fork and
-//! exec, which needs unsafe code or a program in between, and would not reach a worker's children.
+//! left. Linux's parent-death signal would not reach a worker's children, and has to be set by the
+//! worker itself: see `end_with_parent`.
 //!
 //! Where there is no `sh` there is no guard: such containers end with their first process.
 
