@@ -7,21 +7,27 @@ mod examples;
 mod exec;
 mod exit_code;
 mod export;
+mod launch;
 mod man;
 mod shell;
 mod show;
 mod simulate;
+mod worker;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::{self, ExitStatus};
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use mpienv::check::CheckError;
 use mpienv::rendezvous::ErrorKind;
 use mpienv::simulate::{Job, JobError};
-use mpienv::{Builder, ClusterInfo, Finding, Host, Launcher, NcclIfname, PortWish, Severity};
+use mpienv::{
+    Builder, ClusterInfo, Environment, Finding, Host, LaunchError, Launcher, NcclIfname, PortWish, Severity,
+    VariableSet,
+};
 
 use self::exit_code::ExitCode;
 use self::shell::Shell;
@@ -44,6 +50,15 @@ enum Verb {
         /// The language to print
         #[arg(long, value_enum, default_value = "sh")]
         shell: Shell,
+        #[command(flatten)]
+        program: Program,
+        /// The node's variables, for a torchrun that is started once on each node
+        ///
+        /// NODE_RANK, NNODES, MASTER_ADDR, MASTER_PORT and torchrun's own PET_NODE_RANK, PET_NNODES, PET_MASTER_ADDR,
+        /// PET_MASTER_PORT: `torchrun --nproc-per-node 8 train.py` then needs no other argument. RANK, WORLD_SIZE,
+        /// LOCAL_RANK and LOCAL_WORLD_SIZE are unset.
+        #[arg(long, conflicts_with = "set")]
+        per_node: bool,
         /// Print findings on stderr
         #[arg(short, long)]
         verbose: bool,
@@ -53,6 +68,27 @@ enum Verb {
     Exec {
         #[command(flatten)]
         wishes: Wishes,
+        #[command(flatten)]
+        program: Program,
+        /// The command and its arguments
+        #[arg(last = true, required = true, value_name = "CMD")]
+        command: Vec<OsString>,
+    },
+    /// Start this node's workers; end all when one fails
+    ///
+    /// For jobs with one process on each node, or for N ranks on this machine where there is no launcher. Each line of
+    /// a worker's output gets `[rank] ` before it. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on. When a
+    /// worker fails the others get SIGTERM, and after a while SIGKILL; the exit code is the first failure's, 128 and the
+    /// signal's number for one that a signal ended. No process of a worker stays behind, not even when mpienv itself is
+    /// killed. The node's first worker has the stdin, unless that is a terminal.
+    #[command(after_help = examples::LAUNCH)]
+    Launch {
+        #[command(flatten)]
+        wishes: Wishes,
+        #[command(flatten)]
+        program: Program,
+        #[command(flatten)]
+        options: launch::Options,
         /// The command and its arguments
         #[arg(last = true, required = true, value_name = "CMD")]
         command: Vec<OsString>,
@@ -134,6 +170,23 @@ impl Shape {
     }
 }
 
+/// Whose variables are wanted.
+#[derive(Args, Clone, Copy, Debug)]
+struct Program {
+    /// The program whose variables are set, beside RANK, WORLD_SIZE, ...
+    ///
+    /// mindspore: MS_WORKER_NUM, MS_SCHED_HOST, MS_SCHED_PORT, MS_NODE_ID, MS_ROLE as msrun sets them; inherited OMPI_*,
+    /// PMIX_*, PMI_* are unset; exec and launch start rank 0's command once more as the scheduler. jax:
+    /// JAX_COORDINATOR_ADDRESS.
+    #[arg(long = "for", value_name = "PROGRAM", default_value = "torch", value_parser = set())]
+    set: VariableSet,
+}
+
+fn set() -> impl TypedValueParser<Value = VariableSet> {
+    let names = PossibleValuesParser::new(VariableSet::ALL.iter().map(|set| set.name()));
+    names.try_map(|name| VariableSet::from_name(&name).ok_or("no program has this name"))
+}
+
 #[derive(Args, Debug)]
 struct Wishes {
     /// Believe this launcher, whatever else is set [env: MPIENV_LAUNCHER]
@@ -172,6 +225,10 @@ fn launcher(name: &str) -> Result<Launcher, String> {
 
 impl Wishes {
     fn read(self) -> Result<ClusterInfo, mpienv::Error> {
+        self.read_from(&Environment::of_this_process())
+    }
+
+    fn read_from(self, environment: &Environment) -> Result<ClusterInfo, mpienv::Error> {
         let mut builder: Builder = ClusterInfo::builder();
         if let Some(launcher) = self.launcher {
             builder = builder.launcher(launcher);
@@ -189,7 +246,7 @@ impl Wishes {
         if self.ask_pmix {
             builder = builder.ask_pmix();
         }
-        builder.from_env()
+        builder.from_environment(environment)
     }
 }
 
@@ -206,6 +263,10 @@ enum Failure {
     Check(#[from] CheckError),
     #[error("all ranks met, and they do not fit together; see above")]
     Disagreement,
+    #[error(transparent)]
+    Launch(LaunchError),
+    #[error("this worker is not started: {0}; start the job again")]
+    Orphan(io::Error),
     #[error(transparent)]
     Shape(#[from] JobError),
     #[error("there is no rank {rank} of {size}; ask for one from 0 to {}", size - 1)]
@@ -228,7 +289,10 @@ impl Failure {
             Failure::Check(CheckError::Rendezvous(error)) if error.kind() == ErrorKind::TimedOut => ExitCode::TIMED_OUT,
             Failure::Check(_) | Failure::Disagreement | Failure::Findings => ExitCode::CHECK_FAILED,
             Failure::Shape(_) | Failure::NoSuchRank { .. } | Failure::NoCommand => ExitCode::USAGE,
-            Failure::Rank { status, .. } => ExitCode::of_child(*status),
+            Failure::Rank { status, .. } | Failure::Launch(LaunchError::Failed { status, .. }) => {
+                ExitCode::of_child(*status)
+            }
+            Failure::Launch(_) | Failure::Orphan(_) => ExitCode::WRONG_ENVIRONMENT,
             Failure::Start { error, .. } if error.kind() == io::ErrorKind::NotFound => ExitCode::NOT_FOUND,
             Failure::Start { .. } => ExitCode::NOT_EXECUTABLE,
         }
@@ -237,10 +301,16 @@ impl Failure {
 
 /// Parses, does, and reports: the whole program.
 pub(crate) fn main() -> process::ExitCode {
+    if let Some((parent, words)) = worker::asked() {
+        return report(worker::run(parent, &words));
+    }
     // clap ends the process itself, with code 2, where the words are wrong.
     let outcome = match Command::parse().verb {
-        Verb::Export { wishes, shell, verbose } => export::run(wishes, shell.into(), verbose),
-        Verb::Exec { wishes, command } => exec::run(wishes, command),
+        Verb::Export { wishes, program, per_node, shell, verbose } => {
+            export::run(wishes, program.set, per_node, shell.into(), verbose)
+        }
+        Verb::Exec { wishes, program, command } => exec::run(wishes, program.set, command),
+        Verb::Launch { wishes, program, options, command } => launch::run(wishes, program.set, options, command),
         Verb::Show { wishes, json } => show::run(wishes, json),
         Verb::Doctor { wishes, json } => doctor::run(wishes, json),
         Verb::Check { wishes, timeout, json } => check::run(wishes, timeout, json),
@@ -248,6 +318,10 @@ pub(crate) fn main() -> process::ExitCode {
         Verb::Completions { shell } => completions::run(Command::command(), shell),
         Verb::Man => man::run(Command::command()),
     };
+    report(outcome)
+}
+
+fn report(outcome: Result<(), Failure>) -> process::ExitCode {
     let code = outcome.map_or_else(
         |failure| {
             print_error(&failure);

@@ -70,6 +70,11 @@ impl Environment {
         Ok((!text.is_empty()).then_some(text))
     }
 
+    /// The names that are text, in alphabetic order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.vars.keys().filter_map(|name| name.to_str())
+    }
+
     /// Whether a variable is set and not blank.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {

@@ -9,11 +9,15 @@ mod fish;
 mod github;
 #[cfg(feature = "cli")]
 mod json;
+mod per_node;
 mod posix;
 mod powershell;
+mod set;
 
 pub use dialect::{Dialect, Unrepresentable};
+pub use set::VariableSet;
 
+use std::borrow::Cow;
 use std::process::Command;
 
 use crate::error::Error;
@@ -41,10 +45,10 @@ impl ClusterInfo {
             ("MASTER_PORT", Some(self.master_port().to_string())),
             ("NCCL_SOCKET_IFNAME", self.nccl_socket_ifname().map(str::to_owned)),
         ];
-        let set = set.into_iter().filter_map(|(name, value)| Some((name, Some(value?))));
-        let asked = self.asked.iter().map(|(name, value)| (*name, Some(value.clone())));
+        let set = set.into_iter().filter_map(|(name, value)| Some((Cow::Borrowed(name), Some(value?))));
+        let asked = self.asked.iter().map(|(name, value)| (Cow::Borrowed(*name), Some(value.clone())));
         let mut variables: Vec<_> = set.chain(asked).collect();
-        variables.extend(self.misleading.iter().map(|&name| (name, None)));
+        variables.extend(self.misleading.iter().map(|&name| (Cow::Borrowed(name), None)));
         Ok(Exports { variables })
     }
 }
@@ -54,13 +58,33 @@ impl ClusterInfo {
 /// Iterates over those to set, as `Command::envs` takes them; see also [`Exports::unset`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exports {
-    variables: Vec<(&'static str, Option<String>)>,
+    variables: Vec<Variable>,
 }
 
+/// A name, and the value that it is to have; `None` where it is to be unset.
+type Variable = (Cow<'static, str>, Option<String>);
+
 impl Exports {
+    /// Puts a value in place of what was to become of a variable.
+    fn set(&mut self, name: impl Into<Cow<'static, str>>, value: String) {
+        self.put((name.into(), Some(value)));
+    }
+
+    /// Unsets a variable, whatever was to become of it.
+    fn remove(&mut self, name: impl Into<Cow<'static, str>>) {
+        self.put((name.into(), None));
+    }
+
+    fn put(&mut self, variable: Variable) {
+        match self.variables.iter_mut().find(|(name, _)| *name == variable.0) {
+            Some(found) => *found = variable,
+            None => self.variables.push(variable),
+        }
+    }
+
     /// Every variable in order; `None` is one to unset.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, Option<&str>)> {
-        self.variables.iter().map(|(name, value)| (*name, value.as_deref()))
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.variables.iter().map(|(name, value)| (&**name, value.as_deref()))
     }
 
     /// The value of a variable that is to be set.
@@ -70,7 +94,7 @@ impl Exports {
     }
 
     /// The names of variables that would mislead the program and are to be unset.
-    pub fn unset(&self) -> impl Iterator<Item = &'static str> {
+    pub fn unset(&self) -> impl Iterator<Item = &str> {
         self.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| name)
     }
 
@@ -103,13 +127,10 @@ impl Exports {
 }
 
 impl IntoIterator for Exports {
-    type Item = (&'static str, String);
-    type IntoIter = std::iter::FilterMap<
-        std::vec::IntoIter<(&'static str, Option<String>)>,
-        fn((&'static str, Option<String>)) -> Option<(&'static str, String)>,
-    >;
+    type Item = (String, String);
+    type IntoIter = std::iter::FilterMap<std::vec::IntoIter<Variable>, fn(Variable) -> Option<(String, String)>>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.variables.into_iter().filter_map(|(name, value)| Some((name, value?)))
+        self.variables.into_iter().filter_map(|(name, value)| Some((name.into_owned(), value?)))
     }
 }

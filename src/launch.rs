@@ -1,22 +1,32 @@
 //! Starts the workers of this node, and ends all of them when one fails.
 
-use std::io;
-use std::net::{Ipv4Addr, TcpListener};
-use std::process::{Child, Command, ExitStatus};
-use std::thread;
-use std::time::{Duration, Instant};
+mod control;
+mod error;
+mod member;
+mod output;
+#[cfg(all(feature = "launch", target_os = "linux"))]
+mod parent;
+mod port;
+mod running;
 
-use crate::error::Error;
+pub use error::LaunchError;
+pub use output::Output;
+#[cfg(all(feature = "launch", target_os = "linux"))]
+pub use parent::end_with_parent;
+
+use std::io::{self, IsTerminal};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::environment::Environment;
+use crate::export::VariableSet;
 use crate::info::ClusterInfo;
 use crate::placement::LaunchStyle;
-use crate::port::Port;
 
-/// How often the workers are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// The lowest port that a job on this machine alone gets.
-const LOWEST_PORT: u32 = 20_000;
-/// How many there are from the lowest on.
-const PORTS: u32 = 10_000;
+use self::control::Unbound;
+use self::member::Who;
+use self::running::Running;
+
 /// How long the others may take to end by themselves once one has failed.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -24,6 +34,15 @@ const GRACE: Duration = Duration::from_secs(5);
 ///
 /// Under a launcher with one process on each node these are this node's part of the job; with no
 /// launcher they are a whole job on this machine.
+///
+/// With the feature `launch`, on Unix:
+/// - each worker is a process group of its own, and no process of it outlives the worker's job:
+///   not when a worker fails, not when this process is killed;
+/// - SIGINT, SIGTERM and SIGHUP that this process gets while it waits are passed on to every
+///   process of every worker, SIGUSR1 and SIGUSR2 to the workers alone; what this process ignores
+///   (`nohup`) it passes on to nobody;
+/// - on Linux workers may use every core that the cgroup allows, though the launcher bound this
+///   process to one; see [`Launch::keep_binding`].
 ///
 /// ```
 /// use std::process::Command;
@@ -41,6 +60,10 @@ const GRACE: Duration = Duration::from_secs(5);
 pub struct Launch {
     workers: Vec<ClusterInfo>,
     grace: Duration,
+    keep_binding: bool,
+    output: Output,
+    set: VariableSet,
+    inherited: Environment,
 }
 
 impl Launch {
@@ -54,130 +77,96 @@ impl Launch {
     pub fn new(info: &ClusterInfo, per_node: u32) -> Result<Launch, LaunchError> {
         let mut info = info.clone();
         if info.launch_style == LaunchStyle::Alone && info.port_is_default {
-            info.master_port = free_port().map_err(LaunchError::NoPort)?;
+            info.master_port = port::free_port().map_err(LaunchError::NoPort)?;
             info.provenance.master_port = "free when the workers were started".into();
         }
-        Ok(Launch { workers: info.workers(per_node)?, grace: GRACE })
+        Ok(Launch::of(info.workers(per_node)?))
     }
 
-    /// How long the other workers may take to end by themselves once one has failed; 5 s by default.
+    /// This process's own place, given to one worker.
+    ///
+    /// For programs that need a scheduler beside rank 0's worker: see [`Launch::variables`].
+    #[must_use]
+    pub fn in_place(info: &ClusterInfo) -> Launch {
+        Launch { keep_binding: true, ..Launch::of(vec![info.clone()]) }
+    }
+
+    fn of(workers: Vec<ClusterInfo>) -> Launch {
+        Launch {
+            workers,
+            grace: GRACE,
+            keep_binding: false,
+            output: Output::default(),
+            set: VariableSet::default(),
+            inherited: Environment::default(),
+        }
+    }
+
+    /// How long the other workers may take to end once one has failed; 5 s by default.
+    ///
+    /// With the feature `launch` they are asked to end by SIGTERM. Afterwards they are killed.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Launch {
         self.grace = grace;
         self
     }
 
+    /// Leaves the workers on the cores to which this process is bound.
+    #[must_use]
+    pub fn keep_binding(mut self) -> Launch {
+        self.keep_binding = true;
+        self
+    }
+
+    /// Where the workers' stdout and stderr go; to this process's own by default.
+    #[must_use]
+    pub fn output(mut self, output: Output) -> Launch {
+        self.output = output;
+        self
+    }
+
+    /// Which variables the workers get: see [`ClusterInfo::exports_for`]; PyTorch's by default.
+    ///
+    /// Where the set needs a scheduler, rank 0's command is started once more as that. It ends with
+    /// the workers: when they all have ended it has the time of [`Launch::grace`] to end by itself.
+    #[must_use]
+    pub fn variables(mut self, set: VariableSet, inherited: &Environment) -> Launch {
+        (self.set, self.inherited) = (set, inherited.clone());
+        self
+    }
+
     /// Starts each worker as `command` says, with its own variables set, and waits for all.
+    ///
+    /// The node's first worker has this process's stdin, unless that is a terminal; the others
+    /// have none.
     ///
     /// # Errors
     /// When a worker cannot be started or fails: the first one's is told, after all others ended.
     pub fn run(self, mut command: impl FnMut(&ClusterInfo) -> Command) -> Result<(), LaunchError> {
-        let mut running = Running(Vec::new());
-        for worker in &self.workers {
-            let rank = worker.rank();
-            let mut command = command(worker);
-            worker.exports()?.apply_to(&mut command);
-            let child = command.spawn().map_err(|error| LaunchError::Start { rank, error })?;
-            running.0.push((rank, child));
-        }
-        while !running.0.is_empty() {
-            if let Some((rank, status)) = running.first_failure()? {
-                running.end_within(self.grace)?;
-                return Err(LaunchError::Failed { rank, status });
-            }
-            thread::sleep(LOOK_EVERY);
-        }
-        Ok(())
-    }
-}
-
-/// Workers that have not ended; whoever drops them ends them.
-struct Running(Vec<(u32, Child)>);
-
-impl Running {
-    /// Takes out the workers that have ended, up to the first that failed.
-    fn first_failure(&mut self) -> Result<Option<(u32, ExitStatus)>, LaunchError> {
-        let mut index = 0;
-        while let Some((rank, child)) = self.0.get_mut(index) {
-            let rank = *rank;
-            match child.try_wait().map_err(|error| LaunchError::Wait { rank, error })? {
-                None => index += 1,
-                Some(status) => {
-                    self.0.remove(index);
-                    if !status.success() {
-                        return Ok(Some((rank, status)));
-                    }
+        let mut running = Running::new(self.output.clone(), self.grace)?;
+        let unbound = (!self.keep_binding).then(Unbound::of_this_thread);
+        for (index, worker) in self.workers.iter().enumerate() {
+            let exports = worker.exports_for(self.set, &self.inherited)?;
+            if let Some(variables) = self.set.scheduler().filter(|_| worker.world().is_first()) {
+                let mut scheduler = command(worker);
+                exports.apply_to(&mut scheduler);
+                for (name, value) in variables {
+                    match value {
+                        Some(value) => scheduler.env(name, value),
+                        None => scheduler.env_remove(name),
+                    };
                 }
+                running.start(Who::Scheduler, worker.rank(), scheduler.stdin(Stdio::null()))?;
             }
+            let mut command = command(worker);
+            exports.apply_to(&mut command);
+            // A terminal stops whoever reads it from another process group than the foreground's.
+            if index > 0 || io::stdin().is_terminal() {
+                command.stdin(Stdio::null());
+            }
+            running.start(Who::Rank(worker.rank()), worker.rank(), &mut command)?;
         }
-        Ok(None)
+        drop(unbound);
+        running.wait()
     }
-
-    fn end_within(&mut self, grace: Duration) -> Result<(), LaunchError> {
-        let deadline = Instant::now() + grace;
-        while !self.0.is_empty() && Instant::now() < deadline {
-            // A second failure is the first one's consequence.
-            self.first_failure()?;
-            thread::sleep(LOOK_EVERY);
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        for (_, child) in &mut self.0 {
-            // One that has just ended cannot be killed, and need not be.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-/// A port that nobody listens on now, 20000 to 29999.
-///
-/// Below the ephemeral ports, so that no outgoing connection takes it before rank 0 listens; from
-/// another start in every process, so that jobs started at once do not choose the same.
-fn free_port() -> io::Result<Port> {
-    let start = std::process::id();
-    let numbers = (0..PORTS).map(|step| LOWEST_PORT + start.wrapping_mul(7).wrapping_add(step) % PORTS);
-    let mut ports = numbers.filter_map(|number| u16::try_from(number).ok().and_then(Port::new));
-    let free = ports.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port.get())).is_ok());
-    free.ok_or_else(|| io::ErrorKind::AddrInUse.into())
-}
-
-/// Why workers were not started, or did not all succeed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LaunchError {
-    /// The environment has no place for workers.
-    #[error(transparent)]
-    Environment(#[from] Error),
-    /// No port for rank 0 is free on this machine.
-    #[error("no port is free for rank 0: {0}; set MASTER_PORT")]
-    NoPort(io::Error),
-    /// A worker's program could not be started.
-    #[error("rank {rank} cannot be started: {error}; see that the program is there and executable on this host")]
-    Start {
-        /// The worker's rank.
-        rank: u32,
-        /// What the system says.
-        error: io::Error,
-    },
-    /// A worker could not be waited for.
-    #[error("rank {rank} cannot be waited for: {error}; see that nothing else reaps this process's children")]
-    Wait {
-        /// The worker's rank.
-        rank: u32,
-        /// What the system says.
-        error: io::Error,
-    },
-    /// A worker failed; it was the first.
-    #[error("rank {rank} ended with {status}; what it printed says why")]
-    Failed {
-        /// The worker's rank.
-        rank: u32,
-        /// Its exit status.
-        status: ExitStatus,
-    },
 }

@@ -63,11 +63,13 @@ pub use environment::{Environment, ReadError};
 pub use error::{Error, Reason};
 #[cfg(unix)]
 pub use exec::exec;
-pub use export::{Dialect, Exports, Unrepresentable};
+pub use export::{Dialect, Exports, Unrepresentable, VariableSet};
 pub use finding::{Finding, Severity};
 pub use host::{Host, HostError};
 pub use info::{ClusterInfo, Provenance};
-pub use launch::{Launch, LaunchError};
+#[cfg(all(feature = "launch", target_os = "linux"))]
+pub use launch::end_with_parent;
+pub use launch::{Launch, LaunchError, Output};
 pub use nccl::NcclIfname;
 pub use placement::{LaunchStyle, Launcher};
 pub use port::{Port, PortError};

@@ -33,9 +33,7 @@ impl ClusterInfo {
     /// When this process is not the only one on its node, or does not know whether it is; when
     /// `per_node` is 0, or the world would have more than 2^32 - 1 ranks.
     pub fn workers(&self, per_node: u32) -> Result<Vec<ClusterInfo>, Error> {
-        if !matches!(self.launch_style, LaunchStyle::Alone | LaunchStyle::PerNode) {
-            return Err(self.not_per_node());
-        }
+        self.check_per_node()?;
         let (node, nodes) = (self.rank(), self.world_size());
         let too_many = || {
             let reason = Reason::TooManyWorkers { nodes, workers: per_node };
@@ -48,6 +46,14 @@ impl ClusterInfo {
             Ok(self.worker(rank, local))
         };
         (0..per_node).map(worker).collect()
+    }
+
+    /// An error where this process is not known to be the only one on its node.
+    pub(crate) fn check_per_node(&self) -> Result<(), Error> {
+        match self.launch_style {
+            LaunchStyle::Alone | LaunchStyle::PerNode => Ok(()),
+            _ => Err(self.not_per_node()),
+        }
     }
 
     fn worker(&self, rank: Rank, local: Local) -> ClusterInfo {

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tool::{clean, is_there};
 
-const VERBS: [&str; 8] = ["export", "exec", "show", "doctor", "check", "simulate", "completions", "man"];
+const VERBS: [&str; 9] = ["export", "exec", "launch", "show", "doctor", "check", "simulate", "completions", "man"];
 
 /// What a command prints; it must say nothing on stderr.
 fn printed(command: &mut Command) -> String {

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use mpienv::{ClusterInfo, Launch, LaunchError};
+use mpienv::{ClusterInfo, Launch, LaunchError, Output};
 
 fn alone() -> ClusterInfo {
     ClusterInfo::from_vars([("PATH", "/bin")]).unwrap()
@@ -35,7 +35,7 @@ fn when_one_fails_the_others_end_and_it_is_named() {
     let start = Instant::now();
     let error = run(3, 100, "test $RANK = 1 && exit 7; exec sleep 60").unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(10));
-    let LaunchError::Failed { rank, status } = error else { panic!("{error}") };
+    let LaunchError::Failed { rank, status, .. } = error else { panic!("{error}") };
     assert_eq!((rank, status.code()), (1, Some(7)));
 }
 
@@ -63,4 +63,42 @@ fn two_jobs_on_one_machine_have_two_ports() {
 fn a_program_that_is_not_there_is_an_error_with_the_rank() {
     let error = Launch::new(&alone(), 2).unwrap().run(|_| Command::new("no-such-program")).unwrap_err();
     assert!(error.to_string().starts_with("rank 0 cannot be started: "), "{error}");
+}
+
+#[test]
+fn the_first_failures_last_words_are_told_where_they_are_captured() {
+    let folder = tempfile::tempdir().unwrap();
+    for output in [Output::Prefixed, Output::Folder(folder.path().to_owned())] {
+        let error = Launch::new(&alone(), 1).unwrap().output(output).run(|_| {
+            let mut command = Command::new("sh");
+            command.args(["-c", "printf 'a\\n\\n\\033[1mb\\n10%%\\r20%%' >&2; exit 1"]);
+            command
+        });
+        let LaunchError::Failed { stderr: Some(stderr), .. } = error.unwrap_err() else { panic!("no tail") };
+        assert!(stderr.starts_with("a | [1mb | 20%"), "{stderr}");
+    }
+}
+
+#[cfg(all(feature = "launch", unix))]
+#[test]
+fn after_a_launch_signals_do_again_what_they_did() {
+    // In a process of its own: this one is to live.
+    let test = std::env::current_exe().unwrap();
+    let mut command = Command::new(test);
+    command.args(["--exact", "launches_and_then_signals_itself"]).env("SIGNAL_MYSELF", "1");
+    let status = command.output().unwrap().status;
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15), "{status}");
+}
+
+#[cfg(all(feature = "launch", unix))]
+#[test]
+fn launches_and_then_signals_itself() {
+    run(1, 0, "exit 0").unwrap();
+    run(1, 0, "exit 0").unwrap();
+    #[expect(clippy::disallowed_methods, reason = "the test above asks its own copy")]
+    let is_asked = std::env::var_os("SIGNAL_MYSELF").is_some();
+    if is_asked {
+        Command::new("kill").arg(std::process::id().to_string()).status().unwrap();
+        std::thread::sleep(Duration::from_secs(5));
+    }
 }

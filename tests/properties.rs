@@ -105,9 +105,9 @@ fn read(vars: &Vars) -> ClusterInfo {
 /// The values of an environment after its own exports have been applied to it.
 fn exported(info: &ClusterInfo, vars: &Vars) -> Vars {
     let exports = info.exports().unwrap();
-    let gone: BTreeSet<_> = exports.unset().collect();
+    let gone: BTreeSet<_> = exports.unset().map(str::to_owned).collect();
     let mut vars: Vars = vars.iter().filter(|(name, _)| !gone.contains(name.as_str())).cloned().collect();
-    vars.extend(exports.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    vars.extend(exports);
     vars
 }
 

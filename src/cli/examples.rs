@@ -18,6 +18,7 @@ Examples:
   docker run --env-file <(mpienv export --shell docker) IMAGE
   mpienv export --shell github >> \"$GITHUB_ENV\"
   mpienv export --shell json | jq -r .MASTER_ADDR
+  mpirun -n 2 -H a:1,b:1 bash -c 'eval \"$(mpienv export --per-node)\"; torchrun --nproc-per-node 8 train.py'
 
 On an error nothing is printed on stdout, so that eval changes nothing.";
 
@@ -25,7 +26,14 @@ pub(crate) const EXEC: &str = "\
 Examples:
   mpirun -n 4 mpienv exec -- python train.py --epochs 3
   mpirun -n 4 mpienv exec --master-port 29500 -- ./train
-  mpirun -n 4 mpienv exec -- sh -c 'echo $RANK of $WORLD_SIZE on $MASTER_ADDR'";
+  mpirun -n 4 mpienv exec -- sh -c 'echo $RANK of $WORLD_SIZE on $MASTER_ADDR'
+  mpirun -n 2 --bind-to none mpienv exec --for mindspore -- python net.py";
+
+pub(crate) const LAUNCH: &str = "\
+Examples:
+  mpienv launch --nproc-per-node 4 -- python train.py                          4 ranks on this machine
+  mpirun -n 2 -H a:1,b:1 mpienv launch --nproc-per-node 8 -- python train.py   8 on each of 2 nodes
+  srun -N 2 --ntasks-per-node 1 mpienv launch --nproc-per-node 8 --log-dir logs -- ./train";
 
 pub(crate) const SHOW: &str = "\
 Examples:

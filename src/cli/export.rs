@@ -2,17 +2,25 @@
 
 use std::io::{self, Write};
 
-use mpienv::Dialect;
+use mpienv::{Dialect, Environment, VariableSet};
 
 use super::{Failure, Wishes, print_findings};
 
-pub(crate) fn run(wishes: Wishes, dialect: Dialect, verbose: bool) -> Result<(), Failure> {
-    let info = wishes.read()?;
+pub(crate) fn run(
+    wishes: Wishes,
+    set: VariableSet,
+    per_node: bool,
+    dialect: Dialect,
+    verbose: bool,
+) -> Result<(), Failure> {
+    let environment = Environment::of_this_process();
+    let info = wishes.read_from(&environment)?;
     if verbose {
         print_findings(anstream::stderr().lock(), info.findings())?;
     }
     // All or nothing: half of the variables would be worse than none.
-    let text = info.exports()?.to_text(dialect)?;
+    let exports = if per_node { info.per_node_exports() } else { info.exports_for(set, &environment) };
+    let text = exports?.to_text(dialect)?;
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     Ok(stdout.flush()?)

@@ -162,3 +162,39 @@ fn a_rank_that_fails_gives_the_program_its_exit_code() {
     let output = mnist().args(["--ranks", "2", "--lr", "1e38", "--epochs", "1", "--quiet"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", said(&output));
 }
+
+/// How many processes live that have the mark among their variables.
+fn living(mark: &str) -> usize {
+    let wanted = format!("MARK={mark}");
+    let folders = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+    let lives = |folder: &PathBuf| {
+        let vars = std::fs::read(folder.join("environ")).unwrap_or_default();
+        let stat = std::fs::read_to_string(folder.join("stat")).unwrap_or_default();
+        let ended = stat.rsplit(") ").next().unwrap().starts_with(['Z', 'X']);
+        !ended && vars.split(|byte| *byte == 0).any(|var| var == wanted.as_bytes())
+    };
+    folders.filter(lives).count()
+}
+
+#[test]
+fn ranks_that_the_program_started_end_with_it() {
+    for (signal, mark) in [("TERM", "term"), ("INT", "int"), ("KILL", "kill")] {
+        let mut command = mnist();
+        command.env("MARK", mark).args(["--ranks", "2", "--epochs", "100000", "--quiet"]);
+        let mut child = spawn(&mut command);
+        let mut first_line = String::new();
+        let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut stdout, &mut first_line).unwrap();
+        assert!(first_line.starts_with("epoch: 0"), "{first_line}");
+        assert!(living(mark) >= 3);
+        assert!(Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap().success());
+        let reader = std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+        assert!(!child.wait().unwrap().success());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while living(mark) > 0 {
+            assert!(Instant::now() < deadline, "ranks outlive SIG{signal}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        reader.join().unwrap().unwrap();
+    }
+}

@@ -1,0 +1,54 @@
+//! `mpienv launch`: starts this node's workers.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use mpienv::{Environment, Launch, LaunchError, Output, VariableSet};
+
+use super::exec::start_failure;
+use super::worker::worker;
+use super::{Failure, Wishes};
+
+/// How workers are started, and how they end.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// How many workers to start on this node
+    #[arg(long, value_name = "N", alias = "nproc_per_node", value_parser = clap::value_parser!(u32).range(1..))]
+    nproc_per_node: u32,
+    /// Write the workers' output to DIR/rank.K/stdout and DIR/rank.K/stderr, not here
+    #[arg(long, value_name = "DIR")]
+    log_dir: Option<PathBuf>,
+    /// How long the other workers may take to end once one has failed
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    grace: Duration,
+    /// Leave the workers on the cores to which the launcher bound mpienv; else they may use all
+    #[arg(long)]
+    keep_binding: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text.parse().ok().filter(|number: &f64| *number >= 0.0);
+    // A year is as good as forever, and can be added to any moment.
+    let number = number.map(|number| number.min(365.0 * 86400.0));
+    number.map(Duration::from_secs_f64).ok_or_else(|| "a number of seconds from 0 on is wanted".to_owned())
+}
+
+pub(crate) fn run(wishes: Wishes, set: VariableSet, options: Options, words: Vec<OsString>) -> Result<(), Failure> {
+    let environment = Environment::of_this_process();
+    let info = wishes.read_from(&environment)?;
+    let output = options.log_dir.map_or(Output::Prefixed, Output::Folder);
+    let launch = Launch::new(&info, options.nproc_per_node).map_err(|error| failure(&words, error))?;
+    let launch = launch.variables(set, &environment).output(output).grace(options.grace);
+    let launch = if options.keep_binding { launch.keep_binding() } else { launch };
+    launch.run(|_| worker(&words)).map_err(|error| failure(&words, error))
+}
+
+/// Why workers failed; a command that cannot be started is told as `exec` tells it.
+pub(super) fn failure(words: &[OsString], error: LaunchError) -> Failure {
+    match error {
+        LaunchError::Start { error, .. } => start_failure(words.first().cloned().unwrap_or_default(), error),
+        error => Failure::Launch(error),
+    }
+}

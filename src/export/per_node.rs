@@ -1,0 +1,58 @@
+//! A node's variables, for a launcher that is started once on each node: torchrun.
+
+use crate::error::Error;
+use crate::export::Exports;
+use crate::info::ClusterInfo;
+use crate::wish::LAUNCHER;
+
+/// What this process has and its workers must not take for their own.
+const OF_THIS_PROCESS: [&str; 5] = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", LAUNCHER];
+
+impl ClusterInfo {
+    /// The node's variables, for a `torchrun` that one process on each node starts.
+    ///
+    /// `NODE_RANK`, `NNODES`, `MASTER_ADDR`, `MASTER_PORT`, torchrun's own `PET_NODE_RANK`,
+    /// `PET_NNODES`, `PET_MASTER_ADDR`, `PET_MASTER_PORT`, and `NCCL_SOCKET_IFNAME`; this
+    /// process's rank and sizes are unset. `torchrun --nproc-per-node 8 train.py` then needs no
+    /// other argument.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let info = ClusterInfo::from_vars([
+    ///     ("OMPI_COMM_WORLD_RANK", "1"),
+    ///     ("OMPI_COMM_WORLD_SIZE", "2"),
+    ///     ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+    ///     ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
+    ///     ("MASTER_ADDR", "node-0"),
+    /// ])?;
+    /// let exports = info.per_node_exports()?;
+    /// assert_eq!(exports.get("PET_NODE_RANK"), Some("1"));
+    /// assert_eq!(exports.get("RANK"), None);
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When this process is not the only one on its node, or does not know whether it is; when the
+    /// master is not known.
+    pub fn per_node_exports(&self) -> Result<Exports, Error> {
+        self.check_per_node()?;
+        let (node, nodes) = (self.rank().to_string(), self.world_size().to_string());
+        let (host, port) = (self.master_addr()?.to_string(), self.master_port().to_string());
+        let mut exports = Exports { variables: Vec::new() };
+        for (plain, pet, value) in [
+            ("NODE_RANK", "PET_NODE_RANK", node),
+            ("NNODES", "PET_NNODES", nodes),
+            ("MASTER_ADDR", "PET_MASTER_ADDR", host),
+            ("MASTER_PORT", "PET_MASTER_PORT", port),
+        ] {
+            exports.set(plain, value.clone());
+            exports.set(pet, value);
+        }
+        if let Some(value) = self.nccl_socket_ifname() {
+            exports.set("NCCL_SOCKET_IFNAME", value.to_owned());
+        }
+        OF_THIS_PROCESS.iter().chain(&self.misleading).for_each(|name| exports.remove(*name));
+        Ok(exports)
+    }
+}

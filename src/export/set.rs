@@ -1,0 +1,118 @@
+//! Which variables a program wants: PyTorch's, and those of others beside them.
+
+mod jax;
+mod mindspore;
+
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::export::Exports;
+use crate::info::ClusterInfo;
+use crate::placement::Launcher;
+use crate::wish::LAUNCHER;
+
+/// The programs whose variables can be exported.
+///
+/// | set | beside PyTorch's own variables | unset where inherited |
+/// | --- | --- | --- |
+/// | [`Torch`](VariableSet::Torch) | - | - |
+/// | [`MindSpore`](VariableSet::MindSpore) | `MS_WORKER_NUM`, `MS_SCHED_HOST`, `MS_SCHED_PORT`, `MS_NODE_ID`, `MS_ROLE=MS_WORKER` | `OMPI_*`, `PMIX_*`, `PMI_*` |
+/// | [`Jax`](VariableSet::Jax) | `JAX_COORDINATOR_ADDRESS` | - |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum VariableSet {
+    /// PyTorch and its kin: [`ClusterInfo::exports`].
+    #[default]
+    Torch,
+    /// Programs written for MindSpore's `msrun`.
+    ///
+    /// Beside rank 0's worker they need a scheduler: the same program with `MS_ROLE=MS_SCHED`,
+    /// which [`Launch`](crate::Launch) starts.
+    MindSpore,
+    /// `jax.distributed.initialize`. JAX reads the address only; a program gives it the number of
+    /// processes and its own from `WORLD_SIZE` and `RANK` where JAX does not find the launcher.
+    Jax,
+}
+
+/// What a set has beside PyTorch's variables.
+struct Additions {
+    variables: &'static [Addition],
+    /// Inherited variables whose names begin so are unset.
+    unset: &'static [&'static str],
+}
+
+/// A variable's name and its value.
+type Addition = (&'static str, fn(&ClusterInfo) -> Result<String, Error>);
+
+impl VariableSet {
+    /// Every set.
+    pub const ALL: &'static [VariableSet] = &[VariableSet::Torch, VariableSet::MindSpore, VariableSet::Jax];
+
+    /// The name, as `--for` takes it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            VariableSet::Torch => "torch",
+            VariableSet::MindSpore => "mindspore",
+            VariableSet::Jax => "jax",
+        }
+    }
+
+    /// The set of that [`name`](VariableSet::name).
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<VariableSet> {
+        VariableSet::ALL.iter().copied().find(|set| set.name() == name)
+    }
+
+    fn additions(self) -> Additions {
+        match self {
+            VariableSet::Torch => Additions { variables: &[], unset: &[] },
+            VariableSet::MindSpore => mindspore::ADDITIONS,
+            VariableSet::Jax => jax::ADDITIONS,
+        }
+    }
+
+    /// What a helper of rank 0 has instead of its worker's variables; none for most sets.
+    pub(crate) fn scheduler(self) -> Option<&'static [(&'static str, Option<&'static str>)]> {
+        (self == VariableSet::MindSpore).then_some(mindspore::SCHEDULER)
+    }
+}
+
+impl ClusterInfo {
+    /// The variables that a program of this set reads: [`exports`](ClusterInfo::exports), and more.
+    ///
+    /// Only `inherited` tells which variables are there to be unset.
+    ///
+    /// ```
+    /// use mpienv::{ClusterInfo, Environment, VariableSet};
+    ///
+    /// let environment = Environment::from_vars([("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "fe::1")]);
+    /// let info = ClusterInfo::builder().from_environment(&environment)?;
+    /// let exports = info.exports_for(VariableSet::Jax, &environment)?;
+    /// assert_eq!(exports.get("JAX_COORDINATOR_ADDRESS"), Some("[fe::1]:6105"));
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ClusterInfo::exports`].
+    pub fn exports_for(&self, set: VariableSet, inherited: &Environment) -> Result<Exports, Error> {
+        let mut exports = self.exports()?;
+        let Additions { variables, unset } = set.additions();
+        for (name, value) in variables {
+            exports.set(*name, value(self)?);
+        }
+        let wanted = |name: &&str| unset.iter().any(|prefix| name.starts_with(prefix)) && is_plain(name);
+        let names: Vec<_> = inherited.names().filter(wanted).map(str::to_owned).collect();
+        // Who reads again cannot find the launcher by variables that are gone.
+        if !names.is_empty() && (exports.get(LAUNCHER).is_some() || inherited.has(LAUNCHER)) {
+            exports.set(LAUNCHER, Launcher::User.name().to_owned());
+        }
+        names.into_iter().for_each(|name| exports.remove(name));
+        Ok(exports)
+    }
+}
+
+/// Whether a name can stand in every dialect as it is; another's variable no program asks for.
+fn is_plain(name: &str) -> bool {
+    let head = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    head && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}

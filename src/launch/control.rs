@@ -1,0 +1,33 @@
+//! How this system lets a process rule over those that it started.
+//!
+//! With the feature `launch`, on Unix, each worker is a process group of its own: a worker's own
+//! children end with it, and signals are passed on. Without, workers are only killed.
+
+#[cfg(all(feature = "launch", target_os = "linux"))]
+mod binding;
+#[cfg(all(feature = "launch", unix))]
+mod groups;
+#[cfg(all(feature = "launch", unix))]
+mod guard;
+#[cfg(not(all(feature = "launch", unix)))]
+mod plain;
+#[cfg(all(feature = "launch", unix))]
+mod signals;
+
+#[cfg(all(feature = "launch", target_os = "linux"))]
+pub(super) use binding::Unbound;
+#[cfg(all(feature = "launch", unix))]
+pub(super) use groups::{Control, host};
+#[cfg(not(all(feature = "launch", unix)))]
+pub(super) use plain::{Control, host};
+
+/// Elsewhere no process binds another.
+#[cfg(not(all(feature = "launch", target_os = "linux")))]
+pub(super) struct Unbound;
+
+#[cfg(not(all(feature = "launch", target_os = "linux")))]
+impl Unbound {
+    pub(super) fn of_this_thread() -> Unbound {
+        Unbound
+    }
+}

@@ -1,0 +1,72 @@
+//! Ends the workers when their launcher is killed and cannot.
+//!
+//! A shell reads the workers' process groups from a pipe whose other end only the launcher has.
+//! The system closes that end however the launcher ends, and the shell kills the groups that are
+//! left. Linux's parent-death signal would not reach a worker's children, and has to be set by the
+//! worker itself: see `end_with_parent`.
+//!
+//! Where there is no `sh` there is no guard: such containers end with their first process.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use rustix::process::Pid;
+
+const SCRIPT: &str = r#"
+trap '' HUP INT QUIT TERM USR1 USR2
+groups=
+while read -r sign group; do
+    case $sign in
+    +) groups="$groups $group" ;;
+    -)
+        rest=
+        for each in $groups; do [ "$each" = "$group" ] || rest="$rest $each"; done
+        groups=$rest
+        ;;
+    esac
+done
+for group in $groups; do kill -s KILL -- "-$group"; done
+"#;
+
+/// The shell, and the launcher's end of the pipe.
+#[derive(Debug)]
+pub(super) struct Guard {
+    shell: Option<(Child, ChildStdin)>,
+}
+
+impl Guard {
+    pub(super) fn new() -> Guard {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", SCRIPT]).current_dir("/").env_clear().process_group(0);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let shell = child.ok().and_then(|mut child| child.stdin.take().map(|stdin| (child, stdin)));
+        Guard { shell }
+    }
+
+    /// From now on this group does not outlive the launcher.
+    pub(super) fn watch(&mut self, group: Pid) {
+        self.say('+', group);
+    }
+
+    /// The group is no more: its number may become another's.
+    pub(super) fn forget(&mut self, group: Pid) {
+        self.say('-', group);
+    }
+
+    fn say(&mut self, sign: char, group: Pid) {
+        if let Some((_, stdin)) = &mut self.shell {
+            // A guard that somebody killed guards nothing more; the job goes on.
+            let _ = stdin.write_all(format!("{sign} {group}\n").as_bytes());
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some((mut shell, stdin)) = self.shell.take() {
+            drop(stdin);
+            let _ = shell.wait();
+        }
+    }
+}

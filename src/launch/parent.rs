@@ -1,0 +1,22 @@
+//! A process ends with the one that started it.
+
+use std::io;
+
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+
+/// From now on this process is killed when the thread that started it ends; Linux only.
+///
+/// What it becomes by [`exec`](crate::exec) is so too; what it starts is not. [`Launch`](crate::Launch) ends workers
+/// when it is killed; a worker that calls this first is safe also in the instant in which it is started.
+/// `parent` is the process id of who started it: where that has ended already, this process is too late to be told.
+///
+/// # Errors
+/// When the parent has ended already, or the system refuses.
+pub fn end_with_parent(parent: u32) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let parent = i32::try_from(parent).ok().and_then(Pid::from_raw);
+    if parent.is_none() || getppid() != parent {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the process that started this one has ended"));
+    }
+    Ok(())
+}
