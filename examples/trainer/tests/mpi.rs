@@ -230,3 +230,23 @@ fn a_rank_that_hangs_ends_the_job_after_the_timeout() {
         assert!(taken < Duration::from_secs(20), "{launcher}: {taken:?}, {said}");
     }
 }
+
+#[test]
+fn a_rank_that_never_comes_to_mpi_ends_the_job_after_the_timeout() {
+    let _guard = one_job();
+    const NOT_RANK_1: &str = r#"[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ] && exec sleep 60; exec "$0" "$@""#;
+    for launcher in LAUNCHERS {
+        let Some(command) = two_ranks(launcher) else { continue };
+        let mut words: Vec<_> = command.get_args().collect();
+        let mnist = words.pop().unwrap();
+        let mut shell = Command::new("timeout");
+        shell.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        shell.args(words).args(["sh", "-c", NOT_RANK_1]).arg(mnist).args(["--timeout", "2"]);
+        let begun = Instant::now();
+        let output = shell.output().unwrap();
+        let said = texts(&output).1;
+        assert!(!output.status.success(), "{launcher}: {said}");
+        assert!(said.contains("mnist: MPI was not initialized within 2 s: "), "{launcher}: {said}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{launcher}: {said}");
+    }
+}
