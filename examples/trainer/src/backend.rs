@@ -4,31 +4,57 @@ use std::time::Duration;
 
 use mpienv::{ClusterInfo, rendezvous};
 
+use crate::collective::Collective;
 use crate::collective::alone::Alone;
+#[cfg(feature = "mpi")]
+use crate::collective::mpi::Mpi;
 use crate::collective::tcp::{ConnectError, Tcp};
-use crate::collective::{Collective, CollectiveError};
+
+#[cfg(feature = "mpi")]
+mod library;
 
 /// What carries the gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Backend {
-    /// What fits the launcher: TCP.
+    /// What fits the launcher: MPI where it starts MPI programs and its library is there, TCP otherwise
     Auto,
-    /// Connections between the ranks, which meet at MASTER_ADDR:MASTER_PORT.
+    /// The launcher's MPI library, or the one that MPIENV_MPI_LIB names
+    #[cfg(feature = "mpi")]
+    Mpi,
+    /// Connections between the ranks, which meet at MASTER_ADDR:MASTER_PORT
     Tcp,
 }
 
-/// Meets the other ranks.
+/// Meets the other ranks; `remark` is told what carries the gradients, if there are others.
 ///
 /// # Errors
-/// When a rank does not come within `timeout`, or the master is not known.
-pub fn connect(backend: Backend, info: &ClusterInfo, timeout: Duration) -> Result<Box<dyn Collective>, BackendError> {
-    match backend {
-        Backend::Auto | Backend::Tcp if info.world_size() == 1 => Ok(Box::new(Alone)),
-        Backend::Auto | Backend::Tcp => {
-            let host = info.master_addr()?.clone();
-            Ok(Box::new(Tcp::connect(info.world(), host, info.master_port(), timeout, info.token().as_bytes())?))
-        }
+/// When a rank does not come within `timeout`, the master is not known, or MPI does not work. That a rank does not come
+/// to MPI's initialization ends the process with [`crate::exit::TIMED_OUT`].
+pub fn connect(
+    backend: Backend,
+    info: &ClusterInfo,
+    timeout: Duration,
+    remark: &mut dyn FnMut(&str),
+) -> Result<Box<dyn Collective>, BackendError> {
+    if info.world_size() == 1 {
+        return Ok(Box::new(Alone));
     }
+    let why = match backend {
+        #[cfg(feature = "mpi")]
+        Backend::Auto | Backend::Mpi => match library::begin(info, timeout, backend == Backend::Mpi)? {
+            Ok(world) => {
+                remark(&format!("gradients over MPI ({}, {})", world.library().display(), world.version()));
+                return Ok(Box::new(Mpi::new(world, timeout)));
+            }
+            Err(why) => format!(" ({why})"),
+        },
+        #[cfg(not(feature = "mpi"))]
+        Backend::Auto => " (built without MPI)".to_owned(),
+        Backend::Tcp => String::new(),
+    };
+    remark(&format!("gradients over TCP{why}"));
+    let host = info.master_addr()?.clone();
+    Ok(Box::new(Tcp::connect(info.world(), host, info.master_port(), timeout, info.token().as_bytes())?))
 }
 
 /// Why there is nothing to carry the gradients.
@@ -41,6 +67,14 @@ pub enum BackendError {
     /// The ranks did not meet, or could not be connected.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// MPI cannot be used.
+    #[cfg(feature = "mpi")]
+    #[error("{0}; --backend tcp does without mpi")]
+    Mpi(#[from] mpienv::mpi::Error),
+    /// Nobody can watch over MPI's initialization.
+    #[cfg(feature = "mpi")]
+    #[error("no thread can be started to watch over MPI's initialization: {0}")]
+    Watch(std::io::Error),
 }
 
 impl BackendError {
@@ -49,7 +83,7 @@ impl BackendError {
     pub fn is_timeout(&self) -> bool {
         match self {
             BackendError::Connect(ConnectError::Rendezvous(error)) => error.kind() == rendezvous::ErrorKind::TimedOut,
-            BackendError::Connect(ConnectError::Collective(error)) => matches!(error, CollectiveError::TimedOut { .. }),
+            BackendError::Connect(ConnectError::Collective(error)) => error.is_timeout(),
             _ => false,
         }
     }

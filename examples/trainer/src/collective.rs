@@ -1,12 +1,14 @@
 //! What ranks do together: sum, gather, broadcast, wait.
 
 pub mod alone;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 pub mod tcp;
 pub mod threads;
 
 /// The same calls, in the same order, made by every rank of a group.
 ///
-/// Every sum has a fixed order, so that all ranks hold the same bits afterwards.
+/// All ranks hold the same bits after a sum.
 pub trait Collective {
     /// This rank, and the size of the group.
     fn rank(&self) -> mpienv::Rank;
@@ -34,6 +36,11 @@ pub trait Collective {
     /// # Errors
     /// As [`Collective::all_reduce_sum`].
     fn barrier(&mut self) -> Result<(), CollectiveError>;
+
+    /// Ends all ranks of the job, this one too, with exit code `code`, after this rank has said its `last_words`.
+    ///
+    /// Where a rank can only end by itself, it does nothing and returns.
+    fn abort(&mut self, _code: u8, _last_words: &mut dyn FnMut()) {}
 }
 
 /// Why ranks could not do a thing together.
@@ -60,6 +67,16 @@ pub enum CollectiveError {
         /// How long this rank waited, in seconds.
         seconds: f64,
     },
+    /// A rank did not come in time, and nothing tells which.
+    #[error("a rank did not come within {seconds} s over MPI; the launcher names the one that was lost")]
+    SomeTimedOut {
+        /// How long this rank waited, in seconds.
+        seconds: f64,
+    },
+    /// MPI returned an error.
+    #[cfg(feature = "mpi")]
+    #[error(transparent)]
+    Mpi(mpienv::mpi::Error),
     /// A rank brought more or fewer numbers to a sum.
     #[error(
         "rank {rank} brought {found} numbers to a sum of {expected}: all ranks must run the same program with the same options"
@@ -72,4 +89,12 @@ pub enum CollectiveError {
         /// How many this rank brought.
         expected: usize,
     },
+}
+
+impl CollectiveError {
+    /// Whether a rank did not come in time.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, CollectiveError::TimedOut { .. } | CollectiveError::SomeTimedOut { .. })
+    }
 }

@@ -11,7 +11,7 @@ use crate::checkpoint::{self, Checkpoints};
 use crate::cli::Action;
 use crate::cli::{self, Options};
 use crate::cluster::{self, ClusterError};
-use crate::collective::CollectiveError;
+use crate::collective::Collective;
 use crate::data::source::{Source, SourceError};
 use crate::exit;
 use crate::initial::{self, InitialError};
@@ -76,21 +76,35 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
     let metrics = metrics(options, rank)?;
     let steps = plan.steps(data.train.count(), rank);
     let plot = plot(options, rank, steps)?;
-    let mut group = backend::connect(options.backend, &info, options.timeout)?;
-    // Before this there is nothing to keep, and a signal ends the process as ever.
-    let stop = Stop::on_signals().map_err(MnistError::Signals)?;
+    let mut say = |text: &str| {
+        if rank.is_first() && !options.quiet {
+            let _ = writeln!(remarks, "mnist: {text}");
+        }
+    };
+    let mut group = backend::connect(options.backend, &info, options.timeout, &mut say)?;
     let mut remark = |text: &str| {
         let _ = remarks.write_all(format!("mnist: {text}\n").as_bytes());
     };
-    let run = checkpoint::Run::new(&plan, model.parameter_shapes(), rank.size(), &data.train);
-    let mut checkpoints =
-        Checkpoints::begin(&options.checkpoints(), run, &mut parameters, group.as_mut(), &mut remark)?;
-    checkpoints.stop = stop;
-    let progress = (rank.is_first() && !options.quiet).then(|| Progress::new(plan.epochs, steps));
-    let mut log = Log { out, rank, quiet: options.quiet, metrics, plot, progress };
-    let trained = train::train(model.as_mut(), &mut parameters, &data, &plan, group.as_mut(), &checkpoints, &mut log);
-    let finished = log.finish().map_err(TrainError::Report);
-    Ok(trained.and(finished)?)
+    let run = |group: &mut dyn Collective, remark: &mut dyn FnMut(&str)| -> Result<(), MnistError> {
+        // Before this there is nothing to keep, and a signal ends the process as ever.
+        let stop = Stop::on_signals().map_err(MnistError::Signals)?;
+        let run = checkpoint::Run::new(&plan, model.parameter_shapes(), rank.size(), &data.train);
+        let mut checkpoints = Checkpoints::begin(&options.checkpoints(), run, &mut parameters, group, remark)?;
+        checkpoints.stop = stop;
+        let progress = (rank.is_first() && !options.quiet).then(|| Progress::new(plan.epochs, steps));
+        let mut log = Log { out, rank, quiet: options.quiet, metrics, plot, progress };
+        let trained = train::train(model.as_mut(), &mut parameters, &data, &plan, group, &checkpoints, &mut log);
+        let finished = log.finish().map_err(TrainError::Report);
+        Ok(trained.and(finished)?)
+    };
+    let result = run(group.as_mut(), &mut remark);
+    if let Err(error) = &result
+        && !error.is_of_all_ranks()
+    {
+        // The others would wait for this rank until their timeout.
+        group.abort(error.exit_code(), &mut || remark(&error.to_string()));
+    }
+    result
 }
 
 /// The file of metrics, begun or gone on with; only rank 0 writes one.
@@ -153,7 +167,7 @@ impl MnistError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            MnistError::Train(TrainError::Collective(CollectiveError::TimedOut { .. })) => exit::TIMED_OUT,
+            MnistError::Train(TrainError::Collective(error)) if error.is_timeout() => exit::TIMED_OUT,
             MnistError::Backend(error) if error.is_timeout() => exit::TIMED_OUT,
             MnistError::Train(TrainError::Disagreement(_) | TrainError::Checkpoint(_) | TrainError::Report(_)) => {
                 exit::WRONG_INPUT
@@ -163,5 +177,14 @@ impl MnistError {
             MnistError::Cluster(error) => error.rank_exit_code().unwrap_or(exit::WRONG_INPUT),
             _ => exit::WRONG_INPUT,
         }
+    }
+
+    /// Whether every rank ends by itself, for the same reason.
+    fn is_of_all_ranks(&self) -> bool {
+        use TrainError::{Checkpoint, Disagreement, Diverged, Divergence, Stopped};
+        matches!(
+            self,
+            MnistError::Train(Checkpoint(_) | Disagreement(_) | Divergence { .. } | Diverged { .. } | Stopped { .. })
+        )
     }
 }
