@@ -17,4 +17,7 @@ pub mod mnist;
 pub mod model;
 pub mod random;
 pub mod shard;
+pub mod sharding;
+pub mod tensor_file;
 pub mod train;
+pub mod whole_file;

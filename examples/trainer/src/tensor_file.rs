@@ -1,0 +1,202 @@
+//! Named tensors in a file: safetensors, which other programs read too.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
+
+use crate::whole_file;
+
+/// The one entry of a file's metadata. More than one would be written in an order that changes from run to run.
+const ABOUT: &str = "mpienv-trainer";
+
+/// What a tensor's numbers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// 4 bytes each.
+    F32,
+    /// 8 bytes each.
+    F64,
+}
+
+impl Type {
+    /// The bytes of a number.
+    #[must_use]
+    pub fn size(self) -> usize {
+        match self {
+            Type::F32 => 4,
+            Type::F64 => 8,
+        }
+    }
+
+    fn in_files(self) -> Dtype {
+        match self {
+            Type::F32 => Dtype::F32,
+            Type::F64 => Dtype::F64,
+        }
+    }
+}
+
+/// Numbers with a name and a shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedTensor {
+    /// The name, the only one of its file.
+    pub name: String,
+    /// What the numbers are.
+    pub numbers: Type,
+    /// The size of each dimension; the last is the fastest.
+    pub shape: Vec<usize>,
+    /// The numbers, lowest byte first.
+    pub bytes: Vec<u8>,
+}
+
+/// What is in a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TensorFile {
+    /// What the program that wrote it says about it; empty when another program wrote it.
+    pub about: String,
+    /// The tensors; read from a file they are ordered by name.
+    pub tensors: Vec<NamedTensor>,
+}
+
+impl TensorFile {
+    /// Writes the file; it is there whole or not at all. The same content gives the same bytes.
+    ///
+    /// # Errors
+    /// When a tensor's bytes do not fit its shape, or the system cannot write.
+    pub fn write(&self, path: &Path) -> Result<(), TensorFileError> {
+        let wrong = |error| TensorFileError::Wrong { path: path.to_owned(), error };
+        let mut views = Vec::with_capacity(self.tensors.len());
+        for tensor in &self.tensors {
+            let view = TensorView::new(tensor.numbers.in_files(), tensor.shape.clone(), &tensor.bytes);
+            views.push((tensor.name.as_str(), view.map_err(wrong)?));
+        }
+        let about = HashMap::from([(ABOUT.to_owned(), self.about.clone())]);
+        let bytes = safetensors::serialize(views, Some(about)).map_err(wrong)?;
+        whole_file::write(path, &bytes).map_err(TensorFileError::Unwritable)
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it cannot be read, is cut off or otherwise no safetensors file, or has numbers of another type.
+    pub fn read(path: &Path) -> Result<TensorFile, TensorFileError> {
+        let bytes = fs::read(path).map_err(|error| TensorFileError::Unreadable { path: path.to_owned(), error })?;
+        let wrong = |error| TensorFileError::Wrong { path: path.to_owned(), error };
+        let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(wrong)?;
+        let about = metadata.metadata().as_ref().and_then(|entries| entries.get(ABOUT)).cloned();
+        let mut tensors = Vec::new();
+        for (name, view) in SafeTensors::deserialize(&bytes).map_err(wrong)?.tensors() {
+            let numbers = match view.dtype() {
+                Dtype::F32 => Type::F32,
+                Dtype::F64 => Type::F64,
+                found => {
+                    let found = found.to_string();
+                    return Err(TensorFileError::Numbers { path: path.to_owned(), name, found });
+                }
+            };
+            tensors.push(NamedTensor { name, numbers, shape: view.shape().to_vec(), bytes: view.data().to_vec() });
+        }
+        tensors.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(TensorFile { about: about.unwrap_or_default(), tensors })
+    }
+
+    /// The tensor of that name, if there is one.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&NamedTensor> {
+        self.tensors.iter().find(|tensor| tensor.name == name)
+    }
+}
+
+/// Why a file of tensors cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TensorFileError {
+    /// The system cannot read it.
+    #[error("{}: cannot be read: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The system cannot write it.
+    #[error("{0}")]
+    Unwritable(io::Error),
+    /// The bytes are not what they should be.
+    #[error("{}: is no whole safetensors file: {error}", path.display())]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: SafeTensorError,
+    },
+    /// A tensor has numbers of another type.
+    #[error("{}: tensor {name} has numbers of type {found}, F32 or F64 is wanted", path.display())]
+    Numbers {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// The type.
+        found: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> TensorFile {
+        let tensor = |name: &str, shape: &[usize]| {
+            let count: usize = shape.iter().product();
+            let bytes = (0..count).flat_map(|number| (number as f32).to_le_bytes()).collect();
+            NamedTensor { name: name.to_owned(), numbers: Type::F32, shape: shape.to_vec(), bytes }
+        };
+        let double = NamedTensor { numbers: Type::F64, bytes: vec![1; 8], ..tensor("c", &[1]) };
+        TensorFile { about: "{\"steps\":3}".to_owned(), tensors: vec![tensor("a", &[2, 3]), tensor("b", &[]), double] }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_always_the_same_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+        example().write(&one).unwrap();
+        example().write(&two).unwrap();
+        assert_eq!(TensorFile::read(&one).unwrap(), example());
+        assert_eq!(fs::read(one).unwrap(), fs::read(two).unwrap());
+    }
+
+    #[test]
+    fn a_file_that_is_cut_off_anywhere_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        example().write(&path).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        for length in 0..bytes.len() {
+            fs::write(&path, &bytes[..length]).unwrap();
+            let error = TensorFile::read(&path).unwrap_err().to_string();
+            let expected = format!("{}: is no whole safetensors file: ", path.display());
+            assert!(error.starts_with(&expected), "{length}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = TensorFile::read(Path::new("/no/such/file")).unwrap_err().to_string();
+        assert!(error.starts_with("/no/such/file: cannot be read: No such file"), "{error}");
+    }
+
+    #[test]
+    fn bytes_that_do_not_fit_the_shape_are_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let mut file = example();
+        file.tensors[0].bytes.pop();
+        assert!(matches!(file.write(&path), Err(TensorFileError::Wrong { .. })));
+        assert!(!path.exists());
+    }
+}
