@@ -15,6 +15,7 @@ pub mod log;
 pub mod metrics;
 pub mod mnist;
 pub mod model;
+pub mod quickstart;
 pub mod random;
 pub mod shard;
 pub mod sharding;

@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn the_odd_rank_is_named_even_if_it_is_the_first() {
-        let errors = errors(3, |rank| (plan(3, "((1,1),(1,1))", if rank == 0 { 0.2 } else { 0.1 }), ""));
+        let errors = errors(4, |rank| (plan(4, "((1,1),(1,1))", if rank == 0 { 0.2 } else { 0.1 }), ""));
         assert!(errors.iter().all(|error| error.starts_with("rank 0 has another plan: ")), "{errors:?}");
         assert!(errors[0].contains("learning_rate: 0.2, "), "{}", errors[0]);
     }

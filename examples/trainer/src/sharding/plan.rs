@@ -227,7 +227,7 @@ mod tests {
         let seed = quick_start(&[("matmul", "((2,4),(4,1))")]);
         assert_eq!(traffic(&seed, Collectives::Compat), (3847.0, 8));
         assert_eq!(traffic(&seed, Collectives::Min), (2503.0, 8));
-        let column = quick_start(&[("matmul", "((2,1),(1,4))"), ("loss", "((8,1),(8,1))")]);
+        let column = quick_start(&[("matmul", "((2,1),(1,4))")]);
         assert_eq!(traffic(&column, Collectives::Min).0, 2311.0);
         let data = quick_start(&[("matmul", "((8,1),(1,1))")]);
         assert_eq!(traffic(&data, Collectives::Compat), (5383.0, 3));
