@@ -18,6 +18,7 @@
 //! ```
 
 pub mod checkpoint;
+pub mod exchange;
 pub mod execute;
 pub mod init;
 pub mod layout;

@@ -1,12 +1,9 @@
 //! Runs a plan on a rank, over any collective.
 
-use std::collections::BTreeMap;
-
-use super::mesh::Axis;
+use super::exchange::Exchange;
 use super::number::Number;
 use super::operator::{bias_add, matmul, mse, relu, xent};
 use super::plan::{Feed, Instruction, Operation, Plan};
-use super::redistribute::Step;
 use super::tensor::Tensor;
 use crate::collective::{Collective, CollectiveError};
 
@@ -49,9 +46,7 @@ pub(super) fn parts<N: Number>(plan: &Plan, rank: u32, whole: &[Tensor<N>]) -> V
 /// Runs the steps of a plan on one rank.
 pub struct Executor<'a> {
     plan: &'a Plan,
-    rank: u32,
-    /// This rank's group for each list of axes that the plan exchanges over.
-    groups: BTreeMap<Vec<Axis>, Box<dyn Collective>>,
+    exchange: Exchange<'a>,
 }
 
 impl<'a> Executor<'a> {
@@ -69,19 +64,11 @@ impl<'a> Executor<'a> {
         if rank.size() != plan.mesh().world() {
             return Err(ExecuteError::World { planned: plan.mesh().world(), found: rank.size() });
         }
-        let rank = rank.index();
-        let mut groups = BTreeMap::new();
-        for instruction in plan.instructions() {
-            if let Operation::Move(step) = &instruction.operation
-                && !step.group().is_empty()
-                && !groups.contains_key(step.group())
-            {
-                let axes = step.group();
-                let group = world.split(plan.mesh().origin(rank, axes), plan.mesh().index(rank, axes))?;
-                groups.insert(axes.to_vec(), group);
-            }
-        }
-        Ok(Executor { plan, rank, groups })
+        let moves = plan.instructions().iter().filter_map(|instruction| match &instruction.operation {
+            Operation::Move(step) => Some(step),
+            _ => None,
+        });
+        Ok(Executor { plan, exchange: Exchange::new(plan.mesh(), moves, world)? })
     }
 
     /// Makes a step with this rank's part of the samples and labels; returns the loss before it, of all ranks' samples.
@@ -108,7 +95,7 @@ impl<'a> Executor<'a> {
                 Operation::Input(Feed::Samples) => samples.clone(),
                 Operation::Input(Feed::Labels) => labels.clone(),
                 Operation::Load(parameter) => state.parameters[*parameter].clone(),
-                Operation::Move(step) => self.exchange(step, &results[instruction.inputs[0]])?,
+                Operation::Move(step) => self.exchange.apply(step, &results[instruction.inputs[0]])?,
                 Operation::Momentum { parameter, learning_rate, momentum } => {
                     let gradient = &results[instruction.inputs[0]];
                     update(state, *parameter, gradient, N::of(*learning_rate), N::of(*momentum));
@@ -116,62 +103,17 @@ impl<'a> Executor<'a> {
                 }
                 _ => compute(plan, instruction, &results),
             };
+            debug_assert!(
+                matches!(instruction.operation, Operation::Momentum { .. })
+                    || result.shape == instruction.layout.local_shape(plan.mesh(), &instruction.shape),
+                "{instruction:?} has {:?}",
+                result.shape
+            );
             results.push(result);
         }
         state.steps += 1;
         Ok(results[plan.loss()].data[0])
     }
-
-    fn exchange<N: Number>(&mut self, step: &Step, value: &Tensor<N>) -> Result<Tensor<N>, CollectiveError> {
-        let parts = self.plan.mesh().size(step.group()) as usize;
-        if let Step::Slice { dim, axes } = step {
-            let (index, parts) = (self.plan.mesh().index(self.rank, axes), self.plan.mesh().size(axes));
-            return Ok(value.part(*dim, index as usize, parts as usize));
-        }
-        let Some(group) = self.groups.get_mut(step.group()) else {
-            // Groups were made for all steps of the plan.
-            return Ok(value.clone());
-        };
-        let group = group.as_mut();
-        match step {
-            Step::Slice { .. } => Ok(value.clone()),
-            Step::AllReduce { .. } => {
-                let mut sum = value.clone();
-                N::all_reduce(&mut sum.data, group)?;
-                Ok(sum)
-            }
-            Step::ReduceScatter { dim, .. } => {
-                let split = value.split(*dim, parts);
-                let shape = split.first().map(|part| part.shape.clone()).unwrap_or_default();
-                let flat = split.into_iter().flat_map(|part| part.data).collect();
-                Ok(Tensor { shape, data: N::reduce_scatter(flat, group)? })
-            }
-            Step::AllGather { dim, .. } => {
-                let all = group.all_gather(&N::to_bytes(&value.data))?;
-                joined(*dim, &value.shape, all)
-            }
-            Step::AllToAll { from, to, .. } => {
-                let split = value.split(*to, parts);
-                let shape = split.first().map(|part| part.shape.clone()).unwrap_or_default();
-                let bytes: Vec<_> = split.iter().map(|part| N::to_bytes(&part.data)).collect();
-                joined(*from, &shape, group.all_to_all(&bytes)?)
-            }
-        }
-    }
-}
-
-/// Parts of one shape, as they came from the ranks, put together.
-fn joined<N: Number>(dim: usize, shape: &[usize], parts: Vec<Vec<u8>>) -> Result<Tensor<N>, CollectiveError> {
-    let expected = shape.iter().product();
-    let mut tensors = Vec::with_capacity(parts.len());
-    for (rank, bytes) in (0..).zip(parts) {
-        let data = N::from_bytes(&bytes);
-        if data.len() != expected {
-            return Err(CollectiveError::Length { rank, found: data.len(), expected });
-        }
-        tensors.push(Tensor { shape: shape.to_vec(), data });
-    }
-    Ok(Tensor::concat(dim, &tensors).unwrap_or_else(|| Tensor::zeros(shape.to_vec())))
 }
 
 /// What needs no other rank.
