@@ -112,7 +112,7 @@ impl Options {
     }
 }
 
-pub(crate) fn at_least_one<T: std::str::FromStr + PartialOrd + From<u8>>(text: &str) -> Result<T, String> {
+fn at_least_one<T: std::str::FromStr + PartialOrd + From<u8>>(text: &str) -> Result<T, String> {
     text.parse()
         .ok()
         .filter(|number| *number >= T::from(1))

@@ -98,7 +98,7 @@ fn assert_dense<N: Number>(case: &Case, collectives: Collectives, tolerance: f64
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 160, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn losses_and_parameters_are_those_of_dense_training(case in random_network::case()) {

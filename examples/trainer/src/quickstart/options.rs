@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::backend::Backend;
-use crate::cli::{at_least_one, positive, seconds};
+use crate::cli::{positive, seconds};
 use crate::sharding::init::Init;
 use crate::sharding::network::{Network, UnknownOperator};
 use crate::sharding::plan::Collectives;
@@ -59,7 +59,7 @@ pub struct Sharding {
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Training {
     /// Run N ranks as threads of this process; without it this process is the rank that its launcher says
-    #[arg(long, value_name = "N", value_parser = at_least_one::<u32>)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub ranks: Option<u32>,
 
     /// What the plan depends on.
@@ -109,7 +109,7 @@ enum Draw {
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Show {
     /// The number of ranks
-    #[arg(short = 'n', long = "ranks", default_value_t = 8, value_name = "N", value_parser = at_least_one::<u32>)]
+    #[arg(short = 'n', long = "ranks", default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub ranks: u32,
 
     /// The rank whose slices and groups are printed

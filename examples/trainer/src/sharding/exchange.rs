@@ -42,37 +42,35 @@ impl<'a> Exchange<'a> {
     /// When a rank is lost, or brings a part of another size.
     pub fn apply<N: Number>(&mut self, step: &Step, value: &Tensor<N>) -> Result<Tensor<N>, CollectiveError> {
         let parts = self.mesh.size(step.group()) as usize;
-        if let Step::Slice { dim, axes } = step {
-            let (index, parts) = (self.mesh.index(self.rank, axes), self.mesh.size(axes));
-            return Ok(value.part(*dim, index as usize, parts as usize));
-        }
-        let Some(group) = self.groups.get_mut(step.group()) else {
-            // Groups were made for all steps of the plan.
-            return Ok(value.clone());
-        };
-        let group = group.as_mut();
-        match step {
-            Step::Slice { .. } => Ok(value.clone()),
-            Step::AllReduce { .. } => {
+        match (step, self.groups.get_mut(step.group())) {
+            (Step::Slice { dim, axes }, _) => {
+                let (index, parts) = (self.mesh.index(self.rank, axes), self.mesh.size(axes));
+                Ok(value.part(*dim, index as usize, parts as usize))
+            }
+            (Step::AllReduce { .. }, Some(group)) => {
                 let mut sum = value.clone();
-                N::all_reduce(&mut sum.data, group)?;
+                N::all_reduce(&mut sum.data, group.as_mut())?;
                 Ok(sum)
             }
-            Step::ReduceScatter { dim, .. } => {
+            (Step::ReduceScatter { dim, .. }, Some(group)) => {
                 let split = value.split(*dim, parts);
                 let shape = split.first().map(|part| part.shape.clone()).unwrap_or_default();
                 let flat = split.into_iter().flat_map(|part| part.data).collect();
-                Ok(Tensor { shape, data: N::reduce_scatter(flat, group)? })
+                Ok(Tensor { shape, data: N::reduce_scatter(flat, group.as_mut())? })
             }
-            Step::AllGather { dim, .. } => {
+            (Step::AllGather { dim, .. }, Some(group)) => {
                 let all = group.all_gather(&N::to_bytes(&value.data))?;
                 joined(*dim, &value.shape, all)
             }
-            Step::AllToAll { from, to, .. } => {
+            (Step::AllToAll { from, to, .. }, Some(group)) => {
                 let split = value.split(*to, parts);
                 let shape = split.first().map(|part| part.shape.clone()).unwrap_or_default();
                 let bytes: Vec<_> = split.iter().map(|part| N::to_bytes(&part.data)).collect();
                 joined(*from, &shape, group.all_to_all(&bytes)?)
+            }
+            (_, None) => {
+                debug_assert!(false, "no group was made for {step:?}");
+                Ok(value.clone())
             }
         }
     }

@@ -72,7 +72,7 @@ fn without_ones(dims: &[u32]) -> String {
 pub fn propagate(network: &Network, world: u32, data_cut: u32) -> Result<Cuts, CutError> {
     let nodes = network.nodes();
     let rows = nodes.first().map_or(1, |node| node.shapes[0][0]);
-    if data_cut == 0 || !world.is_multiple_of(data_cut) || !rows.is_multiple_of(data_cut as usize) {
+    if world == 0 || data_cut == 0 || !world.is_multiple_of(data_cut) || !rows.is_multiple_of(data_cut as usize) {
         return Err(CutError::Data { rows, world, cut: data_cut });
     }
     let mut search = Search { nodes, world, data: vec![data_cut, world / data_cut], known: vec![None; nodes.len()] };

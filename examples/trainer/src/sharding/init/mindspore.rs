@@ -4,6 +4,7 @@
 const WORKERS: usize = 16;
 
 /// pi as MindSpore 1.x has it.
+#[expect(clippy::approx_constant, reason = "the exact value would give other numbers")]
 const PI: f32 = 3.14;
 
 /// `count` numbers of N(0, deviation) from `seed`.
