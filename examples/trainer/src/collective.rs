@@ -2,6 +2,7 @@
 
 pub mod alone;
 pub mod counting;
+mod split;
 pub mod tcp;
 pub mod threads;
 

@@ -75,10 +75,10 @@ pub fn plan(sharding: &Sharding, world: u32) -> Result<Plan, QuickstartError> {
 
 fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError> {
     let Some(count) = options.ranks else {
-        let rank = cluster::rank()?;
-        let plan = plan(&options.sharding, rank.size())?;
+        let info = cluster::place()?;
+        let plan = plan(&options.sharding, info.world_size())?;
         let resumed = resumed(options)?;
-        let mut group = backend::connect(options.backend, rank, options.timeout)?;
+        let mut group = backend::connect(options.backend, &info, options.timeout)?;
         return train_rank(options, &plan, resumed.as_ref(), group.as_mut(), |line| {
             out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(QuickstartError::Output)
         });
@@ -227,8 +227,8 @@ impl QuickstartError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            QuickstartError::Execute(ExecuteError::Collective(CollectiveError::TimedOut { .. }))
-            | QuickstartError::Backend(BackendError::Collective(CollectiveError::TimedOut { .. })) => exit::TIMED_OUT,
+            QuickstartError::Execute(ExecuteError::Collective(CollectiveError::TimedOut { .. })) => exit::TIMED_OUT,
+            QuickstartError::Backend(error) if error.is_timeout() => exit::TIMED_OUT,
             QuickstartError::Execute(ExecuteError::Collective(_)) | QuickstartError::Diverged { .. } => {
                 exit::TRAINING_FAILED
             }

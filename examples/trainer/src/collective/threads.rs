@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use mpienv::{Rank, RankError};
 
-use super::{Collective, CollectiveError};
+use super::{Collective, CollectiveError, split};
 
 /// Where the ranks are, for errors.
 const HOST: &str = "this process";
@@ -184,19 +184,10 @@ impl Collective for Threads {
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Collective>, CollectiveError> {
-        let own = [color.to_ne_bytes(), key.to_ne_bytes()].concat();
-        let all = self.exchange(own)?;
-        let mut members = Vec::new();
-        for (rank, brought) in self.rank.all().zip(all.iter()) {
-            if let [other, key] = brought.as_chunks::<4>().0
-                && u32::from_ne_bytes(*other) == color
-            {
-                members.push((u32::from_ne_bytes(*key), rank.index()));
-            }
-        }
-        members.sort_unstable();
-        let position = members.iter().position(|&(_, rank)| rank == self.rank.index()).unwrap_or_default();
-        let names: Vec<u32> = members.iter().map(|&(_, rank)| self.shared.names[rank as usize]).collect();
+        let all = self.exchange(split::wish(color, key))?;
+        let members = split::members(color, all.iter());
+        let position = members.iter().position(|&rank| rank == self.rank.index() as usize).unwrap_or_default();
+        let names: Vec<u32> = members.iter().map(|&rank| self.shared.names[rank]).collect();
         let size = names.len();
 
         let place = (self.splits, color);
