@@ -223,12 +223,12 @@ fn address(text: &str) -> Result<String, String> {
     }
 }
 
-fn positive(text: &str) -> Result<f32, String> {
+pub(crate) fn positive(text: &str) -> Result<f32, String> {
     let number = text.parse().ok().filter(|number: &f32| number.is_finite() && *number > 0.0);
     number.ok_or_else(|| "a number above 0 is wanted".to_owned())
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse().ok().filter(|number: &f64| *number > 0.0);
     // A year is as good as forever, and can be added to any moment.
     let number = number.map(|number| number.min(365.0 * 86400.0));

@@ -1,8 +1,10 @@
 //! What ranks do together: sum, gather, broadcast, wait.
 
 pub mod alone;
+pub mod counting;
 #[cfg(feature = "mpi")]
 pub mod mpi;
+mod split;
 pub mod tcp;
 pub mod threads;
 
@@ -41,6 +43,43 @@ pub trait Collective {
     ///
     /// Where a rank can only end by itself, it does nothing and returns.
     fn abort(&mut self, _code: u8, _last_words: &mut dyn FnMut()) {}
+
+    /// Splits the group into groups of one `color` each, ordered by `key`, then by rank; this rank gets its own.
+    ///
+    /// Every rank of this group calls it. Both groups can be used afterwards, in any order that is the same on all
+    /// their ranks. Errors of the new group name ranks of the group that was there first.
+    ///
+    /// # Errors
+    /// As [`Collective::all_reduce_sum`].
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Collective>, CollectiveError>;
+
+    /// Adds the ranks' `values`, and returns this rank's part of the sum: one of as many equal parts as there are
+    /// ranks, in rank order.
+    ///
+    /// # Errors
+    /// As [`Collective::all_reduce_sum`].
+    fn reduce_scatter_sum(&mut self, values: &[f32]) -> Result<Vec<f32>, CollectiveError> {
+        let mut sum = values.to_vec();
+        self.all_reduce_sum(&mut sum)?;
+        let rank = self.rank();
+        let part = values.len() / rank.size() as usize;
+        let start = part * rank.index() as usize;
+        Ok(sum[start..start + part].to_vec())
+    }
+
+    /// Sends part number r to rank r, and returns what every rank sent to this one, in rank order.
+    ///
+    /// There is a part for every rank, and all parts of all ranks have the same length.
+    ///
+    /// # Errors
+    /// As [`Collective::all_reduce_sum`].
+    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        let rank = self.rank();
+        let length = parts.first().map_or(0, Vec::len);
+        let start = length * rank.index() as usize;
+        let own = |all: Vec<u8>| all.get(start..start + length).map(<[u8]>::to_vec).unwrap_or_default();
+        Ok(self.all_gather(&parts.concat())?.into_iter().map(own).collect())
+    }
 }
 
 /// Why ranks could not do a thing together.

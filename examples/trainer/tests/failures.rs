@@ -88,7 +88,9 @@ impl Running {
 
 fn children(parent: u32) -> Vec<i32> {
     let list = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
-    list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+    // Beside the ranks there is a guard, which ends them should the launcher be killed.
+    let is_rank = |pid: &&str| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "mnist\n");
+    list.split_whitespace().filter(is_rank).map(|pid| pid.parse().unwrap()).collect()
 }
 
 /// Three ranks that nobody watches, all training; `more` arguments for all.

@@ -174,6 +174,10 @@ impl Collective for Faulty<'_> {
     fn barrier(&mut self) -> Result<(), CollectiveError> {
         self.rank.barrier()
     }
+
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Collective>, CollectiveError> {
+        self.rank.split(color, key)
+    }
 }
 
 #[test]

@@ -28,4 +28,8 @@ impl Collective for Alone {
     fn barrier(&mut self) -> Result<(), CollectiveError> {
         Ok(())
     }
+
+    fn split(&mut self, _color: u32, _key: u32) -> Result<Box<dyn Collective>, CollectiveError> {
+        Ok(Box::new(Alone))
+    }
 }

@@ -3,6 +3,7 @@
 //! Small sums: every rank sends its numbers to all, and adds in rank order. Large ones: each rank adds up one chunk,
 //! which travels the ring, and the sums travel it once more. Either way all ranks hold the same bits.
 
+mod group;
 mod mesh;
 mod peer;
 #[cfg(test)]
@@ -17,7 +18,8 @@ use mpienv::{Host, Port, Rank};
 
 pub use mesh::ConnectError;
 
-use super::{Collective, CollectiveError};
+use super::{Collective, CollectiveError, split};
+use group::Group;
 use transfer::{Line, Rows, Slot, Slots};
 
 /// Largest sum that is exchanged directly, in bytes sent by one rank.
@@ -29,11 +31,11 @@ const LONGEST: usize = 1 << 31;
 /// Numbers that travel the ring at a time: half a megabyte stays in the processor's cache.
 const PIECE: usize = 128 * 1024;
 
-/// All ranks of a job, joined by TCP.
+/// All ranks of a job, joined by TCP, or a group of them.
 #[derive(Debug)]
 pub struct Tcp {
     rank: Rank,
-    line: Line,
+    group: Group,
     /// Numbers of other ranks; grows to what the largest sum needs, and stays.
     others: Vec<f32>,
     sum: Vec<f32>,
@@ -46,16 +48,20 @@ impl Tcp {
     /// When the ranks do not meet, or cannot reach each other.
     pub fn connect(rank: Rank, host: Host, port: Port, timeout: Duration, token: &[u8]) -> Result<Tcp, ConnectError> {
         let peers = mesh::connect(rank, host, port, timeout, token)?;
-        Ok(Tcp { rank, line: Line::new(peers, timeout)?, others: Vec::new(), sum: Vec::new() })
+        Ok(Tcp::of(rank, Group::world(Line::new(peers, timeout)?)))
     }
 
-    /// How long a wait for a rank may take without a byte from it; 60 s is a good value.
+    fn of(rank: Rank, group: Group) -> Tcp {
+        Tcp { rank, group, others: Vec::new(), sum: Vec::new() }
+    }
+
+    /// How long a wait for a rank may take without a byte from it, in all groups; 60 s is a good value.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        self.line.set_timeout(timeout);
+        self.group.set_timeout(timeout);
     }
 
     fn size(&self) -> usize {
-        self.line.size()
+        self.group.size()
     }
 
     fn own(&self) -> usize {
@@ -63,11 +69,11 @@ impl Tcp {
     }
 
     /// Room for the bytes that a rank announced.
-    fn room(&self, rank: u32, length: &[u8]) -> Result<Vec<u8>, CollectiveError> {
+    fn room(&self, rank: usize, length: &[u8]) -> Result<Vec<u8>, CollectiveError> {
         let length = length.try_into().map_or(0, u64::from_le_bytes);
         match usize::try_from(length) {
             Ok(length) if length <= LONGEST => Ok(vec![0; length]),
-            _ => Err(self.line.lost(rank, format!("it announced {length} bytes, more than a rank may send"))),
+            _ => Err(self.group.lost(rank, format!("it announced {length} bytes, more than a rank may send"))),
         }
     }
 
@@ -80,7 +86,7 @@ impl Tcp {
         let others = &mut self.others[..size * length];
         let bytes: &[u8] = cast_slice(values);
         let mut rows = Rows { bytes: cast_slice_mut(others), length: bytes.len() };
-        self.line.transfer(|_| Some(bytes), &mut rows)?;
+        self.group.transfer(|_| Some(bytes), &mut rows)?;
         if length == 0 {
             return Ok(());
         }
@@ -116,7 +122,7 @@ impl Tcp {
                 let other = &mut self.others[..into.len()];
                 let bytes: &[u8] = cast_slice(&values[out]);
                 let mut slot = Slot { from: left, bytes: cast_slice_mut(other) };
-                self.line.transfer(|to| (to == right).then_some(bytes), &mut slot)?;
+                self.group.transfer(|to| (to == right).then_some(bytes), &mut slot)?;
                 add(&mut values[into], other);
             }
         }
@@ -127,7 +133,7 @@ impl Tcp {
                 let Ok([out, into]) = values.get_disjoint_mut([out, into]) else { continue };
                 let bytes: &[u8] = cast_slice(out);
                 let mut slot = Slot { from: left, bytes: cast_slice_mut(into) };
-                self.line.transfer(|to| (to == right).then_some(bytes), &mut slot)?;
+                self.group.transfer(|to| (to == right).then_some(bytes), &mut slot)?;
             }
         }
         Ok(())
@@ -159,26 +165,26 @@ impl Collective for Tcp {
         if others == 0 {
             return Ok(());
         }
-        self.line.begin_sum(values.len());
+        self.group.begin_sum(values.len());
         let done = if bytes <= DIRECT_EACH && bytes * others <= DIRECT {
             self.sum_directly(values)
         } else {
             self.sum_around(values)
         };
-        self.line.begin_sum(0);
+        self.group.begin_sum(0);
         done
     }
 
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
         let own = (bytes.len() as u64).to_le_bytes();
         let mut lengths = vec![0; 8 * self.size()];
-        self.line.transfer(|_| Some(&own), &mut Rows { bytes: &mut lengths, length: 8 })?;
+        self.group.transfer(|_| Some(&own), &mut Rows { bytes: &mut lengths, length: 8 })?;
         let mut all = Vec::with_capacity(self.size());
-        for (rank, length) in (0..).zip(lengths.chunks_exact(8)) {
+        for (rank, length) in lengths.chunks_exact(8).enumerate() {
             all.push(self.room(rank, length)?);
         }
-        self.line.transfer(|_| Some(bytes), &mut Slots(&mut all))?;
-        if let Some(own) = all.get_mut(usize::try_from(self.rank.index()).unwrap_or(usize::MAX)) {
+        self.group.transfer(|_| Some(bytes), &mut Slots(&mut all))?;
+        if let Some(own) = all.get_mut(self.own()) {
             *own = bytes.to_vec();
         }
         Ok(all)
@@ -191,16 +197,25 @@ impl Collective for Tcp {
         let sent = length;
         let none = usize::MAX;
         let mut slot = Slot { from: if own { none } else { from }, bytes: &mut length };
-        self.line.transfer(|_| own.then_some(&sent[..]), &mut slot)?;
+        self.group.transfer(|_| own.then_some(&sent[..]), &mut slot)?;
         if own {
             let bytes = &*bytes;
-            return self.line.transfer(|_| Some(bytes), &mut Slot { from: none, bytes: &mut [] });
+            return self.group.transfer(|_| Some(bytes), &mut Slot { from: none, bytes: &mut [] });
         }
-        *bytes = self.room(root, &length)?;
-        self.line.transfer(|_| None, &mut Slot { from, bytes })
+        *bytes = self.room(from, &length)?;
+        self.group.transfer(|_| None, &mut Slot { from, bytes })
     }
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.line.transfer(|_| Some(&[]), &mut Rows { bytes: &mut [], length: 0 })
+        self.group.transfer(|_| Some(&[]), &mut Rows { bytes: &mut [], length: 0 })
+    }
+
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Collective>, CollectiveError> {
+        let all = self.all_gather(&split::wish(color, key))?;
+        let members = split::members(color, &all);
+        let own = members.iter().position(|&place| place == self.own()).unwrap_or_default();
+        // The sizes are those of ranks that there are: they fit.
+        let rank = Rank::new(own as u32, members.len() as u32).unwrap_or(Rank::ALONE);
+        Ok(Box::new(Tcp::of(rank, self.group.part(&members, color))))
     }
 }

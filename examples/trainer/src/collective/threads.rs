@@ -1,12 +1,13 @@
 //! Ranks as threads of one process: for tests, and to try a number of ranks without starting them.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use mpienv::{Rank, RankError};
 
-use super::{Collective, CollectiveError};
+use super::{Collective, CollectiveError, split};
 
 /// Where the ranks are, for errors.
 const HOST: &str = "this process";
@@ -17,12 +18,25 @@ pub struct Threads {
     rank: Rank,
     timeout: Duration,
     shared: Arc<Shared>,
+    /// How often this rank has split the group.
+    splits: u64,
 }
 
 #[derive(Debug)]
 struct Shared {
+    /// For errors: what each rank was called in the group that was there first.
+    names: Vec<u32>,
     board: Mutex<Board>,
     changed: Condvar,
+    /// The groups that some ranks have already taken and others have not, by number of the split and color.
+    groups: Mutex<BTreeMap<(u64, u32), Taken>>,
+}
+
+/// A group of a split, and how many of its ranks have taken it.
+#[derive(Debug)]
+struct Taken {
+    shared: Arc<Shared>,
+    ranks: usize,
 }
 
 /// What ranks bring in a round, and what all get from the round before.
@@ -42,14 +56,8 @@ struct Board {
 /// When `size` is 0.
 pub fn group(size: u32, timeout: Duration) -> Result<Vec<Threads>, RankError> {
     let first = Rank::new(0, size)?;
-    let board = Board {
-        round: 0,
-        brought: first.all().map(|_| None).collect(),
-        result: Arc::default(),
-        gone: first.all().map(|_| false).collect(),
-    };
-    let shared = Arc::new(Shared { board: Mutex::new(board), changed: Condvar::new() });
-    Ok(first.all().map(|rank| Threads { rank, timeout, shared: Arc::clone(&shared) }).collect())
+    let shared = Arc::new(Shared::of((0..size).collect()));
+    Ok(first.all().map(|rank| Threads { rank, timeout, shared: Arc::clone(&shared), splits: 0 }).collect())
 }
 
 /// Runs `work` on every rank of a group of `size`, each in a thread; returns what each returned, in rank order.
@@ -76,6 +84,21 @@ pub fn run<T: Send>(
 }
 
 impl Shared {
+    fn of(names: Vec<u32>) -> Shared {
+        let board = Board {
+            round: 0,
+            brought: vec![None; names.len()],
+            result: Arc::default(),
+            gone: vec![false; names.len()],
+        };
+        Shared { names, board: Mutex::new(board), changed: Condvar::new(), groups: Mutex::default() }
+    }
+
+    /// What the rank is called in errors.
+    fn name(&self, rank: Rank) -> u32 {
+        self.names[rank.index() as usize]
+    }
+
     fn board(&self) -> MutexGuard<'_, Board> {
         // No rank panics while it holds the board, and the board is whole between any two statements.
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
@@ -99,12 +122,12 @@ impl Threads {
             let missing = |rank: &Rank| board.brought[rank.index() as usize].is_none();
             if let Some(rank) = self.rank.all().filter(missing).find(|rank| board.gone[rank.index() as usize]) {
                 let reason = "it ended".to_owned();
-                return Err(CollectiveError::Lost { rank: rank.index(), host: HOST.to_owned(), reason });
+                return Err(CollectiveError::Lost { rank: self.shared.name(rank), host: HOST.to_owned(), reason });
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if let Some(rank) = self.rank.all().find(missing).filter(|_| left.is_zero()) {
                 let seconds = self.timeout.as_secs_f64();
-                return Err(CollectiveError::TimedOut { rank: rank.index(), host: HOST.to_owned(), seconds });
+                return Err(CollectiveError::TimedOut { rank: self.shared.name(rank), host: HOST.to_owned(), seconds });
             }
             board = self.shared.changed.wait_timeout(board, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -127,7 +150,7 @@ impl Collective for Threads {
     fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
         let all = self.exchange(values.iter().flat_map(|value| value.to_ne_bytes()).collect())?;
         let expected = values.len();
-        for (rank, brought) in (0..).zip(all.iter()) {
+        for (&rank, brought) in self.shared.names.iter().zip(all.iter()) {
             let (numbers, rest) = brought.as_chunks::<4>();
             if numbers.len() != expected || !rest.is_empty() {
                 return Err(CollectiveError::Length { rank, found: numbers.len(), expected });
@@ -158,6 +181,28 @@ impl Collective for Threads {
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
         self.exchange(Vec::new()).map(drop)
+    }
+
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Collective>, CollectiveError> {
+        let all = self.exchange(split::wish(color, key))?;
+        let members = split::members(color, all.iter());
+        let position = members.iter().position(|&rank| rank == self.rank.index() as usize).unwrap_or_default();
+        let names: Vec<u32> = members.iter().map(|&rank| self.shared.names[rank]).collect();
+        let size = names.len();
+
+        let place = (self.splits, color);
+        self.splits += 1;
+        let mut groups = self.shared.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let group = groups.entry(place).or_insert_with(|| Taken { shared: Arc::new(Shared::of(names)), ranks: 0 });
+        group.ranks += 1;
+        let (shared, complete) = (Arc::clone(&group.shared), group.ranks == size);
+        if complete {
+            groups.remove(&place);
+        }
+        drop(groups);
+        // The sizes are those of ranks that there are: they fit.
+        let rank = Rank::new(position as u32, size as u32).unwrap_or(Rank::ALONE);
+        Ok(Box::new(Threads { rank, timeout: self.timeout, shared, splits: 0 }))
     }
 }
 
@@ -196,6 +241,63 @@ mod tests {
         .unwrap();
         let expected = (vec![vec![], vec![1], vec![2, 2]], b"from two".to_vec());
         assert!(seen.iter().all(|one| *one == expected), "{seen:?}");
+    }
+
+    #[test]
+    fn a_split_makes_groups_ordered_by_key() {
+        let sums = run(6, LONG, |rank| {
+            let own = rank.rank().index();
+            // Twice the same colors, in turned order: 4 2 0 and 5 3 1.
+            let mut groups = [rank.split(own % 2, 9 - own).unwrap(), rank.split(own % 2, 9 - own).unwrap()];
+            let mut sum = [0.0];
+            for group in &mut groups {
+                sum = [own as f32];
+                group.all_reduce_sum(&mut sum).unwrap();
+            }
+            rank.barrier().unwrap();
+            let inner = groups[0].split(0, 0).unwrap();
+            (groups[1].rank().index(), sum[0], groups[0].all_gather(&[own as u8]).unwrap().concat(), inner.rank())
+        })
+        .unwrap();
+        for (own, (position, sum, all, inner)) in (0..6).zip(sums) {
+            let expected = if own % 2 == 0 { (6.0, [4, 2, 0]) } else { (9.0, [5, 3, 1]) };
+            assert_eq!((position, sum, all.as_slice()), (2 - own / 2, expected.0, &expected.1[..]), "{own}");
+            assert_eq!(inner, Rank::new(position, 3).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_rank_that_ends_is_named_by_its_first_number_in_a_split_group() {
+        let results = run(4, LONG, |rank| {
+            let own = rank.rank().index();
+            let mut group = rank.split(own % 2, own).unwrap();
+            if own == 3 { Ok(()) } else { group.barrier() }
+        })
+        .unwrap();
+        assert!(results[0].is_ok() && results[2].is_ok());
+        assert_eq!(results[1].as_ref().unwrap_err().to_string(), "rank 3 on this process is lost: it ended");
+    }
+
+    #[test]
+    fn a_reduce_scatter_gives_each_rank_its_part_of_the_sum() {
+        let parts = run(2, LONG, |rank| {
+            let own = rank.rank().index() as f32;
+            rank.reduce_scatter_sum(&[1.0, 2.0 + own, 3.0, 4.0 + own]).unwrap()
+        })
+        .unwrap();
+        assert_eq!(parts, [[2.0, 5.0], [6.0, 9.0]]);
+    }
+
+    #[test]
+    fn an_all_to_all_brings_every_rank_its_parts() {
+        let parts = run(3, LONG, |rank| {
+            let own = rank.rank().index() as u8;
+            rank.all_to_all(&(0..3).map(|to| vec![own, to]).collect::<Vec<_>>()).unwrap()
+        })
+        .unwrap();
+        for (own, parts) in (0..3).zip(parts) {
+            assert_eq!(parts, [[0, own], [1, own], [2, own]]);
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) struct Peer {
 /// What both ends of a frame must agree on beside its length.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Call {
-    /// Counts the transfers of this group of ranks.
+    /// Counts the transfers of a group of ranks, from a number that depends on the group.
     pub(super) number: u32,
     /// How many numbers the sum has to which the frame belongs; 0 for what is no sum.
     pub(super) numbers: u64,

@@ -7,6 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod groups;
+
 const PLENTY: Duration = Duration::from_secs(20);
 
 fn free_port() -> Port {
@@ -110,7 +112,7 @@ fn a_lost_rank_is_named_by_all_others() {
             let first = tcp.all_reduce_sum(&mut values).err();
             if tcp.rank().index() == 2 {
                 // As the system does when a process is killed: no goodbye.
-                tcp.line.fail_silently();
+                tcp.group.fail_silently();
                 return None;
             }
             let begun = Instant::now();
@@ -184,7 +186,7 @@ fn a_rank_that_ends_well_is_no_loss_to_those_still_busy() {
 fn a_call_after_a_failure_fails_too() {
     let errors = ranks(2, |mut tcp| {
         if tcp.rank().index() == 1 {
-            tcp.line.fail_silently();
+            tcp.group.fail_silently();
             return None;
         }
         tcp.barrier().unwrap_err();

@@ -59,6 +59,7 @@ pub(super) struct Line {
     events: Events,
     timeout: Duration,
     spin: Duration,
+    /// The present or last one.
     call: Call,
     /// The first failure: every later call fails the same way.
     failed: Option<(u32, String)>,
@@ -90,21 +91,17 @@ impl Line {
         self.timeout = timeout;
     }
 
-    /// The transfers that follow belong to a sum of so many numbers; 0 for what is no sum.
-    pub(super) fn begin_sum(&mut self, numbers: usize) {
-        self.call.numbers = numbers as u64;
-    }
-
     /// Sends `out(peer)` to each peer and fills `inbox`, all at once.
     pub(super) fn transfer<'b>(
         &mut self,
+        call: Call,
         out: impl Fn(usize) -> Option<&'b [u8]>,
         inbox: &mut impl Inbox,
     ) -> Result<(), CollectiveError> {
         if let Some((rank, reason)) = &self.failed {
             return Err(self.lost(*rank, format!("{reason} (in an earlier call)")));
         }
-        self.call.number = self.call.number.wrapping_add(1);
+        self.call = call;
         for peer in self.peers.iter_mut().flatten() {
             peer.begin();
         }
@@ -308,6 +305,7 @@ impl Drop for Line {
     }
 }
 
-fn rank(index: usize) -> u32 {
+/// The rank of a peer.
+pub(super) fn rank(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }

@@ -1,0 +1,18 @@
+//! Trains the quick start of operator sharding, prints its plan, or merges its checkpoints.
+
+use std::io;
+use std::process::ExitCode;
+
+use mpienv_trainer::exit;
+use mpienv_trainer::quickstart::{self, options::Options};
+
+fn main() -> ExitCode {
+    let options = Options::of_process();
+    match quickstart::run(&options, &mut io::stdout()) {
+        Ok(()) => exit::OK.into(),
+        Err(error) => {
+            eprintln!("quickstart: {error}");
+            error.exit_code().into()
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! A group of the ranks that one line joins: all of them, or some.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::peer::Call;
+use super::transfer::{Inbox, Line, rank};
+use crate::collective::CollectiveError;
+
+/// Ranks of a group, by their place in it; a member's index on the line is its rank in the world.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// Of all groups of this rank. Two ranks make their calls in the same order, whatever the group.
+    line: Rc<RefCell<Line>>,
+    /// The world ranks of the group, by place.
+    members: Vec<usize>,
+    /// The place of every world rank; `None` for those outside.
+    places: Vec<Option<usize>>,
+    call: Call,
+}
+
+/// What comes from members, by place; nothing is due from others.
+struct OfMembers<'a, I> {
+    places: &'a [Option<usize>],
+    inbox: &'a mut I,
+}
+
+impl<I: Inbox> Inbox for OfMembers<'_, I> {
+    fn from(&mut self, peer: usize) -> Option<&mut [u8]> {
+        self.inbox.from(place(self.places, peer)?)
+    }
+}
+
+fn place(places: &[Option<usize>], peer: usize) -> Option<usize> {
+    places.get(peer).copied().flatten()
+}
+
+impl Group {
+    /// All ranks of the line.
+    pub(super) fn world(line: Line) -> Group {
+        let members: Vec<usize> = (0..line.size()).collect();
+        let places = members.iter().copied().map(Some).collect();
+        Group { line: Rc::new(RefCell::new(line)), members, places, call: Call::default() }
+    }
+
+    /// Those of this group's places `chosen`, in that order; all of them call it, with the same `color`.
+    pub(super) fn part(&self, chosen: &[usize], color: u32) -> Group {
+        let members: Vec<usize> = chosen.iter().filter_map(|&place| self.members.get(place).copied()).collect();
+        let mut places = vec![None; self.places.len()];
+        for (place, &member) in members.iter().enumerate() {
+            places[member] = Some(place);
+        }
+        // Far from the numbers of other groups: a call on a wrong one is noticed.
+        let number = self.call.number.wrapping_add(color.wrapping_add(1).wrapping_mul(0x9e37_79b1)).rotate_left(16);
+        Group { line: Rc::clone(&self.line), members, places, call: Call { number, numbers: 0 } }
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(super) fn set_timeout(&self, timeout: Duration) {
+        self.line.borrow_mut().set_timeout(timeout);
+    }
+
+    /// The transfers that follow belong to a sum of so many numbers; 0 for what is no sum.
+    pub(super) fn begin_sum(&mut self, numbers: usize) {
+        self.call.numbers = numbers as u64;
+    }
+
+    /// Sends `out(place)` to each member and fills `inbox`, all at once.
+    pub(super) fn transfer<'b>(
+        &mut self,
+        out: impl Fn(usize) -> Option<&'b [u8]>,
+        inbox: &mut impl Inbox,
+    ) -> Result<(), CollectiveError> {
+        self.call.number = self.call.number.wrapping_add(1);
+        let places = &self.places[..];
+        let mut inbox = OfMembers { places, inbox };
+        self.line.borrow_mut().transfer(self.call, |peer| out(place(places, peer)?), &mut inbox)
+    }
+
+    /// The loss of the rank at a place.
+    pub(super) fn lost(&self, place: usize, reason: String) -> CollectiveError {
+        self.line.borrow().lost(rank(self.members.get(place).copied().unwrap_or(place)), reason)
+    }
+
+    /// Ends as a killed process does: no goodbye.
+    #[cfg(test)]
+    pub(super) fn fail_silently(&self) {
+        self.line.borrow_mut().fail_silently();
+    }
+}

@@ -1,0 +1,239 @@
+//! The `quickstart` program: operator sharding on the smallest network that shows it.
+
+pub mod data;
+pub mod folder;
+pub mod options;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+
+use mpienv::RankError;
+
+use crate::backend::{self, BackendError};
+use crate::cluster::{self, ClusterError};
+use crate::collective::{Collective, CollectiveError, threads};
+use crate::exit;
+use crate::sharding::checkpoint::{Checkpoint, CheckpointError};
+use crate::sharding::execute::{ExecuteError, Executor, State};
+use crate::sharding::network::{Chain, UnknownOperator};
+use crate::sharding::plan::{Plan, Terms};
+use crate::sharding::propagate::CutError;
+use crate::whole_file;
+use folder::FolderError;
+use options::{Action, Options, Sharding, Training};
+
+/// Steps of an epoch.
+const STEPS: u64 = 4;
+
+/// What is kept of the movement of the step before.
+const MOMENTUM: f64 = 0.1;
+
+/// Columns between the two products.
+const HIDDEN: usize = 16;
+
+/// Runs the program; lines go to `out`.
+///
+/// # Errors
+/// When anything is wrong; [`QuickstartError::exit_code`] has the exit code.
+pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), QuickstartError> {
+    match &options.action {
+        Some(Action::Plan(show)) => {
+            let plan = plan(&show.sharding, show.ranks)?;
+            if show.rank >= show.ranks {
+                return Err(QuickstartError::Rank { rank: show.rank, ranks: show.ranks });
+            }
+            let text = format!("{}{}", plan.graph(), plan.instructions_of(show.rank));
+            out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(QuickstartError::Output)
+        }
+        Some(Action::Merge(merge)) => {
+            let parts = folder::newest(&merge.folders)?;
+            let whole = Checkpoint::merge(&parts)?;
+            whole.write(&merge.output)?;
+            let (steps, count) = (whole.steps(), parts.len());
+            writeln!(out, "{}: {steps} steps, merged from {count} checkpoints", merge.output.display())
+                .map_err(QuickstartError::Output)
+        }
+        None => train(&options.training, out),
+    }
+}
+
+/// Plans the network for `world` ranks.
+///
+/// # Errors
+/// When a strategy does not fit.
+pub fn plan(sharding: &Sharding, world: u32) -> Result<Plan, QuickstartError> {
+    let chain = Chain::new(data::ROWS * world as usize, data::INPUTS).matmul("matmul", "w", HIDDEN).relu("relu");
+    let mut network = chain.matmul("matmul2", "w2", data::OUTPUTS).mse("loss");
+    sharding.apply(&mut network, world)?;
+    // As printed: the nearest f64 of an f32 has more digits than anybody wrote.
+    let learning_rate = sharding.learning_rate.to_string().parse().unwrap_or(f64::from(sharding.learning_rate));
+    let collectives = sharding.collectives;
+    Ok(Plan::new(&network, &Terms { world, data_cut: world, collectives, learning_rate, momentum: MOMENTUM })?)
+}
+
+fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError> {
+    let Some(count) = options.ranks else {
+        let info = cluster::place()?;
+        let plan = plan(&options.sharding, info.world_size())?;
+        let resumed = resumed(options)?;
+        // What carries the parts is no line of the quick start.
+        let mut group = backend::connect(options.backend, &info, options.timeout, &mut |_| {})?;
+        return train_rank(options, &plan, resumed.as_ref(), group.as_mut(), |line| {
+            out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(QuickstartError::Output)
+        });
+    };
+    let plan = plan(&options.sharding, count)?;
+    let resumed = resumed(options)?;
+    let ranks = threads::group(count, options.timeout)?;
+    thread::scope(|scope| {
+        let (mut lines, mut workers) = (Vec::new(), Vec::new());
+        for mut rank in ranks {
+            let (sender, receiver) = mpsc::channel();
+            lines.push(receiver);
+            let (plan, resumed) = (&plan, resumed.as_ref());
+            workers.push(scope.spawn(move || {
+                train_rank(options, plan, resumed, &mut rank, |line| {
+                    // Nobody listens when the output is closed: the run then ends.
+                    sender.send(line).map_err(|_| QuickstartError::Output(io::ErrorKind::BrokenPipe.into()))
+                })
+            }));
+        }
+        let printed = print_in_order(lines, out);
+        let ended = workers.into_iter().map(|worker| match worker.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        let mut errors: Vec<QuickstartError> = printed.err().into_iter().chain(ended.filter_map(Result::err)).collect();
+        // When one rank fails, the others lose it: the cause comes first.
+        errors.sort_by_key(|error| matches!(error, QuickstartError::Execute(ExecuteError::Collective(_))));
+        errors.into_iter().next().map_or(Ok(()), Err)
+    })
+}
+
+/// Writes a line of each rank, then the next of each, until the first has no more.
+fn print_in_order(lines: Vec<mpsc::Receiver<String>>, out: &mut dyn Write) -> Result<(), QuickstartError> {
+    loop {
+        for receiver in &lines {
+            let Ok(line) = receiver.recv() else {
+                return out.flush().map_err(QuickstartError::Output);
+            };
+            out.write_all(line.as_bytes()).map_err(QuickstartError::Output)?;
+        }
+    }
+}
+
+/// The checkpoint to go on from, if one is named.
+fn resumed(options: &Training) -> Result<Option<(&Path, Checkpoint)>, QuickstartError> {
+    let read = |path: &PathBuf| Checkpoint::read(path);
+    Ok(match &options.resume {
+        Some(path) => Some((path.as_path(), read(path)?)),
+        None => None,
+    })
+}
+
+fn train_rank(
+    options: &Training,
+    plan: &Plan,
+    resumed: Option<&(&Path, Checkpoint)>,
+    group: &mut dyn Collective,
+    mut print: impl FnMut(String) -> Result<(), QuickstartError>,
+) -> Result<(), QuickstartError> {
+    let rank = group.rank().index();
+    let mut state: State<f32> = match resumed {
+        Some((path, checkpoint)) => checkpoint.state(path, plan, rank)?,
+        None => State::new(options.init().parameters(plan, rank)),
+    };
+    let start = match resumed {
+        Some(_) => format!("start: step {}", state.steps),
+        None => format!("start: {:?}", options.init()),
+    };
+    let terms = format!("version: {}\n{start}\nepochs: {}", env!("CARGO_PKG_VERSION"), options.epochs);
+    let mut executor = Executor::new(plan, &terms, group)?;
+
+    let graphs = options.output.join("saved_graph").join(format!("rank_{rank}"));
+    for (name, text) in
+        [("step_parallel_begin_0000.ir", plan.graph()), ("18_execute_0000.ir", plan.instructions_of(rank))]
+    {
+        whole_file::write(&graphs.join(name), text.as_bytes()).map_err(QuickstartError::Output)?;
+    }
+    let checkpoints = folder::of_rank(&options.output, rank);
+    let (samples, labels) = data::draw();
+    while state.steps < u64::from(options.epochs) * STEPS {
+        let moment @ (epoch, step) = (state.steps / STEPS + 1, state.steps % STEPS + 1);
+        let loss = executor.step(&mut state, &samples, &labels)?;
+        if !loss.is_finite() {
+            return Err(QuickstartError::Diverged { epoch, step, loss });
+        }
+        print(format!("epoch: {epoch} step: {step}, loss is {}\n", f64::from(loss)))?;
+        folder::add(&checkpoints, moment, &Checkpoint::new(plan, rank, &state))?;
+    }
+    Ok(())
+}
+
+/// Why `quickstart` fails.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QuickstartError {
+    /// An operator is not there.
+    #[error("--strategy: {0}")]
+    Operator(#[from] UnknownOperator),
+    /// The operators cannot be cut so.
+    #[error(transparent)]
+    Cut(#[from] CutError),
+    /// The rank whose plan is wanted is not there.
+    #[error("there is no rank {rank} of {ranks}: --rank is below the number of ranks")]
+    Rank {
+        /// The rank.
+        rank: u32,
+        /// The number of ranks.
+        ranks: u32,
+    },
+    /// The number of ranks is wrong.
+    #[error(transparent)]
+    Ranks(#[from] RankError),
+    /// The launcher's variables are wrong.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The ranks did not meet.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// The plan cannot be run.
+    #[error(transparent)]
+    Execute(#[from] ExecuteError),
+    /// The loss is NaN or infinite.
+    #[error("epoch: {epoch} step: {step}: the loss is {loss}: training diverged; try a smaller --lr")]
+    Diverged {
+        /// The epoch, counted from 1.
+        epoch: u64,
+        /// The step, counted from 1.
+        step: u64,
+        /// The loss.
+        loss: f32,
+    },
+    /// A checkpoint is wrong.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The checkpoints are wrong.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// Something cannot be written.
+    #[error("{0}: what the run writes must have a place")]
+    Output(io::Error),
+}
+
+impl QuickstartError {
+    /// The exit code for it, of [`exit`].
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            QuickstartError::Execute(ExecuteError::Collective(CollectiveError::TimedOut { .. })) => exit::TIMED_OUT,
+            QuickstartError::Backend(error) if error.is_timeout() => exit::TIMED_OUT,
+            QuickstartError::Execute(ExecuteError::Collective(_)) | QuickstartError::Diverged { .. } => {
+                exit::TRAINING_FAILED
+            }
+            _ => exit::WRONG_INPUT,
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The quick start's samples: those of NumPy's `random.rand` after `random.seed(1)`.
+
+use rand_mt::Mt;
+
+use crate::sharding::tensor::Tensor;
+
+/// Samples that each rank feeds in a step.
+pub const ROWS: usize = 2;
+
+/// Numbers of a sample.
+pub const INPUTS: usize = 32;
+
+/// Numbers of a label.
+pub const OUTPUTS: usize = 16;
+
+/// The samples and labels of a step, the same for every rank and step.
+#[must_use]
+pub fn draw() -> (Tensor<f32>, Tensor<f32>) {
+    let mut generator = Mt::new(1);
+    let mut tensor = |columns| {
+        let data = (0..ROWS * columns).map(|_| uniform(&mut generator) as f32).collect();
+        Tensor::new(vec![ROWS, columns], data)
+    };
+    let samples = tensor(INPUTS);
+    (samples, tensor(OUTPUTS))
+}
+
+/// A number of [0, 1) of 53 bits, as NumPy makes it.
+fn uniform(generator: &mut Mt) -> f64 {
+    let (high, low) = (generator.next_u32() >> 5, generator.next_u32() >> 6);
+    (f64::from(high) * f64::from(1 << 26) + f64::from(low)) / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_numpys() {
+        let mut generator = Mt::new(1);
+        assert_eq!(uniform(&mut generator), 0.417_022_004_702_574);
+        assert_eq!(uniform(&mut generator), 0.720_324_493_442_158_1);
+        assert_eq!(uniform(&mut generator), 0.000_114_374_817_344_886_64);
+    }
+}

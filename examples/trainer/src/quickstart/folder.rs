@@ -1,0 +1,109 @@
+//! A rank's folder of checkpoints: `CKP-EPOCH_STEP.safetensors`, the newest few.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::sharding::checkpoint::{Checkpoint, CheckpointError};
+
+/// How many checkpoints a rank keeps.
+const KEPT: usize = 5;
+
+/// The epoch and the step of a checkpoint, both counted from 1.
+pub type Moment = (u64, u64);
+
+/// The folder of a rank below `output`.
+#[must_use]
+pub fn of_rank(output: &Path, rank: u32) -> PathBuf {
+    output.join("device").join(rank.to_string())
+}
+
+/// The file of a moment.
+#[must_use]
+pub fn file(folder: &Path, (epoch, step): Moment) -> PathBuf {
+    folder.join(format!("CKP-{epoch}_{step}.safetensors"))
+}
+
+/// Writes a checkpoint, and removes those before the newest five.
+///
+/// # Errors
+/// When the system cannot.
+pub fn add(folder: &Path, moment: Moment, checkpoint: &Checkpoint) -> Result<(), FolderError> {
+    checkpoint.write(&file(folder, moment))?;
+    let all = moments(folder)?;
+    // Newer ones are of a run before, which this one replaces.
+    let (own, newer) = all.split_at(all.partition_point(|other| *other <= moment));
+    for other in own.iter().rev().skip(KEPT).chain(newer) {
+        let path = file(folder, *other);
+        fs::remove_file(&path).map_err(|error| FolderError::System { path, error })?;
+    }
+    Ok(())
+}
+
+/// The moments of which a folder has checkpoints, the oldest first.
+fn moments(folder: &Path) -> Result<Vec<Moment>, FolderError> {
+    let wrong = |error| FolderError::System { path: folder.to_owned(), error };
+    let mut moments = Vec::new();
+    for entry in fs::read_dir(folder).map_err(wrong)? {
+        let name = entry.map_err(wrong)?.file_name();
+        let name = name.to_str().and_then(|name| name.strip_prefix("CKP-")?.strip_suffix(".safetensors"));
+        if let Some((epoch, step)) = name.and_then(|name| name.split_once('_'))
+            && let (Ok(epoch), Ok(step)) = (epoch.parse(), step.parse())
+        {
+            moments.push((epoch, step));
+        }
+    }
+    moments.sort_unstable();
+    Ok(moments)
+}
+
+/// The newest checkpoint that all folders have, of each.
+///
+/// # Errors
+/// When there is none, or a file is wrong.
+pub fn newest(folders: &[PathBuf]) -> Result<Vec<(PathBuf, Checkpoint)>, FolderError> {
+    let mut common: Option<Vec<Moment>> = None;
+    for folder in folders {
+        let found = moments(folder)?;
+        if found.is_empty() {
+            return Err(FolderError::Empty(folder.clone()));
+        }
+        common = Some(match common {
+            None => found,
+            Some(before) => before.into_iter().filter(|moment| found.contains(moment)).collect(),
+        });
+    }
+    let Some(moment) = common.unwrap_or_default().pop() else {
+        return Err(FolderError::Apart(folders.len()));
+    };
+    folders
+        .iter()
+        .map(|folder| {
+            let path = file(folder, moment);
+            Ok((path.clone(), Checkpoint::read(&path)?))
+        })
+        .collect()
+}
+
+/// Why checkpoints cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FolderError {
+    /// A file is wrong.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The system does not give the folder, or keeps an old file.
+    #[error("{}: {error}", path.display())]
+    System {
+        /// The folder or file.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// A folder has no checkpoint.
+    #[error("{}: has no CKP-EPOCH_STEP.safetensors: name the folders of the ranks, such as device/0 device/1", .0.display())]
+    Empty(PathBuf),
+    /// The folders have no moment in common.
+    #[error("the {0} folders have no checkpoint of the same epoch and step: they are of different runs")]
+    Apart(usize),
+}

@@ -1,0 +1,225 @@
+//! The arguments of `quickstart`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::backend::Backend;
+use crate::cli::{positive, seconds};
+use crate::sharding::init::Init;
+use crate::sharding::network::{Network, UnknownOperator};
+use crate::sharding::plan::Collectives;
+use crate::sharding::strategy::Strategy;
+
+/// Trains x(2n,32) w(32,16) -> ReLU -> w2(16,16) against the mean squared error on n ranks, every operator cut over them.
+///
+/// Every rank feeds the same 2 samples and writes every step's loss. Checkpoints go to device/RANK, the graph with its
+/// strategies and each rank's instructions to saved_graph/rank_RANK. Exit codes: 0 ok, 1 wrong environment, strategy or
+/// file, 2 usage, 3 the training failed, 124 a rank did not come in time.
+#[derive(Clone, Debug, PartialEq, Parser)]
+#[command(name = "quickstart", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
+pub struct Options {
+    /// What to do instead of training.
+    #[command(subcommand)]
+    pub action: Option<Action>,
+
+    /// How to train.
+    #[command(flatten)]
+    pub training: Training,
+}
+
+/// What to do instead of training.
+#[derive(Clone, Debug, PartialEq, Subcommand)]
+pub enum Action {
+    /// Print the plan of a step without running it
+    Plan(Show),
+    /// Put the newest checkpoints of all ranks together in one file
+    Merge(Merge),
+}
+
+/// What the plan depends on.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct Sharding {
+    /// How an operator is cut: a tuple for each input; for matmul, or for another after its name: matmul2=((2,4),(4,1)).
+    /// Operators without one are cut to fit. Default: ((2,4),(4,1)) on 8, 16, 24 .. ranks, else rows alone
+    #[arg(long = "strategy", value_name = "[OP=]STRATEGY", value_parser = assignment)]
+    strategies: Vec<(String, Strategy)>,
+
+    /// Learning rate
+    #[arg(long = "lr", default_value_t = 0.2, value_name = "X", value_parser = positive)]
+    pub learning_rate: f32,
+
+    /// Which calls the ranks exchange by; the losses are the same
+    #[arg(long, value_enum, default_value_t = Collectives::Compat)]
+    pub collectives: Collectives,
+}
+
+/// How to train.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct Training {
+    /// Run N ranks as threads of this process; without it this process is the rank that its launcher says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub ranks: Option<u32>,
+
+    /// What the plan depends on.
+    #[command(flatten)]
+    pub sharding: Sharding,
+
+    /// How the first weights are drawn
+    #[arg(long, value_enum, default_value_t = Draw::Normal)]
+    init: Draw,
+
+    /// What the first weights depend on with --init normal
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+
+    /// How often to go through the 4 steps
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    pub epochs: u32,
+
+    /// Go on from a merged checkpoint, of any strategy and number of ranks, instead of first weights
+    #[arg(long, value_name = "FILE")]
+    pub resume: Option<PathBuf>,
+
+    /// The folder for device and saved_graph
+    #[arg(long, default_value = ".", value_name = "DIR")]
+    pub output: PathBuf,
+
+    /// What carries numbers from rank to rank
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
+    pub backend: Backend,
+
+    /// How long to wait for a rank that does not come, in seconds
+    #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = seconds)]
+    pub timeout: Duration,
+}
+
+/// How the first weights are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Draw {
+    /// N(0, 0.01), the same whatever the strategy and the number of ranks
+    Normal,
+    /// The numbers of MindSpore 1.x, of the strategy and number of ranks
+    #[value(name = "mindspore-1.x")]
+    MindSpore1,
+}
+
+/// The plan to print.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct Show {
+    /// The number of ranks
+    #[arg(short = 'n', long = "ranks", default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub ranks: u32,
+
+    /// The rank whose slices and groups are printed
+    #[arg(long, default_value_t = 0, value_name = "R")]
+    pub rank: u32,
+
+    /// What the plan depends on.
+    #[command(flatten)]
+    pub sharding: Sharding,
+}
+
+/// The checkpoints to merge.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct Merge {
+    /// The folders of the ranks, such as device/0 device/1; the newest checkpoint that all have is taken
+    #[arg(required = true, value_name = "DIR")]
+    pub folders: Vec<PathBuf>,
+
+    /// The file to write
+    #[arg(short, long, default_value = "merged.safetensors", value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+impl Options {
+    /// The options that the process was started with; ends the process when they are wrong, or ask for help.
+    #[must_use]
+    pub fn of_process() -> Options {
+        Options::parse()
+    }
+}
+
+impl Training {
+    /// How the first weights are drawn.
+    #[must_use]
+    pub fn init(&self) -> Init {
+        match self.init {
+            Draw::Normal => Init::Normal { seed: self.seed },
+            Draw::MindSpore1 => Init::MindSpore1,
+        }
+    }
+}
+
+impl Sharding {
+    /// Tells the network how its operators are to be cut.
+    ///
+    /// # Errors
+    /// When an operator is not there.
+    pub fn apply(&self, network: &mut Network, world: u32) -> Result<(), UnknownOperator> {
+        for (name, strategy) in &self.strategies {
+            network.shard(name, strategy.clone())?;
+        }
+        if self.strategies.is_empty() && world.is_multiple_of(8) {
+            network.shard(FIRST, Strategy(vec![vec![2, 4], vec![4, 1]]))?;
+        }
+        Ok(())
+    }
+}
+
+/// The operator that a strategy without a name is for.
+const FIRST: &str = "matmul";
+
+fn assignment(text: &str) -> Result<(String, Strategy), String> {
+    let (name, strategy) = text.split_once('=').unwrap_or((FIRST, text));
+    strategy.parse().map(|strategy| (name.trim().to_owned(), strategy)).map_err(|error| format!("{error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Result<Options, clap::Error> {
+        Options::try_parse_from(std::iter::once("quickstart").chain(line.split_whitespace()))
+    }
+
+    #[test]
+    fn the_defaults_are_the_quick_starts() {
+        let Training { sharding, epochs, ranks, .. } = parse("").unwrap().training;
+        assert_eq!((sharding.learning_rate, epochs, ranks), (0.2, 5, None));
+        assert_eq!(sharding.collectives, Collectives::Compat);
+        assert_eq!(parse("").unwrap().training.init(), Init::Normal { seed: 1 });
+        assert_eq!(parse("--init mindspore-1.x").unwrap().training.init(), Init::MindSpore1);
+    }
+
+    #[test]
+    fn strategies_are_for_the_first_product_or_for_the_operator_named() {
+        let strategies =
+            parse("--strategy ((2,4),(4,1)) --strategy relu=((8,1))").unwrap().training.sharding.strategies;
+        let texts: Vec<_> = strategies.iter().map(|(name, strategy)| format!("{name} {strategy}")).collect();
+        assert_eq!(texts, ["matmul ((2,4),(4,1))", "relu ((8,1),)"]);
+    }
+
+    #[test]
+    fn arguments_without_sense_are_refused() {
+        for line in [
+            "--strategy (2,4)",
+            "--ranks 0",
+            "--lr 0",
+            "--init random",
+            "plan -n 0",
+            "merge",
+            "--ranks 2 plan",
+            "surplus",
+        ] {
+            assert_eq!(parse(line).map_err(|error| error.exit_code()), Err(2), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Options::command().debug_assert();
+    }
+}

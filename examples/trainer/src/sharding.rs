@@ -1,0 +1,33 @@
+//! Operator sharding: one network, every operator cut over the ranks as its strategy says.
+//!
+//! A [`network::Network`] and its strategies become a [`plan::Plan`]: one list of instructions, the same for all ranks,
+//! that can be printed without running. An [`execute::Executor`] runs it over any
+//! [`Collective`](crate::collective::Collective); losses and parameters are those of one process, to rounding.
+//!
+//! ```
+//! use mpienv_trainer::sharding::network::Chain;
+//! use mpienv_trainer::sharding::plan::{Collectives, Plan, Terms};
+//!
+//! let mut network = Chain::new(16, 32).matmul("matmul", "w", 16).relu("relu").matmul("matmul2", "w2", 16).mse("loss");
+//! network.shard("matmul", "((2,4),(4,1))".parse()?)?;
+//! let terms = Terms { world: 8, data_cut: 8, collectives: Collectives::Min, learning_rate: 0.2, momentum: 0.1 };
+//! let plan = Plan::new(&network, &terms)?;
+//! assert_eq!(plan.traffic().bytes_per_rank(8), 2503.0);
+//! assert!(plan.instructions_of(0).contains("ReLU"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod checkpoint;
+pub mod exchange;
+pub mod execute;
+pub mod init;
+pub mod layout;
+pub mod mesh;
+pub mod network;
+pub mod number;
+pub mod operator;
+pub mod plan;
+pub mod propagate;
+pub mod redistribute;
+pub mod strategy;
+pub mod tensor;

@@ -1,0 +1,312 @@
+//! What ranks have learnt, in files: each rank its parts, all parts merged, the whole cut anew.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::execute::{State, parts};
+use super::number::Number;
+use super::plan::Plan;
+use super::tensor::{Tensor, places};
+use crate::tensor_file::{NamedTensor, TensorFile, TensorFileError};
+
+/// What the momentum of a parameter is called: its name, then this.
+const MOMENTUM: &str = ".momentum";
+
+/// The parts of one rank, or, of a world of one, all.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    about: About,
+    tensors: Vec<NamedTensor>,
+}
+
+/// What is in a checkpoint besides numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct About {
+    rank: u32,
+    world: u32,
+    mesh: String,
+    /// Each operator with its strategy.
+    strategies: String,
+    /// Steps made.
+    steps: u64,
+    /// A place for each tensor.
+    places: Vec<Place>,
+}
+
+/// Where a part belongs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    name: String,
+    /// The whole shape.
+    shape: Vec<usize>,
+    layout: String,
+    offset: Vec<usize>,
+}
+
+impl Checkpoint {
+    /// What `rank` has after some steps of `plan`.
+    #[must_use]
+    pub fn new<N: Number>(plan: &Plan, rank: u32, state: &State<N>) -> Checkpoint {
+        let mesh = plan.mesh();
+        let nodes = plan.network().nodes().iter().zip(plan.strategies());
+        let strategies: Vec<String> = nodes.map(|(node, strategy)| format!("{} {strategy}", node.name)).collect();
+        let (mut places, mut tensors) = (Vec::new(), Vec::new());
+        for (suffix, parts) in [("", &state.parameters), (MOMENTUM, &state.momenta)] {
+            for ((parameter, layout), part) in plan.parameters().zip(parts) {
+                let name = format!("{}{suffix}", parameter.name);
+                places.push(Place {
+                    name: name.clone(),
+                    shape: parameter.shape.clone(),
+                    layout: layout.to_string(),
+                    offset: layout.offset(mesh, &parameter.shape, rank),
+                });
+                let bytes = N::to_bytes(&part.data);
+                tensors.push(NamedTensor { name, numbers: N::TYPE, shape: part.shape.clone(), bytes });
+            }
+        }
+        let about = About {
+            rank,
+            world: mesh.world(),
+            mesh: mesh.to_string(),
+            strategies: strategies.join(", "),
+            steps: state.steps,
+            places,
+        };
+        Checkpoint { about, tensors }
+    }
+
+    /// How many steps were made.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.about.steps
+    }
+
+    /// Writes the file; it is there whole or not at all.
+    ///
+    /// # Errors
+    /// When the system cannot write it.
+    pub fn write(&self, path: &Path) -> Result<(), CheckpointError> {
+        let about = serde_json::to_string(&self.about)
+            .map_err(|error| CheckpointError::Strange { path: path.to_owned(), reason: error.to_string() })?;
+        Ok(TensorFile { about, tensors: self.tensors.clone() }.write(path)?)
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it cannot be read or is no checkpoint.
+    pub fn read(path: &Path) -> Result<Checkpoint, CheckpointError> {
+        let strange = |reason: String| CheckpointError::Strange { path: path.to_owned(), reason };
+        let file = TensorFile::read(path)?;
+        let about: About = serde_json::from_str(&file.about).map_err(|error| strange(error.to_string()))?;
+        let mut tensors = Vec::new();
+        for place in &about.places {
+            let Some(tensor) = file.get(&place.name) else {
+                return Err(strange(format!("there is no tensor {}", place.name)));
+            };
+            let fits = place.shape.len() == tensor.shape.len() && place.shape.len() == place.offset.len();
+            let ends = place.offset.iter().zip(&tensor.shape).map(|(offset, size)| offset.checked_add(*size));
+            let part: usize = tensor.shape.iter().product();
+            let whole = place.shape.iter().try_fold(1, |product: usize, &size| product.checked_mul(size));
+            // The whole is made room for when parts are merged: no more than the ranks can fill.
+            let filled = |whole: usize| (whole as u128) <= part as u128 * u128::from(about.world);
+            let inside = ends.zip(&place.shape).all(|(end, size)| end.is_some_and(|end| end <= *size));
+            if !fits || !inside || !whole.is_some_and(filled) {
+                return Err(strange(format!("tensor {} is no part of its whole", place.name)));
+            }
+            tensors.push(tensor.clone());
+        }
+        Ok(Checkpoint { about, tensors })
+    }
+
+    /// Puts the parts of ranks together. Each comes with where it was found, for errors.
+    ///
+    /// Ranks that hold the same part may be left out, all but one.
+    ///
+    /// # Errors
+    /// When parts are missing, are not of one step and strategy, or ranks that should hold the same do not.
+    pub fn merge(parts: &[(PathBuf, Checkpoint)]) -> Result<Checkpoint, CheckpointError> {
+        let Some((first_path, first)) = parts.first() else {
+            return Err(CheckpointError::Nothing);
+        };
+        for (path, other) in parts {
+            let terms = |checkpoint: &Checkpoint| {
+                let About { world, mesh, strategies, steps, .. } = &checkpoint.about;
+                format!("step {steps} of {world} ranks, mesh {mesh}, {strategies}")
+            };
+            let wholes = |checkpoint: &Checkpoint| {
+                let named = checkpoint.about.places.iter().zip(&checkpoint.tensors);
+                named
+                    .map(|(place, tensor)| (place.name.clone(), place.shape.clone(), tensor.numbers))
+                    .collect::<Vec<_>>()
+            };
+            if terms(other) != terms(first) || wholes(other) != wholes(first) {
+                return Err(CheckpointError::Different {
+                    path: path.clone(),
+                    found: terms(other),
+                    first: first_path.clone(),
+                    expected: terms(first),
+                });
+            }
+        }
+        let mut tensors = Vec::new();
+        let mut places = Vec::new();
+        for (index, place) in first.about.places.iter().enumerate() {
+            tensors.push(merge_tensor(place, index, parts)?);
+            let layout = format!("[{}]", vec!["-"; place.shape.len()].join(", "));
+            places.push(Place { layout, offset: vec![0; place.shape.len()], ..place.clone() });
+        }
+        let about = About { rank: 0, world: 1, mesh: "()".to_owned(), places, ..first.about.clone() };
+        Ok(Checkpoint { about, tensors })
+    }
+
+    /// The parts of `rank` under a plan, of a whole checkpoint: the strategy and the number of ranks may be other than
+    /// those that wrote it.
+    ///
+    /// # Errors
+    /// When it is not whole, or not of the plan's network. `path` is named then.
+    pub fn state<N: Number>(&self, path: &Path, plan: &Plan, rank: u32) -> Result<State<N>, CheckpointError> {
+        if self.about.world != 1 {
+            let About { rank, world, .. } = self.about;
+            return Err(CheckpointError::Part { path: path.to_owned(), rank, world });
+        }
+        let whole = |suffix: &str| -> Result<Vec<Tensor<N>>, CheckpointError> {
+            let find = |(parameter, _): (&super::network::Parameter, _)| {
+                let name = format!("{}{suffix}", parameter.name);
+                let found = self.tensors.iter().find(|tensor| tensor.name == name);
+                let fits = found.filter(|found| found.shape == parameter.shape && found.numbers == N::TYPE);
+                let error = || CheckpointError::Strange {
+                    path: path.to_owned(),
+                    reason: format!("the network has a tensor {name} of shape {:?}, the file has not", parameter.shape),
+                };
+                let tensor = fits.ok_or_else(error)?;
+                Ok(Tensor::new(tensor.shape.clone(), N::from_bytes(&tensor.bytes)))
+            };
+            plan.parameters().map(find).collect()
+        };
+        let state = |whole: Vec<Tensor<N>>| parts(plan, rank, &whole);
+        Ok(State { parameters: state(whole("")?), momenta: state(whole(MOMENTUM)?), steps: self.about.steps })
+    }
+
+    /// The tensor of that name: a parameter, or its momentum with `.momentum` after its name.
+    #[must_use]
+    pub fn tensor<N: Number>(&self, name: &str) -> Option<Tensor<N>> {
+        let tensor = self.tensors.iter().find(|tensor| tensor.name == name && tensor.numbers == N::TYPE)?;
+        Some(Tensor::new(tensor.shape.clone(), N::from_bytes(&tensor.bytes)))
+    }
+}
+
+/// The whole of tensor number `index`.
+fn merge_tensor(place: &Place, index: usize, parts: &[(PathBuf, Checkpoint)]) -> Result<NamedTensor, CheckpointError> {
+    let numbers = parts[0].1.tensors[index].numbers;
+    let size = numbers.size();
+    let count: usize = place.shape.iter().product();
+    let mut bytes = vec![0; count * size];
+    // The part that each number is from.
+    let mut sources: Vec<Option<usize>> = vec![None; count];
+    for (source, (path, checkpoint)) in parts.iter().enumerate() {
+        let (place, part) = (&checkpoint.about.places[index], &checkpoint.tensors[index]);
+        for (at, number) in places(&place.shape, &place.offset, &part.shape).zip(part.bytes.chunks_exact(size)) {
+            let whole = &mut bytes[at * size..(at + 1) * size];
+            match sources[at] {
+                Some(other) if whole != number => {
+                    return Err(CheckpointError::Replicas {
+                        name: place.name.clone(),
+                        at,
+                        path: path.clone(),
+                        other: parts[other].0.clone(),
+                    });
+                }
+                Some(_) => {}
+                None => {
+                    whole.copy_from_slice(number);
+                    sources[at] = Some(source);
+                }
+            }
+        }
+    }
+    match sources.iter().position(Option::is_none) {
+        Some(at) => Err(CheckpointError::Missing {
+            name: place.name.clone(),
+            at,
+            missing: sources.iter().filter(|source| source.is_none()).count(),
+            count,
+            world: parts[0].1.about.world,
+            given: parts.len(),
+        }),
+        None => Ok(NamedTensor { name: place.name.clone(), numbers, shape: place.shape.clone(), bytes }),
+    }
+}
+
+/// Why a checkpoint cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// The file cannot be read or written.
+    #[error(transparent)]
+    File(#[from] TensorFileError),
+    /// The file is no checkpoint, or not of this network.
+    #[error("{}: is no checkpoint of this network: {reason}", path.display())]
+    Strange {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Nothing to merge.
+    #[error("there are no checkpoints to merge: name the folders of all ranks")]
+    Nothing,
+    /// Not of one step of one run.
+    #[error("{}: is of {found}; {} is of {expected}: only parts of one step can be merged", path.display(), first.display())]
+    Different {
+        /// A file.
+        path: PathBuf,
+        /// What it is of.
+        found: String,
+        /// The first file.
+        first: PathBuf,
+        /// What that is of.
+        expected: String,
+    },
+    /// Ranks that should hold the same do not.
+    #[error("{}: number {at} of {name} is not that of {}: the ranks went apart, or a file is of another run", path.display(), other.display())]
+    Replicas {
+        /// The tensor.
+        name: String,
+        /// The number's place in the whole, row by row.
+        at: usize,
+        /// A file.
+        path: PathBuf,
+        /// The other file.
+        other: PathBuf,
+    },
+    /// Parts are missing.
+    #[error(
+        "{missing} of the {count} numbers of {name}, from number {at} on, are in none of the {given} checkpoints: name the folders of all {world} ranks"
+    )]
+    Missing {
+        /// The tensor.
+        name: String,
+        /// The first missing number's place in the whole, row by row.
+        at: usize,
+        /// How many are missing.
+        missing: usize,
+        /// How many there should be.
+        count: usize,
+        /// How many ranks there were.
+        world: u32,
+        /// How many checkpoints there are.
+        given: usize,
+    },
+    /// A part where the whole is wanted.
+    #[error("{}: has only the parts of rank {rank} of {world}: merge the checkpoints of all ranks first", path.display())]
+    Part {
+        /// The file.
+        path: PathBuf,
+        /// Its rank.
+        rank: u32,
+        /// How many ranks there were.
+        world: u32,
+    },
+}

@@ -1,0 +1,91 @@
+//! What ranks exchange to move a tensor's parts.
+
+use std::collections::BTreeMap;
+
+use super::mesh::{Axis, Mesh};
+use super::number::Number;
+use super::redistribute::Step;
+use super::tensor::Tensor;
+use crate::collective::{Collective, CollectiveError};
+
+/// A rank's groups, and how it moves tensors over them.
+pub struct Exchange<'a> {
+    mesh: &'a Mesh,
+    rank: u32,
+    /// This rank's group for each list of axes that is exchanged over.
+    groups: BTreeMap<Vec<Axis>, Box<dyn Collective>>,
+}
+
+impl<'a> Exchange<'a> {
+    /// Makes the groups for `steps`, which all ranks of `world` give alike. The mesh has as many ranks as the world.
+    ///
+    /// # Errors
+    /// When a rank is lost.
+    pub fn new<'s>(
+        mesh: &'a Mesh,
+        steps: impl IntoIterator<Item = &'s Step>,
+        world: &mut dyn Collective,
+    ) -> Result<Exchange<'a>, CollectiveError> {
+        let rank = world.rank().index();
+        let mut groups = BTreeMap::new();
+        for axes in steps.into_iter().map(Step::group) {
+            if !axes.is_empty() && !groups.contains_key(axes) {
+                groups.insert(axes.to_vec(), world.split(mesh.origin(rank, axes), mesh.index(rank, axes))?);
+            }
+        }
+        Ok(Exchange { mesh, rank, groups })
+    }
+
+    /// Does a step, one of those that the groups were made for; returns this rank's part after it.
+    ///
+    /// # Errors
+    /// When a rank is lost, or brings a part of another size.
+    pub fn apply<N: Number>(&mut self, step: &Step, value: &Tensor<N>) -> Result<Tensor<N>, CollectiveError> {
+        let parts = self.mesh.size(step.group()) as usize;
+        match (step, self.groups.get_mut(step.group())) {
+            (Step::Slice { dim, axes }, _) => {
+                let (index, parts) = (self.mesh.index(self.rank, axes), self.mesh.size(axes));
+                Ok(value.part(*dim, index as usize, parts as usize))
+            }
+            (Step::AllReduce { .. }, Some(group)) => {
+                let mut sum = value.clone();
+                N::all_reduce(&mut sum.data, group.as_mut())?;
+                Ok(sum)
+            }
+            (Step::ReduceScatter { dim, .. }, Some(group)) => {
+                let split = value.split(*dim, parts);
+                let shape = split.first().map(|part| part.shape.clone()).unwrap_or_default();
+                let flat = split.into_iter().flat_map(|part| part.data).collect();
+                Ok(Tensor { shape, data: N::reduce_scatter(flat, group.as_mut())? })
+            }
+            (Step::AllGather { dim, .. }, Some(group)) => {
+                let all = group.all_gather(&N::to_bytes(&value.data))?;
+                joined(*dim, &value.shape, all)
+            }
+            (Step::AllToAll { from, to, .. }, Some(group)) => {
+                let split = value.split(*to, parts);
+                let shape = split.first().map(|part| part.shape.clone()).unwrap_or_default();
+                let bytes: Vec<_> = split.iter().map(|part| N::to_bytes(&part.data)).collect();
+                joined(*from, &shape, group.all_to_all(&bytes)?)
+            }
+            (_, None) => {
+                debug_assert!(false, "no group was made for {step:?}");
+                Ok(value.clone())
+            }
+        }
+    }
+}
+
+/// Parts of one shape, as they came from the ranks, put together.
+fn joined<N: Number>(dim: usize, shape: &[usize], parts: Vec<Vec<u8>>) -> Result<Tensor<N>, CollectiveError> {
+    let expected = shape.iter().product();
+    let mut tensors = Vec::with_capacity(parts.len());
+    for (rank, bytes) in (0..).zip(parts) {
+        let data = N::from_bytes(&bytes);
+        if data.len() != expected {
+            return Err(CollectiveError::Length { rank, found: data.len(), expected });
+        }
+        tensors.push(Tensor { shape: shape.to_vec(), data });
+    }
+    Ok(Tensor::concat(dim, &tensors).unwrap_or_else(|| Tensor::zeros(shape.to_vec())))
+}

@@ -1,0 +1,270 @@
+//! Runs a plan on a rank, over any collective.
+
+use super::exchange::Exchange;
+use super::number::Number;
+use super::operator::{bias_add, matmul, mse, relu, xent};
+use super::plan::{Feed, Instruction, Operation, Plan};
+use super::tensor::Tensor;
+use crate::collective::{Collective, CollectiveError};
+
+/// What a rank has learnt: its parts of the parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State<N> {
+    /// The parameters' parts.
+    pub parameters: Vec<Tensor<N>>,
+    /// How each moved in the step before.
+    pub momenta: Vec<Tensor<N>>,
+    /// How many steps were made.
+    pub steps: u64,
+}
+
+impl<N: Number> State<N> {
+    /// Parameters before the first step.
+    #[must_use]
+    pub fn new(parameters: Vec<Tensor<N>>) -> State<N> {
+        let momenta = parameters.iter().map(|parameter| Tensor::zeros(parameter.shape.clone())).collect();
+        State { parameters, momenta, steps: 0 }
+    }
+
+    /// The parts of `rank` of whole parameters, given in the plan's order.
+    #[must_use]
+    pub fn of_whole(plan: &Plan, rank: u32, whole: &[Tensor<N>]) -> State<N> {
+        State::new(parts(plan, rank, whole))
+    }
+}
+
+/// The parts that a rank has of whole tensors, which are in the order and of the shapes of the plan's parameters.
+pub(super) fn parts<N: Number>(plan: &Plan, rank: u32, whole: &[Tensor<N>]) -> Vec<Tensor<N>> {
+    let (mesh, parameters) = (plan.mesh(), plan.parameters());
+    let cut = |((_, layout), whole): ((_, &super::layout::Layout), &Tensor<N>)| {
+        let offset = layout.offset(mesh, &whole.shape, rank);
+        whole.cut(&offset, &layout.local_shape(mesh, &whole.shape))
+    };
+    parameters.zip(whole).map(cut).collect()
+}
+
+/// Runs the steps of a plan on one rank.
+pub struct Executor<'a> {
+    plan: &'a Plan,
+    exchange: Exchange<'a>,
+}
+
+impl<'a> Executor<'a> {
+    /// Gets ready on every rank of `world`: makes sure that all have the same plan, and makes the groups.
+    ///
+    /// `terms` is whatever else all ranks must have in common, a line for each thing, such as options.
+    ///
+    /// # Errors
+    /// When the number of ranks is not the plan's, a rank has another plan or other terms, or is lost.
+    pub fn new(plan: &'a Plan, terms: &str, world: &mut dyn Collective) -> Result<Executor<'a>, ExecuteError> {
+        let rank = world.rank();
+        let text = format!("{terms}\n{}{}", plan.graph(), plan.instructions_of(0));
+        // Before anything else: ranks with other plans would make other calls.
+        agree(&text, world)?;
+        if rank.size() != plan.mesh().world() {
+            return Err(ExecuteError::World { planned: plan.mesh().world(), found: rank.size() });
+        }
+        let moves = plan.instructions().iter().filter_map(|instruction| match &instruction.operation {
+            Operation::Move(step) => Some(step),
+            _ => None,
+        });
+        Ok(Executor { plan, exchange: Exchange::new(plan.mesh(), moves, world)? })
+    }
+
+    /// Makes a step with this rank's part of the samples and labels; returns the loss before it, of all ranks' samples.
+    ///
+    /// # Errors
+    /// When the parts have other shapes than the plan says, or a rank is lost.
+    pub fn step<N: Number>(
+        &mut self,
+        state: &mut State<N>,
+        samples: &Tensor<N>,
+        labels: &Tensor<N>,
+    ) -> Result<N, ExecuteError> {
+        for (feed, given) in [(Feed::Samples, samples), (Feed::Labels, labels)] {
+            let placed = self.plan.fed(feed);
+            let expected = placed.layout.local_shape(self.plan.mesh(), &placed.shape);
+            if given.shape != expected {
+                return Err(ExecuteError::Input { feed, found: given.shape.clone(), expected });
+            }
+        }
+        let plan = self.plan;
+        let mut results: Vec<Tensor<N>> = Vec::with_capacity(plan.instructions().len());
+        for instruction in plan.instructions() {
+            let result = match &instruction.operation {
+                Operation::Input(Feed::Samples) => samples.clone(),
+                Operation::Input(Feed::Labels) => labels.clone(),
+                Operation::Load(parameter) => state.parameters[*parameter].clone(),
+                Operation::Move(step) => self.exchange.apply(step, &results[instruction.inputs[0]])?,
+                Operation::Momentum { parameter, learning_rate, momentum } => {
+                    let gradient = &results[instruction.inputs[0]];
+                    update(state, *parameter, gradient, N::of(*learning_rate), N::of(*momentum));
+                    Tensor::zeros(vec![0])
+                }
+                _ => compute(plan, instruction, &results),
+            };
+            debug_assert!(
+                matches!(instruction.operation, Operation::Momentum { .. })
+                    || result.shape == instruction.layout.local_shape(plan.mesh(), &instruction.shape),
+                "{instruction:?} has {:?}",
+                result.shape
+            );
+            results.push(result);
+        }
+        state.steps += 1;
+        Ok(results[plan.loss()].data[0])
+    }
+}
+
+/// What needs no other rank.
+fn compute<N: Number>(plan: &Plan, instruction: &Instruction, results: &[Tensor<N>]) -> Tensor<N> {
+    let input = |number: usize| &results[instruction.inputs[number]];
+    let whole = |number: usize| &plan.instructions()[instruction.inputs[number]].shape;
+    match instruction.operation {
+        Operation::MatMul => matmul::forward(input(0), input(1)),
+        Operation::MatMulGradFirst => matmul::gradient_of_first(input(0), input(1)),
+        Operation::MatMulGradSecond => matmul::gradient_of_second(input(0), input(1)),
+        Operation::BiasAdd => bias_add::forward(input(0), input(1)),
+        Operation::BiasAddGrad => bias_add::gradient_of_bias(input(0)),
+        Operation::Relu => relu::forward(input(0)),
+        Operation::ReluGrad => relu::gradient(input(0), input(1)),
+        // The mean is over the labels of all ranks: one for each number, or one for each sample.
+        Operation::Mse => mse::forward(input(0), input(1), whole(1).iter().product()),
+        Operation::MseGrad => mse::gradient(input(0), input(1), whole(1).iter().product()),
+        Operation::Xent => xent::forward(input(0), input(1), whole(1).iter().product()),
+        Operation::XentGrad => xent::gradient(input(0), input(1), whole(1).iter().product()),
+        Operation::Input(_) | Operation::Load(_) | Operation::Move(_) | Operation::Momentum { .. } => {
+            Tensor::zeros(vec![0])
+        }
+    }
+}
+
+/// Momentum: v = momentum v + g, p = p - learning rate v.
+fn update<N: Number>(state: &mut State<N>, parameter: usize, gradient: &Tensor<N>, learning_rate: N, momentum: N) {
+    let moved = state.momenta[parameter].data.iter_mut().zip(&gradient.data);
+    for (number, (velocity, &slope)) in state.parameters[parameter].data.iter_mut().zip(moved) {
+        *velocity = momentum * *velocity + slope;
+        *number -= learning_rate * *velocity;
+    }
+}
+
+/// Whether all ranks have the same text.
+fn agree(own: &str, world: &mut dyn Collective) -> Result<(), ExecuteError> {
+    let all = world.all_gather(own.as_bytes())?;
+    let votes = |text: &Vec<u8>| all.iter().filter(|other| *other == text).count();
+    // What most have is right; among as many, what the first rank of them has.
+    let Some(expected) = all.iter().rev().max_by_key(|text| votes(text)) else {
+        return Ok(());
+    };
+    let Some((rank, found)) = all.iter().enumerate().find(|(_, text)| *text != expected) else {
+        return Ok(());
+    };
+    let (found, expected) = (String::from_utf8_lossy(found), String::from_utf8_lossy(expected));
+    let lines = found.lines().map(Some).chain(std::iter::repeat(None));
+    let expected_lines = expected.lines().map(Some).chain(std::iter::repeat(None));
+    let (found, expected) = lines.zip(expected_lines).find(|(a, b)| a != b).unwrap_or_default();
+    let line = |line: Option<&str>| line.unwrap_or("nothing").to_owned();
+    Err(ExecuteError::Disagreement { rank, found: line(found), expected: line(expected) })
+}
+
+/// Why a plan cannot be run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExecuteError {
+    /// A rank has another plan.
+    #[error(
+        "rank {rank} has another plan: \"{found}\" where others have \"{expected}\"; all ranks must run the same program with the same options"
+    )]
+    Disagreement {
+        /// The first rank that differs from what most ranks have.
+        rank: usize,
+        /// The first line of its plan or terms that differs.
+        found: String,
+        /// The line of the others.
+        expected: String,
+    },
+    /// The plan is for another number of ranks.
+    #[error("the plan is for {planned} ranks, there are {found}")]
+    World {
+        /// The plan's ranks.
+        planned: u32,
+        /// The ranks that there are.
+        found: u32,
+    },
+    /// A rank's data has another shape than planned.
+    #[error("the rank's {feed:?} have the shape {found:?}, the plan has {expected:?}")]
+    Input {
+        /// Samples or labels.
+        feed: Feed,
+        /// The shape that was given.
+        found: Vec<usize>,
+        /// The shape of the rank's part.
+        expected: Vec<usize>,
+    },
+    /// The ranks cannot exchange.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collective::threads;
+    use crate::sharding::network::Chain;
+    use crate::sharding::plan::{Collectives, Terms};
+    use std::time::Duration;
+
+    fn plan(world: u32, strategy: &str, learning_rate: f64) -> Plan {
+        let mut network = Chain::new(8, 8).matmul("matmul", "w", 8).mse("loss");
+        network.shard("matmul", strategy.parse().unwrap()).unwrap();
+        let collectives = Collectives::Compat;
+        Plan::new(&network, &Terms { world, data_cut: world, collectives, learning_rate, momentum: 0.0 }).unwrap()
+    }
+
+    fn errors(world: u32, plan_of: impl Fn(u32) -> (Plan, &'static str) + Sync) -> Vec<String> {
+        threads::run(world, Duration::from_secs(10), |rank| {
+            let (plan, terms) = plan_of(rank.rank().index());
+            Executor::new(&plan, terms, rank).map(drop).unwrap_err().to_string()
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_rank_with_another_plan_is_named_by_all() {
+        let strategy = |rank| if rank == 2 { "((4,1),(1,1))" } else { "((2,2),(2,1))" };
+        let errors = errors(4, |rank| (plan(4, strategy(rank), 0.1), ""));
+        let expected = "rank 2 has another plan: \"# network on 4 ranks, mesh (4)\" where others have \
+            \"# network on 4 ranks, mesh (2,2)\"; all ranks must run the same program with the same options";
+        assert_eq!(errors, [expected; 4]);
+    }
+
+    #[test]
+    fn the_odd_rank_is_named_even_if_it_is_the_first() {
+        let errors = errors(4, |rank| (plan(4, "((1,1),(1,1))", if rank == 0 { 0.2 } else { 0.1 }), ""));
+        assert!(errors.iter().all(|error| error.starts_with("rank 0 has another plan: ")), "{errors:?}");
+        assert!(errors[0].contains("learning_rate: 0.2, "), "{}", errors[0]);
+    }
+
+    #[test]
+    fn a_rank_with_other_terms_is_named() {
+        let errors = errors(2, |rank| (plan(2, "((2,1),(1,1))", 0.1), ["seed: 1", "seed: 2"][rank as usize]));
+        assert!(errors[0].starts_with("rank 1 has another plan: \"seed: 2\" where others have \"seed: 1\";"));
+    }
+
+    #[test]
+    fn a_plan_for_other_ranks_is_refused() {
+        assert_eq!(errors(2, |_| (plan(4, "((2,2),(2,1))", 0.1), ""))[1], "the plan is for 4 ranks, there are 2");
+    }
+
+    #[test]
+    fn data_of_another_shape_is_refused() {
+        let plan = plan(2, "((2,1),(1,1))", 0.1);
+        let error = threads::run(2, Duration::from_secs(10), |rank| {
+            let mut executor = Executor::new(&plan, "", rank).unwrap();
+            let mut state = State::<f32>::new(vec![Tensor::zeros(vec![8, 8])]);
+            let whole = Tensor::zeros(vec![8, 8]);
+            executor.step(&mut state, &whole, &whole).unwrap_err().to_string()
+        });
+        assert_eq!(error.unwrap()[0], "the rank's Samples have the shape [8, 8], the plan has [4, 8]");
+    }
+}

@@ -1,0 +1,95 @@
+//! Where the parts of a tensor are.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::mesh::{Axis, Mesh};
+
+/// Which axes of the mesh cut each dimension of a tensor, and over which its values are sums yet to be made.
+///
+/// An axis that is in neither is one of replicas: ranks that differ in it alone hold the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// The axes that cut each dimension, the one of the largest parts first.
+    pub dims: Vec<Vec<Axis>>,
+    /// The axes over which the ranks' values are still to be added.
+    pub partial: BTreeSet<Axis>,
+}
+
+impl Layout {
+    /// A layout without sums to be made.
+    #[must_use]
+    pub fn new(dims: Vec<Vec<Axis>>) -> Layout {
+        Layout { dims, partial: BTreeSet::new() }
+    }
+
+    /// The same cuts, all sums made.
+    #[must_use]
+    pub fn complete(&self) -> Layout {
+        Layout::new(self.dims.clone())
+    }
+
+    /// Whether an axis neither cuts nor is to be summed over.
+    #[must_use]
+    pub fn is_free(&self, axis: Axis) -> bool {
+        !self.partial.contains(&axis) && !self.dims.iter().any(|axes| axes.contains(&axis))
+    }
+
+    /// The shape of each rank's part of a tensor of `shape`.
+    #[must_use]
+    pub fn local_shape(&self, mesh: &Mesh, shape: &[usize]) -> Vec<usize> {
+        shape.iter().zip(&self.dims).map(|(size, axes)| size / mesh.size(axes) as usize).collect()
+    }
+
+    /// Where the part of `rank` begins in a tensor of `shape`.
+    #[must_use]
+    pub fn offset(&self, mesh: &Mesh, shape: &[usize], rank: u32) -> Vec<usize> {
+        let local = self.local_shape(mesh, shape);
+        local.iter().zip(&self.dims).map(|(size, axes)| size * mesh.index(rank, axes) as usize).collect()
+    }
+
+    /// The number of the part of `rank`, counted row by row over all parts, and how many parts there are.
+    #[must_use]
+    pub fn part(&self, mesh: &Mesh, rank: u32) -> (u32, u32) {
+        let axes = self.dims.concat();
+        (mesh.index(rank, &axes), mesh.size(&axes))
+    }
+}
+
+impl fmt::Display for Layout {
+    /// Such as `[0 1, -] partial 2`: dimension 0 cut by the axes 0 and 1, dimension 1 whole, a sum over axis 2 to make.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = |axes: &mut dyn Iterator<Item = &Axis>| axes.map(Axis::to_string).collect::<Vec<_>>().join(" ");
+        let dims: Vec<String> = self
+            .dims
+            .iter()
+            .map(|axes| if axes.is_empty() { "-".to_owned() } else { names(&mut axes.iter()) })
+            .collect();
+        write!(f, "[{}]", dims.join(", "))?;
+        if self.partial.is_empty() { Ok(()) } else { write!(f, " partial {}", names(&mut self.partial.iter())) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rank_has_its_part() {
+        let mesh = Mesh::new(vec![2, 4]);
+        let layout = Layout::new(vec![vec![0], vec![1]]);
+        assert_eq!(layout.local_shape(&mesh, &[16, 16]), [8, 4]);
+        assert_eq!(layout.offset(&mesh, &[16, 16], 6), [8, 8]);
+        assert_eq!(layout.part(&mesh, 6), (6, 8));
+        let rows = Layout::new(vec![vec![1], vec![]]);
+        assert_eq!(rows.part(&mesh, 6), (2, 4));
+        assert!(rows.is_free(0) && !rows.is_free(1));
+    }
+
+    #[test]
+    fn a_layout_is_printed_with_its_axes() {
+        let layout = Layout { dims: vec![vec![0, 1], vec![]], partial: [2].into() };
+        assert_eq!(layout.to_string(), "[0 1, -] partial 2");
+        assert_eq!(layout.complete().to_string(), "[0 1, -]");
+    }
+}

@@ -1,0 +1,170 @@
+//! Ranks as a grid.
+
+use std::fmt;
+
+/// A dimension of a [`Mesh`], counted from 0.
+pub type Axis = usize;
+
+/// The ranks of a world, laid out as a grid: row by row, so that the last axis is the fastest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mesh {
+    dims: Vec<u32>,
+}
+
+impl Mesh {
+    /// A grid of the given size in each axis.
+    #[must_use]
+    pub fn new(dims: Vec<u32>) -> Mesh {
+        Mesh { dims }
+    }
+
+    /// The coarsest grid of `world` ranks of which every arrangement's dimensions are whole axes; nothing when there is
+    /// none.
+    ///
+    /// An arrangement is a grid of all ranks, like a mesh: `[2, 4]` and `[8]` give the mesh 2 x 4, `[4, 2]` and
+    /// `[2, 4]` give 2 x 2 x 2, `[3, 4]` and `[2, 6]` have no such grid.
+    #[must_use]
+    pub fn refining<'a>(world: u32, arrangements: impl IntoIterator<Item = &'a [u32]>) -> Option<Mesh> {
+        let mut cuts = vec![1, world];
+        for arrangement in arrangements {
+            let mut product = 1;
+            for &size in arrangement.iter().rev() {
+                product *= size;
+                cuts.push(product);
+            }
+        }
+        cuts.sort_unstable();
+        cuts.dedup();
+        let mut dims = Vec::new();
+        for pair in cuts.windows(2) {
+            if pair[1] % pair[0] != 0 {
+                return None;
+            }
+            dims.insert(0, pair[1] / pair[0]);
+        }
+        Some(Mesh { dims })
+    }
+
+    /// The axes of each dimension of an arrangement that this mesh refines; a dimension of size 1 has none.
+    #[must_use]
+    pub fn axes_of(&self, arrangement: &[u32]) -> Vec<Vec<Axis>> {
+        let mut next = 0;
+        let mut axes_of = |&size: &u32| {
+            let mut axes = Vec::new();
+            let mut product = 1;
+            while product < size && next < self.dims.len() {
+                product *= self.dims[next];
+                axes.push(next);
+                next += 1;
+            }
+            axes
+        };
+        arrangement.iter().map(&mut axes_of).collect()
+    }
+
+    /// The number of ranks.
+    #[must_use]
+    pub fn world(&self) -> u32 {
+        self.dims.iter().product()
+    }
+
+    /// The number of axes.
+    #[must_use]
+    pub fn axes(&self) -> usize {
+        self.dims.len()
+    }
+
+    /// How many ranks differ in `axes` alone: into how many parts they cut.
+    #[must_use]
+    pub fn size(&self, axes: &[Axis]) -> u32 {
+        axes.iter().map(|&axis| self.dims[axis]).product()
+    }
+
+    /// How many ranks apart neighbours on `axis` are.
+    fn stride(&self, axis: Axis) -> u32 {
+        self.dims[axis + 1..].iter().product()
+    }
+
+    /// The position of `rank` among those that differ from it in `axes` alone, the first of `axes` being the slowest.
+    #[must_use]
+    pub fn index(&self, rank: u32, axes: &[Axis]) -> u32 {
+        axes.iter().fold(0, |index, &axis| index * self.dims[axis] + rank / self.stride(axis) % self.dims[axis])
+    }
+
+    /// The ranks that differ from `rank` in `axes` alone, itself included, in the order of [`Mesh::index`].
+    #[must_use]
+    pub fn group(&self, rank: u32, axes: &[Axis]) -> Vec<u32> {
+        let first = self.origin(rank, axes);
+        (0..self.size(axes))
+            .map(|index| {
+                let (mut rank, mut rest) = (first, index);
+                for &axis in axes.iter().rev() {
+                    rank += rest % self.dims[axis] * self.stride(axis);
+                    rest /= self.dims[axis];
+                }
+                rank
+            })
+            .collect()
+    }
+
+    /// The first rank of the group: a number that a group has for itself.
+    #[must_use]
+    pub fn origin(&self, rank: u32, axes: &[Axis]) -> u32 {
+        axes.iter().fold(rank, |rank, &axis| rank - rank / self.stride(axis) % self.dims[axis] * self.stride(axis))
+    }
+}
+
+impl fmt::Display for Mesh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({})", self.dims.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refining(world: u32, arrangements: &[&[u32]]) -> Option<Vec<u32>> {
+        Mesh::refining(world, arrangements.iter().copied()).map(|mesh| mesh.dims)
+    }
+
+    #[test]
+    fn arrangements_have_a_common_refinement_or_none() {
+        assert_eq!(refining(8, &[&[2, 4], &[8]]), Some(vec![2, 4]));
+        assert_eq!(refining(8, &[&[4, 2, 1], &[2, 4]]), Some(vec![2, 2, 2]));
+        assert_eq!(refining(1, &[&[1, 1]]), Some(vec![]));
+        assert_eq!(refining(12, &[&[3, 4], &[2, 6]]), None);
+        assert_eq!(refining(12, &[&[3, 4], &[6, 2]]), Some(vec![3, 2, 2]));
+    }
+
+    #[test]
+    fn the_last_axis_is_the_fastest() {
+        let mesh = Mesh::new(vec![2, 4]);
+        assert_eq!(mesh.group(0, &[1]), [0, 1, 2, 3]);
+        assert_eq!(mesh.group(6, &[1]), [4, 5, 6, 7]);
+        assert_eq!(mesh.group(6, &[0]), [2, 6]);
+        assert_eq!(mesh.group(6, &[1, 0]), [0, 4, 1, 5, 2, 6, 3, 7]);
+        assert_eq!(mesh.group(6, &[]), [6]);
+    }
+
+    #[test]
+    fn a_rank_stands_in_its_group_at_its_index() {
+        let mesh = Mesh::new(vec![2, 3, 2]);
+        for axes in [&[0, 1, 2][..], &[2, 0], &[1], &[]] {
+            for rank in 0..12 {
+                let group = mesh.group(rank, axes);
+                assert_eq!(group[mesh.index(rank, axes) as usize], rank);
+                assert_eq!(mesh.origin(rank, axes), group[0]);
+                assert!(group.iter().all(|&other| mesh.group(other, axes) == group));
+            }
+        }
+    }
+
+    #[test]
+    fn a_dimension_of_an_arrangement_is_whole_axes() {
+        let mesh = Mesh::new(vec![2, 2, 2]);
+        assert_eq!(mesh.axes_of(&[2, 4]), [vec![0], vec![1, 2]]);
+        assert_eq!(mesh.axes_of(&[4, 1, 2]), [vec![0, 1], vec![], vec![2]]);
+        assert_eq!(mesh.axes_of(&[8]), [vec![0, 1, 2]]);
+    }
+}

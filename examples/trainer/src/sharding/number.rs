@@ -1,0 +1,146 @@
+//! The numbers that are computed with: f32, or f64 for comparison.
+
+use std::fmt::Debug;
+use std::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
+
+use crate::collective::{Collective, CollectiveError};
+use crate::tensor_file::Type;
+
+/// A floating-point number that ranks compute with and exchange.
+pub trait Number:
+    Copy
+    + Debug
+    + Default
+    + PartialOrd
+    + Send
+    + Sync
+    + Add<Output = Self>
+    + AddAssign
+    + Div<Output = Self>
+    + Mul<Output = Self>
+    + Sub<Output = Self>
+    + SubAssign
+    + 'static
+{
+    /// What it is called in files.
+    const TYPE: Type;
+
+    /// The nearest such number.
+    fn of(number: f64) -> Self;
+
+    /// As f64, exactly.
+    fn to_f64(self) -> f64;
+
+    /// e to the power of the number.
+    fn exp(self) -> Self;
+
+    /// The natural logarithm.
+    fn ln(self) -> Self;
+
+    /// Adds the ranks' `values`; every rank gets the sum.
+    ///
+    /// # Errors
+    /// As [`Collective::all_reduce_sum`].
+    fn all_reduce(values: &mut [Self], group: &mut dyn Collective) -> Result<(), CollectiveError>;
+
+    /// Adds the ranks' `values`; every rank gets its part of the sum.
+    ///
+    /// # Errors
+    /// As [`Collective::all_reduce_sum`].
+    fn reduce_scatter(values: Vec<Self>, group: &mut dyn Collective) -> Result<Vec<Self>, CollectiveError>;
+
+    /// The bytes of numbers, lowest first.
+    fn to_bytes(values: &[Self]) -> Vec<u8>;
+
+    /// What [`Number::to_bytes`] made; bytes beyond the last whole number are left out.
+    fn from_bytes(bytes: &[u8]) -> Vec<Self>;
+}
+
+impl Number for f32 {
+    const TYPE: Type = Type::F32;
+
+    fn of(number: f64) -> f32 {
+        number as f32
+    }
+
+    fn to_f64(self) -> f64 {
+        f64::from(self)
+    }
+
+    fn exp(self) -> f32 {
+        libm::expf(self)
+    }
+
+    fn ln(self) -> f32 {
+        libm::logf(self)
+    }
+
+    fn all_reduce(values: &mut [f32], group: &mut dyn Collective) -> Result<(), CollectiveError> {
+        group.all_reduce_sum(values)
+    }
+
+    fn reduce_scatter(values: Vec<f32>, group: &mut dyn Collective) -> Result<Vec<f32>, CollectiveError> {
+        group.reduce_scatter_sum(&values)
+    }
+
+    fn to_bytes(values: &[f32]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Vec<f32> {
+        bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
+    }
+}
+
+impl Number for f64 {
+    const TYPE: Type = Type::F64;
+
+    fn of(number: f64) -> f64 {
+        number
+    }
+
+    fn to_f64(self) -> f64 {
+        self
+    }
+
+    fn exp(self) -> f64 {
+        libm::exp(self)
+    }
+
+    fn ln(self) -> f64 {
+        libm::log(self)
+    }
+
+    /// Groups add f32 only: everything is gathered, and added in rank order.
+    fn all_reduce(values: &mut [f64], group: &mut dyn Collective) -> Result<(), CollectiveError> {
+        let expected = values.len();
+        let all = group.all_gather(&f64::to_bytes(values))?;
+        values.fill(0.0);
+        for (rank, bytes) in (0..).zip(all) {
+            let brought = f64::from_bytes(&bytes);
+            if brought.len() != expected {
+                return Err(CollectiveError::Length { rank, found: brought.len(), expected });
+            }
+            for (sum, number) in values.iter_mut().zip(brought) {
+                *sum += number;
+            }
+        }
+        Ok(())
+    }
+
+    fn reduce_scatter(mut values: Vec<f64>, group: &mut dyn Collective) -> Result<Vec<f64>, CollectiveError> {
+        f64::all_reduce(&mut values, group)?;
+        let rank = group.rank();
+        let part = values.len() / rank.size() as usize;
+        let start = part * rank.index() as usize;
+        Ok(values[start..start + part].to_vec())
+    }
+
+    fn to_bytes(values: &[f64]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Vec<f64> {
+        bytes.as_chunks().0.iter().map(|&bytes| f64::from_le_bytes(bytes)).collect()
+    }
+}

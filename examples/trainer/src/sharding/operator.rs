@@ -1,0 +1,151 @@
+//! What is computed, and how it can be cut.
+//!
+//! An operator is loops over its inputs' dimensions: a product of matrices runs over rows m, inner k and columns n.
+//! Cutting a loop cuts every dimension that runs with it; a loop that the result does not have leaves a sum to be made.
+
+pub mod bias_add;
+pub mod matmul;
+pub mod mse;
+pub mod relu;
+pub mod xent;
+
+use super::layout::Layout;
+use super::mesh::Axis;
+use super::strategy::Strategy;
+
+/// Something that is computed from a value and, mostly, a parameter or labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    /// The product of two matrices.
+    MatMul,
+    /// A row added to each row.
+    BiasAdd,
+    /// Everything below 0 becomes 0.
+    Relu,
+    /// The mean of squared differences: a loss.
+    Mse,
+    /// The mean cross-entropy of softmax against the numbers of the right classes: a loss.
+    Xent,
+}
+
+/// How an operator's dimensions run together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// How many loops there are.
+    pub loops: usize,
+    /// The loop of each dimension of each input.
+    pub inputs: &'static [&'static [usize]],
+    /// The loop of each dimension of the result.
+    pub output: &'static [usize],
+    /// A loop that cannot be cut.
+    pub whole: Option<usize>,
+}
+
+impl Operator {
+    /// Its name, as MindSpore prints it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Operator::MatMul => "MatMul",
+            Operator::BiasAdd => "BiasAdd",
+            Operator::Relu => "ReLU",
+            Operator::Mse => "MSELoss",
+            Operator::Xent => "SoftmaxXent",
+        }
+    }
+
+    /// How it can be cut.
+    #[must_use]
+    pub fn rule(self) -> Rule {
+        match self {
+            Operator::MatMul => matmul::RULE,
+            Operator::BiasAdd => bias_add::RULE,
+            Operator::Relu => relu::RULE,
+            Operator::Mse => mse::RULE,
+            Operator::Xent => xent::RULE,
+        }
+    }
+
+    /// The cuts of each loop in all legal strategies that use `ranks` ranks, the first cut falling.
+    #[must_use]
+    pub fn candidates(self, shapes: &[Vec<usize>], ranks: u32) -> Vec<Vec<u32>> {
+        let rule = self.rule();
+        let mut sizes = vec![1; rule.loops];
+        for (shape, loops) in shapes.iter().zip(rule.inputs) {
+            for (&size, &number) in shape.iter().zip(*loops) {
+                sizes[number] = if rule.whole == Some(number) { 1 } else { size };
+            }
+        }
+        // Every prefix of cuts with the ranks that it leaves.
+        let mut all = vec![(Vec::new(), ranks)];
+        for size in sizes {
+            all = all
+                .into_iter()
+                .flat_map(|(cuts, rest): (Vec<u32>, u32)| {
+                    let fits = move |cut: &u32| rest.is_multiple_of(*cut) && size.is_multiple_of(*cut as usize);
+                    (1..=rest).rev().filter(fits).map(move |cut| ([cuts.as_slice(), &[cut]].concat(), rest / cut))
+                })
+                .collect();
+        }
+        all.into_iter().filter(|&(_, rest)| rest == 1).map(|(cuts, _)| cuts).collect()
+    }
+
+    /// The strategy that cuts the loops so.
+    #[must_use]
+    pub fn strategy(self, cuts: &[u32]) -> Strategy {
+        let entry = |loops: &&[usize]| loops.iter().map(|&number| cuts[number]).collect();
+        Strategy(self.rule().inputs.iter().map(entry).collect())
+    }
+}
+
+impl Rule {
+    /// The layout of input number `input` when these axes cut the loops.
+    #[must_use]
+    pub fn input(&self, input: usize, axes: &[Vec<Axis>]) -> Layout {
+        Layout::new(self.inputs[input].iter().map(|&number| axes[number].clone()).collect())
+    }
+
+    /// The layout of the result: a sum is to be made over the loops that it does not have.
+    #[must_use]
+    pub fn output(&self, axes: &[Vec<Axis>]) -> Layout {
+        self.with_sums(self.output, axes)
+    }
+
+    /// The layout of the gradient of input number `input`, from the gradient of the result with all sums made.
+    #[must_use]
+    pub fn gradient(&self, input: usize, axes: &[Vec<Axis>]) -> Layout {
+        self.with_sums(self.inputs[input], axes)
+    }
+
+    fn with_sums(&self, loops: &[usize], axes: &[Vec<Axis>]) -> Layout {
+        let summed = (0..self.loops).filter(|number| !loops.contains(number));
+        Layout {
+            dims: loops.iter().map(|&number| axes[number].clone()).collect(),
+            partial: summed.flat_map(|number| &axes[number]).copied().collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_legal_strategies_of_a_number_of_ranks_are_found() {
+        let shapes = [vec![16, 32], vec![32, 6]];
+        let found = Operator::MatMul.candidates(&shapes, 4);
+        assert_eq!(found, [[4, 1, 1], [2, 2, 1], [2, 1, 2], [1, 4, 1], [1, 2, 2]]);
+        assert_eq!(Operator::MatMul.strategy(&found[1]).to_string(), "((2,2),(2,1))");
+        assert_eq!(Operator::Xent.candidates(&[vec![16, 8], vec![16]], 8), [[8, 1]]);
+        assert!(Operator::Relu.candidates(&[vec![3, 5]], 8).is_empty());
+    }
+
+    #[test]
+    fn a_product_cut_along_its_inner_loop_leaves_a_sum() {
+        let axes = [vec![0], vec![1], vec![]];
+        let rule = Operator::MatMul.rule();
+        assert_eq!(rule.output(&axes).to_string(), "[0, -] partial 1");
+        assert_eq!(rule.gradient(0, &axes).to_string(), "[0, 1]");
+        assert_eq!(rule.gradient(1, &axes).to_string(), "[1, -] partial 0");
+    }
+}

@@ -1,0 +1,251 @@
+//! One step of training as a list of instructions, the same for all ranks.
+
+mod build;
+mod print;
+
+use serde::{Deserialize, Serialize};
+
+use super::layout::Layout;
+use super::mesh::Mesh;
+use super::network::{Network, Parameter};
+use super::propagate::{CutError, NUMBER_BYTES};
+use super::redistribute::Step;
+use super::strategy::Strategy;
+use crate::collective::counting::Traffic;
+
+/// Which collective calls a plan may use. The numbers that come out are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+pub enum Collectives {
+    /// Sums and gathers alone, as MindSpore's graph has them
+    Compat,
+    /// Reduce-scatter and all-to-all too: the least bytes
+    Min,
+}
+
+/// What a plan is made for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Terms {
+    /// The number of ranks; at least 1.
+    pub world: u32,
+    /// Into how many parts the rows of a step's data are cut: as many as ranks when each feeds its own samples, 1 when
+    /// each feeds all. Divides the number of ranks.
+    pub data_cut: u32,
+    /// Which calls may be used.
+    pub collectives: Collectives,
+    /// What a gradient is multiplied with.
+    pub learning_rate: f64,
+    /// What is kept of the movement of the step before.
+    pub momentum: f64,
+}
+
+/// What the ranks feed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feed {
+    /// The samples.
+    Samples,
+    /// Their labels.
+    Labels,
+}
+
+/// What an instruction does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Operation {
+    /// Takes what the ranks feed.
+    Input(Feed),
+    /// Takes a parameter, by its number.
+    Load(usize),
+    /// The product of two matrices.
+    MatMul,
+    /// A row added to each row.
+    BiasAdd,
+    /// Everything below 0 becomes 0.
+    Relu,
+    /// The mean of squared differences.
+    Mse,
+    /// The mean cross-entropy of softmax.
+    Xent,
+    /// The gradient of a product's first input: of the product's gradient and the second input.
+    MatMulGradFirst,
+    /// The gradient of a product's second input: of the first input and the product's gradient.
+    MatMulGradSecond,
+    /// The gradient of the row that was added: of the result's gradient.
+    BiasAddGrad,
+    /// Of the result's gradient and the result.
+    ReluGrad,
+    /// Of the value and the labels.
+    MseGrad,
+    /// Of the logits and the labels.
+    XentGrad,
+    /// Moves a tensor's parts.
+    Move(Step),
+    /// Moves a parameter, by its number, by its gradient.
+    Momentum {
+        /// The number of the parameter.
+        parameter: usize,
+        /// What the movement is multiplied with.
+        learning_rate: f64,
+        /// What is kept of the movement of the step before.
+        momentum: f64,
+    },
+}
+
+/// One instruction; its number is that of its result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Instruction {
+    /// What it does.
+    pub operation: Operation,
+    /// The numbers of the instructions whose results it takes.
+    pub inputs: Vec<usize>,
+    /// The whole shape of its result.
+    pub shape: Vec<usize>,
+    /// Where the parts of its result are.
+    pub layout: Layout,
+    /// The name of the operator or parameter that it is for.
+    pub name: String,
+    /// The strategy of the operator, if it is the operator itself.
+    pub strategy: Option<Strategy>,
+}
+
+/// A tensor with its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placed {
+    /// The whole shape.
+    pub shape: Vec<usize>,
+    /// Where the parts are.
+    pub layout: Layout,
+}
+
+/// One step of training on all ranks: pure data, the same on every rank.
+///
+/// Only where slices begin and who is in a group depends on the rank.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    mesh: Mesh,
+    collectives: Collectives,
+    network: Network,
+    strategies: Vec<Strategy>,
+    instructions: Vec<Instruction>,
+    parameters: Vec<Placed>,
+    samples: Placed,
+    labels: Placed,
+    loss: usize,
+}
+
+impl Plan {
+    /// Plans a step: cuts the operators, and puts in what the ranks must exchange between them.
+    ///
+    /// # Errors
+    /// When a strategy is illegal, or strategies do not fit each other.
+    pub fn new(network: &Network, terms: &Terms) -> Result<Plan, CutError> {
+        build::build(network, terms)
+    }
+
+    /// The ranks' grid.
+    #[must_use]
+    pub fn mesh(&self) -> &Mesh {
+        &self.mesh
+    }
+
+    /// What is trained.
+    #[must_use]
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// The strategy of each operator, those that were found included.
+    #[must_use]
+    pub fn strategies(&self) -> &[Strategy] {
+        &self.strategies
+    }
+
+    /// What is done, in order.
+    #[must_use]
+    pub fn instructions(&self) -> &[Instruction] {
+        &self.instructions
+    }
+
+    /// The parameters with their places.
+    pub fn parameters(&self) -> impl Iterator<Item = (&Parameter, &Layout)> {
+        self.network.parameters().iter().zip(self.parameters.iter().map(|placed| &placed.layout))
+    }
+
+    /// Where the parts of what the ranks feed are.
+    #[must_use]
+    pub fn fed(&self, feed: Feed) -> &Placed {
+        match feed {
+            Feed::Samples => &self.samples,
+            Feed::Labels => &self.labels,
+        }
+    }
+
+    /// The number of the instruction whose result is the loss, the same number on all ranks.
+    #[must_use]
+    pub fn loss(&self) -> usize {
+        self.loss
+    }
+
+    /// What a step sends, in f32.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        let mut traffic = Traffic::default();
+        for instruction in &self.instructions {
+            if let Operation::Move(step) = &instruction.operation {
+                let before = &self.instructions[instruction.inputs[0]];
+                let part: usize = before.layout.local_shape(&self.mesh, &before.shape).iter().product();
+                traffic += step.traffic(&self.mesh, part as u64 * NUMBER_BYTES);
+            }
+        }
+        traffic
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sharding::network::Chain;
+
+    fn traffic(network: &Network, collectives: Collectives) -> (f64, u64) {
+        let terms = Terms { world: 8, data_cut: 8, collectives, learning_rate: 0.1, momentum: 0.1 };
+        let traffic = Plan::new(network, &terms).unwrap().traffic();
+        (traffic.bytes_per_rank(8), traffic.calls)
+    }
+
+    fn quick_start(strategies: &[(&str, &str)]) -> Network {
+        let chain = Chain::new(16, 32).matmul("matmul", "w", 16).relu("relu").matmul("matmul2", "w2", 16);
+        sharded(chain.mse("loss"), strategies)
+    }
+
+    fn sharded(mut network: Network, strategies: &[(&str, &str)]) -> Network {
+        for (name, strategy) in strategies {
+            network.shard(name, strategy.parse().unwrap()).unwrap();
+        }
+        network
+    }
+
+    #[test]
+    fn the_quick_start_sends_the_published_bytes() {
+        let seed = quick_start(&[("matmul", "((2,4),(4,1))")]);
+        assert_eq!(traffic(&seed, Collectives::Compat), (3847.0, 8));
+        assert_eq!(traffic(&seed, Collectives::Min), (2503.0, 8));
+        let column = quick_start(&[("matmul", "((2,1),(1,4))")]);
+        assert_eq!(traffic(&column, Collectives::Min).0, 2311.0);
+        let data = quick_start(&[("matmul", "((8,1),(1,1))")]);
+        assert_eq!(traffic(&data, Collectives::Compat), (5383.0, 3));
+        let best = [("matmul", "((2,1),(1,4))"), ("matmul2", "((2,2),(2,2))"), ("loss", "((4,2),(4,2))")];
+        assert_eq!(traffic(&quick_start(&best), Collectives::Min).0, 2119.0);
+    }
+
+    #[test]
+    fn the_digits_network_sends_the_published_bytes() {
+        let network = |strategies: &[(&str, &str)]| {
+            let chain = Chain::new(64, 784).matmul("fc1", "w1", 128).bias_add("bias1", "b1").relu("relu");
+            sharded(chain.matmul("fc2", "w2", 10).bias_add("bias2", "b2").xent("loss"), strategies)
+        };
+        let rows = [("bias2", "((2,1),(1,))"), ("loss", "((2,1),(2,))")];
+        let blocks = [&[("fc1", "((2,4),(4,1))"), ("fc2", "((2,4),(4,1))")], &rows[..]].concat();
+        assert_eq!(traffic(&network(&blocks), Collectives::Compat).0, 215_948.0);
+        assert_eq!(traffic(&network(&blocks), Collectives::Min).0, 147_212.0);
+        assert_eq!(traffic(&network(&[("fc1", "((8,1),(1,1))")]), Collectives::Compat), (712_397.0, 5));
+        assert_eq!(traffic(&network(&[("fc1", "((2,1),(1,4))")]), Collectives::Min).0, 179_021.0);
+    }
+}

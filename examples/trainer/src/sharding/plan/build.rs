@@ -1,0 +1,180 @@
+//! From a network and its cuts to instructions.
+
+use super::{Collectives, Feed, Instruction, Operation, Placed, Plan, Terms};
+use crate::sharding::layout::Layout;
+use crate::sharding::mesh::Axis;
+use crate::sharding::network::{Network, Node};
+use crate::sharding::operator::Operator;
+use crate::sharding::propagate::{self, CutError};
+use crate::sharding::redistribute::redistribute;
+
+pub(super) fn build(network: &Network, terms: &Terms) -> Result<Plan, CutError> {
+    let cuts = propagate::propagate(network, terms.world, terms.data_cut)?;
+    let nodes = network.nodes();
+    let strategies: Vec<_> =
+        nodes.iter().zip(&cuts.arrangements).map(|(node, cuts)| node.operator.strategy(cuts)).collect();
+    let axes: Vec<_> = cuts.arrangements.iter().map(|arrangement| cuts.mesh.axes_of(arrangement)).collect();
+    let place = |shape: &[usize]| {
+        let layout = propagate::fed(&cuts.mesh, terms.data_cut, shape);
+        Placed { shape: shape.to_vec(), layout }
+    };
+    let shape = |node: Option<&Node>, input: usize| node.map_or(Vec::new(), |node| node.shapes[input].clone());
+    let samples = place(&shape(nodes.first(), 0));
+    let labels = place(&shape(nodes.last(), 1));
+
+    let mut builder = Builder { instructions: Vec::new(), collectives: terms.collectives };
+    let forward = builder.forward(nodes, &axes, &strategies, &samples, &labels);
+    let gradients = builder.backward(nodes, &axes, &forward);
+    let parameters = builder.update(network, gradients, terms);
+    Ok(Plan {
+        mesh: cuts.mesh,
+        collectives: terms.collectives,
+        network: network.clone(),
+        strategies,
+        instructions: builder.instructions,
+        parameters,
+        samples,
+        labels,
+        loss: forward.loss,
+    })
+}
+
+struct Builder {
+    instructions: Vec<Instruction>,
+    collectives: Collectives,
+}
+
+/// The results that the way back needs.
+struct Forward {
+    /// The inputs and the result of each operator.
+    steps: Vec<(Vec<usize>, usize)>,
+    loss: usize,
+}
+
+impl Builder {
+    fn push(&mut self, operation: Operation, inputs: &[usize], shape: &[usize], layout: Layout, name: &str) -> usize {
+        let (inputs, shape, name) = (inputs.to_vec(), shape.to_vec(), name.to_owned());
+        self.instructions.push(Instruction { operation, inputs, shape, layout, name, strategy: None });
+        self.instructions.len() - 1
+    }
+
+    /// Brings a result to a layout; returns the result that has it.
+    fn bring(&mut self, mut value: usize, layout: &Layout, name: &str) -> usize {
+        for step in redistribute(&self.instructions[value].layout, layout) {
+            let steps = match self.collectives {
+                Collectives::Compat => step.lowered(),
+                Collectives::Min => vec![step],
+            };
+            for step in steps {
+                let before = &self.instructions[value];
+                let (shape, mut after) = (before.shape.clone(), before.layout.clone());
+                step.apply(&mut after);
+                value = self.push(Operation::Move(step), &[value], &shape, after, name);
+            }
+        }
+        value
+    }
+
+    fn forward(
+        &mut self,
+        nodes: &[Node],
+        axes: &[Vec<Vec<Axis>>],
+        strategies: &[crate::sharding::strategy::Strategy],
+        samples: &Placed,
+        labels: &Placed,
+    ) -> Forward {
+        let input = Operation::Input(Feed::Samples);
+        let mut value = self.push(input, &[], &samples.shape, samples.layout.clone(), "samples");
+        let mut steps = Vec::new();
+        for ((node, axes), strategy) in nodes.iter().zip(axes).zip(strategies) {
+            let rule = node.operator.rule();
+            let mut inputs = vec![self.bring(value, &rule.input(0, axes), &node.name)];
+            if let Some(parameter) = node.parameter {
+                inputs.push(self.push(
+                    Operation::Load(parameter),
+                    &[],
+                    &node.shapes[1],
+                    rule.input(1, axes),
+                    &node.name,
+                ));
+            } else if let Some(shape) = node.shapes.get(1) {
+                let fed = self.push(Operation::Input(Feed::Labels), &[], shape, labels.layout.clone(), "labels");
+                inputs.push(self.bring(fed, &rule.input(1, axes), &node.name));
+            }
+            let operation = match node.operator {
+                Operator::MatMul => Operation::MatMul,
+                Operator::BiasAdd => Operation::BiasAdd,
+                Operator::Relu => Operation::Relu,
+                Operator::Mse => Operation::Mse,
+                Operator::Xent => Operation::Xent,
+            };
+            value = self.push(operation, &inputs, &node.output(), rule.output(axes), &node.name);
+            self.instructions[value].strategy = Some(strategy.clone());
+            steps.push((inputs, value));
+        }
+        Forward { steps, loss: self.bring(value, &Layout::default(), "loss") }
+    }
+
+    /// The gradient of each parameter, as the operators leave it, by its number.
+    fn backward(&mut self, nodes: &[Node], axes: &[Vec<Vec<Axis>>], forward: &Forward) -> Vec<(usize, usize)> {
+        let mut gradients = Vec::new();
+        // The gradient of what the operator before has as its result; there is none of the loss.
+        let mut gradient = None;
+        for (index, node) in nodes.iter().enumerate().rev() {
+            let (rule, name, axes) = (node.operator.rule(), &node.name, &axes[index]);
+            let (inputs, output) = &forward.steps[index];
+            let is_learnt = |nodes: &[Node]| nodes.iter().any(|node| node.parameter.is_some());
+            if !is_learnt(&nodes[..=index]) {
+                break;
+            }
+            // A result that several ranks hold has a gradient that all of them hold whole.
+            let of_output = gradient.map(|gradient| self.bring(gradient, &rule.output(axes).complete(), name));
+            let of_second = match (node.operator, of_output) {
+                (Operator::MatMul, Some(gradient)) => Some((Operation::MatMulGradSecond, vec![inputs[0], gradient])),
+                (Operator::BiasAdd, Some(gradient)) => Some((Operation::BiasAddGrad, vec![gradient])),
+                _ => None,
+            };
+            if let (Some((operation, inputs)), Some(parameter)) = (of_second, node.parameter) {
+                let value = self.push(operation, &inputs, &node.shapes[1], rule.gradient(1, axes), name);
+                gradients.push((parameter, value));
+            }
+            if !is_learnt(&nodes[..index]) {
+                break;
+            }
+            let of_first = match (node.operator, of_output) {
+                (Operator::MatMul, Some(gradient)) => (Operation::MatMulGradFirst, vec![gradient, inputs[1]]),
+                (Operator::Relu, Some(gradient)) => (Operation::ReluGrad, vec![gradient, *output]),
+                (Operator::Mse, _) => (Operation::MseGrad, inputs.clone()),
+                (Operator::Xent, _) => (Operation::XentGrad, inputs.clone()),
+                // What a row is added to has the gradient of the result.
+                (_, gradient_of_result) => {
+                    gradient = gradient_of_result;
+                    continue;
+                }
+            };
+            let layout = rule.gradient(0, axes);
+            gradient = Some(self.push(of_first.0, &of_first.1, &node.shapes[0], layout, name));
+        }
+        gradients
+    }
+
+    /// The sums of the gradients, then the updates: an update before the last use of a parameter would spoil it.
+    fn update(&mut self, network: &Network, mut gradients: Vec<(usize, usize)>, terms: &Terms) -> Vec<Placed> {
+        gradients.sort_unstable();
+        let mut summed = Vec::new();
+        for (parameter, value) in gradients {
+            let layout = self.instructions[value].layout.complete();
+            let name = &network.parameters()[parameter].name;
+            summed.push((parameter, self.bring(value, &layout, name), layout));
+        }
+        let mut placed = Vec::new();
+        for (parameter, value, layout) in summed {
+            let Terms { learning_rate, momentum, .. } = *terms;
+            let operation = Operation::Momentum { parameter, learning_rate, momentum };
+            let described = &network.parameters()[parameter];
+            self.push(operation, &[value], &described.shape, layout.clone(), &described.name);
+            placed.push(Placed { shape: described.shape.clone(), layout });
+        }
+        placed
+    }
+}

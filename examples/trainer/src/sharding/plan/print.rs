@@ -1,0 +1,209 @@
+//! A plan as text: the network with its strategies, and each rank's instructions.
+
+use std::fmt::Write;
+
+use super::{Collectives, Feed, Instruction, Operation, Plan};
+use crate::sharding::operator::Operator;
+use crate::sharding::redistribute::Step;
+
+impl Plan {
+    /// The network with whole shapes and every operator's strategy.
+    #[must_use]
+    pub fn graph(&self) -> String {
+        let mut text = format!("# network on {} ranks, mesh {}\n", self.mesh.world(), self.mesh);
+        let mut number = 0;
+        let mut line = |text: &mut String, rest: String| {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "%{number} = {rest}");
+            number += 1;
+            number - 1
+        };
+        let mut value = line(&mut text, format!("Input() {{name: samples}} : () -> {}", kind(&self.samples.shape)));
+        for (node, strategy) in self.network.nodes().iter().zip(&self.strategies) {
+            let mut inputs = format!("%{value}");
+            if let Some(shape) = node.shapes.get(1) {
+                let (operation, name) = match node.parameter {
+                    Some(parameter) => ("Load", self.network.parameters()[parameter].name.as_str()),
+                    None => ("Input", "labels"),
+                };
+                let second = line(&mut text, format!("{operation}() {{name: {name}}} : () -> {}", kind(shape)));
+                let _ = write!(inputs, ", %{second}");
+            }
+            let kinds: Vec<String> = node.shapes.iter().map(|shape| kind(shape)).collect();
+            let rest = format!(
+                "{}({inputs}) {{in_strategy: {strategy:#}; name: {}}} : ({}) -> {}",
+                node.operator.name(),
+                node.name,
+                kinds.join(", "),
+                kind(&node.output())
+            );
+            value = line(&mut text, rest);
+        }
+        text
+    }
+
+    /// The instructions of a rank with the shapes of its parts, then what a step sends.
+    #[must_use]
+    pub fn instructions_of(&self, rank: u32) -> String {
+        let world = self.mesh.world();
+        let mut text = format!("# rank {rank} of {world}, mesh {}\n", self.mesh);
+        for (number, instruction) in self.instructions.iter().enumerate() {
+            let inputs: Vec<String> = instruction.inputs.iter().map(|input| format!("%{input}")).collect();
+            let kinds: Vec<String> = instruction.inputs.iter().map(|&input| self.local(input)).collect();
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                text,
+                "%{number} = {}({}) {{{}}} : ({}) -> {}",
+                self.title(instruction),
+                inputs.join(", "),
+                self.attributes(instruction, rank),
+                kinds.join(", "),
+                self.local(number)
+            );
+        }
+        let traffic = self.traffic();
+        let collectives = match self.collectives {
+            Collectives::Compat => "compat",
+            Collectives::Min => "min",
+        };
+        let bytes = traffic.bytes_per_rank(world);
+        let _ = writeln!(text, "# bytes/step/rank: {}", (bytes * 100.0).round() / 100.0);
+        let _ = writeln!(text, "# collectives/step: {} ({collectives})", traffic.calls);
+        text
+    }
+
+    /// The part that a rank has of an instruction's result.
+    fn local(&self, instruction: usize) -> String {
+        let Instruction { shape, layout, .. } = &self.instructions[instruction];
+        kind(&layout.local_shape(&self.mesh, shape))
+    }
+
+    fn title(&self, instruction: &Instruction) -> &'static str {
+        match &instruction.operation {
+            Operation::Input(_) => "Input",
+            Operation::Load(_) => "Load",
+            Operation::MatMul => Operator::MatMul.name(),
+            Operation::BiasAdd => Operator::BiasAdd.name(),
+            Operation::Relu => Operator::Relu.name(),
+            Operation::Mse => Operator::Mse.name(),
+            Operation::Xent => Operator::Xent.name(),
+            Operation::MatMulGradFirst => "MatMulGradFirst",
+            Operation::MatMulGradSecond => "MatMulGradSecond",
+            Operation::BiasAddGrad => "BiasAddGrad",
+            Operation::ReluGrad => "ReLUGrad",
+            Operation::MseGrad => "MSELossGrad",
+            Operation::XentGrad => "SoftmaxXentGrad",
+            Operation::Momentum { .. } => "Momentum",
+            Operation::Move(step) => match step {
+                Step::Slice { .. } => "StridedSlice",
+                Step::AllReduce { .. } => "AllReduce",
+                Step::ReduceScatter { .. } => "ReduceScatter",
+                Step::AllGather { .. } => "AllGather",
+                Step::AllToAll { .. } => "AllToAll",
+            },
+        }
+    }
+
+    fn attributes(&self, instruction: &Instruction, rank: u32) -> String {
+        let name = &instruction.name;
+        match &instruction.operation {
+            Operation::Input(Feed::Samples | Feed::Labels) => format!("name: {name}"),
+            Operation::Load(parameter) => format!("name: {}", self.network.parameters()[*parameter].name),
+            Operation::Momentum { learning_rate, momentum, .. } => {
+                format!("learning_rate: {learning_rate}, momentum: {momentum}; name: {name}")
+            }
+            Operation::Move(step) => self.step(step, instruction, rank),
+            _ => match &instruction.strategy {
+                Some(strategy) => format!("in_strategy: {strategy:#}; name: {name}"),
+                None => format!("name: {name}"),
+            },
+        }
+    }
+
+    fn step(&self, step: &Step, instruction: &Instruction, rank: u32) -> String {
+        let ranks: Vec<String> = self.mesh.group(rank, step.group()).iter().map(u32::to_string).collect();
+        let group = ranks.join("-");
+        match step {
+            Step::Slice { dim, axes } => {
+                let end = instruction.layout.local_shape(&self.mesh, &instruction.shape);
+                let mut begin = vec![0; end.len()];
+                begin[*dim] = end[*dim] * self.mesh.index(rank, axes) as usize;
+                let end: Vec<usize> = begin.iter().zip(&end).map(|(begin, size)| begin + size).collect();
+                format!("begin: {}, end: {}", tuple(&begin), tuple(&end))
+            }
+            Step::AllReduce { .. } => format!("group: {group}, op: sum"),
+            Step::ReduceScatter { dim, .. } => format!("group: {group}, op: sum, dim: {dim}"),
+            Step::AllGather { dim, .. } => format!("group: {group}, dim: {dim}"),
+            Step::AllToAll { from, to, .. } => format!("group: {group}, concat_dim: {from}, split_dim: {to}"),
+        }
+    }
+}
+
+/// A shape of f32 numbers.
+fn kind(shape: &[usize]) -> String {
+    let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
+    format!("f32[{}]", sizes.join(","))
+}
+
+fn tuple(numbers: &[usize]) -> String {
+    match numbers {
+        [one] => format!("({one},)"),
+        _ => format!("({})", numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sharding::network::Chain;
+    use crate::sharding::plan::Terms;
+
+    fn plan(collectives: Collectives) -> Plan {
+        let chain = Chain::new(16, 32).matmul("matmul", "w", 16).relu("relu").matmul("matmul2", "w2", 16);
+        let mut network = chain.mse("loss");
+        network.shard("matmul", "((2,4),(4,1))".parse().unwrap()).unwrap();
+        let terms = Terms { world: 8, data_cut: 8, collectives, learning_rate: 0.4, momentum: 0.1 };
+        Plan::new(&network, &terms).unwrap()
+    }
+
+    #[test]
+    fn the_graph_has_whole_shapes_and_strategies() {
+        let expected = "\
+# network on 8 ranks, mesh (2,4)
+%0 = Input() {name: samples} : () -> f32[16,32]
+%1 = Load() {name: w} : () -> f32[32,16]
+%2 = MatMul(%0, %1) {in_strategy: ((2, 4), (4, 1)); name: matmul} : (f32[16,32], f32[32,16]) -> f32[16,16]
+%3 = ReLU(%2) {in_strategy: ((2, 4),); name: relu} : (f32[16,16]) -> f32[16,16]
+%4 = Load() {name: w2} : () -> f32[16,16]
+%5 = MatMul(%3, %4) {in_strategy: ((2, 4), (4, 1)); name: matmul2} : (f32[16,16], f32[16,16]) -> f32[16,16]
+%6 = Input() {name: labels} : () -> f32[16,16]
+%7 = MSELoss(%5, %6) {in_strategy: ((8, 1), (8, 1)); name: loss} : (f32[16,16], f32[16,16]) -> f32[]
+";
+        assert_eq!(plan(Collectives::Compat).graph(), expected);
+    }
+
+    #[test]
+    fn a_ranks_instructions_have_its_slices_and_groups() {
+        let text = plan(Collectives::Compat).instructions_of(1);
+        for line in [
+            "%1 = AllGather(%0) {group: 0-1-2-3, dim: 0} : (f32[2,32]) -> f32[8,32]\n",
+            "%2 = StridedSlice(%1) {begin: (0, 8), end: (8, 16)} : (f32[8,32]) -> f32[8,8]\n",
+            "%4 = MatMul(%2, %3) {in_strategy: ((2, 4), (4, 1)); name: matmul} : (f32[8,8], f32[8,16]) -> f32[8,16]\n",
+            "%5 = AllReduce(%4) {group: 0-1-2-3, op: sum} : (f32[8,16]) -> f32[8,16]\n",
+            "%6 = StridedSlice(%5) {begin: (0, 4), end: (8, 8)} : (f32[8,16]) -> f32[8,4]\n",
+            "%7 = ReLU(%6) {in_strategy: ((2, 4),); name: relu} : (f32[8,4]) -> f32[8,4]\n",
+            "{group: 1-5, op: sum} : (f32[8,16]) -> f32[8,16]\n",
+            "{learning_rate: 0.4, momentum: 0.1; name: w2} : (f32[4,16]) -> f32[4,16]\n",
+            "# bytes/step/rank: 3847\n# collectives/step: 8 (compat)\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
+        let text = plan(Collectives::Min).instructions_of(6);
+        for line in [
+            "%1 = AllToAll(%0) {group: 4-5-6-7, concat_dim: 0, split_dim: 1} : (f32[2,32]) -> f32[8,8]\n",
+            "= ReduceScatter(%3) {group: 4-5-6-7, op: sum, dim: 1} : (f32[8,16]) -> f32[8,4]\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! From one layout to another: what ranks exchange.
+
+use super::layout::Layout;
+use super::mesh::{Axis, Mesh};
+use crate::collective::counting::Traffic;
+
+/// One thing that all ranks do to a tensor's parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Every rank keeps a part of its part; nothing is sent.
+    Slice {
+        /// The dimension that is cut.
+        dim: usize,
+        /// The axes that cut it from now on, beyond those that did.
+        axes: Vec<Axis>,
+    },
+    /// The ranks' values are added; all keep the whole sum.
+    AllReduce {
+        /// The axes summed over.
+        axes: Vec<Axis>,
+    },
+    /// The ranks' values are added; each keeps a part of the sum.
+    ReduceScatter {
+        /// The dimension that is cut.
+        dim: usize,
+        /// The axes summed over, which cut the dimension from now on.
+        axes: Vec<Axis>,
+    },
+    /// The parts are put together on every rank.
+    AllGather {
+        /// The dimension that is put together.
+        dim: usize,
+        /// The axes that no longer cut it: the last of those that did.
+        axes: Vec<Axis>,
+    },
+    /// A dimension is put together while another is cut.
+    AllToAll {
+        /// The dimension that is put together.
+        from: usize,
+        /// The dimension that is cut.
+        to: usize,
+        /// The axes that move from one to the other.
+        axes: Vec<Axis>,
+    },
+}
+
+impl Step {
+    /// The axes in which the ranks that exchange differ; none when nothing is sent.
+    #[must_use]
+    pub fn group(&self) -> &[Axis] {
+        match self {
+            Step::Slice { .. } => &[],
+            Step::AllReduce { axes }
+            | Step::ReduceScatter { axes, .. }
+            | Step::AllGather { axes, .. }
+            | Step::AllToAll { axes, .. } => axes,
+        }
+    }
+
+    /// Changes the layout of a tensor to that after the step.
+    pub fn apply(&self, layout: &mut Layout) {
+        match self {
+            Step::Slice { dim, axes } => layout.dims[*dim].extend(axes),
+            Step::AllReduce { axes } => layout.partial.retain(|axis| !axes.contains(axis)),
+            Step::ReduceScatter { dim, axes } => {
+                layout.partial.retain(|axis| !axes.contains(axis));
+                layout.dims[*dim].extend(axes);
+            }
+            Step::AllGather { dim, axes } => layout.dims[*dim].retain(|axis| !axes.contains(axis)),
+            Step::AllToAll { from, to, axes } => {
+                layout.dims[*from].retain(|axis| !axes.contains(axis));
+                layout.dims[*to].extend(axes);
+            }
+        }
+    }
+
+    /// What is sent when every rank's part has `bytes` bytes before the step.
+    #[must_use]
+    pub fn traffic(&self, mesh: &Mesh, bytes: u64) -> Traffic {
+        let world = u64::from(mesh.world());
+        let ranks = u64::from(mesh.size(self.group()));
+        match self {
+            Step::Slice { .. } => Traffic::default(),
+            Step::AllReduce { .. } => Traffic::of_all_reduce(world, ranks, bytes),
+            Step::ReduceScatter { .. } | Step::AllToAll { .. } => Traffic::of_reduce_scatter(world, ranks, bytes),
+            Step::AllGather { .. } => Traffic::of_all_gather(world, ranks, bytes),
+        }
+    }
+
+    /// The same step by sums and gathers alone: a reduce-scatter as a sum and a slice, an all-to-all as a gather and a
+    /// slice. The values are the same, more is sent.
+    #[must_use]
+    pub fn lowered(self) -> Vec<Step> {
+        match self {
+            Step::ReduceScatter { dim, axes } => {
+                vec![Step::AllReduce { axes: axes.clone() }, Step::Slice { dim, axes }]
+            }
+            Step::AllToAll { from, to, axes } => {
+                vec![Step::AllGather { dim: from, axes: axes.clone() }, Step::Slice { dim: to, axes }]
+            }
+            step => vec![step],
+        }
+    }
+}
+
+/// The steps that bring a tensor from the layout `from` to `to`, which has no sums to be made.
+///
+/// Both cut as many dimensions, by axes of one mesh.
+#[must_use]
+pub fn redistribute(from: &Layout, to: &Layout) -> Vec<Step> {
+    let mut work = Work { now: from.clone(), to, steps: Vec::new() };
+    // Whatever is cut off before a sum or a gather need not be sent in it.
+    work.slice();
+    while work.reduce_scatter() {
+        work.slice();
+    }
+    let rest: Vec<Axis> = work.now.partial.iter().copied().collect();
+    if !rest.is_empty() {
+        work.push(Step::AllReduce { axes: rest });
+    }
+    loop {
+        work.slice();
+        if !work.all_to_all() && !work.all_gather() {
+            return work.steps;
+        }
+    }
+}
+
+struct Work<'a> {
+    now: Layout,
+    to: &'a Layout,
+    steps: Vec<Step>,
+}
+
+impl Work<'_> {
+    fn push(&mut self, step: Step) {
+        step.apply(&mut self.now);
+        self.steps.push(step);
+    }
+
+    /// The axes that are to cut a dimension next, beyond those that do; none when others must go first.
+    fn wanted(&self, dim: usize) -> &[Axis] {
+        self.to.dims[dim].strip_prefix(self.now.dims[dim].as_slice()).unwrap_or_default()
+    }
+
+    /// The axes that cut a dimension and must go: all after the first that is wrong.
+    fn surplus(&self, dim: usize) -> &[Axis] {
+        let (now, to) = (&self.now.dims[dim], &self.to.dims[dim]);
+        let common = now.iter().zip(to).take_while(|(a, b)| a == b).count();
+        &now[common..]
+    }
+
+    fn dims(&self) -> std::ops::Range<usize> {
+        0..self.to.dims.len()
+    }
+
+    /// Cuts every dimension by the wanted axes that nothing else uses.
+    fn slice(&mut self) {
+        for dim in self.dims() {
+            let axes: Vec<Axis> = self.wanted(dim).iter().copied().take_while(|&axis| self.now.is_free(axis)).collect();
+            if !axes.is_empty() {
+                self.push(Step::Slice { dim, axes });
+            }
+        }
+    }
+
+    /// Sums over axes that are the next wanted ones of a dimension.
+    fn reduce_scatter(&mut self) -> bool {
+        let found = self.dims().find_map(|dim| {
+            let partial = |axis: &&Axis| self.now.partial.contains(axis);
+            let axes: Vec<Axis> = self.wanted(dim).iter().take_while(partial).copied().collect();
+            (!axes.is_empty()).then_some(Step::ReduceScatter { dim, axes })
+        });
+        found.map(|step| self.push(step)).is_some()
+    }
+
+    /// Moves the longest run of axes that ends one dimension's surplus and begins what another wants.
+    fn all_to_all(&mut self) -> bool {
+        let found = self.dims().find_map(|from| {
+            let surplus = self.surplus(from);
+            let fits = |axes: &[Axis], to| to != from && self.wanted(to).starts_with(axes);
+            (0..surplus.len()).find_map(|start| {
+                let axes = &surplus[start..];
+                let to = self.dims().find(|&to| fits(axes, to))?;
+                Some(Step::AllToAll { from, to, axes: axes.to_vec() })
+            })
+        });
+        found.map(|step| self.push(step)).is_some()
+    }
+
+    fn all_gather(&mut self) -> bool {
+        let found = self.dims().find(|&dim| !self.surplus(dim).is_empty());
+        let step = found.map(|dim| Step::AllGather { dim, axes: self.surplus(dim).to_vec() });
+        step.map(|step| self.push(step)).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(dims: &[&[Axis]], partial: &[Axis]) -> Layout {
+        Layout { dims: dims.iter().map(|axes| axes.to_vec()).collect(), partial: partial.iter().copied().collect() }
+    }
+
+    #[test]
+    fn the_quick_starts_tensors_move_as_in_its_graph() {
+        // The samples, from rows on every rank to the blocks of the product.
+        let steps = redistribute(&layout(&[&[0, 1], &[]], &[]), &layout(&[&[0], &[1]], &[]));
+        assert_eq!(steps, [Step::AllToAll { from: 0, to: 1, axes: vec![1] }]);
+        let lowered = [Step::AllGather { dim: 0, axes: vec![1] }, Step::Slice { dim: 1, axes: vec![1] }];
+        assert_eq!(steps.into_iter().flat_map(Step::lowered).collect::<Vec<_>>(), lowered);
+        // The product's sum.
+        let steps = redistribute(&layout(&[&[0], &[]], &[1]), &layout(&[&[0], &[1]], &[]));
+        assert_eq!(steps, [Step::ReduceScatter { dim: 1, axes: vec![1] }]);
+    }
+
+    #[test]
+    fn sums_over_axes_that_cut_nothing_are_made_at_once() {
+        let steps = redistribute(&layout(&[&[1], &[]], &[0, 2]), &layout(&[&[1], &[]], &[]));
+        assert_eq!(steps, [Step::AllReduce { axes: vec![0, 2] }]);
+    }
+
+    #[test]
+    fn what_is_cut_off_is_not_sent() {
+        let steps = redistribute(&layout(&[&[], &[0]], &[]), &layout(&[&[1], &[]], &[]));
+        let expected = [Step::Slice { dim: 0, axes: vec![1] }, Step::AllGather { dim: 1, axes: vec![0] }];
+        assert_eq!(steps, expected);
+    }
+
+    #[test]
+    fn axes_in_another_order_are_gathered_and_cut_again() {
+        let steps = redistribute(&layout(&[&[0, 1]], &[]), &layout(&[&[1, 0]], &[]));
+        let expected = [Step::AllGather { dim: 0, axes: vec![0, 1] }, Step::Slice { dim: 0, axes: vec![1, 0] }];
+        assert_eq!(steps, expected);
+    }
+}

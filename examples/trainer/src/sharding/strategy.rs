@@ -1,0 +1,319 @@
+//! How an operator's inputs are cut.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::operator::Operator;
+
+/// Into how many parts each dimension of each input of an operator is cut, such as `((2,4),(4,1))`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Strategy(pub Vec<Vec<u32>>);
+
+impl Strategy {
+    /// The cuts of each loop of `operator`, when its inputs of `shapes` can be cut so over `world` ranks.
+    ///
+    /// # Errors
+    /// When they cannot; the error names `name`, the operator's.
+    pub fn check(
+        &self,
+        name: &str,
+        operator: Operator,
+        shapes: &[Vec<usize>],
+        world: u32,
+    ) -> Result<Vec<u32>, StrategyError> {
+        self.cuts(operator, shapes, world).map_err(|fault| StrategyError {
+            operator: name.to_owned(),
+            strategy: self.clone(),
+            fault,
+        })
+    }
+
+    fn cuts(&self, operator: Operator, shapes: &[Vec<usize>], world: u32) -> Result<Vec<u32>, StrategyFault> {
+        let rule = operator.rule();
+        if self.0.len() != shapes.len() {
+            return Err(StrategyFault::Entries { found: self.0.len(), expected: shapes.len() });
+        }
+        for (entry, (cuts, shape)) in self.0.iter().zip(shapes).enumerate() {
+            if cuts.len() != shape.len() {
+                return Err(StrategyFault::Dims { entry, found: cuts.len(), shape: shape.clone() });
+            }
+        }
+        if self.0.iter().flatten().any(|&cut| cut == 0) {
+            return Err(StrategyFault::Zero);
+        }
+        for (input, (cuts, shape)) in self.0.iter().zip(shapes).enumerate() {
+            for (dim, (&cut, &size)) in cuts.iter().zip(shape).enumerate() {
+                if size % cut as usize != 0 {
+                    return Err(StrategyFault::Size { input, dim, size, cut });
+                }
+            }
+        }
+        // The place that told the cuts of each loop first.
+        let mut told: Vec<Option<(Place, u32)>> = vec![None; rule.loops];
+        for (input, (cuts, loops)) in self.0.iter().zip(rule.inputs).enumerate() {
+            for (dim, (&cut, &number)) in cuts.iter().zip(*loops).enumerate() {
+                let place = Place { input, dim, dims: loops.len() };
+                match told[number] {
+                    Some((first, other)) if other != cut => {
+                        return Err(StrategyFault::Inputs { first, first_cut: other, second: place, second_cut: cut });
+                    }
+                    Some(_) => {}
+                    None => told[number] = Some((place, cut)),
+                }
+            }
+        }
+        let cuts: Vec<u32> = told.into_iter().map(|told| told.map_or(1, |(_, cut)| cut)).collect();
+        if rule.whole.is_some_and(|number| cuts[number] != 1) {
+            return Err(StrategyFault::Classes);
+        }
+        let needed = cuts.iter().fold(1, |product: u64, &cut| product.saturating_mul(u64::from(cut)));
+        if !u64::from(world).is_multiple_of(needed) {
+            return Err(StrategyFault::Devices { needed, world });
+        }
+        Ok(cuts)
+    }
+}
+
+impl fmt::Display for Strategy {
+    /// `((2,4),(4,1))`; with `{:#}` as MindSpore prints it, `((2, 4), (4, 1))`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries: Vec<String> =
+            self.0.iter().map(|cuts| tuple(cuts.iter().map(u32::to_string), f.alternate())).collect();
+        f.write_str(&tuple(entries.into_iter(), f.alternate()))
+    }
+}
+
+/// A tuple as Python writes it.
+fn tuple(items: impl Iterator<Item = String>, spaced: bool) -> String {
+    let items: Vec<String> = items.collect();
+    match items.as_slice() {
+        [one] => format!("({one},)"),
+        _ => format!("({})", items.join(if spaced { ", " } else { "," })),
+    }
+}
+
+/// A shape as Python writes it.
+struct Shape<'a>(&'a [usize]);
+
+impl fmt::Display for Shape<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&tuple(self.0.iter().map(usize::to_string), false))
+    }
+}
+
+impl FromStr for Strategy {
+    type Err = StrategyTextError;
+
+    /// Reads tuples as Python writes them; one tuple alone may lack its comma: `((2,4))` is `((2,4),)`.
+    fn from_str(text: &str) -> Result<Strategy, StrategyTextError> {
+        let error = || StrategyTextError(text.to_owned());
+        let mut rest = text.trim();
+        let mut entries = Vec::new();
+        rest = rest.strip_prefix('(').ok_or_else(error)?.trim_start();
+        while !rest.starts_with(')') {
+            let (inner, after) = rest.strip_prefix('(').and_then(|rest| rest.split_once(')')).ok_or_else(error)?;
+            let inner = inner.trim();
+            let inner = inner.strip_suffix(',').unwrap_or(inner);
+            let cuts = inner.split(',').map(|cut| cut.trim().parse().map_err(|_| error()));
+            entries.push(cuts.collect::<Result<_, _>>()?);
+            rest = after.trim_start();
+            match rest.strip_prefix(',') {
+                Some(after) => rest = after.trim_start(),
+                None if rest.starts_with(')') => {}
+                None => return Err(error()),
+            }
+        }
+        if rest == ")" && !entries.is_empty() { Ok(Strategy(entries)) } else { Err(error()) }
+    }
+}
+
+/// A text is no strategy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "\"{0}\" is no strategy: it has a tuple for each input, with the number of parts of each dimension, such as ((2,4),(4,1))"
+)]
+pub struct StrategyTextError(String);
+
+/// An operator cannot be cut so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{operator}: strategy {strategy}{}{fault}", .fault.join())]
+pub struct StrategyError {
+    /// The operator's name.
+    pub operator: String,
+    /// What was asked for.
+    pub strategy: Strategy,
+    /// What is wrong with it.
+    pub fault: StrategyFault,
+}
+
+/// A dimension of an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    input: usize,
+    dim: usize,
+    dims: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let input = if self.input == 0 { "first" } else { "second" };
+        let dim = match (self.dims, self.dim) {
+            (1, _) => "elements",
+            (_, 0) => "rows",
+            _ => "columns",
+        };
+        write!(f, "{input} input's {dim}")
+    }
+}
+
+/// What is wrong with a strategy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StrategyFault {
+    /// Not an entry for each input.
+    #[error("has {found} entries, the operator has {expected} inputs")]
+    Entries {
+        /// How many entries there are.
+        found: usize,
+        /// How many inputs there are.
+        expected: usize,
+    },
+    /// Not a number for each dimension.
+    #[error("entry {entry} has {found} dims, the input has shape {}", Shape(.shape))]
+    Dims {
+        /// Which entry, counted from 0.
+        entry: usize,
+        /// How many numbers it has.
+        found: usize,
+        /// The shape of the input.
+        shape: Vec<usize>,
+    },
+    /// Nothing can be cut into no parts.
+    #[error("value 0 must be larger than 0")]
+    Zero,
+    /// A dimension has no such part.
+    #[error("input {input} dim {dim} of size {size} cannot be divided by {cut}")]
+    Size {
+        /// Which input, counted from 0.
+        input: usize,
+        /// Which dimension, counted from 0.
+        dim: usize,
+        /// Its size.
+        size: usize,
+        /// Into how many parts it is to be cut.
+        cut: u32,
+    },
+    /// Two dimensions that go together are cut differently.
+    #[error("{first} are cut in {first_cut}, {second} in {second_cut}")]
+    Inputs {
+        /// A dimension.
+        first: Place,
+        /// Into how many parts it is to be cut.
+        first_cut: u32,
+        /// A dimension that goes with it.
+        second: Place,
+        /// Into how many parts that is to be cut.
+        second_cut: u32,
+    },
+    /// The probabilities of a sample need all its classes.
+    #[error("SoftmaxXent: the class dimension must not be cut")]
+    Classes,
+    /// The parts do not fit the ranks.
+    #[error("requires {needed} devices, but {world} devices can not be divided by it")]
+    Devices {
+        /// How many parts there are.
+        needed: u64,
+        /// How many ranks there are.
+        world: u32,
+    },
+}
+
+impl StrategyFault {
+    /// What stands between the strategy and the fault.
+    fn join(&self) -> &'static str {
+        match self {
+            StrategyFault::Entries { .. } | StrategyFault::Devices { .. } => " ",
+            _ => ": ",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Strategy {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_strategy_is_read_and_printed() {
+        for (text, printed) in [
+            ("((2,4),(4,1))", "((2,4),(4,1))"),
+            (" ( ( 2 , 4 ) , ( 4 , 1 ) ) ", "((2,4),(4,1))"),
+            ("((2,4))", "((2,4),)"),
+            ("((2,4),)", "((2,4),)"),
+            ("((8, 1), (8,))", "((8,1),(8,))"),
+            ("((8,1),(8))", "((8,1),(8,))"),
+        ] {
+            assert_eq!(parse(text).to_string(), printed);
+            assert_eq!(parse(printed).to_string(), printed);
+        }
+        assert_eq!(format!("{:#}", parse("((2,4),(4,1))")), "((2, 4), (4, 1))");
+        assert_eq!(format!("{:#}", parse("((2,4))")), "((2, 4),)");
+    }
+
+    #[test]
+    fn what_is_no_strategy_is_refused() {
+        for text in
+            ["", "()", "(2,4)", "((2,4)", "((2,4)))", "((2,4)(4,1))", "((2,-4))", "((2,,4))", "(())", "((2,4),,)"]
+        {
+            let error = text.parse::<Strategy>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("\"{text}\" is no strategy: ")), "{error}");
+        }
+    }
+
+    #[track_caller]
+    fn assert_refused(operator: Operator, shapes: &[&[usize]], text: &str, expected: &str) {
+        let shapes: Vec<_> = shapes.iter().map(|shape| shape.to_vec()).collect();
+        let error = parse(text).check("op", operator, &shapes, 8).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn each_illegal_strategy_has_its_message() {
+        let matmul = |text, expected| assert_refused(Operator::MatMul, &[&[16, 32], &[32, 16]], text, expected);
+        matmul("((2,4))", "op: strategy ((2,4),) has 1 entries, the operator has 2 inputs");
+        matmul("((2,4,1),(4,1))", "op: strategy ((2,4,1),(4,1)): entry 0 has 3 dims, the input has shape (16,32)");
+        matmul("((0,4),(4,1))", "op: strategy ((0,4),(4,1)): value 0 must be larger than 0");
+        matmul("((3,4),(4,1))", "op: strategy ((3,4),(4,1)): input 0 dim 0 of size 16 cannot be divided by 3");
+        matmul(
+            "((2,4),(2,1))",
+            "op: strategy ((2,4),(2,1)): first input's columns are cut in 4, second input's rows in 2",
+        );
+        matmul(
+            "((4,4),(4,1))",
+            "op: strategy ((4,4),(4,1)) requires 16 devices, but 8 devices can not be divided by it",
+        );
+        assert_refused(
+            Operator::Xent,
+            &[&[16, 8], &[16]],
+            "((4,2),(4,))",
+            "op: strategy ((4,2),(4,)): SoftmaxXent: the class dimension must not be cut",
+        );
+        assert_refused(
+            Operator::BiasAdd,
+            &[&[16, 8], &[8]],
+            "((2,4),(2,))",
+            "op: strategy ((2,4),(2,)): first input's columns are cut in 4, second input's elements in 2",
+        );
+    }
+
+    #[test]
+    fn the_cuts_of_a_legal_strategy_are_those_of_the_loops() {
+        let shapes = [vec![16, 32], vec![32, 16]];
+        let cuts = |text| parse(text).check("op", Operator::MatMul, &shapes, 8).unwrap();
+        assert_eq!(cuts("((2,4),(4,1))"), [2, 4, 1]);
+        assert_eq!(cuts("((1,1),(1,2))"), [1, 1, 2]);
+    }
+}

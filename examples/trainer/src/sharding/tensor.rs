@@ -1,0 +1,143 @@
+//! Numbers in rows and columns, on one rank.
+
+use super::number::Number;
+
+/// Numbers of a shape, the last dimension being the fastest. Without dimensions it is one number.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor<N> {
+    /// The size of each dimension.
+    pub shape: Vec<usize>,
+    /// As many numbers as the shape tells.
+    pub data: Vec<N>,
+}
+
+impl<N: Number> Tensor<N> {
+    /// `data` in `shape`, which must fit each other.
+    #[must_use]
+    pub fn new(shape: Vec<usize>, data: Vec<N>) -> Tensor<N> {
+        debug_assert_eq!(shape.iter().product::<usize>(), data.len());
+        Tensor { shape, data }
+    }
+
+    /// All 0.
+    #[must_use]
+    pub fn zeros(shape: Vec<usize>) -> Tensor<N> {
+        let count = shape.iter().product();
+        Tensor { shape, data: vec![N::default(); count] }
+    }
+
+    /// One number.
+    #[must_use]
+    pub fn scalar(number: N) -> Tensor<N> {
+        Tensor { shape: Vec::new(), data: vec![number] }
+    }
+
+    /// The rows of a matrix.
+    pub fn rows(&self) -> impl Iterator<Item = &[N]> {
+        // A row without columns is none.
+        self.data.chunks_exact(self.columns().max(1))
+    }
+
+    /// The size of the last dimension; 1 without dimensions.
+    #[must_use]
+    pub fn columns(&self) -> usize {
+        self.shape.last().copied().unwrap_or(1)
+    }
+
+    /// Numbers from the start of one part of `dim` to that of the next, and how often they repeat.
+    fn strides(&self, dim: usize) -> (usize, usize) {
+        (self.shape[..dim].iter().product(), self.shape[dim + 1..].iter().product())
+    }
+
+    /// The tensor cut in `parts` equal parts along `dim`.
+    #[must_use]
+    pub fn split(&self, dim: usize, parts: usize) -> Vec<Tensor<N>> {
+        (0..parts).map(|part| self.part(dim, part, parts)).collect()
+    }
+
+    /// Part number `part` of `parts` equal parts along `dim`.
+    #[must_use]
+    pub fn part(&self, dim: usize, part: usize, parts: usize) -> Tensor<N> {
+        let mut shape = self.shape.clone();
+        shape[dim] /= parts;
+        let (outer, inner) = self.strides(dim);
+        let length = shape[dim] * inner;
+        let data = (0..outer).flat_map(|row| {
+            let start = row * self.shape[dim] * inner + part * length;
+            &self.data[start..start + length]
+        });
+        Tensor { data: data.copied().collect(), shape }
+    }
+
+    /// Parts of one shape put together along `dim`; nothing when there are none.
+    #[must_use]
+    pub fn concat(dim: usize, parts: &[Tensor<N>]) -> Option<Tensor<N>> {
+        let first = parts.first()?;
+        let mut shape = first.shape.clone();
+        shape[dim] *= parts.len();
+        let (outer, inner) = first.strides(dim);
+        let length = first.shape[dim] * inner;
+        let data = (0..outer).flat_map(|row| parts.iter().flat_map(move |part| &part.data[row * length..][..length]));
+        Some(Tensor { data: data.copied().collect(), shape })
+    }
+
+    /// Puts `part` where it belongs, beginning at `offset`.
+    pub fn put(&mut self, offset: &[usize], part: &Tensor<N>) {
+        let places = places(&self.shape, offset, &part.shape);
+        for (place, &number) in places.zip(&part.data) {
+            self.data[place] = number;
+        }
+    }
+
+    /// The part of `shape` that begins at `offset`.
+    #[must_use]
+    pub fn cut(&self, offset: &[usize], shape: &[usize]) -> Tensor<N> {
+        let data = places(&self.shape, offset, shape).map(|place| self.data[place]).collect();
+        Tensor { shape: shape.to_vec(), data }
+    }
+}
+
+/// Where in a tensor of `whole` shape the numbers of a part are that begins at `offset`, row by row.
+pub fn places(whole: &[usize], offset: &[usize], part: &[usize]) -> impl Iterator<Item = usize> {
+    let count: usize = part.iter().product();
+    (0..count).map(move |index| {
+        let (mut rest, mut stride, mut place) = (index, 1, 0);
+        for dim in (0..whole.len()).rev() {
+            place += (offset[dim] + rest % part[dim]) * stride;
+            rest /= part[dim];
+            stride *= whole[dim];
+        }
+        place
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(shape: &[usize]) -> Tensor<f32> {
+        let count: usize = shape.iter().product();
+        Tensor::new(shape.to_vec(), (0..count).map(|number| number as f32).collect())
+    }
+
+    #[test]
+    fn parts_put_together_are_the_whole() {
+        let whole = counted(&[4, 6]);
+        for (dim, parts) in [(0, 1), (0, 2), (0, 4), (1, 2), (1, 3), (1, 6)] {
+            assert_eq!(Tensor::concat(dim, &whole.split(dim, parts)).unwrap(), whole);
+        }
+        assert_eq!(whole.part(1, 2, 3).data, [4., 5., 10., 11., 16., 17., 22., 23.]);
+    }
+
+    #[test]
+    fn what_is_cut_is_put_back() {
+        let whole = counted(&[4, 6]);
+        let part = whole.cut(&[2, 3], &[2, 3]);
+        assert_eq!(part.data, [15., 16., 17., 21., 22., 23.]);
+        let mut other = Tensor::zeros(vec![4, 6]);
+        other.put(&[2, 3], &part);
+        assert_eq!(other.cut(&[2, 3], &[2, 3]), part);
+        assert_eq!(other.data.iter().sum::<f32>(), part.data.iter().sum::<f32>());
+        assert_eq!(counted(&[]).cut(&[], &[]), Tensor::scalar(0.0));
+    }
+}
