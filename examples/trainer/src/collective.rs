@@ -10,7 +10,7 @@ pub mod threads;
 
 /// The same calls, in the same order, made by every rank of a group.
 ///
-/// All ranks hold the same bits after a sum.
+/// All ranks hold the same bits after a sum; over MPI in practice, not by promise.
 pub trait Collective {
     /// This rank, and the size of the group.
     fn rank(&self) -> mpienv::Rank;
