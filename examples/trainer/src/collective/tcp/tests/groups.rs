@@ -1,5 +1,7 @@
 //! Groups split from all ranks.
 
+use std::sync::Barrier;
+
 use super::*;
 use crate::collective::threads;
 
@@ -85,9 +87,11 @@ fn a_group_outlives_the_one_that_it_is_split_from() {
 
 #[test]
 fn a_rank_that_is_lost_in_a_group_is_named_by_its_rank_in_the_world() {
+    let all_are_split = Barrier::new(4);
     let errors = ranks(4, |mut world| {
         let own = world.rank().index();
         let mut group = world.split(own % 2, own).unwrap();
+        all_are_split.wait();
         if own == 3 {
             world.group.fail_silently();
             return None;
@@ -127,9 +131,11 @@ fn a_rank_that_hangs_in_a_group_is_named_by_its_rank_in_the_world() {
 
 #[test]
 fn lengths_that_differ_in_a_group_are_named_by_the_rank_in_the_world() {
+    let all_are_split = Barrier::new(4);
     let errors = ranks(4, |mut world| {
         let own = world.rank().index();
         let mut group = world.split(own / 2, 0).unwrap();
+        all_are_split.wait();
         let length = if own == 3 { 5 } else { 4 };
         let done = group.all_reduce_sum(&mut vec![1.0; length]);
         if own == 2 { done.err() } else { None }
