@@ -136,14 +136,12 @@ pub(crate) fn variable_names<T: DeserializeOwned>() -> Vec<String> {
 /// One name for each field: its alias where that has capitals, else the field in capitals.
 fn spelled(fields: Fields) -> impl Iterator<Item = Cow<'static, str>> {
     let has_capitals = |name: &str| name.bytes().any(|b| b.is_ascii_uppercase());
-    let alias = move |field: &str| {
-        fields
-            .iter()
-            .find(|name| has_capitals(name) && name.eq_ignore_ascii_case(field))
-            .map(|name| Cow::Borrowed(*name))
-    };
-    let fields = fields.iter().filter(move |field| !has_capitals(field));
-    fields.map(move |field| alias(field).unwrap_or_else(|| Cow::Owned(field.to_ascii_uppercase())))
+    let (aliases, fields): (Vec<&str>, Vec<&str>) = fields.iter().copied().partition(|name| has_capitals(name));
+    let alias = move |field: &str| aliases.iter().copied().find(|name| name.eq_ignore_ascii_case(field));
+    fields.into_iter().map(move |field| match alias(field) {
+        Some(name) => Cow::Borrowed(name),
+        None => Cow::Owned(field.to_ascii_uppercase()),
+    })
 }
 
 /// The names that `T`'s derived `Deserialize` asks for.

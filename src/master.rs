@@ -122,7 +122,7 @@ pub(crate) fn port(
 
 fn of_job(placement: &Placement) -> Result<Sourced<Port>, Error> {
     let job = placement.job.as_ref();
-    let port = job.and_then(|job| Some(Sourced::new(job.value.port()?, format!("hash of the job: {}", job.source))));
+    let port = job.and_then(|job| Some(Sourced::new(job.value.port()?, job.source.clone())));
     port.ok_or_else(|| {
         Error::new(Reason::NoJobIdentity, "give a number as the port").by(placement.launcher).of(wish::MASTER_PORT)
     })

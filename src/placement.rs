@@ -241,7 +241,7 @@ impl Placement {
 
     /// Adds the job's identity, and the master port that follows from it.
     pub(crate) fn with_job(mut self, job: Job, source: &'static str) -> Placement {
-        self.master_port = job.port().map(|port| Sourced::new(port, format!("hash of the job: {source}")));
+        self.master_port = job.port().map(|port| Sourced::new(port, source));
         self.job = Some(Sourced::new(job, source));
         self
     }

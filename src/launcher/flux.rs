@@ -25,7 +25,6 @@ const RANK: &str = "FLUX_TASK_RANK";
 const SIZE: &str = "FLUX_JOB_SIZE";
 const LOCAL_RANK: &str = "FLUX_TASK_LOCAL_ID";
 const NODES: &str = "FLUX_JOB_NNODES";
-const JOB: &str = "FLUX_JOB_ID";
 
 /// The variables that Flux sets for every process.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -69,7 +68,7 @@ pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
         .with_local((LOCAL_RANK, vars.local_rank), (NODES, local_size))?;
     placement.node_count = vars.nodes.map(|nodes| Sourced::new(nodes, NODES));
     Ok(match vars.job {
-        Some(id) => placement.with_job(Job { id, step: String::new(), restarts: 0 }, JOB),
+        Some(id) => placement.with_job(Job { id, step: String::new(), restarts: 0 }, "hash of FLUX_JOB_ID"),
         None => placement,
     })
 }

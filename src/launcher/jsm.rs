@@ -26,7 +26,6 @@ const SIZE: &str = "JSM_NAMESPACE_SIZE";
 const LOCAL_RANK: &str = "JSM_NAMESPACE_LOCAL_RANK";
 const LOCAL_SIZE: &str = "JSM_NAMESPACE_LOCAL_SIZE";
 const HOSTS: &str = "LSB_MCPU_HOSTS";
-const JOB: &str = "LSB_JOBID";
 
 /// The variables that jsrun and LSF set for every process.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -73,7 +72,7 @@ pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
         placement.master_addr = Some(Sourced::new(host, format!("{HOSTS}: the first host after the launch node")));
     }
     Ok(match vars.job {
-        Some(id) => placement.with_job(Job { id, step: String::new(), restarts: 0 }, JOB),
+        Some(id) => placement.with_job(Job { id, step: String::new(), restarts: 0 }, "hash of LSB_JOBID"),
         None => placement,
     })
 }

@@ -33,7 +33,6 @@ const RANK: &str = "OMPI_COMM_WORLD_RANK";
 const SIZE: &str = "OMPI_COMM_WORLD_SIZE";
 const LOCAL_RANK: &str = "OMPI_COMM_WORLD_LOCAL_RANK";
 const LOCAL_SIZE: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
-const NAMESPACE: &str = "PMIX_NAMESPACE";
 const NUM_NODES: &str = "OMPI_MCA_orte_num_nodes";
 const HNP_URI: &str = "OMPI_MCA_orte_hnp_uri";
 
@@ -84,8 +83,10 @@ pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let vars: OpenMpiVars = environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
     let mut placement = Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
         .with_local((LOCAL_RANK, Some(vars.local_rank)), (LOCAL_SIZE, Some(vars.local_size)))?;
-    placement.job =
-        vars.namespace.clone().map(|id| Sourced::new(Job { id, step: String::new(), restarts: 0 }, NAMESPACE));
+    placement.job = vars
+        .namespace
+        .clone()
+        .map(|id| Sourced::new(Job { id, step: String::new(), restarts: 0 }, "hash of PMIX_NAMESPACE"));
     let nodes = vars.num_nodes.filter(|&nodes| is_possible(nodes, vars.local_size, vars.size));
     placement.node_count = nodes.map(|nodes| Sourced::new(nodes, NUM_NODES));
     if let Some(uri) = &vars.hnp_uri {

@@ -26,7 +26,6 @@ const SIZE: &str = "PMI_SIZE";
 const LOCAL_RANK: &str = "PALS_LOCAL_RANKID";
 const LOCAL_SIZE: &str = "PALS_LOCAL_SIZE";
 const NODE_ID: &str = "PALS_NODEID";
-const APPLICATION: &str = "PALS_APID";
 
 /// The variables that PALS sets for every process.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -68,7 +67,7 @@ pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
         .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, vars.local_size))?;
     placement.node_rank = vars.node_id.map(|node| Sourced::new(node, NODE_ID));
     Ok(match vars.application {
-        Some(id) => placement.with_job(Job { id, step: String::new(), restarts: 0 }, APPLICATION),
+        Some(id) => placement.with_job(Job { id, step: String::new(), restarts: 0 }, "hash of PALS_APID"),
         None => placement,
     })
 }

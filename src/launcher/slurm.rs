@@ -170,7 +170,7 @@ pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     Ok(match vars.job_id {
         Some(id) => {
             let (step, restarts) = (vars.step_id.unwrap_or_default(), vars.restarts.unwrap_or_default());
-            placement.with_job(Job { id, step, restarts }, "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_RESTART_COUNT")
+            placement.with_job(Job { id, step, restarts }, "hash of SLURM_JOB_ID, SLURM_STEP_ID, SLURM_RESTART_COUNT")
         }
         None => placement,
     })
@@ -183,9 +183,9 @@ fn malformed(variable: &'static str, form: &str, text: &str) -> Error {
 /// How many ranks `0,1,4` lists.
 fn ranks_here(text: &str) -> Result<u32, Error> {
     let bad = || malformed(RANKS_HERE, "0,1,4", text);
-    let ranks = text.split(',').map(|rank| rank.parse::<u32>().map_err(|_| bad()));
-    let ranks = ranks.collect::<Result<Vec<_>, _>>()?;
-    u32::try_from(ranks.len()).map_err(|_| bad())
+    text.split(',')
+        .try_fold(0u32, |count, rank| rank.parse::<u32>().ok().and_then(|_| count.checked_add(1)))
+        .ok_or_else(bad)
 }
 
 /// The number of ranks of the node with that number in `2(x3),1`.
@@ -211,7 +211,7 @@ fn first_host(list: &str) -> Result<Sourced<Host>, Error> {
     let left = |reason: Reason| Error::of_launcher(Launcher::Slurm, reason, NODELIST).found(list);
     let parsed = Hostlist::parse(list).map_err(|error| left(Reason::Malformed(error.to_string())))?;
     let host = parsed.first().parse().map_err(|error: HostError| left(error.into()))?;
-    Ok(Sourced::new(host, format!("{NODELIST}: the first host")))
+    Ok(Sourced::new(host, "SLURM_STEP_NODELIST: the first host"))
 }
 
 fn local_sizes_differ(vars: &SlurmVars, here: u32, per_node: u32) -> Finding {
