@@ -168,7 +168,8 @@ fn hangs(world: World) -> ! {
     let sum = world.start_all_reduce_sum(vec![1.0_f32; 7850]).unwrap();
     let error = sum.wait_within(Duration::from_millis(500)).unwrap_err();
     // The memory is MPI's for ever: nothing can be finalized.
-    eprintln!("{error}");
+    // Written at once: the lines of several ranks must not mix.
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{error}\n").as_bytes());
     world.abort(3);
 }
 
