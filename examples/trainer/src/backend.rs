@@ -44,7 +44,7 @@ pub fn connect(
         Backend::Auto | Backend::Mpi => match library::begin(info, timeout, backend == Backend::Mpi)? {
             Ok(world) => {
                 remark(&format!("gradients over MPI ({}, {})", world.library().display(), world.version()));
-                return Ok(Box::new(Mpi::new(world, timeout)));
+                return Ok(Box::new(Mpi::new(world, timeout).map_err(ConnectError::from)?));
             }
             Err(why) => format!(" ({why})"),
         },

@@ -112,6 +112,10 @@ pub enum CollectiveError {
         /// How long this rank waited, in seconds.
         seconds: f64,
     },
+    /// Nobody can watch over the ranks of an MPI job.
+    #[cfg(feature = "mpi")]
+    #[error("nothing can watch over the ranks: {0}")]
+    Watch(#[source] std::io::Error),
     /// MPI returned an error.
     #[cfg(feature = "mpi")]
     #[error(transparent)]

@@ -1,5 +1,10 @@
 //! The exit codes of `mnist`.
 
+use std::fmt::Display;
+use std::io::{self, Write};
+
+use crate::collective::CollectiveError;
+
 /// The run went to its end.
 pub const OK: u8 = 0;
 
@@ -18,3 +23,20 @@ pub const TIMED_OUT: u8 = 124;
 /// A signal asked to stop, and every rank did: this and the signal's number, as shells have it. 130 is SIGINT's, 143
 /// SIGTERM's.
 pub const SIGNALLED: u8 = 128;
+
+/// The code of a run whose ranks could not do a thing together.
+#[must_use]
+pub fn of_collective(error: &CollectiveError) -> u8 {
+    if error.is_timeout() { TIMED_OUT } else { TRAINING_FAILED }
+}
+
+/// Says why, as the program does at its end, and ends the process from any of its threads.
+///
+/// Nothing else is cleaned up: the main thread may be where it does not come back from.
+pub fn at_once(why: &dyn Display, code: u8) -> ! {
+    let program = std::env::current_exe().unwrap_or_default();
+    let program = program.file_stem().unwrap_or_default().to_string_lossy();
+    // One write a line: what ranks that share a terminal say does not mix. If nobody reads it, the code tells.
+    let _ = io::stderr().write_all(format!("{program}: {why}\n").as_bytes());
+    signal_hook::low_level::exit(code.into())
+}

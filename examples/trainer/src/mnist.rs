@@ -167,7 +167,7 @@ impl MnistError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            MnistError::Train(TrainError::Collective(error)) if error.is_timeout() => exit::TIMED_OUT,
+            MnistError::Train(TrainError::Collective(error)) => exit::of_collective(error),
             MnistError::Backend(error) if error.is_timeout() => exit::TIMED_OUT,
             MnistError::Train(TrainError::Disagreement(_) | TrainError::Checkpoint(_) | TrainError::Report(_)) => {
                 exit::WRONG_INPUT

@@ -1,7 +1,6 @@
 //! Whether the launcher starts MPI programs, and MPI's initialization within a limit.
 
-use std::io::{self, Write};
-use std::process;
+use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
@@ -53,17 +52,14 @@ fn starts_mpi(launcher: Launcher, environment: &Environment) -> bool {
 
 /// Ends the process at the limit, unless what is returned is dropped before: MPI's initialization waits for ever for a
 /// rank that does not come.
-#[expect(clippy::disallowed_methods, reason = "the main thread is in MPI, and does not come back")]
 fn watch(limit: Duration) -> io::Result<Sender<()>> {
     let (done, wait) = mpsc::channel();
     thread::Builder::new().name("mpi-init".to_owned()).spawn(move || {
         if wait.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
             let seconds = limit.as_secs_f64();
-            let _ = writeln!(
-                io::stderr(),
-                "mnist: MPI was not initialized within {seconds} s: a rank hangs, is lost, or was never started"
-            );
-            process::exit(exit::TIMED_OUT.into());
+            let why =
+                format!("MPI was not initialized within {seconds} s: a rank hangs, is lost, or was never started");
+            exit::at_once(&why, exit::TIMED_OUT);
         }
     })?;
     Ok(done)

@@ -1,25 +1,37 @@
 //! Ranks joined by MPI, whose library is loaded at run time.
 //!
-//! Calls are started and waited for within a limit: MPI's own waits would last for ever where a rank is lost.
+//! Where every rank has a core to itself a sum is one call, which spins: nothing is faster. Elsewhere, and for all else,
+//! calls are started and asked for, and yield in between: ranks that spin would take the core from the one they wait
+//! for. Either way [`watch`] ends the wait when a rank is lost.
 //!
 //! MPI does not promise that a sum has the same bits on all ranks, only recommends it. It has them where every rank adds
 //! in the same order, or one adds and hands out, as Open MPI and MPICH do between equal machines. [`crate::replicas`]
 //! finds out where it does not hold.
 
+mod card;
+mod watch;
+
 use std::mem;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mpienv::Rank;
 use mpienv::mpi::{Communicator, Error, Request, World};
 
+use self::card::Card;
+use self::watch::{Socket, Watch};
 use super::{Collective, CollectiveError};
 
 /// Ranks joined by MPI: all of a job, or a group split from them.
 #[derive(Debug)]
 pub struct Mpi {
+    // Before the ranks, as they go out of scope in this order: a rank that has said that it ends is not missed.
+    watch: Arc<Watch>,
     ranks: Ranks,
     timeout: Duration,
-    /// What MPI sums up in; grows to what the largest sum needs, and stays.
+    /// Whether every rank has a core to itself; the same on all.
+    spins: bool,
+    /// What MPI sums up in where no rank spins; grows to what the largest sum needs, and stays.
     sum: Vec<f32>,
 }
 
@@ -30,22 +42,44 @@ enum Ranks {
     Group(Communicator),
 }
 
-impl Mpi {
-    /// The ranks of `world`; `timeout` bounds every wait for them.
-    #[must_use]
-    pub fn new(world: World, timeout: Duration) -> Mpi {
-        Mpi { ranks: Ranks::World(world), timeout, sum: Vec::new() }
-    }
-
+impl Ranks {
     fn communicator(&self) -> &Communicator {
-        match &self.ranks {
+        match self {
             Ranks::World(world) => world,
             Ranks::Group(group) => group,
         }
     }
+}
 
-    fn wait<B: Default>(&self, request: Result<Request<B>, Error>) -> Result<B, CollectiveError> {
-        Ok(request?.wait_within(self.timeout)?)
+impl Mpi {
+    /// The ranks of `world`, which all call this; `timeout` bounds every wait for them.
+    ///
+    /// # Errors
+    /// When a rank does not come, or the system has no thread to watch over them.
+    pub fn new(world: World, timeout: Duration) -> Result<Mpi, CollectiveError> {
+        let rank = world.rank();
+        let socket = if rank.is_first() { Socket::open() } else { None };
+        let own = Card::own(socket.as_ref().and_then(Socket::told));
+        let own = serde_json::to_vec(&own).unwrap_or_default();
+        let cards = world.all_gather_within(&own, timeout)?;
+        // The same program wrote them: what cannot be read is a rank of which nothing is known.
+        let cards: Vec<Card> = cards.iter().map(|card| serde_json::from_slice(card).unwrap_or_default()).collect();
+        let spins = card::have_a_core_each(&cards);
+        let watch = Watch::begin(rank, socket, &cards, timeout).map_err(CollectiveError::Watch)?;
+        Ok(Mpi { watch: Arc::new(watch), ranks: Ranks::World(world), timeout, spins, sum: Vec::new() })
+    }
+
+    /// Makes a call under the watch.
+    fn call<T>(&self, call: impl FnOnce(&Communicator) -> Result<T, Error>) -> Result<T, CollectiveError> {
+        Ok(self.watch.over(|| call(self.ranks.communicator()))?)
+    }
+
+    /// Starts a call and asks for it.
+    fn wait<B: Default>(
+        &self,
+        start: impl FnOnce(&Communicator) -> Result<Request<B>, Error>,
+    ) -> Result<B, CollectiveError> {
+        self.call(|ranks| start(ranks)?.wait_within(watch::limit(self.timeout)))
     }
 }
 
@@ -60,39 +94,43 @@ impl From<Error> for CollectiveError {
 
 impl Collective for Mpi {
     fn rank(&self) -> Rank {
-        self.communicator().rank()
+        self.ranks.communicator().rank()
     }
 
     fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
+        if self.spins {
+            return self.call(|ranks| ranks.all_reduce_sum(values));
+        }
         let mut sum = mem::take(&mut self.sum);
         sum.clear();
         sum.extend_from_slice(values);
-        self.sum = self.wait(self.communicator().start_all_reduce_sum(sum))?;
+        self.sum = self.wait(|ranks| ranks.start_all_reduce_sum(sum))?;
         values.copy_from_slice(&self.sum);
         Ok(())
     }
 
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        Ok(self.communicator().all_gather_within(bytes, self.timeout)?)
+        self.call(|ranks| ranks.all_gather_within(bytes, watch::limit(self.timeout)))
     }
 
     fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
         let length = (bytes.len() as u64).to_le_bytes().to_vec();
-        let length = self.wait(self.communicator().start_broadcast(length, root))?;
+        let length = self.wait(|ranks| ranks.start_broadcast(length, root))?;
         let length = length.as_slice().try_into().map_or(0, u64::from_le_bytes);
         // Only the root's bytes and length count.
         bytes.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
-        *bytes = self.wait(self.communicator().start_broadcast(mem::take(bytes), root))?;
+        *bytes = self.wait(|ranks| ranks.start_broadcast(mem::take(bytes), root))?;
         Ok(())
     }
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.wait(self.communicator().start_barrier())
+        self.wait(Communicator::start_barrier)
     }
 
     fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
         // A group is ended by whoever has the world.
         if let Ranks::World(world) = &self.ranks {
+            self.watch.end();
             last_words();
             world.abort(code.into())
         }
@@ -101,7 +139,9 @@ impl Collective for Mpi {
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Collective>, CollectiveError> {
         // MPI's own split waits without a limit: first all ranks are known to be there.
         self.barrier()?;
-        let group = self.communicator().split(color, key)?;
-        Ok(Box::new(Mpi { ranks: Ranks::Group(group), timeout: self.timeout, sum: Vec::new() }))
+        let group = self.call(|ranks| ranks.split(color, key))?;
+        let Mpi { timeout, spins, .. } = *self;
+        let watch = Arc::clone(&self.watch);
+        Ok(Box::new(Mpi { watch, ranks: Ranks::Group(group), timeout, spins, sum: Vec::new() }))
     }
 }

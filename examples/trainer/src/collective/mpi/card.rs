@@ -1,0 +1,100 @@
+//! What a rank tells all others of itself before the first sum.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// A rank's host and cores; rank 0's has where it takes the watch's connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Card {
+    pub host: String,
+    /// The cores that this rank may run on, by the system's numbers; none where the system does not tell.
+    pub cores: BTreeSet<usize>,
+    /// How many cores' time the rank's group may take, where that is less than it may run on.
+    pub quota: Option<usize>,
+    /// Where rank 0 listens; none of other ranks.
+    pub listens: Option<Listener>,
+}
+
+/// Where rank 0 takes connections, and what proves that they are of this job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Listener {
+    pub port: u16,
+    pub addresses: Vec<IpAddr>,
+    pub token: String,
+}
+
+impl Card {
+    /// This process's.
+    pub(super) fn own(listens: Option<Listener>) -> Card {
+        let cores = cores();
+        let parallel = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
+        let quota = (parallel < cores.len()).then_some(parallel);
+        Card { host: host_name(), cores, quota, listens }
+    }
+}
+
+/// Whether on every host each rank has a core to itself, as far as the ranks know.
+///
+/// The answer is the same on all ranks, which have the same cards.
+pub(super) fn have_a_core_each(cards: &[Card]) -> bool {
+    let mut hosts = BTreeMap::<&str, (usize, BTreeSet<usize>, usize)>::new();
+    for card in cards {
+        let (ranks, cores, quota) = hosts.entry(&card.host).or_insert((0, BTreeSet::new(), usize::MAX));
+        *ranks += 1;
+        cores.extend(&card.cores);
+        *quota = (*quota).min(card.quota.unwrap_or(usize::MAX));
+    }
+    hosts.into_values().all(|(ranks, cores, quota)| ranks <= cores.len().min(quota))
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn cores() -> BTreeSet<usize> {
+    use rustix::thread::{CpuSet, sched_getaffinity};
+    let Ok(set) = sched_getaffinity(None) else { return BTreeSet::new() };
+    (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn cores() -> BTreeSet<usize> {
+    BTreeSet::new()
+}
+
+fn host_name() -> String {
+    #[cfg(unix)]
+    return rustix::system::uname().nodename().to_string_lossy().into_owned();
+    #[cfg(not(unix))]
+    String::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn card(host: &str, cores: &[usize], quota: Option<usize>) -> Card {
+        Card { host: host.to_owned(), cores: cores.iter().copied().collect(), quota, listens: None }
+    }
+
+    #[test]
+    fn ranks_have_a_core_each_where_their_hosts_cores_are_as_many() {
+        // Bound to a core each, or to none.
+        assert!(have_a_core_each(&[card("a", &[0], None), card("a", &[1], None)]));
+        assert!(have_a_core_each(&[card("a", &[0, 1], None), card("a", &[0, 1], None)]));
+        assert!(have_a_core_each(&[card("a", &[0], None), card("b", &[0], None)]));
+        // Bound to the same core, or more ranks than cores, if on one host only.
+        assert!(!have_a_core_each(&[card("a", &[0], None), card("a", &[0], None)]));
+        assert!(!have_a_core_each(&[card("b", &[0], None), card("a", &[0], None), card("a", &[0], None)]));
+        // A container with eight cores and the time of one.
+        assert!(!have_a_core_each(&[card("a", &[0, 1, 2], Some(1)), card("a", &[0, 1, 2], Some(1))]));
+        // A system that does not tell.
+        assert!(!have_a_core_each(&[card("a", &[], None)]));
+    }
+
+    #[test]
+    fn this_process_has_a_core() {
+        let own = Card::own(None);
+        assert!(have_a_core_each(std::slice::from_ref(&own)), "{own:?}");
+        assert!(!own.host.is_empty());
+    }
+}

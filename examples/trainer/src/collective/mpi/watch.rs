@@ -1,0 +1,195 @@
+//! Ranks that watch over each other beside MPI, which does not tell which rank is lost or hangs.
+//!
+//! Every rank has a thread with a connection to that of rank 0. Each says from time to time that it lives, and how many
+//! calls its main thread has begun and ended. Rank 0 sees who is gone, silent, or waited for by the others, and tells
+//! all; then every rank says so and ends. A main thread that waits in MPI cannot be called back: its process ends from
+//! here.
+
+mod hub;
+mod line;
+mod member;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mio::{Poll, Token, Waker};
+use mpienv::Rank;
+
+use super::card::{Card, Listener};
+use crate::collective::CollectiveError;
+use crate::exit;
+
+const WAKE: Token = Token(usize::MAX);
+
+/// Rank 0's socket, before the others know of it.
+#[derive(Debug)]
+pub(super) struct Socket {
+    listener: TcpListener,
+    token: String,
+}
+
+impl Socket {
+    /// A socket on a port that the system chooses; none where the system has none to give: ranks are then lost without
+    /// a name.
+    pub(super) fn open() -> Option<Socket> {
+        let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0));
+        let listener = listener.or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))).ok()?;
+        let mut token = [0; 16];
+        getrandom::fill(&mut token).ok()?;
+        Some(Socket { listener, token: token.iter().map(|byte| format!("{byte:02x}")).collect() })
+    }
+
+    /// What the other ranks need to connect.
+    pub(super) fn told(&self) -> Option<Listener> {
+        let port = self.listener.local_addr().ok()?.port();
+        let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
+        let mut addresses: Vec<_> = interfaces.iter().map(if_addrs::Interface::ip).collect();
+        // An IPv6 address of one link needs the name of the link, which is another on each host.
+        addresses.retain(|address| !address.is_loopback() && !is_of_one_link(address));
+        Some(Listener { port, addresses, token: self.token.clone() })
+    }
+}
+
+fn is_of_one_link(address: &std::net::IpAddr) -> bool {
+    matches!(address, std::net::IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+/// What the main thread tells the one that watches.
+#[derive(Debug, Default)]
+struct Pulse {
+    /// Calls begun and ended: odd within a call.
+    calls: AtomicU64,
+    ended: AtomicBool,
+}
+
+/// A rank's watch, until it goes out of scope.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pulse: Arc<Pulse>,
+    waker: Waker,
+}
+
+impl Watch {
+    /// Begins to watch; `cards` are those of all ranks, in rank order.
+    pub(super) fn begin(rank: Rank, socket: Option<Socket>, cards: &[Card], timeout: Duration) -> io::Result<Watch> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKE)?;
+        let pulse = Arc::new(Pulse::default());
+        let times = Times::of(timeout);
+        let own = Own { rank, pulse: Arc::clone(&pulse), calls: 0, since: Instant::now(), times };
+        let hosts: Vec<String> = cards.iter().map(|card| card.host.clone()).collect();
+        let listens = cards.first().and_then(|card| card.listens.clone());
+        thread::Builder::new().name("watch".to_owned()).spawn(move || {
+            let lost = match socket {
+                Some(socket) => hub::watch(own, socket, poll, &hosts),
+                None => member::watch(own, listens, poll, &hosts),
+            };
+            if let Some(error) = lost {
+                exit::at_once(&error, exit::of_collective(&error));
+            }
+        })?;
+        Ok(Watch { pulse, waker })
+    }
+
+    /// Makes a call that waits for other ranks.
+    pub(super) fn over<T>(&self, call: impl FnOnce() -> T) -> T {
+        self.pulse.calls.fetch_add(1, Ordering::Relaxed);
+        let result = call();
+        self.pulse.calls.fetch_add(1, Ordering::Relaxed);
+        result
+    }
+
+    /// Says that this rank ends as it should.
+    pub(super) fn end(&self) {
+        self.pulse.ended.store(true, Ordering::Relaxed);
+        // If it cannot be woken, it sees the end at its next beat.
+        let _ = self.waker.wake();
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// How often ranks beat, and how long they are waited for.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    beat: Duration,
+    timeout: Duration,
+}
+
+impl Times {
+    fn of(timeout: Duration) -> Times {
+        Times { beat: (timeout / 8).clamp(Duration::from_millis(20), Duration::from_secs(2)), timeout }
+    }
+
+    /// How long a rank waits until it takes for granted that rank 0 will not name the one that is late.
+    fn patience(self) -> Duration {
+        self.timeout + 4 * self.beat
+    }
+}
+
+/// How long a main thread may wait in MPI: longer than it takes until its watch ends the process.
+pub(super) fn limit(timeout: Duration) -> Duration {
+    Times::of(timeout).patience() + Duration::from_secs(1)
+}
+
+/// This rank, as its watch sees it.
+struct Own {
+    rank: Rank,
+    pulse: Arc<Pulse>,
+    calls: u64,
+    since: Instant,
+    times: Times,
+}
+
+impl Own {
+    /// How many calls the main thread has begun and ended by now.
+    fn look(&mut self, now: Instant) -> u64 {
+        let calls = self.pulse.calls.load(Ordering::Relaxed);
+        if calls != self.calls {
+            self.calls = calls;
+            self.since = now;
+        }
+        calls
+    }
+
+    fn has_ended(&self) -> bool {
+        self.pulse.ended.load(Ordering::Relaxed)
+    }
+
+    /// Whether the main thread has waited for so long that nobody will name the rank that is late.
+    fn has_waited_in_vain(&self, now: Instant) -> bool {
+        self.calls % 2 == 1 && now - self.since >= self.times.patience()
+    }
+
+    fn late(&self, rank: u32, hosts: &[String]) -> CollectiveError {
+        CollectiveError::TimedOut { rank, host: host(rank, hosts), seconds: self.times.timeout.as_secs_f64() }
+    }
+
+    fn nobody_is_known_to_be_late(&self) -> CollectiveError {
+        CollectiveError::SomeTimedOut { seconds: self.times.timeout.as_secs_f64() }
+    }
+}
+
+fn host(rank: u32, hosts: &[String]) -> String {
+    hosts.get(rank as usize).cloned().unwrap_or_default()
+}
+
+/// Why a rank is lost whose connection has come to an end.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+            "its connection was closed: the process ended or was killed".to_owned()
+        }
+        _ => format!("its connection broke: {error}"),
+    }
+}

@@ -1,0 +1,70 @@
+//! A connection between two ranks that watch over each other: JSON messages, one a line.
+
+use std::io::{self, ErrorKind, Read, Write};
+
+use mio::net::TcpStream;
+use serde::{Deserialize, Serialize};
+
+/// What a rank says beside MPI.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Message {
+    /// The first one, of a rank that connects.
+    Hello { token: String, rank: u32 },
+    /// It lives, and its main thread has entered and left so many calls.
+    Beat { calls: u64 },
+    /// Rank 0's verdict: a rank's process or host is gone.
+    Lost { rank: u32, reason: String },
+    /// Rank 0's verdict: a rank lives or not, and is waited for too long.
+    Late { rank: u32 },
+    /// It ends, as it should.
+    Bye,
+}
+
+/// The longest line that is read: a message is far shorter.
+const LONGEST: usize = 4096;
+
+/// A connection that never waits.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub stream: TcpStream,
+    read: Vec<u8>,
+}
+
+impl Line {
+    pub(super) fn new(stream: TcpStream) -> Line {
+        Line { stream, read: Vec::new() }
+    }
+
+    /// Sends a message, or nothing where the other side does not read: it is silent then, too.
+    pub(super) fn send(&mut self, message: &Message) -> io::Result<()> {
+        let Ok(mut line) = serde_json::to_vec(message) else { return Ok(()) };
+        line.push(b'\n');
+        match self.stream.write_all(&line) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            done => done,
+        }
+    }
+
+    /// The messages that have come; an error when there are no more to come, after those that came.
+    pub(super) fn receive(&mut self, messages: &mut Vec<Message>) -> io::Result<()> {
+        let mut chunk = [0; 1024];
+        loop {
+            let count = match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(count) => count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            self.read.extend_from_slice(&chunk[..count]);
+            while let Some(end) = self.read.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.read.drain(..=end).collect();
+                messages.push(serde_json::from_slice(&line)?);
+            }
+            if self.read.len() > LONGEST {
+                return Err(ErrorKind::InvalidData.into());
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Any other rank's watch: it hears rank 0, and what rank 0 tells.
+
+use std::io::{self, Read};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Interest, Poll, Token};
+
+use super::line::{Line, Message};
+use super::{Own, host, reason};
+use crate::collective::CollectiveError;
+use crate::collective::mpi::card::Listener;
+
+/// Pause of a rank that could not connect yet.
+const RETRY: Duration = Duration::from_millis(50);
+/// How long one of rank 0's addresses may take to answer.
+const ANSWER: Duration = Duration::from_secs(1);
+const FIRST: Token = Token(0);
+
+/// Watches until this rank ends; returns who is lost.
+pub(super) fn watch(
+    mut own: Own,
+    listens: Option<Listener>,
+    mut poll: Poll,
+    hosts: &[String],
+) -> Option<CollectiveError> {
+    let mut line = listens.and_then(|listens| connect(&own, &listens, hosts, &poll));
+    let mut events = Events::with_capacity(8);
+    let mut beat = Instant::now();
+    let mut heard = Instant::now();
+    loop {
+        let wait = beat.saturating_duration_since(Instant::now());
+        if poll.poll(&mut events, Some(wait)).is_err() {
+            // Interrupted: the next turn waits for what is left.
+            events.clear();
+        }
+        if own.has_ended() {
+            // Whoever does not hear it sees the connection end; so be it.
+            line.map(|mut line| line.send(&Message::Bye));
+            return None;
+        }
+        let now = Instant::now();
+        let mut messages = Vec::new();
+        let received = line.as_mut().map_or(Ok(()), |line| line.receive(&mut messages));
+        if !messages.is_empty() {
+            heard = now;
+        }
+        for message in messages {
+            match message {
+                Message::Lost { rank, reason } => {
+                    return Some(CollectiveError::Lost { rank, host: host(rank, hosts), reason });
+                }
+                Message::Late { rank } => return Some(own.late(rank, hosts)),
+                // Rank 0 is through; the others soon are.
+                Message::Bye => line = None,
+                Message::Beat { .. } | Message::Hello { .. } => {}
+            }
+        }
+        if line.is_some() {
+            if let Err(error) = received {
+                return Some(CollectiveError::Lost { rank: 0, host: host(0, hosts), reason: reason(&error) });
+            }
+            if now - heard >= own.times.timeout {
+                return Some(own.late(0, hosts));
+            }
+        }
+        if now >= beat {
+            beat = now + own.times.beat;
+            let calls = own.look(now);
+            if let Some(line) = &mut line {
+                // If it cannot be sent, the connection's end is seen when it is read.
+                let _ = line.send(&Message::Beat { calls });
+            }
+            if own.has_waited_in_vain(now) {
+                return Some(own.nobody_is_known_to_be_late());
+            }
+        }
+    }
+}
+
+/// A connection to rank 0, through the first of its addresses that answers; none where none does within the timeout.
+fn connect(own: &Own, listens: &Listener, hosts: &[String], poll: &Poll) -> Option<Line> {
+    let here: &[IpAddr] = &[IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+    let is_here = host(0, hosts) == host(own.rank.index(), hosts);
+    let here = if is_here { here } else { &[] };
+    let deadline = Instant::now() + own.times.timeout;
+    while Instant::now() < deadline && !own.has_ended() {
+        for &address in here.iter().chain(&listens.addresses) {
+            let address = SocketAddr::new(address, listens.port);
+            if let Ok(stream) = greet(address, &listens.token, own.rank.index()) {
+                let mut stream = mio::net::TcpStream::from_std(stream);
+                poll.registry().register(&mut stream, FIRST, Interest::READABLE).ok()?;
+                return Some(Line::new(stream));
+            }
+        }
+        thread::sleep(RETRY);
+    }
+    None
+}
+
+/// Connects, and waits for rank 0's first beat: hosts have addresses in common, behind which is somebody else.
+fn greet(address: SocketAddr, token: &str, rank: u32) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, ANSWER)?;
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)?;
+    let mut line = Line::new(mio::net::TcpStream::from_std(stream.try_clone()?));
+    line.send(&Message::Hello { token: token.to_owned(), rank })?;
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    // Byte by byte: what comes after the first line is for the watch.
+    let mut first = Vec::new();
+    for byte in (&stream).bytes().take(64) {
+        match byte? {
+            b'\n' => break,
+            byte => first.push(byte),
+        }
+    }
+    match serde_json::from_slice(&first)? {
+        Message::Beat { .. } => {
+            stream.set_nonblocking(true)?;
+            Ok(stream)
+        }
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}

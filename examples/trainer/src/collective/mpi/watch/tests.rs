@@ -1,0 +1,115 @@
+//! Watches of several ranks in one process, without MPI.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpStream};
+use std::sync::mpsc::{self, Receiver};
+
+use super::*;
+
+const TIMEOUT: Duration = Duration::from_millis(400);
+const LONG: Duration = Duration::from_secs(20);
+
+/// Ranks that watch, each by its own thread; what each of them finds.
+struct Ranks {
+    pulses: Vec<Arc<Pulse>>,
+    found: Vec<Receiver<Option<String>>>,
+    port: u16,
+}
+
+impl Ranks {
+    fn new(size: u32) -> Ranks {
+        let hosts: Vec<String> = (0..size).map(|rank| format!("node{rank}")).collect();
+        let mut socket = Socket::open();
+        let mut listens = socket.as_ref().and_then(Socket::told).unwrap();
+        listens.addresses = vec![Ipv4Addr::LOCALHOST.into()];
+        let mut ranks = Ranks { pulses: Vec::new(), found: Vec::new(), port: listens.port };
+        for rank in 0..size {
+            let pulse = Arc::new(Pulse::default());
+            let (tell, found) = mpsc::channel();
+            ranks.pulses.push(Arc::clone(&pulse));
+            ranks.found.push(found);
+            let rank = Rank::new(rank, size).unwrap();
+            let own = Own { rank, pulse, calls: 0, since: Instant::now(), times: Times::of(TIMEOUT) };
+            let (socket, listens, hosts) = (socket.take(), listens.clone(), hosts.clone());
+            thread::spawn(move || {
+                let poll = Poll::new().unwrap();
+                let lost = match socket {
+                    Some(socket) => hub::watch(own, socket, poll, &hosts),
+                    None => member::watch(own, Some(listens), poll, &hosts),
+                };
+                tell.send(lost.map(|error| error.to_string()))
+            });
+        }
+        // All have met: a rank that nobody has seen is not missed.
+        thread::sleep(TIMEOUT / 2);
+        ranks
+    }
+
+    fn calls(&self, calls: &[u64]) {
+        for (pulse, &calls) in self.pulses.iter().zip(calls) {
+            pulse.calls.store(calls, Ordering::Relaxed);
+        }
+    }
+
+    fn end(&self) {
+        for pulse in &self.pulses {
+            pulse.ended.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn found(&self) -> Vec<Option<String>> {
+        self.found.iter().map(|found| found.recv_timeout(LONG).unwrap()).collect()
+    }
+}
+
+#[test]
+fn nobody_is_missed_where_all_end() {
+    let ranks = Ranks::new(4);
+    // Longer than the timeout: nobody waits within a call.
+    ranks.calls(&[6, 6, 2, 8]);
+    thread::sleep(2 * TIMEOUT);
+    ranks.end();
+    assert_eq!(ranks.found(), [const { None }; 4]);
+}
+
+#[test]
+fn the_rank_that_has_not_come_to_a_call_is_named_by_all() {
+    for late in 0..3 {
+        let ranks = Ranks::new(3);
+        let mut calls = [7; 3];
+        calls[late] = 6;
+        ranks.calls(&calls);
+        let text = format!("rank {late} on node{late} did not come within 0.4 s: it hangs");
+        for found in ranks.found() {
+            assert!(found.as_ref().is_some_and(|found| found.starts_with(&text)), "{found:?}, {text}");
+        }
+    }
+}
+
+#[test]
+fn where_all_wait_in_the_same_call_nobody_is_named() {
+    let ranks = Ranks::new(2);
+    ranks.calls(&[7, 7]);
+    for found in ranks.found() {
+        assert!(found.as_ref().is_some_and(|found| found.starts_with("a rank did not come within 0.4 s")), "{found:?}");
+    }
+}
+
+#[test]
+fn strangers_are_sent_away_and_change_nothing() {
+    let ranks = Ranks::new(2);
+    let mut strangers = Vec::new();
+    for greeting in
+        ["GET / HTTP/1.1\r\n\r\n", "{\"hello\":{\"token\":\"00\",\"rank\":1}}\n", "{\"beat\":{\"calls\":1}}\n", ""]
+    {
+        let mut stranger = TcpStream::connect((Ipv4Addr::LOCALHOST, ranks.port)).unwrap();
+        stranger.write_all(greeting.as_bytes()).unwrap();
+        strangers.push(stranger);
+    }
+    // More than a line may have, without an end.
+    let mut stranger = TcpStream::connect((Ipv4Addr::LOCALHOST, ranks.port)).unwrap();
+    let _ = stranger.write_all(&[b'x'; 100_000]);
+    thread::sleep(2 * TIMEOUT);
+    ranks.end();
+    assert_eq!(ranks.found(), [None, None]);
+}
