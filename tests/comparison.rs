@@ -13,14 +13,8 @@ const SHOWN: &[(&str, &[(&str, &str)])] = &[
     ("Open MPI 5", &[("launchers", "open_mpi_5_starts_four")]),
     ("Hydra: MPICH, Intel MPI", &[("launchers", "mpich_starts_four"), ("launchers", "intel_mpi_starts_four")]),
     ("Slurm", &[("launchers", "slurm_starts_four_and_batch_scripts_are_no_tasks")]),
-    (
-        "PALS, JSM, Flux, MVAPICH",
-        &[("table", "the_table_of_launchers_in_the_readme_is_what_the_code_does")],
-    ),
-    (
-        "Kubeflow Trainer, AWS Batch",
-        &[("table", "the_table_of_launchers_in_the_readme_is_what_the_code_does")],
-    ),
+    ("PALS, JSM, Flux, MVAPICH", &[("table", "the_table_of_launchers_in_the_readme_is_what_the_code_does")]),
+    ("Kubeflow Trainer, AWS Batch", &[("table", "the_table_of_launchers_in_the_readme_is_what_the_code_does")]),
     ("all values from one launcher", &[("recordings", "of_two_launchers_one_is_taken_whole_and_the_other_is_named")]),
     ("launchers that disagree are named", &[("errors", "two_sets_of_ranks_that_differ_are_a_finding_with_both")]),
     (
@@ -43,10 +37,7 @@ const SHOWN: &[(&str, &[(&str, &str)])] = &[
             ("programs", "jax_has_the_coordinators_address_with_ipv6_in_brackets"),
         ],
     ),
-    (
-        "nodes with unequal numbers of ranks",
-        &[("properties", "a_slurm_job_of_any_shape_is_told_whole")],
-    ),
+    ("nodes with unequal numbers of ranks", &[("properties", "a_slurm_job_of_any_shape_is_told_whole")]),
     ("variables for a shell", &[("dialects", "values_survive_eval_in_dash_byte_for_byte")]),
     ("starts any program", &[("mpirun", "exec_starts_a_program_with_its_own_place")]),
     ("starts a node's workers", &[("launch_command", "one_process_on_each_node_starts_its_nodes_part_of_the_job")]),

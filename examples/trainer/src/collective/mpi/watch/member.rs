@@ -17,6 +17,8 @@ const RETRY: Duration = Duration::from_millis(50);
 /// How long one of rank 0's addresses may take to answer.
 const ANSWER: Duration = Duration::from_secs(1);
 const FIRST: Token = Token(0);
+/// No beat is longer, in bytes.
+const LONGEST_BEAT: usize = 64;
 
 /// Watches until this rank ends; returns who is lost.
 pub(super) fn watch(
@@ -110,11 +112,10 @@ fn greet(address: SocketAddr, token: &str, rank: u32) -> io::Result<TcpStream> {
     stream.set_read_timeout(Some(ANSWER))?;
     // Byte by byte: what comes after the first line is for the watch.
     let mut first = Vec::new();
-    for byte in (&stream).bytes().take(64) {
-        match byte? {
-            b'\n' => break,
-            byte => first.push(byte),
-        }
+    let mut byte = [0];
+    while byte != *b"\n" && first.len() < LONGEST_BEAT {
+        (&stream).read_exact(&mut byte)?;
+        first.extend(byte);
     }
     match serde_json::from_slice(&first)? {
         Message::Beat { .. } => {

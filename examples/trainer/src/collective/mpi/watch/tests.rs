@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver};
 
 use super::*;
 
-const TIMEOUT: Duration = Duration::from_millis(400);
+const TIMEOUT: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(20);
 
 /// Ranks that watch, each by its own thread; what each of them finds.
@@ -79,7 +79,7 @@ fn the_rank_that_has_not_come_to_a_call_is_named_by_all() {
         let mut calls = [7; 3];
         calls[late] = 6;
         ranks.calls(&calls);
-        let text = format!("rank {late} on node{late} did not come within 0.4 s: it hangs");
+        let text = format!("rank {late} on node{late} did not come within 2 s: it hangs");
         for found in ranks.found() {
             assert!(found.as_ref().is_some_and(|found| found.starts_with(&text)), "{found:?}, {text}");
         }
@@ -91,7 +91,7 @@ fn where_all_wait_in_the_same_call_nobody_is_named() {
     let ranks = Ranks::new(2);
     ranks.calls(&[7, 7]);
     for found in ranks.found() {
-        assert!(found.as_ref().is_some_and(|found| found.starts_with("a rank did not come within 0.4 s")), "{found:?}");
+        assert!(found.as_ref().is_some_and(|found| found.starts_with("a rank did not come within 2 s")), "{found:?}");
     }
 }
 
