@@ -75,6 +75,8 @@ pub(super) fn watch(
                 let _ = line.send(&Message::Beat { calls });
             }
             if own.has_waited_in_vain(now) {
+                // Rank 0 is not to take this rank, which ends by itself, for the one that is lost.
+                line.map(|mut line| line.send(&Message::Bye));
                 return Some(own.nobody_is_known_to_be_late());
             }
         }
