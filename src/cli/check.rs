@@ -4,13 +4,13 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use mpienv::check::{self, Map};
-use mpienv::{ClusterInfo, Severity};
+use mpienv::{ClusterInfo, Severity, host_name};
 
 use super::{Failure, Wishes, print_findings};
 
 pub(crate) fn run(wishes: Wishes, timeout: Duration, json: bool) -> Result<(), Failure> {
     let info = wishes.read()?;
-    let Some(map) = check::check(&info, host_name(), timeout)? else { return Ok(()) };
+    let Some(map) = check::check(&info, host_name().unwrap_or_default(), timeout)? else { return Ok(()) };
     if json {
         let text = serde_json::to_string_pretty(&map).map_err(io::Error::from)?;
         writeln!(io::stdout().lock(), "{text}")?;
@@ -57,9 +57,4 @@ fn runs(numbers: &[u32]) -> String {
         [] => String::new(),
     });
     joined.collect::<Vec<_>>().join(",")
-}
-
-/// The name of this host, as its system has it.
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
