@@ -116,6 +116,19 @@ fn a_rank_that_mpirun_cannot_bring_is_named_by_all_others() {
 }
 
 #[test]
+fn rank_0_names_the_missing_one_before_mpirun_ends_it() {
+    if !is_there("mpirun") {
+        return;
+    }
+    let script = "test $OMPI_COMM_WORLD_RANK != 2 || exec sleep 30; exec mpienv check --timeout 3";
+    let mut command = mpirun(free_port());
+    let output = command.args(["--tag-output", "sh", "-c", script]).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(124), "{stderr}");
+    assert!(stderr.contains("[1,0]<stderr>:mpienv: rank 2 of 4 has not come within 3 s: "), "{stderr}");
+}
+
+#[test]
 fn a_rank_of_another_version_is_named_by_all_others() {
     let port = free_port();
     let ranks = [rank(0, 3, port, &[]), rank(1, 3, port, &[])];
