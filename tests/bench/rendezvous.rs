@@ -8,13 +8,14 @@
 #[path = "../support/wire.rs"]
 mod wire;
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use mpienv::rendezvous::Rendezvous;
 use mpienv::{Host, Port, Rank};
+use socket2::{Domain, Socket, Type};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -85,15 +86,17 @@ fn serve(name: &str, ranks: u32, blob: usize, wants_table: bool) -> Result<(), F
 fn play(ranks: &str, port: &str, wants_table: &str, blob: &str) -> Result<(), Failure> {
     let (ranks, port, wants_table): (u32, u16, bool) = (ranks.parse()?, port.parse()?, wants_table.parse()?);
     let blob = vec![1; blob.parse()?];
-    let connect = || loop {
-        match TcpStream::connect(("127.0.0.1", port)) {
-            Ok(stream) => return stream,
-            Err(_) => std::thread::sleep(Duration::from_millis(2)),
-        }
-    };
     let mut lines = Vec::new();
     for rank in 1..ranks {
-        let mut line = connect();
+        let mut line = loop {
+            match connect(rank, port) {
+                Ok(line) => break line,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        };
         let mut hello = wire::hello(wire::own_version(), rank, ranks, wants_table, b"", u32::try_from(blob.len())?);
         hello.extend(&blob);
         line.write_all(&hello)?;
@@ -106,6 +109,15 @@ fn play(ranks: &str, port: &str, wants_table: &str, blob: &str) -> Result<(), Fa
     }
     println!("  {bytes} bytes came to {} ranks", ranks - 1);
     Ok(())
+}
+
+/// From an address that few ranks share: a search for a free port among many taken ones would be all that is measured.
+fn connect(rank: u32, port: u16) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    let own = Ipv4Addr::from(u32::from(Ipv4Addr::LOCALHOST) + rank / 2000);
+    socket.bind(&SocketAddr::from((own, 0)).into())?;
+    socket.connect(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())?;
+    Ok(socket.into())
 }
 
 fn peak() -> String {
