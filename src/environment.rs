@@ -1,6 +1,7 @@
 //! A snapshot of the process's environment, taken once.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
 use serde::de::value::Error as ProbeError;
@@ -27,8 +28,7 @@ use serde::forward_to_deserialize_any;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
-    /// In the order of their names: less to build than a map, and as fast to search.
-    vars: Vec<(OsString, OsString)>,
+    vars: BTreeMap<OsString, OsString>,
 }
 
 impl Environment {
@@ -46,24 +46,14 @@ impl Environment {
         N: Into<OsString>,
         V: Into<OsString>,
     {
-        let mut vars: Vec<_> = vars.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-        // Stable: of a name given twice the last value comes last.
-        vars.sort_by(|(a, _): &(OsString, OsString), (b, _)| a.cmp(b));
-        vars.dedup_by(|later, earlier| {
-            let is_same = later.0 == earlier.0;
-            if is_same {
-                std::mem::swap(later, earlier);
-            }
-            is_same
-        });
-        Environment { vars }
+        let vars = vars.into_iter();
+        Environment { vars: vars.map(|(name, value)| (name.into(), value.into())).collect() }
     }
 
     /// The value of a variable, as it is.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&OsStr> {
-        let at = self.vars.binary_search_by(|(found, _)| found.as_os_str().cmp(OsStr::new(name))).ok()?;
-        self.vars.get(at).map(|(_, value)| value.as_os_str())
+        self.vars.get(OsStr::new(name)).map(OsString::as_os_str)
     }
 
     /// The value of a variable as text, without surrounding blanks; set but blank is unset.
@@ -82,7 +72,7 @@ impl Environment {
 
     /// The names that are text, in alphabetic order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.vars.iter().filter_map(|(name, _)| name.to_str())
+        self.vars.keys().filter_map(|name| name.to_str())
     }
 
     /// Whether a variable is set and not blank.
