@@ -19,6 +19,7 @@ use std::io::{self, Write};
 use std::process::{self, ExitStatus};
 use std::time::Duration;
 
+use anstream::adapter::strip_str;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use mpienv::check::CheckError;
@@ -334,8 +335,12 @@ fn report(outcome: Result<(), Failure>) -> process::ExitCode {
 
 fn print_error(error: &dyn std::error::Error) {
     let style = anstyle::AnsiColor::Red.on_default().bold();
-    // Nobody is left to tell when stderr is closed.
-    let _ = writeln!(anstream::stderr(), "{style}mpienv:{style:#} {error}");
+    let line = format!("{style}mpienv:{style:#} {error}\n");
+    // In one write, so that the lines of several ranks do not mix. Nobody is left to tell when stderr is closed.
+    let _ = match anstream::AutoStream::choice(&io::stderr()) {
+        anstream::ColorChoice::Never => io::stderr().write_all(strip_str(&line).to_string().as_bytes()),
+        _ => anstream::stderr().write_all(line.as_bytes()),
+    };
 }
 
 fn print_findings(mut to: impl Write, findings: &[Finding]) -> io::Result<()> {

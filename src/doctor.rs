@@ -2,8 +2,10 @@
 
 mod interface;
 mod machine;
+mod mpi_library;
 
 pub use machine::Machine;
+pub use mpi_library::MpiLibrary;
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -19,7 +21,7 @@ use crate::placement::LaunchStyle;
 /// finding's code is one of [`CODES`] or of reading's.
 #[must_use]
 pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine) -> Vec<Finding> {
-    let checks: [Option<Finding>; 12] = [
+    let checks: [Option<Finding>; 13] = [
         master_unresolved(info, machine),
         master_not_here(info, machine),
         master_link_local(info),
@@ -30,6 +32,7 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
         proxy(info, environment),
         cuda_devices(info, environment),
         cpu_binding(info, environment, machine),
+        mpi_library::differs(info, environment, machine),
         interface::nccl(info, machine),
         interface::gloo(environment, machine),
     ];
@@ -48,6 +51,7 @@ pub const CODES: &[(&str, &str)] = &[
     ("proxy", "a proxy is set and does not leave out the master"),
     ("cuda-devices", "there are fewer visible devices than ranks on this node"),
     ("cpu-binding", "this process may use only some of the host's cores"),
+    ("mpi-library", "the MPI library of this host does not find the launcher (with the feature `mpi`)"),
     ("nccl-nothing-left", "NCCL_SOCKET_IFNAME leaves no interface of this host"),
     ("nccl-bridge", "NCCL_SOCKET_IFNAME leaves a container's or virtual machine's bridge"),
     ("nccl-address", "NCCL_SOCKET_IFNAME is an address, and NCCL wants names"),

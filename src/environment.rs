@@ -238,6 +238,17 @@ mod tests {
     }
 
     #[test]
+    fn of_a_name_given_twice_the_last_value_counts() {
+        let environment = Environment::from_vars([("B", "1"), ("A", "2"), ("B", "3"), ("C", "4"), ("B", "5")]);
+        assert_eq!(
+            ["A", "B", "C", "D"].map(|name| environment.text(name).unwrap()),
+            [Some("2"), Some("5"), Some("4"), None]
+        );
+        assert_eq!(environment.names().collect::<Vec<_>>(), ["A", "B", "C"]);
+        assert_eq!(environment, Environment::from_vars([("C", "4"), ("B", "5"), ("A", "2")]));
+    }
+
+    #[test]
     fn only_the_variables_own_spelling_counts() {
         assert_eq!(read(&[("a_rank", "1"), ("A_RANK", "2")]).unwrap().a_rank, 2);
         assert_eq!(read(&[("a_rank", "1")]), Err(ReadError::Missing { name: "A_RANK".into() }));

@@ -33,6 +33,7 @@ mod exec;
 mod export;
 mod finding;
 mod host;
+mod host_name;
 pub mod hostlist;
 mod info;
 mod job;
@@ -66,6 +67,7 @@ pub use exec::exec;
 pub use export::{Dialect, Exports, Unrepresentable, VariableSet};
 pub use finding::{Finding, Severity};
 pub use host::{Host, HostError};
+pub use host_name::host_name;
 pub use info::{ClusterInfo, Provenance};
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub use launch::end_with_parent;

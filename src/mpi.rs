@@ -62,7 +62,7 @@ mod session;
 use std::ffi::OsStr;
 use std::fmt;
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process;
 use std::thread;
 use std::time::Duration;
@@ -100,6 +100,17 @@ impl<'a> MpiVars<'a> {
             slurm_mpi_type: environment.get("SLURM_MPI_TYPE"),
         }
     }
+}
+
+/// The library that [`World::init`] would load and what it calls itself, such as `Open MPI v4.1.4`.
+///
+/// It is loaded, and stays so, and MPI is not initialized.
+///
+/// # Errors
+/// When no library can be loaded, or it is none of a known ABI.
+pub fn find_library(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(PathBuf, String), Error> {
+    let (loaded, file) = load::load(launcher, library::candidates(launcher, vars, &library::programs_above()))?;
+    Ok((file, loaded.version()))
 }
 
 /// All ranks of the job, and MPI in this process from its initialization to its end.

@@ -34,8 +34,21 @@
 //! # Scale
 //! One process serves all ranks: 10,000 with blobs of a few bytes. The cost is linear in the number of ranks for
 //! [`Rendezvous::gather`]; [`Rendezvous::meet`] sends every rank the whole table, so its traffic is the square of
-//! the blobs. Rank 0 needs an open file for each rank (`ulimit -n`). 100,000 ranks need a level between: one rank of
-//! each node gathers its node, and the nodes' first ranks meet.
+//! the blobs. Rank 0 needs an open file for each rank (`ulimit -n`).
+//!
+//! 100,000 ranks need a level between: the first rank of each node gathers its node (local rank and local size as
+//! rank and size, at a loopback address), and the nodes' first ranks meet, each with its node's blobs in one; local
+//! rank 0 then tells its node in a second meeting. Rank 0 has 1,000 connections instead of 100,000.
+//!
+//! `cargo bench --bench rendezvous -- --simulate-ranks N [--per-node P]`, until rank 0 has all blobs of 2 bytes, on two
+//! cores that had other work too:
+//!
+//! | ranks | gather | meet | rank 0's peak memory |
+//! | --- | --- | --- | --- |
+//! | 1,000 | 0.06 s | 0.16 s | 3 MB |
+//! | 10,000 | 1.6 s | 2.9 s | 6 MB |
+//! | 19,000 | 3.9 s | 8.8 s | 10 MB |
+//! | 100,000 on 1,000 nodes: one node, then the nodes | 0.01 s + 0.10 s | 0.01 s + 0.15 s | 4 MB |
 
 mod client;
 mod connection;

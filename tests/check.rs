@@ -1,19 +1,21 @@
 //! `mpienv check`, run by all ranks.
 
+#[path = "support/port.rs"]
+mod port;
 #[path = "support/tool.rs"]
 mod tool;
+#[path = "support/wire.rs"]
+mod wire;
 
-use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use port::free_port;
 use tool::{clean, is_there};
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// One rank of a world that nobody else starts.
 fn rank(index: u32, size: u32, port: u16, words: &[&str]) -> Child {
@@ -30,15 +32,40 @@ fn ended(child: Child) -> (Option<i32>, String, String) {
     (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 
+/// `mpirun -n 4`, whose ranks meet at a port.
+fn mpirun(port: u16) -> Command {
+    let mut command = clean("timeout");
+    // Open MPI refuses root otherwise; containers are root, and have few cores.
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.env("MASTER_PORT", port.to_string()).args(["-k", "5", "60"]);
+    command.args(["mpirun", "-n", "4", "--oversubscribe"]);
+    command
+}
+
+/// That many connections to rank 0, each with some bytes that no rank says.
+fn strangers(count: usize, port: u16, bytes: &[u8]) -> Vec<TcpStream> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let mut strangers = Vec::new();
+    while strangers.len() < count {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(mut stream) => {
+                // Rank 0 may have closed already.
+                let _ = stream.write_all(bytes);
+                strangers.push(stream);
+            }
+            Err(error) if Instant::now() > deadline => panic!("rank 0 does not listen: {error}"),
+            Err(_) => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+    strangers
+}
+
 #[test]
 fn mpiruns_ranks_meet_and_rank_0_prints_the_map() {
     if !is_there("mpirun") {
         return;
     }
-    let mut command = clean("mpirun");
-    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    command.env("MASTER_PORT", free_port().to_string());
-    let output = command.args(["-n", "4", "--oversubscribe", "mpienv", "check"]).output().unwrap();
+    let output = mpirun(free_port()).args(["mpienv", "check"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     let lines: Vec<_> = text.lines().collect();
@@ -58,6 +85,64 @@ fn a_rank_that_does_not_come_is_named_by_all_others() {
         assert!(stderr.contains("rank 2"), "{stderr}");
     }
     assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_rank_that_mpirun_cannot_bring_is_named_by_all_others() {
+    if !is_there("mpirun") {
+        return;
+    }
+    // Rank 2 never starts it, or is killed before it has met anybody.
+    for absent in ["exec sleep 30", "mpienv check & kill -9 $!; exec sleep 30"] {
+        let folder = tempfile::tempdir().unwrap();
+        // mpirun ends all once one has failed: each says first how it ended, and waits for the others.
+        let script = format!(
+            "cd $FOLDER; if test $OMPI_COMM_WORLD_RANK = 2; then {absent}; fi; \
+             mpienv check --timeout 3 2> said.$OMPI_COMM_WORLD_RANK; code=$?; \
+             echo $code > new.$OMPI_COMM_WORLD_RANK; mv new.$OMPI_COMM_WORLD_RANK code.$OMPI_COMM_WORLD_RANK; \
+             while ! test -e code.0 -a -e code.1 -a -e code.3; do sleep 0.01; done; exit $code"
+        );
+        let begun = Instant::now();
+        let output = mpirun(free_port()).args(["sh", "-c", &script]).env("FOLDER", folder.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(124), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        let text = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        for rank in [0, 1, 3] {
+            assert_eq!(text(&format!("code.{rank}")), "124\n", "rank {rank}");
+            let said = text(&format!("said.{rank}"));
+            assert!(said.starts_with("mpienv: rank 2 of 4 has not come within 3 s"), "rank {rank}: {said}");
+        }
+    }
+}
+
+#[test]
+fn rank_0_names_the_missing_one_before_mpirun_ends_it() {
+    if !is_there("mpirun") {
+        return;
+    }
+    let script = "test $OMPI_COMM_WORLD_RANK != 2 || exec sleep 30; exec mpienv check --timeout 3";
+    let mut command = mpirun(free_port());
+    let output = command.args(["--tag-output", "sh", "-c", script]).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(124), "{stderr}");
+    assert!(stderr.contains("[1,0]<stderr>:mpienv: rank 2 of 4 has not come within 3 s: "), "{stderr}");
+}
+
+#[test]
+fn a_rank_of_another_version_is_named_by_all_others() {
+    let port = free_port();
+    let ranks = [rank(0, 3, port, &[]), rank(1, 3, port, &[])];
+    let [protocol, ..] = wire::own_version();
+    let mut other = strangers(1, port, &wire::hello([protocol, 9, 8, 7], 2, 3, false, b"", 0)).remove(0);
+    let named = format!("rank 2 (127.0.0.1) runs mpienv 9.8.7 (protocol {protocol}), rank 0 runs mpienv 0.");
+    for child in ranks {
+        let (code, stdout, stderr) = ended(child);
+        assert_eq!((code, stdout.as_str()), (Some(3), ""), "{stderr}");
+        assert!(stderr.starts_with(&format!("mpienv: {named}")), "{stderr}");
+    }
+    let mut told = Vec::new();
+    other.read_to_end(&mut told).unwrap();
+    assert!(String::from_utf8_lossy(&told).contains(&named));
 }
 
 #[test]
@@ -90,26 +175,37 @@ fn two_ranks_with_one_local_rank_are_an_error() {
 fn two_hundred_strangers_are_counted_and_break_nothing() {
     let port = free_port();
     let zero = rank(0, 2, port, &["--json"]);
-    let deadline = Instant::now() + Duration::from_secs(2);
-    let mut strangers = Vec::new();
-    while strangers.len() < 200 && Instant::now() < deadline {
-        match TcpStream::connect(("127.0.0.1", port)) {
-            Ok(mut stream) => {
-                // Rank 0 may have closed already.
-                let _ = stream.write_all(b"GET / HTTP/1.1\r\n\r\n");
-                strangers.push(stream);
-            }
-            Err(_) => thread::sleep(Duration::from_millis(5)),
-        }
-    }
-    assert_eq!(strangers.len(), 200);
+    let strangers = strangers(200, port, b"GET / HTTP/1.1\r\n\r\n");
     let (code, _, stderr) = ended(rank(1, 2, port, &[]));
     assert_eq!(code, Some(0), "{stderr}");
     let (code, stdout, stderr) = ended(zero);
     assert_eq!(code, Some(0), "{stderr}");
     let map: serde_json::Value = serde_json::from_str(&stdout).unwrap();
-    assert_eq!(map["strangers"], 200);
+    assert_eq!(map["strangers"], strangers.len());
     assert_eq!(map["ranks"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn mpiruns_ranks_meet_beside_two_hundred_strangers() {
+    if !is_there("mpirun") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (go, port) = (folder.path().join("go"), free_port());
+    // The last rank comes once all strangers have.
+    let script =
+        "test $OMPI_COMM_WORLD_RANK != 3 || while ! test -e $GO; do sleep 0.01; done; exec mpienv check --json";
+    let mut command = mpirun(port);
+    command.args(["sh", "-c", script]).env("GO", &go).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let job = command.spawn().unwrap();
+    let noise: Vec<u8> = (0..1000u32).map(|i| (i * 7919 % 251) as u8).collect();
+    let strangers = strangers(200, port, &noise);
+    fs::write(&go, "").unwrap();
+    let (code, stdout, stderr) = ended(job);
+    assert_eq!(code, Some(0), "{stderr}");
+    let map: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(map["strangers"], strangers.len());
+    assert_eq!(map["ranks"].as_array().unwrap().len(), 4);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::fs;
 use std::net::{IpAddr, TcpListener};
 use std::path::Path;
 
-use mpienv::doctor::{CODES, Machine, examine};
+use mpienv::doctor::{CODES, Machine, MpiLibrary, examine};
 use mpienv::{ClusterInfo, Environment};
 use tool::clean;
 
@@ -23,6 +23,10 @@ const RANK_0: &[(&str, &str)] = &[
     ("MASTER_PORT", "29500"),
 ];
 
+fn mpi(version: &str) -> Option<MpiLibrary> {
+    Some(MpiLibrary { file: "libmpi.so".into(), version: version.to_owned() })
+}
+
 /// A host on which nothing is wrong with that.
 fn host() -> Machine {
     let interfaces = [("lo", "127.0.0.1"), ("eth0", "10.0.0.4"), ("docker0", "172.17.0.1")];
@@ -34,6 +38,7 @@ fn host() -> Machine {
         ephemeral_ports: Some(32768..=60999),
         own_name: ("node0".to_owned(), vec![address("10.0.0.4")]),
         cores: Some((64, 64)),
+        mpi: mpi("Open MPI v4.1.4"),
         is_folder: |_| true,
     }
 }
@@ -81,11 +86,41 @@ fn each_check_fires_and_is_quiet_where_its_cause_is_gone() {
     fires("proxy", &[("https_proxy", "http://proxy:3128"), ("no_proxy", "localhost,.cluster")], as_it_is);
     fires("cuda-devices", &[("CUDA_VISIBLE_DEVICES", "0")], as_it_is);
     fires("cpu-binding", &[], |m| m.cores = Some((1, 64)));
+    fires("mpi-library", &[], |m| m.mpi = mpi("MPICH Version: 4.0.2"));
+    fires("mpi-library", &[("OMPI_VERSION", "5.0.11")], as_it_is);
     fires("nccl-nothing-left", &[("NCCL_SOCKET_IFNAME", "ib")], as_it_is);
     fires("nccl-bridge", &[("NCCL_SOCKET_IFNAME", "^lo")], as_it_is);
     fires("nccl-address", &[("NCCL_SOCKET_IFNAME", "10.0.0.4")], as_it_is);
     fires("gloo-no-such-interface", &[("GLOO_SOCKET_IFNAME", "^docker0")], as_it_is);
     assert_eq!(fired, CODES.iter().map(|(code, _)| *code).collect());
+}
+
+#[test]
+fn an_mpi_library_is_of_its_launchers_family() {
+    let codes = |vars: &[(&str, &str)], version: &str| {
+        let vars = || vars.iter().chain(&[("MASTER_ADDR", "10.0.0.4"), ("MASTER_PORT", "29500")]).copied();
+        let machine = Machine { mpi: mpi(version), ..host() };
+        let info = ClusterInfo::from_vars(vars()).unwrap();
+        examine(&info, &Environment::from_vars(vars()), &machine).iter().map(|f| f.code).collect::<Vec<_>>()
+    };
+    let hydra = [("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("MPI_LOCALRANKID", "0"), ("MPI_LOCALNRANKS", "2")];
+    assert_eq!(codes(&hydra, "Open MPI v4.1.4"), ["mpi-library"]);
+    for version in ["MPICH Version: 5.0.2", "Intel(R) MPI Library 2021.18 for Linux* OS"] {
+        assert_eq!(codes(&hydra, version), [""; 0]);
+    }
+    let slurm = [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "2"), ("SLURM_STEP_ID", "0"), ("SLURM_JOB_ID", "7")];
+    let pmix = [&slurm[..], &[("SLURM_MPI_TYPE", "pmix_v4")]].concat();
+    assert_eq!(codes(&slurm, "Open MPI v5.0.11"), ["mpi-library"]);
+    assert_eq!(codes(&pmix, "Open MPI v5.0.11"), [""; 0]);
+    assert_eq!(codes(&slurm, "MPICH Version: 4.0.2"), [""; 0]);
+    // The library of Open MPI 5 finds the mpirun of 4 too.
+    let [rank, size, local, local_size, ..] = RANK_0 else { panic!("RANK_0 has Open MPI's four first") };
+    let open_mpi = [*rank, *size, *local, *local_size];
+    assert_eq!(codes(&open_mpi, "Open MPI v5.0.11"), [""; 0]);
+    assert_eq!(codes(&[&open_mpi[..], &[("OMPI_VERSION", "5.0.11")]].concat(), "Open MPI v5.0.11"), [""; 0]);
+    // Who is alone, or was started by no MPI's launcher, needs none.
+    assert_eq!(codes(&[], "Open MPI v5.0.11"), [""; 0]);
+    assert_eq!(codes(&[("RANK", "0"), ("WORLD_SIZE", "2")], "MPICH Version: 4.0.2"), [""; 0]);
 }
 
 #[test]

@@ -47,8 +47,13 @@ fn example(name: &str) -> PathBuf {
 }
 
 impl Mpi {
+    /// Starts that many ranks of an example, and waits for them.
+    fn run(&self, ranks: u32, name: &str, words: &[&str]) -> Output {
+        self.run_program(ranks, &example(name), words)
+    }
+
     /// Starts that many ranks of a program, and waits for them.
-    fn run(&self, ranks: u32, program: &str, words: &[&str]) -> Output {
+    fn run_program(&self, ranks: u32, program: &Path, words: &[&str]) -> Output {
         // Ranks spin while they wait: jobs side by side would take each other's time.
         static ONE_JOB: Mutex<()> = Mutex::new(());
         let _guard = ONE_JOB.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -61,12 +66,7 @@ impl Mpi {
         if let Some(library) = &self.library {
             command.env("MPIENV_MPI_LIB", library);
         }
-        command
-            .args(["-k", "5", "60"])
-            .arg(&self.launcher)
-            .args(["-n", &ranks.to_string()])
-            .arg(example(program))
-            .args(words);
+        command.args(["-k", "5", "60"]).arg(&self.launcher).args(["-n", &ranks.to_string()]).arg(program).args(words);
         command.output().unwrap()
     }
 }
@@ -173,6 +173,24 @@ fn a_library_of_another_mpi_is_found_out() {
     assert!(!out.contains("all ranks sum to"), "{out}");
     assert!(err.contains("mpi says rank 0 of 1, the environment (Hydra) says rank "), "{err}");
     assert!(err.contains("set MPIENV_MPI_LIB to the libmpi of the launcher"), "{err}");
+}
+
+#[test]
+fn doctor_warns_of_a_library_of_another_mpi_and_of_no_other() {
+    if !is_there("mpirun") || !is_there("mpiexec.hydra") {
+        return;
+    }
+    for (launcher, library, warns) in [
+        ("mpiexec.hydra", Some("libmpi.so.40"), true),
+        ("mpiexec.hydra", None, false),
+        ("mpirun", Some("libmpich.so.12"), true),
+        ("mpirun", None, false),
+    ] {
+        let mpi = Mpi { launcher: launcher.into(), library: library.map(PathBuf::from) };
+        let (out, err) = texts(&mpi.run_program(2, "mpienv".as_ref(), &["doctor"]));
+        let warnings = out.matches("warning [mpi-library]: ").count();
+        assert_eq!(warnings > 0, warns, "{mpi:?}: {out}{err}");
+    }
 }
 
 #[test]

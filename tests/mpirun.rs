@@ -61,3 +61,31 @@ fn exec_starts_a_program_with_its_own_place() {
     }
     assert_eq!(seen.len(), 4);
 }
+
+#[test]
+fn pytorch_gets_all_that_its_env_method_wants() {
+    let script = "printf '%s\\n' \"$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT\"";
+    let Some(mut lines) = mpirun(&["mpienv", "exec", "--for", "torch", "--", "sh", "-c", script]) else { return };
+    lines.sort();
+    let expected: Vec<_> = (0..4).map(|rank| format!("{rank} 4 {rank} 4 127.0.0.1:54965")).collect();
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn mindspore_gets_workers_and_one_scheduler_none_of_which_sees_the_launcher() {
+    let folder = tempfile::tempdir().unwrap();
+    // The scheduler says it in a file and goes on until its worker ends, and that waits for the file.
+    let script = format!(
+        "cd {}; left=$(env | grep -c -E '^(OMPI|PMIX|PMI)_'); \
+         said=\"$MS_ROLE ${{MS_NODE_ID-none}} $MS_WORKER_NUM $MS_SCHED_HOST:$MS_SCHED_PORT $left\"; \
+         test $MS_ROLE = MS_WORKER || {{ echo $said >> scheduler; exec sleep 60; }}; \
+         while ! test -s scheduler; do sleep 0.01; done; printf '%s\\n' \"$said\"",
+        folder.path().display()
+    );
+    let Some(mut lines) = mpirun(&["mpienv", "exec", "--for", "mindspore", "--", "sh", "-c", &script]) else { return };
+    lines.sort();
+    let workers: Vec<_> = (0..4).map(|rank| format!("MS_WORKER {rank} 4 127.0.0.1:54965 0")).collect();
+    assert_eq!(lines, workers);
+    let scheduler = std::fs::read_to_string(folder.path().join("scheduler")).unwrap();
+    assert_eq!(scheduler, "MS_SCHED none 4 127.0.0.1:54965 0\n");
+}

@@ -1,6 +1,11 @@
 //! Ranks meet over real sockets, beside strangers of every kind.
 #![cfg(feature = "rendezvous")]
 
+#[path = "support/port.rs"]
+mod port;
+#[path = "support/wire.rs"]
+mod wire;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
@@ -12,16 +17,7 @@ use mpienv::{Host, Port, Rank};
 const PLENTY: Duration = Duration::from_secs(20);
 
 fn free_port() -> Port {
-    // Below the ephemeral range, so that no outgoing connection of another test takes it meanwhile.
-    use std::sync::atomic::{AtomicU16, Ordering};
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    loop {
-        let offset = NEXT.fetch_add(1, Ordering::Relaxed) + u16::try_from(std::process::id() % 9000).unwrap();
-        let port = 20_000 + offset % 10_000;
-        if TcpListener::bind(("0.0.0.0", port)).is_ok() && TcpListener::bind(("::1", port)).is_ok() {
-            return Port::new(port).unwrap();
-        }
-    }
+    Port::new(port::free_port()).unwrap()
 }
 
 fn part(index: u32, size: u32, port: Port) -> Rendezvous {
@@ -43,18 +39,9 @@ fn stranger(port: Port) -> TcpStream {
     panic!("rank 0 never listened");
 }
 
-/// A hello as the frames lay it down.
-fn hello(protocol: u16, rank: u32, size: u32, token: &[u8], blob_length: u32) -> Vec<u8> {
-    let mut out = b"mpienv\r\n".to_vec();
-    out.extend(protocol.to_be_bytes());
-    out.extend([0, 9, 0, 8, 0, 7]);
-    out.extend(rank.to_be_bytes());
-    out.extend(size.to_be_bytes());
-    out.push(1);
-    out.push(u8::try_from(token.len()).unwrap());
-    out.extend(blob_length.to_be_bytes());
-    out.extend(token);
-    out
+/// The hello of a rank of this program that wants the table.
+fn hello(rank: u32, size: u32, token: &[u8], blob_length: u32) -> Vec<u8> {
+    wire::hello(wire::own_version(), rank, size, true, token, blob_length)
 }
 
 fn blobs(meeting: &Meeting) -> Vec<String> {
@@ -179,19 +166,24 @@ fn ranks_that_disagree_on_the_world_size_are_named_to_all() {
 
 #[test]
 fn another_version_is_named_to_all() {
-    let port = free_port();
-    let other = start(part(1, 3, port), "");
-    let old = thread::spawn(move || {
-        let mut line = stranger(port);
-        line.write_all(&hello(77, 2, 3, b"job 1", 0)).unwrap();
-        let mut answer = Vec::new();
-        line.read_to_end(&mut answer).unwrap();
-        String::from_utf8_lossy(&answer).into_owned()
-    });
-    let error = part(0, 3, port).meet("").unwrap_err().to_string();
-    assert!(error.starts_with("rank 2 (127.0.0.1) runs mpienv 9.8.7 (protocol 77), rank 0 runs mpienv 0."), "{error}");
-    assert_eq!(other.join().unwrap().unwrap_err().to_string(), error);
-    assert!(old.join().unwrap().ends_with(&error));
+    let [protocol, ..] = wire::own_version();
+    // Of the same frames or of others: all ranks of a job run the same program.
+    for protocol in [protocol, 77] {
+        let port = free_port();
+        let other = start(part(1, 3, port), "");
+        let old = thread::spawn(move || {
+            let mut line = stranger(port);
+            line.write_all(&wire::hello([protocol, 9, 8, 7], 2, 3, true, b"job 1", 0)).unwrap();
+            let mut answer = Vec::new();
+            line.read_to_end(&mut answer).unwrap();
+            String::from_utf8_lossy(&answer).into_owned()
+        });
+        let error = part(0, 3, port).meet("").unwrap_err().to_string();
+        let said = format!("rank 2 (127.0.0.1) runs mpienv 9.8.7 (protocol {protocol}), rank 0 runs mpienv 0.");
+        assert!(error.starts_with(&said), "{error}");
+        assert_eq!(other.join().unwrap().unwrap_err().to_string(), error);
+        assert!(old.join().unwrap().ends_with(&error));
+    }
 }
 
 #[test]
@@ -200,7 +192,7 @@ fn a_rank_lost_after_its_hello_is_named_to_all() {
     let other = start(part(1, 4, port), "");
     let lost = thread::spawn(move || {
         let mut line = stranger(port);
-        line.write_all(&hello(1, 2, 4, b"job 1", 0)).unwrap();
+        line.write_all(&hello(2, 4, b"job 1", 0)).unwrap();
         line.read_exact(&mut [0; 25]).unwrap();
     });
     let error = part(0, 4, port).meet("").unwrap_err().to_string();
@@ -214,7 +206,7 @@ fn a_rank_whose_connection_broke_may_come_again() {
     let port = free_port();
     let server = start(part(0, 3, port), "a");
     let mut line = stranger(port);
-    line.write_all(&hello(1, 1, 3, b"job 1", 0)).unwrap();
+    line.write_all(&hello(1, 3, b"job 1", 0)).unwrap();
     line.read_exact(&mut [0; 25]).unwrap();
     drop(line);
     let others = [start(part(1, 3, port), "b"), start(part(2, 3, port), "c")];
@@ -252,9 +244,9 @@ fn strangers_of_all_sorts_delay_nobody() {
     let port = free_port();
     let server = start(part(0, 2, port), "");
     let mut strangers = Vec::new();
-    let claim = hello(1, 1, 2, b"job 1", u32::MAX);
-    let half = &hello(1, 1, 2, b"job 1", 10)[..33];
-    let wrong_token_flood = [hello(1, 1, 2, b"job 7", 1 << 20), vec![1; 1 << 20]].concat();
+    let claim = hello(1, 2, b"job 1", u32::MAX);
+    let half = &hello(1, 2, b"job 1", 10)[..33];
+    let wrong_token_flood = [hello(1, 2, b"job 7", 1 << 20), vec![1; 1 << 20]].concat();
     let bytes: [&[u8]; 9] = [
         b"",
         b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -277,7 +269,7 @@ fn strangers_of_all_sorts_delay_nobody() {
     // One drips a byte at a time, all the while.
     let mut dripping = stranger(port);
     let slow = thread::spawn(move || {
-        for byte in hello(1, 1, 2, b"job 1", 1) {
+        for byte in hello(1, 2, b"job 1", 1) {
             if dripping.write_all(&[byte]).is_err() {
                 return;
             }

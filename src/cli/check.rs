@@ -1,16 +1,26 @@
 //! `mpienv check`: run by all ranks, it says whether they can meet.
 
 use std::io::{self, Write};
+use std::thread;
 use std::time::Duration;
 
-use mpienv::check::{self, Map};
-use mpienv::{ClusterInfo, Severity};
+use mpienv::check::{self, CheckError, Map};
+use mpienv::rendezvous::Error::{Mismatch, Missing};
+use mpienv::{ClusterInfo, Severity, host_name};
 
 use super::{Failure, Wishes, print_findings};
 
+/// How long the other ranks stay after a verdict against them. Launchers end all ranks once one has failed: rank 0,
+/// whose text people look for, is to speak first.
+const AFTER_RANK_0: Duration = Duration::from_millis(500);
+
 pub(crate) fn run(wishes: Wishes, timeout: Duration, json: bool) -> Result<(), Failure> {
     let info = wishes.read()?;
-    let Some(map) = check::check(&info, host_name(), timeout)? else { return Ok(()) };
+    let checked = check::check(&info, host_name().unwrap_or_default(), timeout);
+    if matches!(checked, Err(CheckError::Rendezvous(Missing { .. } | Mismatch { .. }))) && info.rank() != 0 {
+        thread::sleep(AFTER_RANK_0);
+    }
+    let Some(map) = checked? else { return Ok(()) };
     if json {
         let text = serde_json::to_string_pretty(&map).map_err(io::Error::from)?;
         writeln!(io::stdout().lock(), "{text}")?;
@@ -57,9 +67,4 @@ fn runs(numbers: &[u32]) -> String {
         [] => String::new(),
     });
     joined.collect::<Vec<_>>().join(",")
-}
-
-/// The name of this host, as its system has it.
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

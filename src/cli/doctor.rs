@@ -21,8 +21,9 @@ struct Examined<'a> {
 
 pub(crate) fn run(wishes: Wishes, json: bool) -> Result<(), Failure> {
     let info = wishes.read()?;
-    let machine = Machine::here(&info, PATIENCE);
-    let findings = doctor::examine(&info, &Environment::of_this_process(), &machine);
+    let environment = Environment::of_this_process();
+    let machine = Machine::here(&info, &environment, PATIENCE);
+    let findings = doctor::examine(&info, &environment, &machine);
     if json {
         let text = serde_json::to_string_pretty(&Examined { info: &info, findings: &findings });
         writeln!(io::stdout().lock(), "{}", text.map_err(io::Error::from)?)?;

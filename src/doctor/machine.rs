@@ -8,7 +8,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use super::mpi_library::MpiLibrary;
+use crate::environment::Environment;
 use crate::host::Host;
+use crate::host_name::host_name;
 use crate::info::ClusterInfo;
 
 /// What the checks look at beside the environment.
@@ -26,6 +29,9 @@ pub struct Machine {
     pub own_name: (String, Vec<IpAddr>),
     /// How many cores this process may use, and how many are online.
     pub cores: Option<(usize, usize)>,
+    /// The MPI library that programs find; `None` without the feature `mpi`, and where no launcher of MPI programs
+    /// started several ranks.
+    pub mpi: Option<MpiLibrary>,
     /// Whether a folder is there.
     pub is_folder: fn(&Path) -> bool,
 }
@@ -33,8 +39,8 @@ pub struct Machine {
 impl Machine {
     /// This host, as it is now. Names are resolved for at most `patience` each.
     #[must_use]
-    pub fn here(info: &ClusterInfo, patience: Duration) -> Machine {
-        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    pub fn here(info: &ClusterInfo, environment: &Environment, patience: Duration) -> Machine {
+        let name = host_name().unwrap_or_default();
         let own = resolve(name.clone(), patience).unwrap_or_default();
         Machine {
             master: info.master_addr().map_or(Ok(Vec::new()), |host| addresses(host, patience)),
@@ -43,6 +49,7 @@ impl Machine {
             ephemeral_ports: ephemeral_ports(),
             own_name: (name, own),
             cores: cores(),
+            mpi: mpi(info, environment),
             is_folder: Path::is_dir,
         }
     }
@@ -57,6 +64,16 @@ impl Machine {
         }
         names
     }
+}
+
+#[cfg(feature = "mpi")]
+fn mpi(info: &ClusterInfo, environment: &Environment) -> Option<MpiLibrary> {
+    MpiLibrary::here(info, environment)
+}
+
+#[cfg(not(feature = "mpi"))]
+fn mpi(_info: &ClusterInfo, _environment: &Environment) -> Option<MpiLibrary> {
+    None
 }
 
 fn addresses(host: &Host, patience: Duration) -> Result<Vec<IpAddr>, String> {

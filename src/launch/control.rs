@@ -17,9 +17,9 @@ mod signals;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub(super) use binding::Unbound;
 #[cfg(all(feature = "launch", unix))]
-pub(super) use groups::{Control, host};
+pub(super) use groups::Control;
 #[cfg(not(all(feature = "launch", unix)))]
-pub(super) use plain::{Control, host};
+pub(super) use plain::Control;
 
 /// Elsewhere no process binds another.
 #[cfg(not(all(feature = "launch", target_os = "linux")))]

@@ -3,7 +3,8 @@
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use crate::launch::control::{Control, host};
+use crate::host_name::host_name;
+use crate::launch::control::Control;
 use crate::launch::error::LaunchError;
 use crate::launch::member::{Member, Who};
 use crate::launch::output::{Captured, Output};
@@ -128,7 +129,7 @@ impl Running {
         let signal: Option<i32> = None;
         let passed_on = signal.is_some_and(|signal| self.control.has_passed(signal));
         let rank = member.who.rank().unwrap_or(0);
-        LaunchError::Failed { rank, host: host(), status, passed_on, stderr: member.captured.tail() }
+        LaunchError::Failed { rank, host: host_name(), status, passed_on, stderr: member.captured.tail() }
     }
 }
 

@@ -21,6 +21,16 @@ pub(super) enum Loaded {
     Standard(Api<Pointer>),
 }
 
+impl Loaded {
+    /// What the library calls itself.
+    pub(super) fn version(&self) -> String {
+        match self {
+            Loaded::OpenMpi(api) | Loaded::Standard(api) => api.version(),
+            Loaded::Mpich(api) => api.version(),
+        }
+    }
+}
+
 /// Loads the first file that can be loaded; also returns its name.
 pub(super) fn load(launcher: Launcher, candidates: Vec<PathBuf>) -> Result<(Loaded, PathBuf), Error> {
     let mut tried = Vec::new();

@@ -40,10 +40,6 @@ impl Version {
         ],
     };
 
-    pub(super) fn understands(self, other: Version) -> bool {
-        self.protocol == other.protocol
-    }
-
     fn put(self, out: &mut Vec<u8>) {
         out.extend(self.protocol.to_be_bytes());
         for part in self.release {
@@ -118,7 +114,7 @@ pub(super) enum Reject {
     NotMpienv,
     /// A hello with another job's token.
     OtherJob,
-    /// A hello of this job, in frames that this version does not read.
+    /// A hello of this job, by another version: all ranks of a job run the same program.
     OtherVersion { rank: u32, version: Version },
 }
 
@@ -183,7 +179,7 @@ impl HelloReader {
         if !bool::from(rest.ct_eq(token)) {
             return Err(Reject::OtherJob);
         }
-        if !Version::OWN.understands(version) {
+        if version != Version::OWN {
             return Err(Reject::OtherVersion { rank, version });
         }
         self.blob_length = usize::try_from(blob_length).unwrap_or(usize::MAX);
@@ -306,12 +302,14 @@ mod tests {
     }
 
     #[test]
-    fn another_protocol_is_named_with_its_rank() {
-        let version = Version { protocol: 9, release: [4, 5, 6] };
-        let wire = Hello { version, ..hello(b"") }.encode(b"secret");
-        let reject = HelloReader::default().feed(&wire, b"secret");
-        assert_eq!(reject, Err(Reject::OtherVersion { rank: 3, version }));
-        assert_eq!(version.to_string(), "mpienv 4.5.6 (protocol 9)");
+    fn another_version_is_named_with_its_rank() {
+        for protocol in [PROTOCOL, 9] {
+            let version = Version { protocol, release: [4, 5, 6] };
+            let wire = Hello { version, ..hello(b"") }.encode(b"secret");
+            let reject = HelloReader::default().feed(&wire, b"secret");
+            assert_eq!(reject, Err(Reject::OtherVersion { rank: 3, version }));
+            assert_eq!(version.to_string(), format!("mpienv 4.5.6 (protocol {protocol})"));
+        }
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! Rank 0: takes every connection, tells ranks from strangers, and gives all ranks one verdict.
+//! Rank 0: takes every connection, tells ranks from strangers, and knows when there is a verdict.
+
+mod delivery;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,16 +15,14 @@ use super::connection::{Connection, Input, Stage};
 use super::error::Error;
 use super::frame::{Hello, Kind, Reject, reply};
 use super::listen::listen;
-use super::table::{self, Place, Row};
+use super::table::{Place, Row};
 use super::verdict::Findings;
-use super::{LARGEST_TABLE, Meeting, Rendezvous};
+use super::{Meeting, Rendezvous};
 
 /// After something is wrong, how long rank 0 waits for the ranks that have not come yet, so that they are told too.
 const SETTLE: Duration = Duration::from_secs(3);
 /// How long a rank whose connection broke may take to come back.
 const RETURN: Duration = Duration::from_secs(1);
-/// How long the last bytes to the ranks may take beyond the deadline.
-const FAREWELL: Duration = Duration::from_secs(5);
 /// Connections taken before the others are looked at again.
 const AT_ONCE: usize = 512;
 /// Bytes read at a time, for all connections in turn.
@@ -339,93 +339,6 @@ impl<'a> Server<'a> {
             }
             Stage::Member { .. } | Stage::Closing => {}
         }
-    }
-
-    fn succeed(mut self, own: Row, events: &mut Events) -> Result<Meeting, Error> {
-        let total: usize = self.joined.values().map(|joined| joined.row.blob.len() + 32).sum();
-        if total > LARGEST_TABLE {
-            let verdict = format!(
-                "the ranks brought {} MiB in all, more than the {} MiB that a rendezvous carries; bring smaller blobs",
-                total >> 20,
-                LARGEST_TABLE >> 20
-            );
-            return Err(self.fail(Error::Mismatch { verdict }, events));
-        }
-        // The port is free for others from here on.
-        self.listeners.clear();
-        self.more_to_accept = false;
-        let rows: Vec<Row> = std::iter::once(own)
-            .chain(
-                self.joined
-                    .values_mut()
-                    .map(|joined| Row { place: joined.row.place, blob: std::mem::take(&mut joined.row.blob) }),
-            )
-            .collect();
-        let table: Arc<[u8]> = reply(Kind::Table, &table::encode(&rows)).into();
-        let done: Arc<[u8]> = reply(Kind::Done, &[]).into();
-        self.stuck = None;
-        for id in 0..self.connections.len() {
-            match self.connections[id].as_ref().map(|connection| &connection.stage) {
-                Some(Stage::Member { wants_table: true, .. }) => self.send(id, table.clone()),
-                Some(Stage::Member { .. }) => self.send(id, done.clone()),
-                Some(Stage::Stranger(_)) => self.close(id),
-                Some(Stage::Closing) | None => {}
-            }
-        }
-        self.deliver(events)?;
-        // All is written, or the connection is lost: a rank that got its table may close before the others did.
-        if let Some(error) = self.undelivered() {
-            return Err(error);
-        }
-        let reached = own_address(self.settings, self.seen);
-        Ok(Meeting::new(rows, reached, self.findings.strangers))
-    }
-
-    /// Tells all ranks that came, and those that come meanwhile.
-    fn fail(mut self, error: Error, events: &mut Events) -> Error {
-        let kind = match error {
-            Error::Missing { .. } => Kind::TimedOut,
-            _ => Kind::Mismatch,
-        };
-        let failure: Arc<[u8]> = reply(kind, error.text().as_bytes()).into();
-        self.failure = Some(failure.clone());
-        for id in 0..self.connections.len() {
-            if let Some(Some(Connection { stage: Stage::Member { .. }, .. })) = self.connections.get(id) {
-                self.send(id, failure.clone());
-            }
-        }
-        // What keeps the explanation from a rank does not change the explanation.
-        let _ = self.deliver(events);
-        error
-    }
-
-    /// Writes until nothing is left, or the farewell is over.
-    fn deliver(&mut self, events: &mut Events) -> Result<(), Error> {
-        let until = Instant::now() + FAREWELL;
-        loop {
-            let waiting = |connection: &Connection| !connection.is_flushed();
-            if !self.connections.iter().flatten().any(waiting) {
-                return Ok(());
-            }
-            let now = Instant::now();
-            if now >= until {
-                return Ok(());
-            }
-            self.turn(until - now, events)?;
-        }
-    }
-
-    fn undelivered(&self) -> Option<Error> {
-        let stuck = self.connections.iter().flatten().find_map(|connection| match connection.stage {
-            Stage::Member { rank, .. } if !connection.is_flushed() => Some((rank, connection.peer)),
-            _ => None,
-        });
-        let (rank, address) = stuck.or(self.stuck)?;
-        let verdict = format!(
-            "rank {rank} ({address}) came and did not take the list of all ranks: it was killed, stopped or cut off; look at \
-             its output"
-        );
-        Some(Error::Mismatch { verdict })
     }
 }
 

@@ -1,26 +1,36 @@
 //! How long many ranks take to meet on one machine, and what it costs rank 0.
 //!
 //! `cargo bench --bench rendezvous -- --simulate-ranks 10000` serves rank 0 here and plays the other ranks in a
-//! second process, since one process may not have open files for both.
+//! second process, since one process may not have open files for both. `--simulate-ranks 100000 --per-node 100`
+//! measures the shape with a level between: the 100 ranks of one node gather at its first rank (all nodes do so at
+//! the same time, each on its own machine), then the first ranks of 1,000 nodes meet, each for its whole node.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+#[path = "../support/wire.rs"]
+mod wire;
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use mpienv::rendezvous::Rendezvous;
 use mpienv::{Host, Port, Rank};
+use socket2::{Domain, Socket, Type};
 
 type Failure = Box<dyn std::error::Error>;
+
+/// What each rank brings, in bytes: where it listens.
+const BLOB: usize = 2;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words[..] {
-        [] => serve(1000),
-        ["--simulate-ranks", ranks] => ranks.parse().map_err(Failure::from).and_then(serve),
-        ["--play", ranks, port, wants_table] => play(ranks, port, wants_table),
-        _ => Err("usage: rendezvous [--simulate-ranks N]".into()),
+        [] => plain("1000"),
+        ["--simulate-ranks", ranks] => plain(ranks),
+        ["--simulate-ranks", ranks, "--per-node", per_node] => with_leaders(ranks, per_node),
+        ["--play", ranks, port, wants_table, blob] => play(ranks, port, wants_table, blob),
+        _ => Err("usage: rendezvous [--simulate-ranks N [--per-node P]]".into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -31,48 +41,64 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(ranks: u32) -> Result<(), Failure> {
-    for (name, wants_table) in [("gather", "0"), ("meet", "1")] {
-        let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        let mut others = Command::new(std::env::current_exe()?)
-            .args(["--play", &ranks.to_string(), &port.to_string(), wants_table])
-            .stdout(Stdio::inherit())
-            .spawn()?;
-        let port = Port::new(port).ok_or("port 0")?;
-        let begun = Instant::now();
-        let meeting = Rendezvous::new(Rank::new(0, ranks)?, Host::LOOPBACK, port).meet([0; 2])?;
-        let served = begun.elapsed();
-        let ended = others.wait()?;
-        if !ended.success() {
-            return Err("the other ranks failed".into());
-        }
-        let members = meeting.members().len();
-        println!(
-            "{name}: {members} ranks met in {:.2} s (all done after {:.2} s), {}",
-            served.as_secs_f64(),
-            begun.elapsed().as_secs_f64(),
-            peak()
-        );
+fn plain(ranks: &str) -> Result<(), Failure> {
+    let ranks = ranks.parse()?;
+    serve("gather", ranks, BLOB, false)?;
+    serve("meet", ranks, BLOB, true)
+}
+
+/// One node's ranks gather, then the nodes' first ranks meet.
+fn with_leaders(ranks: &str, per_node: &str) -> Result<(), Failure> {
+    let (ranks, per_node): (u32, u32) = (ranks.parse()?, per_node.parse()?);
+    let nodes = ranks.checked_div(per_node).filter(|nodes| nodes * per_node == ranks);
+    let nodes = nodes.ok_or("--per-node does not divide the ranks into whole nodes")?;
+    let blob_of_node = BLOB * usize::try_from(per_node)?;
+    serve("gather of one node", per_node, BLOB, false)?;
+    serve("gather of the nodes", nodes, blob_of_node, false)?;
+    serve("meet of the nodes", nodes, blob_of_node, true)
+}
+
+fn serve(name: &str, ranks: u32, blob: usize, wants_table: bool) -> Result<(), Failure> {
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+    let mut others = Command::new(std::env::current_exe()?)
+        .args(["--play", &ranks.to_string(), &port.to_string(), &wants_table.to_string(), &blob.to_string()])
+        .stdout(Stdio::inherit())
+        .spawn()?;
+    let port = Port::new(port).ok_or("port 0")?;
+    let begun = Instant::now();
+    let meeting = Rendezvous::new(Rank::new(0, ranks)?, Host::LOOPBACK, port).meet(vec![0; blob])?;
+    let served = begun.elapsed();
+    let ended = others.wait()?;
+    if !ended.success() {
+        return Err("the other ranks failed".into());
     }
+    let members = meeting.members().len();
+    println!(
+        "{name}: {members} met in {:.3} s (all done after {:.3} s), {}",
+        served.as_secs_f64(),
+        begun.elapsed().as_secs_f64(),
+        peak()
+    );
     Ok(())
 }
 
 /// Every rank but 0, one socket each, as the frames lay them down.
-fn play(ranks: &str, port: &str, wants_table: &str) -> Result<(), Failure> {
-    let (ranks, port, wants_table): (u32, u16, u8) = (ranks.parse()?, port.parse()?, wants_table.parse()?);
-    let connect = || loop {
-        match TcpStream::connect(("127.0.0.1", port)) {
-            Ok(stream) => return stream,
-            Err(_) => std::thread::sleep(Duration::from_millis(2)),
-        }
-    };
+fn play(ranks: &str, port: &str, wants_table: &str, blob: &str) -> Result<(), Failure> {
+    let (ranks, port, wants_table): (u32, u16, bool) = (ranks.parse()?, port.parse()?, wants_table.parse()?);
+    let blob = vec![1; blob.parse()?];
     let mut lines = Vec::new();
     for rank in 1..ranks {
-        let mut line = connect();
-        let mut hello = b"mpienv\r\n\0\x01\0\0\0\x01\0\0".to_vec();
-        hello.extend(rank.to_be_bytes());
-        hello.extend(ranks.to_be_bytes());
-        hello.extend([wants_table, 0, 0, 0, 0, 2, 1, 2]);
+        let mut line = loop {
+            match connect(rank, port) {
+                Ok(line) => break line,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let mut hello = wire::hello(wire::own_version(), rank, ranks, wants_table, b"", u32::try_from(blob.len())?);
+        hello.extend(&blob);
         line.write_all(&hello)?;
         lines.push(line);
     }
@@ -83,6 +109,15 @@ fn play(ranks: &str, port: &str, wants_table: &str) -> Result<(), Failure> {
     }
     println!("  {bytes} bytes came to {} ranks", ranks - 1);
     Ok(())
+}
+
+/// From an address that few ranks share: a search for a free port among many taken ones would be all that is measured.
+fn connect(rank: u32, port: u16) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    let own = Ipv4Addr::from(u32::from(Ipv4Addr::LOCALHOST) + rank / 2000);
+    socket.bind(&SocketAddr::from((own, 0)).into())?;
+    socket.connect(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())?;
+    Ok(socket.into())
 }
 
 fn peak() -> String {

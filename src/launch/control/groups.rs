@@ -124,9 +124,3 @@ fn has_living(group: Pid) -> io::Result<bool> {
     }
     Ok(false)
 }
-
-/// This host's name, where the system tells it.
-pub(in crate::launch) fn host() -> Option<String> {
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    (!name.is_empty()).then_some(name)
-}

@@ -48,8 +48,3 @@ impl Control {
         false
     }
 }
-
-/// This host's name, where the system tells it.
-pub(in crate::launch) fn host() -> Option<String> {
-    None
-}

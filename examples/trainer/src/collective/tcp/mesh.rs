@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use mpienv::rendezvous::{self, Meeting, Rendezvous};
-use mpienv::{Host, Port, Rank};
+use mpienv::{Host, Port, Rank, host_name};
 use socket2::{SockRef, TcpKeepalive};
 
 use super::peer::Peer;
@@ -55,7 +55,7 @@ pub(super) fn connect(
         IpAddr::V6(_) => 6,
     }];
     blob.extend(local.port().to_be_bytes());
-    blob.extend(host_name().as_bytes());
+    blob.extend(host_name().unwrap_or_default().as_bytes());
     let meeting = Rendezvous::new(rank, host, port).timeout(timeout).token(token).meet(blob)?;
     let hosts = hosts(&meeting);
     let deadline = Instant::now() + timeout;
@@ -114,11 +114,6 @@ fn listen(host: &Host) -> io::Result<TcpListener> {
         return TcpListener::bind((host.address().unwrap_or(Ipv4Addr::LOCALHOST.into()), 0));
     }
     TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
-}
-
-fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_owned()
 }
 
 fn hosts(meeting: &Meeting) -> Vec<String> {

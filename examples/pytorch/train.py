@@ -1,0 +1,55 @@
+"""A classifier of digits, trained by all ranks of a job: PyTorch's DistributedDataParallel over gloo, on CPUs.
+
+Nothing here asks which launcher started it: init_process_group reads RANK, WORLD_SIZE, MASTER_ADDR and
+MASTER_PORT. Digits are MNIST's where DATA_PATH names a folder with its two training files, else drawn by code.
+"""
+
+import os
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+
+def digits():
+    folder = os.environ.get("DATA_PATH")
+    if folder:
+        images = np.fromfile(f"{folder}/train-images-idx3-ubyte", np.uint8)[16:].reshape(-1, 784)
+        labels = np.fromfile(f"{folder}/train-labels-idx1-ubyte", np.uint8)[8:]
+        return torch.from_numpy(images).float() / 255, torch.from_numpy(labels).long()
+    torch.manual_seed(1)
+    shapes, labels = torch.rand(10, 784), torch.randint(10, (6000,))
+    return shapes[labels] + 0.3 * torch.randn(6000, 784), labels
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    data = TensorDataset(*digits())
+    sampler = DistributedSampler(data, seed=1)
+    loader = DataLoader(data, batch_size=32, sampler=sampler)
+
+    torch.manual_seed(1)
+    model = DistributedDataParallel(nn.Linear(784, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    loss_fn = nn.CrossEntropyLoss()
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for image, label in loader:
+            optimizer.zero_grad()
+            loss = loss_fn(model(image), label)
+            loss.backward()
+            optimizer.step()
+        print(f"rank {rank} of {size}: epoch {epoch}, last loss {loss.item():.4f}", flush=True)
+    weights = [torch.empty(10, 784) for _ in range(size)]
+    dist.all_gather(weights, model.module.weight.detach())
+    same = all(torch.equal(weights[0], other) for other in weights)
+    print(f"rank {rank} of {size}: all ranks hold the same weights: {same}", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

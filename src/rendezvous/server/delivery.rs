@@ -1,0 +1,106 @@
+//! The verdict's way to every rank: the list of all, or why there is none.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mio::Events;
+
+use super::{Server, own_address};
+use crate::rendezvous::connection::{Connection, Stage};
+use crate::rendezvous::error::Error;
+use crate::rendezvous::frame::{Kind, reply};
+use crate::rendezvous::table::{self, Row};
+use crate::rendezvous::{LARGEST_TABLE, Meeting};
+
+/// How long the last bytes to the ranks may take beyond the deadline.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+impl Server<'_> {
+    /// The table, or that all is done, to all ranks.
+    pub(super) fn succeed(mut self, own: Row, events: &mut Events) -> Result<Meeting, Error> {
+        let total: usize = self.joined.values().map(|joined| joined.row.blob.len() + 32).sum();
+        if total > LARGEST_TABLE {
+            let verdict = format!(
+                "the ranks brought {} MiB in all, more than the {} MiB that a rendezvous carries; bring smaller blobs",
+                total >> 20,
+                LARGEST_TABLE >> 20
+            );
+            return Err(self.fail(Error::Mismatch { verdict }, events));
+        }
+        // The port is free for others from here on.
+        self.listeners.clear();
+        self.more_to_accept = false;
+        let rows: Vec<Row> = std::iter::once(own)
+            .chain(
+                self.joined
+                    .values_mut()
+                    .map(|joined| Row { place: joined.row.place, blob: std::mem::take(&mut joined.row.blob) }),
+            )
+            .collect();
+        let table: Arc<[u8]> = reply(Kind::Table, &table::encode(&rows)).into();
+        let done: Arc<[u8]> = reply(Kind::Done, &[]).into();
+        self.stuck = None;
+        for id in 0..self.connections.len() {
+            match self.connections[id].as_ref().map(|connection| &connection.stage) {
+                Some(Stage::Member { wants_table: true, .. }) => self.send(id, table.clone()),
+                Some(Stage::Member { .. }) => self.send(id, done.clone()),
+                Some(Stage::Stranger(_)) => self.close(id),
+                Some(Stage::Closing) | None => {}
+            }
+        }
+        self.deliver(events)?;
+        // All is written, or the connection is lost: a rank that got its table may close before the others did.
+        if let Some(error) = self.undelivered() {
+            return Err(error);
+        }
+        let reached = own_address(self.settings, self.seen);
+        Ok(Meeting::new(rows, reached, self.findings.strangers))
+    }
+
+    /// The failure to all ranks that came, and to those that come meanwhile.
+    pub(super) fn fail(mut self, error: Error, events: &mut Events) -> Error {
+        let kind = match error {
+            Error::Missing { .. } => Kind::TimedOut,
+            _ => Kind::Mismatch,
+        };
+        let failure: Arc<[u8]> = reply(kind, error.text().as_bytes()).into();
+        self.failure = Some(failure.clone());
+        for id in 0..self.connections.len() {
+            if let Some(Some(Connection { stage: Stage::Member { .. }, .. })) = self.connections.get(id) {
+                self.send(id, failure.clone());
+            }
+        }
+        // What keeps the explanation from a rank does not change the explanation.
+        let _ = self.deliver(events);
+        error
+    }
+
+    /// Writes until nothing is left, or the farewell is over.
+    fn deliver(&mut self, events: &mut Events) -> Result<(), Error> {
+        let until = Instant::now() + FAREWELL;
+        loop {
+            let waiting = |connection: &Connection| !connection.is_flushed();
+            if !self.connections.iter().flatten().any(waiting) {
+                return Ok(());
+            }
+            let now = Instant::now();
+            if now >= until {
+                return Ok(());
+            }
+            self.turn(until - now, events)?;
+        }
+    }
+
+    fn undelivered(&self) -> Option<Error> {
+        let stuck = self.connections.iter().flatten().find_map(|connection| match connection.stage {
+            Stage::Member { rank, .. } if !connection.is_flushed() => Some((rank, connection.peer)),
+            _ => None,
+        });
+        let (rank, address) = stuck.or(self.stuck)?;
+        let verdict = format!(
+            "rank {rank} ({address}) came and did not take the list of all ranks: it was killed, stopped or cut off; look at \
+             its output"
+        );
+        Some(Error::Mismatch { verdict })
+    }
+}
