@@ -18,6 +18,7 @@ use crate::exit;
 use crate::sharding::checkpoint::{Checkpoint, CheckpointError};
 use crate::sharding::execute::{ExecuteError, Executor, State};
 use crate::sharding::network::{Chain, UnknownOperator};
+use crate::sharding::number::as_written;
 use crate::sharding::plan::{Plan, Terms};
 use crate::sharding::propagate::CutError;
 use crate::whole_file;
@@ -67,9 +68,7 @@ pub fn plan(sharding: &Sharding, world: u32) -> Result<Plan, QuickstartError> {
     let chain = Chain::new(data::ROWS * world as usize, data::INPUTS).matmul("matmul", "w", HIDDEN).relu("relu");
     let mut network = chain.matmul("matmul2", "w2", data::OUTPUTS).mse("loss");
     sharding.apply(&mut network, world)?;
-    // As printed: the nearest f64 of an f32 has more digits than anybody wrote.
-    let learning_rate = sharding.learning_rate.to_string().parse().unwrap_or(f64::from(sharding.learning_rate));
-    let collectives = sharding.collectives;
+    let (learning_rate, collectives) = (as_written(sharding.learning_rate), sharding.collectives);
     Ok(Plan::new(&network, &Terms { world, data_cut: world, collectives, learning_rate, momentum: MOMENTUM })?)
 }
 

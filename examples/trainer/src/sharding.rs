@@ -17,6 +17,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod assignment;
 pub mod checkpoint;
 pub mod exchange;
 pub mod execute;

@@ -56,6 +56,12 @@ pub trait Number:
     fn from_bytes(bytes: &[u8]) -> Vec<Self>;
 }
 
+/// The number that is written as `number` is: the nearest f64 of an f32 has more digits than anybody wrote.
+#[must_use]
+pub fn as_written(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or(f64::from(number))
+}
+
 impl Number for f32 {
     const TYPE: Type = Type::F32;
 
