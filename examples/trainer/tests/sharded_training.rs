@@ -136,8 +136,8 @@ fn the_data_parallel_strategy_has_the_losses_of_data_parallel_training_on_each_r
 #[test]
 fn every_strategy_trains_as_data_parallel() {
     let data = data(1601);
-    let expected = [Architecture::Linear, Architecture::Mlp]
-        .map(|architecture| data_parallel(architecture, &data, 1, &plan(64)));
+    let expected =
+        [Architecture::Linear, Architecture::Mlp].map(|architecture| data_parallel(architecture, &data, 1, &plan(64)));
     for (architecture, ranks, strategies) in [
         (Architecture::Linear, 4, &["((2,2),(2,1))"][..]),
         (Architecture::Linear, 4, &["((1,4),(4,1))"]),

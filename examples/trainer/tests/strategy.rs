@@ -127,7 +127,8 @@ fn a_run_that_goes_on_ends_with_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let run = |name: &str, more: &[&str]| {
         let folder = folder.path().join(name);
-        let common = ["--ranks", "4", "--quiet", "--checkpoint-dir", folder.to_str().unwrap(), "--checkpoint-every", "50"];
+        let common =
+            ["--ranks", "4", "--quiet", "--checkpoint-dir", folder.to_str().unwrap(), "--checkpoint-every", "50"];
         mnist(&[&common[..], more].concat())
     };
     let strategy = ["--strategy", "((2,2),(2,1))"];
@@ -198,7 +199,9 @@ fn a_plan_is_printed_without_running() {
     assert!(text.ends_with("# bytes/step/rank: 54957\n# collectives/step: 1 (compat)\n"), "{text}");
     let blocks = ["--model", "mlp", "--batch-size", "8", "--rank", "1", "--strategy", "((2,4),(4,1))"];
     let text = plan(&[&["-n", "8", "--collectives", "min"], &blocks[..]].concat());
-    assert!(text.contains("{in_strategy: ((2, 4), (4, 1)); name: matmul} : (f32[64,784], f32[784,128]) -> f32[64,128]"));
+    assert!(
+        text.contains("{in_strategy: ((2, 4), (4, 1)); name: matmul} : (f32[64,784], f32[784,128]) -> f32[64,128]")
+    );
     assert!(text.contains("# rank 1 of 8, mesh (2,4)\n"), "{text}");
     assert!(text.contains("ReduceScatter"), "{text}");
     assert_fails(&mnist(&["plan", "--rank", "8"]), 1, "there is no rank 8 of 8: --rank is below the number of ranks");

@@ -12,13 +12,7 @@ use crate::sharding::propagate::CutError;
 ///
 /// # Errors
 /// When a strategy does not fit.
-pub fn plan(
-    model: Architecture,
-    cuts: &Cuts,
-    learning_rate: f32,
-    world: u32,
-    share: usize,
-) -> Result<Plan, PlanError> {
+pub fn plan(model: Architecture, cuts: &Cuts, learning_rate: f32, world: u32, share: usize) -> Result<Plan, PlanError> {
     let mut network = model.network(share * world as usize);
     Assignment::apply(&cuts.strategies, &mut network)?;
     let (learning_rate, collectives) = (as_written(learning_rate), cuts.collectives);

@@ -13,9 +13,7 @@ impl Architecture {
     pub fn network(self, rows: usize) -> Network {
         let samples = Chain::new(rows, PIXELS);
         let chain = match self {
-            Architecture::Linear => {
-                samples.matmul("matmul", "weight", CLASSES).bias_add("bias", "bias").relu("relu")
-            }
+            Architecture::Linear => samples.matmul("matmul", "weight", CLASSES).bias_add("bias", "bias").relu("relu"),
             Architecture::Mlp => samples
                 .matmul("matmul", "hidden.weight", mlp::HIDDEN)
                 .bias_add("bias", "hidden.bias")

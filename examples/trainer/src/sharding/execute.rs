@@ -93,12 +93,7 @@ impl<'a, N: Number> Executor<'a, N> {
     ///
     /// # Errors
     /// When the parts have other shapes than the plan says, or a rank is lost.
-    pub fn step(
-        &mut self,
-        state: &mut State<N>,
-        samples: &Tensor<N>,
-        labels: &Tensor<N>,
-    ) -> Result<N, ExecuteError> {
+    pub fn step(&mut self, state: &mut State<N>, samples: &Tensor<N>, labels: &Tensor<N>) -> Result<N, ExecuteError> {
         let count = self.plan.fed(Feed::Labels).shape.iter().product();
         self.step_of(count, state, samples, labels)
     }
@@ -151,7 +146,8 @@ impl<'a, N: Number> Executor<'a, N> {
             }
             if number == plan.loss_operator() {
                 let labels = input(1);
-                let own = if instruction.operation == Operation::Xent { xent::samples(labels) } else { labels.data.len() };
+                let own =
+                    if instruction.operation == Operation::Xent { xent::samples(labels) } else { labels.data.len() };
                 let share = result.data[0];
                 self.own_loss = (own > 0).then(|| share * N::of(count as f64 / own as f64));
             }

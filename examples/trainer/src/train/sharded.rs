@@ -88,7 +88,8 @@ impl super::Learner for Learner<'_> {
     }
 
     fn settle(&mut self, group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError> {
-        let own: Vec<u8> = self.state.parameters.iter().flat_map(|part| bytemuck::cast_slice(&part.data)).copied().collect();
+        let own: Vec<u8> =
+            self.state.parameters.iter().flat_map(|part| bytemuck::cast_slice(&part.data)).copied().collect();
         let all = group.all_gather(&own)?;
         for (rank, parts) in (0..).zip(&all) {
             if parts.len() != own.len() {
