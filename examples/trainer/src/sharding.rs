@@ -21,6 +21,7 @@ pub mod assignment;
 pub mod checkpoint;
 pub mod exchange;
 pub mod execute;
+pub mod gather;
 pub mod init;
 pub mod layout;
 pub mod mesh;

@@ -83,6 +83,10 @@ pub struct Training {
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
 
+    /// Write whole tensors in every checkpoint, as MindSpore does by default, not each rank its parts; they need no merging
+    #[arg(long)]
+    pub integrated: bool,
+
     /// The folder for device and saved_graph
     #[arg(long, default_value = ".", value_name = "DIR")]
     pub output: PathBuf,

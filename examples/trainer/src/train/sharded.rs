@@ -12,6 +12,7 @@ use crate::data::{Dataset, PIXELS};
 use crate::model::{Evaluation, Model};
 use crate::replicas::{self, Divergence};
 use crate::sharding::execute::{Executor, State};
+use crate::sharding::gather::gather;
 use crate::sharding::plan::{Feed, Plan};
 use crate::sharding::tensor::{Tensor, places};
 
@@ -88,35 +89,24 @@ impl super::Learner for Learner<'_> {
     }
 
     fn settle(&mut self, group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError> {
-        let own: Vec<u8> =
-            self.state.parameters.iter().flat_map(|part| bytemuck::cast_slice(&part.data)).copied().collect();
-        let all = group.all_gather(&own)?;
-        for (rank, parts) in (0..).zip(&all) {
-            if parts.len() != own.len() {
-                let numbers = |bytes: &[u8]| bytes.len() / size_of::<f32>();
-                return Err(CollectiveError::Length { rank, found: numbers(parts), expected: numbers(&own) });
-            }
-        }
-        let mut start = 0;
-        for (slice, (part, (parameter, layout))) in
-            slices(self.plan).zip(self.state.parameters.iter().zip(self.plan.parameters()))
-        {
-            let bytes = start..start + size_of_val(part.data.as_slice());
-            start = bytes.end;
+        let all = gather(&self.state.parameters, group)?;
+        for (number, (slice, (parameter, layout))) in slices(self.plan).zip(self.plan.parameters()).enumerate() {
             // Who holds the part that begins there.
             let mut holders = BTreeMap::<Vec<usize>, Vec<(usize, &[u8])>>::new();
             for (rank, parts) in (0..).zip(&all) {
                 let offset = layout.offset(self.plan.mesh(), &parameter.shape, rank);
-                holders.entry(offset).or_default().push((rank as usize, &parts[bytes.clone()]));
+                let bytes = bytemuck::cast_slice(&parts[number].data);
+                holders.entry(offset).or_default().push((rank as usize, bytes));
             }
             let whole = &mut self.whole[slice];
             for (offset, held) in holders {
                 if let Err(divergence) = replicas::compare(&held) {
                     return Ok(Err(divergence));
                 }
-                let numbers = held.first().map_or(&[][..], |(_, bytes)| bytes.as_chunks().0);
-                for (place, &number) in places(&parameter.shape, &offset, &part.shape).zip(numbers) {
-                    whole[model_place(&parameter.shape, place)] = f32::from_le_bytes(number);
+                let Some(&(rank, _)) = held.first() else { continue };
+                let part = &all[rank][number];
+                for (place, &number) in places(&parameter.shape, &offset, &part.shape).zip(&part.data) {
+                    whole[model_place(&parameter.shape, place)] = number;
                 }
             }
         }
