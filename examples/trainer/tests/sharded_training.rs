@@ -12,7 +12,8 @@ use mpienv_trainer::mnist::plan::plan as cut;
 use mpienv_trainer::model::Architecture;
 use mpienv_trainer::shard::Order;
 use mpienv_trainer::sharding::plan::Collectives;
-use mpienv_trainer::train::{Epoch, Plan, Report, Sharded, Step, train, train_sharded};
+use mpienv_trainer::stop::{Signal, Stop};
+use mpienv_trainer::train::{Epoch, Plan, Report, Sharded, Step, TrainError, train, train_sharded};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -21,11 +22,16 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 struct Curve {
     steps: Vec<Step>,
     epochs: Vec<Epoch>,
+    /// Is raised at step 10.
+    stop: Option<Stop>,
 }
 
 impl Report for Curve {
     fn step(&mut self, step: &Step) -> io::Result<()> {
         self.steps.push(*step);
+        if let Some(stop) = self.stop.as_ref().filter(|_| step.step == 10) {
+            stop.raise(Signal::Terminate);
+        }
         Ok(())
     }
 
@@ -167,4 +173,25 @@ fn the_rank_without_samples_has_no_loss_of_its_own() {
     let data = data(2);
     let runs = sharded(Architecture::Linear, &data, 3, &plan(1), &["((3,1),(1,1))"], Collectives::Compat);
     assert_eq!(runs.iter().map(|(curve, _)| curve.steps.len()).collect::<Vec<_>>(), [2, 2, 0]);
+}
+
+#[test]
+fn a_signal_to_one_rank_stops_all_after_the_same_step() {
+    let data = data(1601);
+    let cuts = Cuts { strategies: vec!["((2,2),(2,1))".parse().unwrap()], collectives: Collectives::Compat };
+    let ended = threads::run(4, TIMEOUT, |rank| {
+        let mut model = Architecture::Linear.model(64);
+        let mut parameters = model.initial_parameters(1);
+        let cut = cut(Architecture::Linear, &cuts, 0.01, 4, 16).unwrap();
+        let sharded = Sharded { model: model.as_mut(), plan: &cut };
+        let checkpoints = Checkpoints::default();
+        let stop = (rank.rank().index() == 2).then(|| checkpoints.stop.clone());
+        let mut curve = Curve { stop, ..Curve::default() };
+        train_sharded(sharded, &mut parameters, &data, &plan(16), rank, &checkpoints, &mut curve)
+    });
+    for ended in ended.unwrap() {
+        // The step after the one in which the signal came tells all ranks.
+        let stopped = matches!(ended, Err(TrainError::Stopped { signal: Signal::Terminate, epoch: 0, step: 12, .. }));
+        assert!(stopped, "{ended:?}");
+    }
 }

@@ -148,12 +148,57 @@ fn model_place(shape: &[usize], place: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Learner as _;
     use super::*;
+    use crate::cli::Cuts;
+    use crate::collective::threads;
+    use crate::mnist::plan::plan;
+    use crate::model::Architecture;
+    use crate::sharding::plan::Collectives;
+    use std::time::Duration;
 
     #[test]
     fn a_models_weights_are_the_networks_transposed() {
         let tensor = to_tensor(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         assert_eq!(tensor, Tensor::new(vec![2, 3], vec![1.0, 3.0, 5.0, 2.0, 4.0, 6.0]));
         assert_eq!(to_tensor(&[3], &[1.0, 2.0, 3.0]).data, [1.0, 2.0, 3.0]);
+    }
+
+    /// Settles on 4 ranks after each has changed its parts; the whole, or who differs.
+    fn settled(strategy: &str, change: impl Fn(u32, &mut State<f32>) + Sync) -> Vec<Result<Vec<f32>, String>> {
+        let cuts = Cuts { strategies: vec![strategy.parse().unwrap()], collectives: Collectives::Min };
+        let plan = plan(Architecture::Mlp, &cuts, 0.1, 4, 2).unwrap();
+        threads::run(4, Duration::from_secs(20), |rank| {
+            let own = rank.rank().index();
+            let mut model = Architecture::Mlp.model(1);
+            let mut whole = model.initial_parameters(1);
+            let sharded = Sharded { model: model.as_mut(), plan: &plan };
+            let mut learner = Learner::new(sharded, &mut whole, rank).unwrap();
+            change(own, &mut learner.state);
+            let settled = learner.settle(rank).unwrap();
+            settled.map(|()| learner.parameters().to_vec()).map_err(|error| error.to_string())
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn parts_are_put_together_where_they_came_from() {
+        let whole = Architecture::Mlp.model(1).initial_parameters(1);
+        for strategy in ["((4,1),(1,1))", "((2,2),(2,1))", "((1,2),(2,2))"] {
+            let settled = settled(strategy, |_, _| {});
+            assert!(settled.iter().all(|found| found.as_ref() == Ok(&whole)), "{strategy}");
+        }
+    }
+
+    #[test]
+    fn of_ranks_that_hold_the_same_part_the_odd_one_is_named_by_all() {
+        // The first weight is cut in two by its rows: ranks 1 and 3 hold the second part.
+        let settled = settled("((2,2),(2,1))", |rank, state| {
+            if rank == 3 {
+                state.parameters[0].data[7] += 1.0;
+            }
+        });
+        let start = "rank 3 holds other parameters than rank 1: ";
+        assert!(settled.iter().all(|found| found.as_ref().is_err_and(|error| error.starts_with(start))), "{settled:?}");
     }
 }
