@@ -46,7 +46,8 @@ pub(super) fn parts<N: Number>(plan: &Plan, rank: u32, whole: &[Tensor<N>]) -> V
     parameters.zip(whole).map(cut).collect()
 }
 
-/// Runs the steps of a plan on one rank. After the first step sums and local work take no new memory.
+/// Runs the steps of a plan on one rank. Results are kept from step to step: what is computed and summed takes the memory
+/// of the step before.
 pub struct Executor<'a, N> {
     plan: &'a Plan,
     exchange: Exchange<'a>,

@@ -1,6 +1,8 @@
 //! The product of two matrices: loops over rows m, inner k, columns n.
 
-mod tile;
+pub mod tile;
+
+use tile::Left;
 
 use super::Rule;
 use crate::sharding::number::Number;
@@ -12,7 +14,7 @@ pub const RULE: Rule = Rule { loops: 3, inputs: &[&[0, 1], &[1, 2]], output: &[0
 /// A B, m x n, in place of what `product` was.
 pub fn forward<N: Number>(a: &Tensor<N>, b: &Tensor<N>, product: &mut Tensor<N>) {
     product.shape_as(&[a.shape[0], b.shape[1]]);
-    tile::multiply(&tile::Left::rows(a), b, product);
+    N::multiply(Left::rows(a), &b.data, b.shape[1], &mut product.data);
 }
 
 /// The gradient of A: that of the product, times B transposed; `turned` is room for the latter.
@@ -29,7 +31,7 @@ pub fn gradient_of_first<N: Number>(
 /// The gradient of B: A transposed, times that of the product.
 pub fn gradient_of_second<N: Number>(a: &Tensor<N>, gradient: &Tensor<N>, product: &mut Tensor<N>) {
     product.shape_as(&[a.shape[1], gradient.shape[1]]);
-    tile::multiply(&tile::Left::columns(a), gradient, product);
+    N::multiply(Left::columns(a), &gradient.data, gradient.shape[1], &mut product.data);
 }
 
 #[cfg(test)]
@@ -56,26 +58,34 @@ mod tests {
         assert_eq!((second.shape, second.data), (vec![3, 2], vec![1., 6., 2., 9., 3., 12.]));
     }
 
-    #[test]
-    fn matrices_of_any_size_are_multiplied() {
+    fn any_size<N: Number>() {
+        // Small whole numbers: every sum is exact, in any order.
         let counted = |rows: usize, columns: usize, step: usize| {
-            let data = (0..rows * columns).map(|index| (index * step % 13) as f64 - 6.0).collect();
+            let data = (0..rows * columns).map(|index| N::of((index * step % 13) as f64 - 6.0)).collect();
             Tensor::new(vec![rows, columns], data)
         };
-        for (m, k, n) in [(1, 1, 1), (3, 5, 2), (4, 7, 8), (5, 3, 10), (9, 2, 16), (6, 4, 31), (13, 1, 43)] {
+        for (m, k, n) in [(1, 1, 1), (3, 5, 2), (4, 7, 8), (5, 3, 10), (9, 2, 16), (6, 4, 31), (13, 1, 43), (8, 20, 64)]
+        {
             let (a, b) = (counted(m, k, 5), counted(k, n, 7));
-            let mut product = empty();
+            let mut product = Tensor::default();
             forward(&a, &b, &mut product);
-            let (mut turned, mut second) = (empty(), empty());
+            let (mut turned, mut second) = (Tensor::default(), Tensor::default());
             a.transpose(&mut turned);
             gradient_of_second(&turned, &b, &mut second);
             for row in 0..m {
                 for column in 0..n {
-                    let sum: f64 = (0..k).map(|inner| a.data[row * k + inner] * b.data[inner * n + column]).sum();
-                    assert_eq!(product.data[row * n + column], sum, "{m} {k} {n}");
+                    let term = |inner: usize| a.data[row * k + inner] * b.data[inner * n + column];
+                    let sum: f64 = (0..k).map(|inner| term(inner).to_f64()).sum();
+                    assert_eq!(product.data[row * n + column], N::of(sum), "{m} {k} {n}");
                 }
             }
             assert_eq!(second, product);
         }
+    }
+
+    #[test]
+    fn matrices_of_any_size_are_multiplied() {
+        any_size::<f32>();
+        any_size::<f64>();
     }
 }

@@ -1,20 +1,19 @@
-//! Sums of products in tiles as large as the registers allow.
-//!
-//! Every number of the product is summed in the order of the inner loop, a product and a sum at a time: the same bits
-//! on every machine, whatever vectors it has.
+//! Sums of products: of f32 in tiles as large as the registers allow, by the widest instructions that the machine has.
 
 use std::array::from_fn;
 
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 
 use crate::sharding::number::Number;
 use crate::sharding::tensor::Tensor;
 
-/// Rows that are summed at the same time.
+/// Rows that are summed at the same time; with two vectors of columns the sums and what goes into them fit the registers
+/// of AVX2.
 const ROWS: usize = 4;
 
 /// The left matrix as it is read: number (row, inner) stands at `row * row_step + inner * inner_step`.
-pub(super) struct Left<'a, N> {
+#[derive(Clone, Copy, Debug)]
+pub struct Left<'a, N> {
     data: &'a [N],
     rows: usize,
     inner: usize,
@@ -24,77 +23,112 @@ pub(super) struct Left<'a, N> {
 
 impl<'a, N: Number> Left<'a, N> {
     /// The matrix itself.
-    pub(super) fn rows(a: &'a Tensor<N>) -> Left<'a, N> {
+    #[must_use]
+    pub fn rows(a: &'a Tensor<N>) -> Left<'a, N> {
         Left { data: &a.data, rows: a.shape[0], inner: a.shape[1], row_step: a.shape[1], inner_step: 1 }
     }
 
     /// The matrix transposed.
-    pub(super) fn columns(a: &'a Tensor<N>) -> Left<'a, N> {
+    #[must_use]
+    pub fn columns(a: &'a Tensor<N>) -> Left<'a, N> {
         Left { data: &a.data, rows: a.shape[1], inner: a.shape[0], row_step: 1, inner_step: a.shape[1] }
     }
-}
 
-/// Overwrites `product`, whose shape is that of the product already.
-pub(super) fn multiply<N: Number>(left: &Left<'_, N>, right: &Tensor<N>, product: &mut Tensor<N>) {
-    let columns = product.columns();
-    let (right, product) = (&right.data, &mut product.data);
-    // Compiled once more for the widest vectors that the machine has.
-    Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            let mut column = 0;
-            while column < columns {
-                column += match columns - column {
-                    16.. => panel::<N, 16>(left, right, columns, column, product),
-                    8.. => panel::<N, 8>(left, right, columns, column, product),
-                    2.. => panel::<N, 2>(left, right, columns, column, product),
-                    _ => panel::<N, 1>(left, right, columns, column, product),
-                };
-            }
-        },
-    );
-}
-
-/// `WIDE` columns of the product, from `column` on; returns how many.
-#[inline(always)]
-fn panel<N: Number, const WIDE: usize>(
-    left: &Left<'_, N>,
-    right: &[N],
-    columns: usize,
-    column: usize,
-    product: &mut [N],
-) -> usize {
-    let whole = left.rows - left.rows % ROWS;
-    for row in (0..whole).step_by(ROWS) {
-        tile::<N, ROWS, WIDE>(left, row, right, columns, column, product);
+    fn at(&self, row: usize, inner: usize) -> N {
+        self.data[row * self.row_step + inner * self.inner_step]
     }
-    for row in whole..left.rows {
-        tile::<N, 1, WIDE>(left, row, right, columns, column, product);
-    }
-    WIDE
 }
 
-#[inline(always)]
-fn tile<N: Number, const TALL: usize, const WIDE: usize>(
-    left: &Left<'_, N>,
-    row: usize,
-    right: &[N],
-    columns: usize,
-    column: usize,
-    product: &mut [N],
-) {
-    let mut sums = [[N::default(); WIDE]; TALL];
-    for (inner, numbers) in right.chunks_exact(columns).take(left.inner).enumerate() {
-        let Some(numbers) = numbers[column..].first_chunk::<WIDE>() else { continue };
-        let start = row * left.row_step + inner * left.inner_step;
-        let factors: [N; TALL] = from_fn(|index| left.data[start + index * left.row_step]);
-        for (sums, factor) in sums.iter_mut().zip(factors) {
+/// Overwrites `product` with that of the matrices, row after row; `right` and `product` have `columns` columns.
+pub fn multiply_plainly<N: Number>(left: Left<'_, N>, right: &[N], columns: usize, product: &mut [N]) {
+    for (row, sums) in product.chunks_exact_mut(columns).enumerate() {
+        sums.fill(N::default());
+        for (inner, numbers) in right.chunks_exact(columns).enumerate() {
+            let factor = left.at(row, inner);
             for (sum, &number) in sums.iter_mut().zip(numbers) {
                 *sum += factor * number;
             }
         }
     }
-    for (index, sums) in sums.iter().enumerate() {
-        product[(row + index) * columns + column..][..WIDE].copy_from_slice(sums);
+}
+
+/// The same for f32.
+pub fn multiply(left: Left<'_, f32>, right: &[f32], columns: usize, product: &mut [f32]) {
+    Arch::new().dispatch(Multiply { left, right, columns, product });
+}
+
+struct Multiply<'a> {
+    left: Left<'a, f32>,
+    right: &'a [f32],
+    columns: usize,
+    product: &'a mut [f32],
+}
+
+impl WithSimd for Multiply<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        let (right, columns) = (self.right, self.columns);
+        let mut column = 0;
+        while column + 2 * S::F32_LANES <= columns {
+            self.panel::<S, 2>(simd, &right[column..], columns, column);
+            column += 2 * S::F32_LANES;
+        }
+        if column + S::F32_LANES <= columns {
+            self.panel::<S, 1>(simd, &right[column..], columns, column);
+            column += S::F32_LANES;
+        }
+        if column < columns {
+            // Less than a vector: filled up with zeros.
+            let mut filled = vec![0.0; self.left.inner * S::F32_LANES];
+            for (row, numbers) in filled.chunks_exact_mut(S::F32_LANES).zip(right.chunks_exact(columns)) {
+                row[..columns - column].copy_from_slice(&numbers[column..]);
+            }
+            self.panel::<S, 1>(simd, &filled, S::F32_LANES, column);
+        }
+    }
+}
+
+impl Multiply<'_> {
+    /// `WIDE` vectors of columns of the product, from `column` on. Rows of `right` stand `step` numbers apart.
+    #[inline(always)]
+    fn panel<S: Simd, const WIDE: usize>(&mut self, simd: S, right: &[f32], step: usize, column: usize) {
+        let whole = self.left.rows - self.left.rows % ROWS;
+        for row in (0..whole).step_by(ROWS) {
+            self.tile::<S, ROWS, WIDE>(simd, row, right, step, column);
+        }
+        for row in whole..self.left.rows {
+            self.tile::<S, 1, WIDE>(simd, row, right, step, column);
+        }
+    }
+
+    #[inline(always)]
+    fn tile<S: Simd, const TALL: usize, const WIDE: usize>(
+        &mut self,
+        simd: S,
+        row: usize,
+        right: &[f32],
+        step: usize,
+        column: usize,
+    ) {
+        let left = self.left;
+        let mut sums = [[simd.splat_f32s(0.0); WIDE]; TALL];
+        for inner in 0..left.inner {
+            let vectors = &S::as_simd_f32s(&right[inner * step..][..WIDE * S::F32_LANES]).0[..WIDE];
+            let numbers: [S::f32s; WIDE] = from_fn(|index| vectors[index]);
+            let start = row * left.row_step + inner * left.inner_step;
+            for index in 0..TALL {
+                let factor = simd.splat_f32s(left.data[start + index * left.row_step]);
+                for wide in 0..WIDE {
+                    sums[index][wide] = simd.mul_add_e_f32s(factor, numbers[wide], sums[index][wide]);
+                }
+            }
+        }
+        let count = (WIDE * S::F32_LANES).min(self.columns - column);
+        for (index, sums) in sums.iter().enumerate() {
+            let place = &mut self.product[(row + index) * self.columns + column..][..count];
+            place.copy_from_slice(&bytemuck::cast_slice(sums)[..count]);
+        }
     }
 }
