@@ -12,12 +12,16 @@ use crate::train::{Plan, TrainError};
 struct Terms<'a> {
     version: &'static str,
     model: &'static str,
+    strategy: &'a str,
     #[serde(rename = "training set, labels 0 to 9")]
     train: [usize; CLASSES],
     #[serde(rename = "test set, labels 0 to 9")]
     test: [usize; CLASSES],
     plan: &'a Plan,
 }
+
+/// The strategy of a run whose operators are not cut by the sharding engine.
+pub const DATA_PARALLEL: &str = "data parallel";
 
 /// A rank is about to do something else than rank 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,13 +39,19 @@ pub struct Disagreement {
     pub expected: String,
 }
 
-/// Compares the model's name, the plan and the data of all ranks.
+/// Compares the model's name, how its operators are cut, the plan and the data of all ranks.
 ///
 /// # Errors
 /// When a rank differs from rank 0, or is lost.
-pub fn check(model: &'static str, plan: &Plan, data: &Datasets, group: &mut dyn Collective) -> Result<(), TrainError> {
+pub fn check(
+    model: &'static str,
+    strategy: &str,
+    plan: &Plan,
+    data: &Datasets,
+    group: &mut dyn Collective,
+) -> Result<(), TrainError> {
     let version = env!("CARGO_PKG_VERSION");
-    let terms = Terms { version, model, train: classes(&data.train), test: classes(&data.test), plan };
+    let terms = Terms { version, model, strategy, train: classes(&data.train), test: classes(&data.test), plan };
     let own = serde_json::to_vec(&terms).map_err(std::io::Error::from)?;
     let all = group.all_gather(&own)?;
     let Some(first) = all.first() else {
@@ -93,7 +103,7 @@ mod tests {
         let data = digits::draw();
         let errors = threads::run(3, Duration::from_secs(10), |rank| {
             let batch_size = if rank.rank().index() == 2 { 64 } else { 32 };
-            check("linear", &Plan { batch_size, ..PLAN }, &data, rank).unwrap_err().to_string()
+            check("linear", DATA_PARALLEL, &Plan { batch_size, ..PLAN }, &data, rank).unwrap_err().to_string()
         })
         .unwrap();
         let expected = "rank 2 has batch_size 64, rank 0 has 32: all ranks must run the same program with the same options and data";
@@ -105,10 +115,22 @@ mod tests {
         let data = digits::draw();
         let errors = threads::run(2, Duration::from_secs(10), |rank| {
             let model = if rank.rank().index() == 1 { "mlp" } else { "linear" };
-            check(model, &PLAN, &data, rank).unwrap_err().to_string()
+            check(model, DATA_PARALLEL, &PLAN, &data, rank).unwrap_err().to_string()
         })
         .unwrap();
         assert!(errors[0].starts_with("rank 1 has model \"mlp\", rank 0 has \"linear\": "), "{}", errors[0]);
+    }
+
+    #[test]
+    fn a_rank_with_another_strategy_is_named() {
+        let data = digits::draw();
+        let errors = threads::run(2, Duration::from_secs(10), |rank| {
+            let strategy = if rank.rank().index() == 1 { "matmul ((2,1),(1,1))" } else { DATA_PARALLEL };
+            check("linear", strategy, &PLAN, &data, rank).unwrap_err().to_string()
+        })
+        .unwrap();
+        let start = "rank 1 has strategy \"matmul ((2,1),(1,1))\", rank 0 has \"data parallel\": ";
+        assert!(errors[0].starts_with(start), "{}", errors[0]);
     }
 
     #[test]
@@ -117,7 +139,7 @@ mod tests {
         let other = Datasets { train: data.train.clone(), test: data.train.clone() };
         let errors = threads::run(2, Duration::from_secs(10), |rank| {
             let data = if rank.rank().index() == 1 { &other } else { &data };
-            check("linear", &PLAN, data, rank).unwrap_err().to_string()
+            check("linear", DATA_PARALLEL, &PLAN, data, rank).unwrap_err().to_string()
         })
         .unwrap();
         assert!(errors[0].starts_with("rank 1 has test set, labels 0 to 9 [1200,1200,"), "{}", errors[0]);

@@ -39,12 +39,7 @@ impl Batch {
     pub fn gather(&mut self, data: &Dataset, indices: impl Iterator<Item = usize>) {
         self.labels.clear();
         for (row, index) in self.images.iter_mut().zip(indices) {
-            let image = data.image(index);
-            self.arch.dispatch(|| {
-                for (x, &pixel) in row.iter_mut().zip(image) {
-                    *x = normalised(pixel);
-                }
-            });
+            normalise(self.arch, data.image(index), row);
             self.labels.push(data.labels()[index]);
         }
     }
@@ -71,6 +66,15 @@ impl Batch {
     pub fn labels(&self) -> &[u8] {
         &self.labels
     }
+}
+
+/// Puts the pixels of an image into `row`, as a model sees them.
+pub(crate) fn normalise(arch: Arch, image: &[u8], row: &mut Image) {
+    arch.dispatch(|| {
+        for (x, &pixel) in row.iter_mut().zip(image) {
+            *x = normalised(pixel);
+        }
+    });
 }
 
 /// `(pixel / 255 - MEAN) / DEVIATION`, as one product and one sum, which the compiler does for several pixels at a time.

@@ -51,10 +51,12 @@ pub struct Run {
 }
 
 impl Run {
-    /// The run of a plan and a model's [`crate::model::Model::parameter_shapes`] on `ranks` ranks with that training set.
+    /// The run of a plan and a model's [`crate::model::Model::parameter_shapes`] on `ranks` ranks with that training set,
+    /// data parallel.
     #[must_use]
     pub fn new(plan: &Plan, shapes: Shapes, ranks: u32, train: &Dataset) -> Run {
         let terms = vec![
+            (STRATEGY, agreement::DATA_PARALLEL.to_owned()),
             ("ranks", ranks.to_string()),
             ("batch size", plan.batch_size.to_string()),
             ("learning rate", plan.learning_rate.to_string()),
@@ -64,7 +66,19 @@ impl Run {
         ];
         Run { terms, shapes }
     }
+
+    /// The same run with its operators cut over the ranks: each with its strategy.
+    #[must_use]
+    pub fn with_strategies(mut self, strategies: &str) -> Run {
+        for (_, text) in self.terms.iter_mut().filter(|(name, _)| *name == STRATEGY) {
+            strategies.clone_into(text);
+        }
+        self
+    }
 }
+
+/// The term that tells how operators are cut; a file without it is of a data-parallel run.
+const STRATEGY: &str = "strategy";
 
 /// The checkpoints of a run that is under way; the default keeps none, from the first step on.
 #[derive(Debug, Default)]
@@ -205,7 +219,8 @@ impl Checkpoints {
 fn file(run: &Run, position: Position, parameters: &[f32]) -> TensorFile {
     let Position { epoch, step, loss_sum } = position;
     let position = [("epoch", epoch.to_string()), ("step", step.to_string()), ("loss sum", loss_sum.to_string())];
-    let entries = run.terms.iter().cloned().chain(position).map(|(name, text)| (name.to_owned(), text)).collect();
+    let terms = run.terms.iter().filter(|(name, text)| *name != STRATEGY || text != agreement::DATA_PARALLEL).cloned();
+    let entries = terms.chain(position).map(|(name, text)| (name.to_owned(), text)).collect();
     seal::seal(entries, parameters::to_tensors(&run.shapes, parameters))
 }
 
@@ -215,8 +230,9 @@ fn read(whole: &Whole, run: &Run) -> Result<(Position, Vec<f32>), Refusal> {
     }
     let parameters = parameters::from_file(&run.shapes, &whole.file)?;
     let text = |name: &'static str| whole.entries.get(name).ok_or(Refusal::NoCheckpoint { missing: name });
+    let data_parallel = agreement::DATA_PARALLEL.to_owned();
     for (name, expected) in &run.terms {
-        let found = text(name)?;
+        let found = text(name).or_else(|missing| if *name == STRATEGY { Ok(&data_parallel) } else { Err(missing) })?;
         if found != expected {
             return Err(Refusal::OtherRun { term: name, found: found.clone(), expected: expected.clone() });
         }

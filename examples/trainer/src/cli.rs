@@ -16,9 +16,12 @@ use crate::checkpoint;
 use crate::data::source::Source;
 use crate::model::Architecture;
 use crate::shard::Order;
+use crate::sharding::assignment::Assignment;
+use crate::sharding::plan::Collectives;
 use crate::train::Plan;
 
-/// Trains a classifier of handwritten digits, data parallel over all ranks that a launcher starts.
+/// Trains a classifier of handwritten digits on all ranks that a launcher starts, data parallel or with its operators
+/// cut over the ranks.
 ///
 /// Every rank writes the loss of its own batch every 10 steps, rank 0 a line for each epoch. Exit codes: 0 ok, 1 wrong
 /// environment or data, 2 usage, 3 the training failed, 124 a rank did not come in time, 130 stopped by Ctrl-C, 143 by
@@ -45,6 +48,10 @@ pub struct Options {
     /// Learning rate
     #[arg(long = "lr", default_value_t = 0.01, value_name = "X", value_parser = positive)]
     learning_rate: f32,
+
+    /// How an operator is cut over the ranks
+    #[command(flatten)]
+    pub cuts: Cuts,
 
     /// What the order of the samples and the first weights depend on
     #[arg(long, default_value_t = 1, value_name = "N")]
@@ -100,9 +107,52 @@ pub struct Options {
     pub timeout: Duration,
 }
 
+/// How operators are cut over the ranks.
+#[derive(Clone, Debug, PartialEq, clap::Args)]
+pub struct Cuts {
+    /// Cut an operator over the ranks: a tuple for each input; for matmul, or for another after its name:
+    /// matmul2=((2,4),(4,1)). May be given several times; operators without one are cut to fit. Default: data parallel
+    #[arg(long = "strategy", value_name = "[OP=]STRATEGY")]
+    pub strategies: Vec<Assignment>,
+
+    /// Which calls the ranks exchange by under a --strategy; the losses are the same
+    #[arg(long, value_enum, default_value_t = Collectives::Compat, requires = "strategies")]
+    pub collectives: Collectives,
+}
+
+/// The plan to print.
+#[derive(Clone, Debug, PartialEq, clap::Args)]
+pub struct Show {
+    /// The number of ranks
+    #[arg(short = 'n', long = "ranks", default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub ranks: u32,
+
+    /// The rank whose slices and groups are printed
+    #[arg(long, default_value_t = 0, value_name = "R")]
+    pub rank: u32,
+
+    /// What is trained
+    #[arg(long, value_enum, default_value_t = Architecture::Linear)]
+    pub model: Architecture,
+
+    /// Samples of a step, of each rank
+    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub batch_size: u32,
+
+    /// Learning rate
+    #[arg(long = "lr", default_value_t = 0.01, value_name = "X", value_parser = positive)]
+    pub learning_rate: f32,
+
+    /// How operators are cut over the ranks
+    #[command(flatten)]
+    pub cuts: Cuts,
+}
+
 /// What to do instead of training.
 #[derive(Clone, Debug, PartialEq, clap::Subcommand)]
 pub enum Action {
+    /// Print the plan of a step, as --strategy cuts it, without running it
+    Plan(Show),
     /// Download MNIST over HTTPS into a folder, for --data
     #[cfg(feature = "fetch")]
     Fetch(FetchOptions),
@@ -285,6 +335,12 @@ mod tests {
             "--seed -1",
             "surplus",
             "--strategy x",
+            "--strategy (2,4)",
+            "--collectives min",
+            "--strategy ((2,1),(1,1)) --collectives max",
+            "plan -n 0",
+            "plan --batch-size 0",
+            "--epochs 1 plan",
             "--resume",
             "--checkpoint-every 10",
             "--checkpoint-dir d --checkpoint-every 0",

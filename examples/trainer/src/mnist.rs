@@ -1,5 +1,7 @@
 //! The `mnist` program: from its options to its exit code.
 
+pub mod plan;
+
 use std::io::{self, Write};
 use std::process::Command;
 
@@ -7,9 +9,7 @@ use mpienv::Rank;
 
 use crate::backend::{self, BackendError};
 use crate::checkpoint::{self, Checkpoints};
-#[cfg(feature = "fetch")]
-use crate::cli::Action;
-use crate::cli::{self, Options};
+use crate::cli::{self, Action, Options};
 use crate::cluster::{self, ClusterError};
 use crate::collective::Collective;
 use crate::data::source::{Source, SourceError};
@@ -20,7 +20,8 @@ use crate::metrics::Metrics;
 use crate::plot::Plot;
 use crate::progress::Progress;
 use crate::stop::Stop;
-use crate::train::{self, TrainError};
+use crate::train::{self, Sharded, TrainError};
+use plan::PlanError;
 
 /// What is said when there is no data: where the digits come from, and how to get real ones.
 #[cfg(feature = "fetch")]
@@ -29,12 +30,16 @@ const EMBEDDED: &str = "training on embedded digits drawn by code; for MNIST: mn
 const EMBEDDED: &str = "training on embedded digits drawn by code; for MNIST, put its four files into a folder \
 and name it with --data or DATA_PATH";
 
-/// Runs the program: trains, or starts ranks that do, or fetches MNIST. Lines of the run go to `out`, remarks to `remarks`.
+/// Runs the program: trains, or starts ranks that do, or prints a plan, or fetches MNIST. Lines of the run go to `out`, remarks to `remarks`.
 ///
 /// # Errors
 /// When anything is wrong; [`MnistError::exit_code`] has the exit code.
-pub fn run(options: &Options, out: impl Write, remarks: impl Write) -> Result<(), MnistError> {
+pub fn run(options: &Options, mut out: impl Write, remarks: impl Write) -> Result<(), MnistError> {
     match (&options.action, options.ranks) {
+        (Some(Action::Plan(show)), _) => {
+            let text = plan::text(show)?;
+            out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(MnistError::Output)
+        }
         #[cfg(feature = "fetch")]
         (Some(Action::Fetch(fetch)), _) => {
             // Ranks would write the same files at the same time.
@@ -68,6 +73,12 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
     }
     let data = source.load()?;
     let plan = options.plan();
+    // Before anything is written: a strategy that does not fit ends the run on every rank.
+    let cut = (!options.cuts.strategies.is_empty()).then(|| {
+        let share = plan.largest_share(data.train.count(), rank);
+        plan::plan(options.model, &options.cuts, plan.learning_rate, rank.size(), share)
+    });
+    let cut = cut.transpose()?;
     let mut model = options.model.model(plan.largest_batch(data.train.count(), rank));
     let mut parameters = match &options.init {
         Some(file) => initial::read(file, &model.parameter_shapes())?,
@@ -89,11 +100,21 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
         // Before this there is nothing to keep, and a signal ends the process as ever.
         let stop = Stop::on_signals().map_err(MnistError::Signals)?;
         let run = checkpoint::Run::new(&plan, model.parameter_shapes(), rank.size(), &data.train);
+        let run = match &cut {
+            Some(cut) => run.with_strategies(&cut.named_strategies()),
+            None => run,
+        };
         let mut checkpoints = Checkpoints::begin(&options.checkpoints(), run, &mut parameters, group, remark)?;
         checkpoints.stop = stop;
         let progress = (rank.is_first() && !options.quiet).then(|| Progress::new(plan.epochs, steps));
         let mut log = Log { out, rank, quiet: options.quiet, metrics, plot, progress };
-        let trained = train::train(model.as_mut(), &mut parameters, &data, &plan, group, &checkpoints, &mut log);
+        let trained = match &cut {
+            Some(cut) => {
+                let sharded = Sharded { model: model.as_mut(), plan: cut };
+                train::train_sharded(sharded, &mut parameters, &data, &plan, group, &checkpoints, &mut log)
+            }
+            None => train::train(model.as_mut(), &mut parameters, &data, &plan, group, &checkpoints, &mut log),
+        };
         let finished = log.finish().map_err(TrainError::Report);
         Ok(trained.and(finished)?)
     };
@@ -140,6 +161,12 @@ pub enum MnistError {
     /// The picture cannot be written.
     #[error("{0}; --plot names a file that can be written")]
     Plot(io::Error),
+    /// The operators cannot be cut so.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The plan cannot be written.
+    #[error("the plan cannot be written: {0}")]
+    Output(io::Error),
     /// Several ranks are about to fetch.
     #[cfg(feature = "fetch")]
     #[error("this is one of {0} ranks: mnist fetch is to be started once, without mpirun or srun")]
@@ -169,9 +196,9 @@ impl MnistError {
         match self {
             MnistError::Train(TrainError::Collective(error)) => exit::of_collective(error),
             MnistError::Backend(error) if error.is_timeout() => exit::TIMED_OUT,
-            MnistError::Train(TrainError::Disagreement(_) | TrainError::Checkpoint(_) | TrainError::Report(_)) => {
-                exit::WRONG_INPUT
-            }
+            MnistError::Train(
+                TrainError::Disagreement(_) | TrainError::Plan(_) | TrainError::Checkpoint(_) | TrainError::Report(_),
+            ) => exit::WRONG_INPUT,
             MnistError::Train(TrainError::Stopped { signal, .. }) => exit::SIGNALLED + signal.number(),
             MnistError::Train(_) => exit::TRAINING_FAILED,
             MnistError::Cluster(error) => error.rank_exit_code().unwrap_or(exit::WRONG_INPUT),
@@ -181,10 +208,12 @@ impl MnistError {
 
     /// Whether every rank ends by itself, for the same reason.
     fn is_of_all_ranks(&self) -> bool {
-        use TrainError::{Checkpoint, Disagreement, Diverged, Divergence, Stopped};
+        use TrainError::{Checkpoint, Disagreement, Diverged, Divergence, Plan, Stopped};
         matches!(
             self,
-            MnistError::Train(Checkpoint(_) | Disagreement(_) | Divergence { .. } | Diverged { .. } | Stopped { .. })
+            MnistError::Train(
+                Checkpoint(_) | Disagreement(_) | Divergence { .. } | Diverged { .. } | Plan(_) | Stopped { .. }
+            )
         )
     }
 }

@@ -4,6 +4,7 @@ mod cross_entropy;
 mod dense;
 pub mod linear;
 pub mod mlp;
+mod network;
 #[cfg(test)]
 mod sample;
 

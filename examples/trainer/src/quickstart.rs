@@ -17,7 +17,9 @@ use crate::collective::{Collective, CollectiveError, threads};
 use crate::exit;
 use crate::sharding::checkpoint::{Checkpoint, CheckpointError};
 use crate::sharding::execute::{ExecuteError, Executor, State};
+use crate::sharding::gather::gather;
 use crate::sharding::network::{Chain, UnknownOperator};
+use crate::sharding::number::as_written;
 use crate::sharding::plan::{Plan, Terms};
 use crate::sharding::propagate::CutError;
 use crate::whole_file;
@@ -67,9 +69,7 @@ pub fn plan(sharding: &Sharding, world: u32) -> Result<Plan, QuickstartError> {
     let chain = Chain::new(data::ROWS * world as usize, data::INPUTS).matmul("matmul", "w", HIDDEN).relu("relu");
     let mut network = chain.matmul("matmul2", "w2", data::OUTPUTS).mse("loss");
     sharding.apply(&mut network, world)?;
-    // As printed: the nearest f64 of an f32 has more digits than anybody wrote.
-    let learning_rate = sharding.learning_rate.to_string().parse().unwrap_or(f64::from(sharding.learning_rate));
-    let collectives = sharding.collectives;
+    let (learning_rate, collectives) = (as_written(sharding.learning_rate), sharding.collectives);
     Ok(Plan::new(&network, &Terms { world, data_cut: world, collectives, learning_rate, momentum: MOMENTUM })?)
 }
 
@@ -107,7 +107,10 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
         });
         let mut errors: Vec<QuickstartError> = printed.err().into_iter().chain(ended.filter_map(Result::err)).collect();
         // When one rank fails, the others lose it: the cause comes first.
-        errors.sort_by_key(|error| matches!(error, QuickstartError::Execute(ExecuteError::Collective(_))));
+        errors.sort_by_key(|error| {
+            use QuickstartError::{Collective, Execute};
+            matches!(error, Collective(_) | Execute(ExecuteError::Collective(_)))
+        });
         errors.into_iter().next().map_or(Ok(()), Err)
     })
 }
@@ -149,7 +152,8 @@ fn train_rank(
         Some(_) => format!("start: step {}", state.steps),
         None => format!("start: {:?}", options.init()),
     };
-    let terms = format!("version: {}\n{start}\nepochs: {}", env!("CARGO_PKG_VERSION"), options.epochs);
+    let Training { epochs, integrated: whole, .. } = options;
+    let terms = format!("version: {}\n{start}\nepochs: {epochs}\nintegrated: {whole}", env!("CARGO_PKG_VERSION"));
     let mut executor = Executor::new(plan, &terms, group)?;
 
     let graphs = options.output.join("saved_graph").join(format!("rank_{rank}"));
@@ -167,9 +171,23 @@ fn train_rank(
             return Err(QuickstartError::Diverged { epoch, step, loss });
         }
         print(format!("epoch: {epoch} step: {step}, loss is {}\n", f64::from(loss)))?;
-        folder::add(&checkpoints, moment, &Checkpoint::new(plan, rank, &state))?;
+        let checkpoint =
+            if options.integrated { integrated(plan, &state, group)? } else { Checkpoint::new(plan, rank, &state) };
+        folder::add(&checkpoints, moment, &checkpoint)?;
     }
     Ok(())
+}
+
+/// The parts of all ranks put together, on every rank.
+fn integrated(plan: &Plan, own: &State<f32>, group: &mut dyn Collective) -> Result<Checkpoint, QuickstartError> {
+    let tensors: Vec<_> = own.parameters.iter().chain(&own.momenta).cloned().collect();
+    let of_rank = |(rank, mut parameters): (u32, Vec<_>)| {
+        let momenta = parameters.split_off(own.parameters.len());
+        let state = State { parameters, momenta, steps: own.steps };
+        (PathBuf::from(format!("rank {rank}")), Checkpoint::new(plan, rank, &state))
+    };
+    let parts: Vec<_> = (0..).zip(gather(&tensors, group)?).map(of_rank).collect();
+    Ok(Checkpoint::merge(&parts)?)
 }
 
 /// Why `quickstart` fails.
@@ -202,6 +220,9 @@ pub enum QuickstartError {
     /// The plan cannot be run.
     #[error(transparent)]
     Execute(#[from] ExecuteError),
+    /// The ranks cannot exchange.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
     /// The loss is NaN or infinite.
     #[error("epoch: {epoch} step: {step}: the loss is {loss}: training diverged; try a smaller --lr")]
     Diverged {
@@ -228,11 +249,15 @@ impl QuickstartError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            QuickstartError::Execute(ExecuteError::Collective(CollectiveError::TimedOut { .. })) => exit::TIMED_OUT,
-            QuickstartError::Backend(error) if error.is_timeout() => exit::TIMED_OUT,
-            QuickstartError::Execute(ExecuteError::Collective(_)) | QuickstartError::Diverged { .. } => {
-                exit::TRAINING_FAILED
+            QuickstartError::Collective(error) | QuickstartError::Execute(ExecuteError::Collective(error))
+                if error.is_timeout() =>
+            {
+                exit::TIMED_OUT
             }
+            QuickstartError::Backend(error) if error.is_timeout() => exit::TIMED_OUT,
+            QuickstartError::Collective(_)
+            | QuickstartError::Execute(ExecuteError::Collective(_))
+            | QuickstartError::Diverged { .. } => exit::TRAINING_FAILED,
             _ => exit::WRONG_INPUT,
         }
     }

@@ -30,20 +30,26 @@ pub fn check(parameters: &[f32], group: &mut dyn Collective) -> Result<Result<()
         return Ok(Ok(()));
     }
     let digest = Sha256::digest(bytemuck::cast_slice::<f32, u8>(parameters));
-    Ok(compare(&group.all_gather(&digest)?))
+    let digests = group.all_gather(&digest)?;
+    let held: Vec<(usize, &[u8])> = digests.iter().map(Vec::as_slice).enumerate().collect();
+    Ok(compare(&held))
 }
 
-fn compare(digests: &[Vec<u8>]) -> Result<(), Divergence> {
+/// Compares what ranks hold, each given with its rank, in rank order.
+///
+/// # Errors
+/// When it is not the same bytes.
+pub fn compare(held: &[(usize, &[u8])]) -> Result<(), Divergence> {
     let mut holders = BTreeMap::<&[u8], Vec<usize>>::new();
-    for (rank, digest) in digests.iter().enumerate() {
-        holders.entry(digest).or_default().push(rank);
+    for &(rank, bytes) in held {
+        holders.entry(bytes).or_default().push(rank);
     }
     let largest = holders.into_values().max_by_key(|ranks| (ranks.len(), std::cmp::Reverse(ranks.first().copied())));
     let most = largest.unwrap_or_default();
-    if most.len() == digests.len() {
+    if most.len() == held.len() {
         return Ok(());
     }
-    let odd = (0..digests.len()).filter(|rank| !most.contains(rank)).collect();
+    let odd = held.iter().map(|(rank, _)| *rank).filter(|rank| !most.contains(rank)).collect();
     Err(Divergence { odd, most })
 }
 
@@ -63,8 +69,8 @@ mod tests {
     use super::*;
 
     fn verdict(digests: &[u8]) -> String {
-        let digests: Vec<Vec<u8>> = digests.iter().map(|&digest| vec![digest]).collect();
-        compare(&digests).map_or_else(|error| error.to_string(), |()| "same".to_owned())
+        let held: Vec<(usize, &[u8])> = digests.chunks(1).enumerate().collect();
+        compare(&held).map_or_else(|error| error.to_string(), |()| "same".to_owned())
     }
 
     #[test]

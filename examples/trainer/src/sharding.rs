@@ -17,9 +17,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod assignment;
 pub mod checkpoint;
 pub mod exchange;
 pub mod execute;
+pub mod gather;
 pub mod init;
 pub mod layout;
 pub mod mesh;

@@ -1,4 +1,7 @@
-//! Data-parallel training: every rank its share of each batch, one sum of gradients a step.
+//! Training: every rank feeds its share of each batch; data parallel, or cut as a plan of the sharding engine says.
+
+mod data_parallel;
+mod sharded;
 
 use std::io;
 use std::path::PathBuf;
@@ -12,10 +15,13 @@ use crate::batch::Batch;
 use crate::checkpoint::{CheckpointError, Checkpoints, Position};
 use crate::collective::{Collective, CollectiveError};
 use crate::data::{Dataset, Datasets};
-use crate::model::{self, Evaluation, Model};
-use crate::replicas::{self, Divergence};
+use crate::model::{Evaluation, Model};
+use crate::replicas::Divergence;
 use crate::shard::{self, Order};
+use crate::sharding::execute::ExecuteError;
 use crate::stop::Signal;
+use data_parallel::DataParallel;
+pub use sharded::Sharded;
 
 /// Every how many steps a loss is reported.
 pub const REPORT_EVERY: usize = 10;
@@ -45,10 +51,16 @@ impl Plan {
         samples.div_ceil(self.batch_size.saturating_mul(rank.size() as usize))
     }
 
-    /// How many samples a rank has in a step at most: the room that its model and batch need.
+    /// How many samples a rank has in a step at most.
+    #[must_use]
+    pub fn largest_share(&self, samples: usize, rank: Rank) -> usize {
+        self.batch_size.min(samples.div_ceil(rank.size() as usize))
+    }
+
+    /// The room that a rank's model and batch need, the test's included.
     #[must_use]
     pub fn largest_batch(&self, samples: usize, rank: Rank) -> usize {
-        self.batch_size.min(samples.div_ceil(rank.size() as usize)).max(EVALUATION_BATCH)
+        self.largest_share(samples, rank).max(EVALUATION_BATCH)
     }
 }
 
@@ -59,7 +71,8 @@ pub struct Step {
     pub epoch: u32,
     /// The step of the epoch, counted from 0.
     pub step: usize,
-    /// The mean loss of this rank's own samples, before the step.
+    /// The mean loss of this rank's own samples, before the step; of those whose loss it computes, where operators are
+    /// cut otherwise than the data set.
     pub loss: f32,
 }
 
@@ -139,12 +152,24 @@ pub enum TrainError {
     /// There is nothing to go on from, or a checkpoint cannot be written.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// The sharding engine cannot run the plan.
+    #[error(transparent)]
+    Plan(ExecuteError),
     /// The ranks cannot exchange.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
     /// The reports cannot be written.
     #[error("the reports cannot be written: {0}")]
     Report(#[from] io::Error),
+}
+
+impl From<ExecuteError> for TrainError {
+    fn from(error: ExecuteError) -> TrainError {
+        match error {
+            ExecuteError::Collective(error) => TrainError::Collective(error),
+            error => TrainError::Plan(error),
+        }
+    }
 }
 
 /// What remains of a run that is stopped.
@@ -156,7 +181,41 @@ fn remains(kept: bool, path: Option<&PathBuf>) -> String {
     }
 }
 
-/// Trains `parameters` on the ranks of `group`, which all call this with the same plan and data.
+/// What learns on all ranks together; every rank makes the same calls.
+trait Learner {
+    /// Makes a step on a batch of `whole` samples of all ranks, of which this rank feeds those of `data` at `own`.
+    ///
+    /// `stop` is added to those of all ranks.
+    fn step(
+        &mut self,
+        data: &Dataset,
+        own: &[usize],
+        whole: usize,
+        stop: f32,
+        group: &mut dyn Collective,
+    ) -> Result<Outcome, TrainError>;
+
+    /// Brings the whole parameters to every rank, and compares what several ranks hold: it must be the same bits.
+    fn settle(&mut self, group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError>;
+
+    /// The whole parameters, as they were settled last.
+    fn parameters(&self) -> &[f32];
+
+    /// The losses of samples with the parameters that were settled last, and how many are classified rightly.
+    fn evaluate(&mut self, batch: &Batch) -> Evaluation;
+}
+
+/// What came of a step.
+struct Outcome {
+    /// The mean loss of the rank's own samples; nothing when it has none.
+    own: Option<f32>,
+    /// The mean loss of the whole batch.
+    loss: f32,
+    /// The sum of the ranks' `stop`.
+    stop: f32,
+}
+
+/// Trains `parameters` on the ranks of `group`, which all call this with the same plan and data, data parallel.
 ///
 /// Rank 0's parameters are taken by all. `model` has room for [`Plan::largest_batch`] samples. The run begins where
 /// `checkpoints` say; it ends after the same step on all ranks when any rank's [`Checkpoints::stop`] is raised.
@@ -173,16 +232,50 @@ pub fn train(
     checkpoints: &Checkpoints,
     report: &mut dyn Report,
 ) -> Result<(), TrainError> {
-    agreement::check(model.name(), plan, data, group)?;
+    agreement::check(model.name(), agreement::DATA_PARALLEL, plan, data, group)?;
     take_first_parameters(parameters, group)?;
+    let batch = Batch::new(plan.largest_share(data.train.count(), group.rank()));
+    let mut learner = DataParallel::new(model, parameters, plan.learning_rate, batch);
+    run(&mut learner, data, plan, group, checkpoints, report)
+}
+
+/// Trains as [`train`] does, with the operators cut over the ranks: the losses are the same, to rounding.
+///
+/// `sharded` has a plan for as many ranks as `group` has, of as many rows as [`Plan::largest_share`] on each. In a
+/// smaller batch, the last one of an epoch, rows are left empty.
+///
+/// # Errors
+/// As [`train`].
+pub fn train_sharded<'a>(
+    sharded: Sharded<'a>,
+    parameters: &'a mut [f32],
+    data: &Datasets,
+    plan: &Plan,
+    group: &mut dyn Collective,
+    checkpoints: &Checkpoints,
+    report: &mut dyn Report,
+) -> Result<(), TrainError> {
+    agreement::check(sharded.model.name(), &sharded.plan.named_strategies(), plan, data, group)?;
+    take_first_parameters(parameters, group)?;
+    let mut learner = sharded::Learner::new(sharded, parameters, group)?;
+    run(&mut learner, data, plan, group, checkpoints, report)
+}
+
+fn run(
+    learner: &mut dyn Learner,
+    data: &Datasets,
+    plan: &Plan,
+    group: &mut dyn Collective,
+    checkpoints: &Checkpoints,
+    report: &mut dyn Report,
+) -> Result<(), TrainError> {
     let rank = group.rank();
     let samples = data.train.count();
     let global_size = plan.batch_size.saturating_mul(rank.size() as usize);
     let epoch_steps = samples.div_ceil(global_size) as u64;
-    let mut batch = Batch::new(plan.largest_batch(samples, rank));
+    let mut test_batch = Batch::new(EVALUATION_BATCH);
     let mut order = vec![0; samples];
-    // The gradient, then the loss and whether to stop: one sum brings all, so that all ranks end in the same step.
-    let mut sum = vec![0.0; parameters.len() + 2];
+    let mut own = Vec::with_capacity(plan.largest_share(samples, rank));
     let mut position = checkpoints.start();
 
     while position.epoch < plan.epochs {
@@ -193,39 +286,33 @@ pub fn train(
         let first = usize::try_from(position.step).unwrap_or(usize::MAX);
         for (step, positions) in shard::global_batches(samples, global_size).enumerate().skip(first) {
             let whole = positions.len();
-            Batch::fetch(&data.train, shard::share(positions.clone(), rank).map(|position| order[position]));
-            batch.gather(&data.train, shard::share(positions, rank).map(|position| order[position]));
-            let (gradient, rest) = sum.split_at_mut(parameters.len());
-            let own = model.gradient(parameters, batch.images(), batch.labels(), whole, gradient);
-            rest.copy_from_slice(&[own / whole as f32, checkpoints.stop.weight()]);
-            group.all_reduce_sum(&mut sum)?;
-            let (gradient, rest) = sum.split_at(parameters.len());
-            let (loss, signal) = (f64::from(rest[0]), Signal::of_sum(rest[1]));
+            own.clear();
+            own.extend(shard::share(positions, rank).map(|position| order[position]));
+            let outcome = learner.step(&data.train, &own, whole, checkpoints.stop.weight(), group)?;
+            let (loss, signal) = (f64::from(outcome.loss), Signal::of_sum(outcome.stop));
             if !loss.is_finite() {
                 return Err(TrainError::Diverged { epoch, step, loss });
             }
-            model::descend(parameters, gradient, plan.learning_rate);
             position.loss_sum += loss * whole as f64;
             position.step += 1;
             seen += whole;
-            let count = batch.labels().len();
-            if step % REPORT_EVERY == 0 && count > 0 {
-                report.step(&Step { epoch, step, loss: own / count as f32 })?;
+            if let Some(loss) = outcome.own.filter(|_| step % REPORT_EVERY == 0) {
+                report.step(&Step { epoch, step, loss })?;
             }
             let steps = u64::from(epoch) * epoch_steps + position.step;
             if signal.is_none() && !checkpoints.are_due(steps) {
                 continue;
             }
-            compare(position, parameters, group)?;
-            let path = checkpoints.save(position, steps, parameters, group)?;
+            settle(learner, position, group)?;
+            let path = checkpoints.save(position, steps, learner.parameters(), group)?;
             if let Some(signal) = signal {
                 let Position { step, .. } = position;
                 return Err(TrainError::Stopped { signal, epoch, step, kept: checkpoints.are_kept(), path });
             }
         }
         let seconds = start.elapsed().as_secs_f64();
-        compare(position, parameters, group)?;
-        let test = evaluate(model, parameters, &data.test, &mut batch, group)?;
+        settle(learner, position, group)?;
+        let test = evaluate(learner, &data.test, &mut test_batch, group)?;
         let test_loss = test.loss / test.count as f64;
         if !test_loss.is_finite() {
             let step = usize::try_from(position.step).unwrap_or(usize::MAX);
@@ -240,21 +327,20 @@ pub fn train(
             seconds,
         })?;
         position = Position { epoch: epoch + 1, ..Position::default() };
-        checkpoints.save(position, u64::from(position.epoch) * epoch_steps, parameters, group)?;
+        checkpoints.save(position, u64::from(position.epoch) * epoch_steps, learner.parameters(), group)?;
     }
     Ok(())
 }
 
-/// Compares the ranks' parameters, which must be the same bits.
-fn compare(position: Position, parameters: &[f32], group: &mut dyn Collective) -> Result<(), TrainError> {
+/// Every rank has the whole parameters afterwards, and what several hold is the same.
+fn settle(learner: &mut dyn Learner, position: Position, group: &mut dyn Collective) -> Result<(), TrainError> {
     let Position { epoch, step, .. } = position;
-    replicas::check(parameters, group)?.map_err(|divergence| TrainError::Divergence { epoch, step, divergence })
+    learner.settle(group)?.map_err(|divergence| TrainError::Divergence { epoch, step, divergence })
 }
 
 /// Evaluates all of `data`, every rank its share.
 fn evaluate(
-    model: &mut dyn Model,
-    parameters: &[f32],
+    learner: &mut dyn Learner,
     data: &Dataset,
     batch: &mut Batch,
     group: &mut dyn Collective,
@@ -263,7 +349,7 @@ fn evaluate(
     let rank = group.rank();
     for positions in shard::global_batches(data.count(), EVALUATION_BATCH * rank.size() as usize) {
         batch.gather(data, shard::share(positions, rank));
-        own.add(model.evaluate(parameters, batch.images(), batch.labels()));
+        own.add(learner.evaluate(batch));
     }
     let mut all = Evaluation::default();
     // Bytes, not a sum of f32, which cannot count beyond 2^24; and in rank order, the same on all.

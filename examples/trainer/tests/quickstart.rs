@@ -175,6 +175,25 @@ fn merged_checkpoints_resume_exactly() {
 }
 
 #[test]
+fn an_integrated_checkpoint_is_the_merged_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    stdout(quickstart(path, &["--ranks", "8", "--epochs", "1"]));
+    let folders: Vec<String> = (0..8).map(|rank| format!("device/{rank}")).collect();
+    let mut merge = vec!["merge"];
+    merge.extend(folders.iter().map(String::as_str));
+    stdout(quickstart(path, &merge));
+    let merged = fs::read(path.join("merged.safetensors")).unwrap();
+
+    stdout(quickstart(path, &["--ranks", "8", "--epochs", "1", "--integrated", "--output", "whole"]));
+    for rank in 0..8 {
+        assert!(fs::read(path.join(format!("whole/device/{rank}/CKP-1_4.safetensors"))).unwrap() == merged, "{rank}");
+    }
+    let text = stdout(quickstart(path, &["--ranks", "4", "--resume", "whole/device/5/CKP-1_4.safetensors"]));
+    assert!(text.starts_with("epoch: 2 step: 1, loss is "), "{text}");
+}
+
+#[test]
 fn checkpoints_that_cannot_be_merged_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
@@ -214,8 +233,10 @@ fn a_plan_is_printed_without_running() {
     let folder = tempfile::tempdir().unwrap();
     let plan = |arguments: &[&str]| stdout(quickstart(folder.path(), &[&["plan"], arguments].concat()));
     let text = plan(&["-n", "8"]);
-    assert!(text.ends_with("# bytes/step/rank: 3847\n# collectives/step: 8 (compat)\n"), "{text}");
-    assert!(plan(&["-n", "8", "--collectives", "min"]).contains("# bytes/step/rank: 2503\n"));
+    assert!(text.ends_with("# bytes/step/rank: 3847\n# collectives/step: 7 (compat)\n"), "{text}");
+    assert!(
+        plan(&["-n", "8", "--collectives", "min"]).ends_with("# bytes/step/rank: 2503\n# collectives/step: 7 (min)\n")
+    );
     assert!(plan(&["-n", "8", "--rank", "1"]).contains("{begin: (0, 4), end: (8, 8)}"));
     // Each group of a repeated strategy is of every other rank.
     assert!(plan(&["-n", "8", "--strategy", "((2,2),(2,1))"]).contains("AllReduce(%5) {group: 0-2, op: sum}"));

@@ -64,8 +64,15 @@ fn train(plan: &Plan, data: &Datasets, count: usize, epochs: usize) -> (f32, f64
 fn accuracy(whole: &Checkpoint, test: &Dataset) -> f64 {
     let tensor = |name| whole.tensor::<f32>(name).unwrap();
     let (samples, labels) = images(test, 0..test.count());
-    let hidden = relu::forward(&bias_add::forward(&matmul::forward(&samples, &tensor("w1")), &tensor("b1")));
-    let logits = bias_add::forward(&matmul::forward(&hidden, &tensor("w2")), &tensor("b2"));
+    let layer = |input: &Tensor<f32>, weight, bias| {
+        let (mut product, mut sum) = (Tensor::default(), Tensor::default());
+        matmul::forward(input, &tensor(weight), &mut product);
+        bias_add::forward(&product, &tensor(bias), &mut sum);
+        sum
+    };
+    let mut hidden = Tensor::default();
+    relu::forward(&layer(&samples, "w1", "b1"), &mut hidden);
+    let logits = layer(&hidden, "w2", "b2");
     let best = |row: &[f32]| (0..CLASSES).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap() as f32;
     let right = logits.rows().zip(&labels.data).filter(|&(row, &label)| best(row) == label).count();
     right as f64 / test.count() as f64

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::backend::Backend;
 use crate::cli::{positive, seconds};
+use crate::sharding::assignment::{Assignment, FIRST};
 use crate::sharding::init::Init;
 use crate::sharding::network::{Network, UnknownOperator};
 use crate::sharding::plan::Collectives;
@@ -43,8 +44,8 @@ pub enum Action {
 pub struct Sharding {
     /// How an operator is cut: a tuple for each input; for matmul, or for another after its name: matmul2=((2,4),(4,1)).
     /// Operators without one are cut to fit. Default: ((2,4),(4,1)) on 8, 16, 24 .. ranks, else rows alone
-    #[arg(long = "strategy", value_name = "[OP=]STRATEGY", value_parser = assignment)]
-    strategies: Vec<(String, Strategy)>,
+    #[arg(long = "strategy", value_name = "[OP=]STRATEGY")]
+    strategies: Vec<Assignment>,
 
     /// Learning rate
     #[arg(long = "lr", default_value_t = 0.2, value_name = "X", value_parser = positive)]
@@ -81,6 +82,10 @@ pub struct Training {
     /// Go on from a merged checkpoint, of any strategy and number of ranks, instead of first weights
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
+
+    /// Write whole tensors in every checkpoint, as MindSpore does by default, not each rank its parts; they need no merging
+    #[arg(long)]
+    pub integrated: bool,
 
     /// The folder for device and saved_graph
     #[arg(long, default_value = ".", value_name = "DIR")]
@@ -158,22 +163,12 @@ impl Sharding {
     /// # Errors
     /// When an operator is not there.
     pub fn apply(&self, network: &mut Network, world: u32) -> Result<(), UnknownOperator> {
-        for (name, strategy) in &self.strategies {
-            network.shard(name, strategy.clone())?;
-        }
+        Assignment::apply(&self.strategies, network)?;
         if self.strategies.is_empty() && world.is_multiple_of(8) {
             network.shard(FIRST, Strategy(vec![vec![2, 4], vec![4, 1]]))?;
         }
         Ok(())
     }
-}
-
-/// The operator that a strategy without a name is for.
-const FIRST: &str = "matmul";
-
-fn assignment(text: &str) -> Result<(String, Strategy), String> {
-    let (name, strategy) = text.split_once('=').unwrap_or((FIRST, text));
-    strategy.parse().map(|strategy| (name.trim().to_owned(), strategy)).map_err(|error| format!("{error}"))
 }
 
 #[cfg(test)]
@@ -198,8 +193,8 @@ mod tests {
     fn strategies_are_for_the_first_product_or_for_the_operator_named() {
         let strategies =
             parse("--strategy ((2,4),(4,1)) --strategy relu=((8,1))").unwrap().training.sharding.strategies;
-        let texts: Vec<_> = strategies.iter().map(|(name, strategy)| format!("{name} {strategy}")).collect();
-        assert_eq!(texts, ["matmul ((2,4),(4,1))", "relu ((8,1),)"]);
+        let texts: Vec<_> = strategies.iter().map(Assignment::to_string).collect();
+        assert_eq!(texts, ["matmul=((2,4),(4,1))", "relu=((8,1),)"]);
     }
 
     #[test]

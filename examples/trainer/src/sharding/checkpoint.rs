@@ -49,8 +49,6 @@ impl Checkpoint {
     #[must_use]
     pub fn new<N: Number>(plan: &Plan, rank: u32, state: &State<N>) -> Checkpoint {
         let mesh = plan.mesh();
-        let nodes = plan.network().nodes().iter().zip(plan.strategies());
-        let strategies: Vec<String> = nodes.map(|(node, strategy)| format!("{} {strategy}", node.name)).collect();
         let (mut places, mut tensors) = (Vec::new(), Vec::new());
         for (suffix, parts) in [("", &state.parameters), (MOMENTUM, &state.momenta)] {
             for ((parameter, layout), part) in plan.parameters().zip(parts) {
@@ -69,7 +67,7 @@ impl Checkpoint {
             rank,
             world: mesh.world(),
             mesh: mesh.to_string(),
-            strategies: strategies.join(", "),
+            strategies: plan.named_strategies(),
             steps: state.steps,
             places,
         };

@@ -36,41 +36,61 @@ impl<'a> Exchange<'a> {
         Ok(Exchange { mesh, rank, groups })
     }
 
-    /// Does a step, one of those that the groups were made for; returns this rank's part after it.
+    /// Does a step, one of those that the groups were made for; puts this rank's part after it in place of what `moved`
+    /// was.
     ///
     /// # Errors
     /// When a rank is lost, or brings a part of another size.
-    pub fn apply<N: Number>(&mut self, step: &Step, value: &Tensor<N>) -> Result<Tensor<N>, CollectiveError> {
+    pub fn apply<N: Number>(
+        &mut self,
+        step: &Step,
+        value: &Tensor<N>,
+        moved: &mut Tensor<N>,
+    ) -> Result<(), CollectiveError> {
         let parts = self.mesh.size(step.group()) as usize;
         match (step, self.groups.get_mut(step.group())) {
             (Step::Slice { dim, axes }, _) => {
                 let (index, parts) = (self.mesh.index(self.rank, axes), self.mesh.size(axes));
-                Ok(value.part(*dim, index as usize, parts as usize))
+                value.put_part(*dim, index as usize, parts as usize, moved);
             }
             (Step::AllReduce { .. }, Some(group)) => {
-                let mut sum = value.clone();
-                N::all_reduce(&mut sum.data, group.as_mut())?;
-                Ok(sum)
+                moved.copy(value);
+                N::all_reduce(&mut moved.data, group.as_mut())?;
             }
             (Step::ReduceScatter { dim, .. }, Some(group)) => {
                 let split = value.split(*dim, parts);
                 let shape = split.first().map(|part| part.shape.clone()).unwrap_or_default();
                 let flat = split.into_iter().flat_map(|part| part.data).collect();
-                Ok(Tensor { shape, data: N::reduce_scatter(flat, group.as_mut())? })
+                *moved = Tensor { shape, data: N::reduce_scatter(flat, group.as_mut())? };
             }
             (Step::AllGather { dim, .. }, Some(group)) => {
                 let all = group.all_gather(&N::to_bytes(&value.data))?;
-                joined(*dim, &value.shape, all)
+                *moved = joined(*dim, &value.shape, all)?;
             }
             (Step::AllToAll { from, to, .. }, Some(group)) => {
                 let split = value.split(*to, parts);
                 let shape = split.first().map(|part| part.shape.clone()).unwrap_or_default();
                 let bytes: Vec<_> = split.iter().map(|part| N::to_bytes(&part.data)).collect();
-                joined(*from, &shape, group.all_to_all(&bytes)?)
+                *moved = joined(*from, &shape, group.all_to_all(&bytes)?)?;
             }
             (_, None) => {
                 debug_assert!(false, "no group was made for {step:?}");
-                Ok(value.clone())
+                moved.copy(value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the `numbers` of the ranks that differ in `axes`, in one call.
+    ///
+    /// # Errors
+    /// As [`Exchange::apply`].
+    pub fn add<N: Number>(&mut self, axes: &[Axis], numbers: &mut [N]) -> Result<(), CollectiveError> {
+        match self.groups.get_mut(axes) {
+            Some(group) => N::all_reduce(numbers, group.as_mut()),
+            None => {
+                debug_assert!(false, "no group was made for {axes:?}");
+                Ok(())
             }
         }
     }

@@ -1,6 +1,9 @@
 //! Runs a plan on a rank, over any collective.
 
+use std::mem;
+
 use super::exchange::Exchange;
+use super::mesh::Axis;
 use super::number::Number;
 use super::operator::{bias_add, matmul, mse, relu, xent};
 use super::plan::{Feed, Instruction, Operation, Plan};
@@ -43,20 +46,33 @@ pub(super) fn parts<N: Number>(plan: &Plan, rank: u32, whole: &[Tensor<N>]) -> V
     parameters.zip(whole).map(cut).collect()
 }
 
-/// Runs the steps of a plan on one rank.
-pub struct Executor<'a> {
+/// Runs the steps of a plan on one rank. Results are kept from step to step: what is computed and summed takes the memory
+/// of the step before.
+pub struct Executor<'a, N> {
     plan: &'a Plan,
     exchange: Exchange<'a>,
+    /// By instruction; what is fed or loaded is used where it lies.
+    results: Vec<Tensor<N>>,
+    room: Room<N>,
+    own_loss: Option<N>,
 }
 
-impl<'a> Executor<'a> {
+/// What instructions need beside their inputs and results.
+struct Room<N> {
+    /// A matrix transposed.
+    turned: Tensor<N>,
+    /// The sums that share a call.
+    bucket: Vec<N>,
+}
+
+impl<'a, N: Number> Executor<'a, N> {
     /// Gets ready on every rank of `world`: makes sure that all have the same plan, and makes the groups.
     ///
     /// `terms` is whatever else all ranks must have in common, a line for each thing, such as options.
     ///
     /// # Errors
     /// When the number of ranks is not the plan's, a rank has another plan or other terms, or is lost.
-    pub fn new(plan: &'a Plan, terms: &str, world: &mut dyn Collective) -> Result<Executor<'a>, ExecuteError> {
+    pub fn new(plan: &'a Plan, terms: &str, world: &mut dyn Collective) -> Result<Executor<'a, N>, ExecuteError> {
         let rank = world.rank();
         let text = format!("{terms}\n{}{}", plan.graph(), plan.instructions_of(0));
         // Before anything else: ranks with other plans would make other calls.
@@ -68,74 +84,147 @@ impl<'a> Executor<'a> {
             Operation::Move(step) => Some(step),
             _ => None,
         });
-        Ok(Executor { plan, exchange: Exchange::new(plan.mesh(), moves, world)? })
+        let exchange = Exchange::new(plan.mesh(), moves, world)?;
+        let results = plan.instructions().iter().map(|_| Tensor::default()).collect();
+        let room = Room { turned: Tensor::default(), bucket: Vec::new() };
+        Ok(Executor { plan, exchange, results, room, own_loss: None })
     }
 
     /// Makes a step with this rank's part of the samples and labels; returns the loss before it, of all ranks' samples.
     ///
     /// # Errors
     /// When the parts have other shapes than the plan says, or a rank is lost.
-    pub fn step<N: Number>(
+    pub fn step(&mut self, state: &mut State<N>, samples: &Tensor<N>, labels: &Tensor<N>) -> Result<N, ExecuteError> {
+        let count = self.plan.fed(Feed::Labels).shape.iter().product();
+        self.step_of(count, state, samples, labels)
+    }
+
+    /// Makes a step whose loss is the mean over `count` labels of all ranks together: all that there are, or those that
+    /// are no filling; see [`xent`].
+    ///
+    /// # Errors
+    /// As [`Executor::step`].
+    pub fn step_of(
         &mut self,
+        count: usize,
         state: &mut State<N>,
         samples: &Tensor<N>,
         labels: &Tensor<N>,
     ) -> Result<N, ExecuteError> {
+        let plan = self.plan;
         for (feed, given) in [(Feed::Samples, samples), (Feed::Labels, labels)] {
-            let placed = self.plan.fed(feed);
-            let expected = placed.layout.local_shape(self.plan.mesh(), &placed.shape);
+            let placed = plan.fed(feed);
+            let expected = placed.layout.local_shape(plan.mesh(), &placed.shape);
             if given.shape != expected {
                 return Err(ExecuteError::Input { feed, found: given.shape.clone(), expected });
             }
         }
-        let plan = self.plan;
-        let mut results: Vec<Tensor<N>> = Vec::with_capacity(plan.instructions().len());
-        for instruction in plan.instructions() {
-            let result = match &instruction.operation {
-                Operation::Input(Feed::Samples) => samples.clone(),
-                Operation::Input(Feed::Labels) => labels.clone(),
-                Operation::Load(parameter) => state.parameters[*parameter].clone(),
-                Operation::Move(step) => self.exchange.apply(step, &results[instruction.inputs[0]])?,
-                Operation::Momentum { parameter, learning_rate, momentum } => {
-                    let gradient = &results[instruction.inputs[0]];
-                    update(state, *parameter, gradient, N::of(*learning_rate), N::of(*momentum));
-                    Tensor::zeros(vec![0])
+        let mut number = 0;
+        while let Some(instruction) = plan.instructions().get(number) {
+            if let (Operation::Move(step), Some(_)) = (&instruction.operation, instruction.bucket) {
+                number = self.sum_bucket(number, step.group())?;
+                continue;
+            }
+            if let Operation::Momentum { parameter, learning_rate, momentum } = instruction.operation {
+                let gradient = &self.results[instruction.inputs[0]];
+                update(state, parameter, gradient, N::of(learning_rate), N::of(momentum));
+                number += 1;
+                continue;
+            }
+            let mut result = mem::take(&mut self.results[number]);
+            let input = |index: usize| {
+                let number = instruction.inputs[index];
+                match plan.instructions()[number].operation {
+                    Operation::Input(Feed::Samples) => samples,
+                    Operation::Input(Feed::Labels) => labels,
+                    Operation::Load(parameter) => &state.parameters[parameter],
+                    _ => &self.results[number],
                 }
-                _ => compute(plan, instruction, &results),
             };
+            match &instruction.operation {
+                Operation::Move(step) => self.exchange.apply(step, input(0), &mut result)?,
+                operation => compute(operation, input, count, &mut self.room.turned, &mut result),
+            }
+            if number == plan.loss_operator() {
+                let labels = input(1);
+                let own =
+                    if instruction.operation == Operation::Xent { xent::samples(labels) } else { labels.data.len() };
+                let share = result.data[0];
+                self.own_loss = (own > 0).then(|| share * N::of(count as f64 / own as f64));
+            }
             debug_assert!(
-                matches!(instruction.operation, Operation::Momentum { .. })
+                matches!(instruction.operation, Operation::Input(_) | Operation::Load(_))
                     || result.shape == instruction.layout.local_shape(plan.mesh(), &instruction.shape),
                 "{instruction:?} has {:?}",
                 result.shape
             );
-            results.push(result);
+            self.results[number] = result;
+            number += 1;
         }
         state.steps += 1;
-        Ok(results[plan.loss()].data[0])
+        Ok(self.results[plan.loss()].data[0])
+    }
+
+    /// The mean loss of the samples whose loss this rank computes, in the step before; nothing when it has none.
+    ///
+    /// These are the rank's own samples when the loss operator is cut as the data set is.
+    #[must_use]
+    pub fn own_loss(&self) -> Option<N> {
+        self.own_loss
+    }
+
+    /// Makes the sums of the bucket that begins with instruction `first`; returns the number of that after the last.
+    fn sum_bucket(&mut self, first: usize, axes: &[Axis]) -> Result<usize, CollectiveError> {
+        let instructions = self.plan.instructions();
+        let same = |instruction: &&Instruction| instruction.bucket == instructions[first].bucket;
+        let end = first + instructions[first..].iter().take_while(same).count();
+        let bucket = &mut self.room.bucket;
+        bucket.clear();
+        for instruction in &instructions[first..end] {
+            bucket.extend_from_slice(&self.results[instruction.inputs[0]].data);
+        }
+        self.exchange.add(axes, bucket)?;
+        let mut rest = bucket.as_slice();
+        for (number, instruction) in (first..).zip(&instructions[first..end]) {
+            let mut sum = mem::take(&mut self.results[number]);
+            let before = &self.results[instruction.inputs[0]];
+            let (own, after) = rest.split_at(before.data.len());
+            sum.shape.clone_from(&before.shape);
+            sum.data.clear();
+            sum.data.extend_from_slice(own);
+            self.results[number] = sum;
+            rest = after;
+        }
+        Ok(end)
     }
 }
 
-/// What needs no other rank.
-fn compute<N: Number>(plan: &Plan, instruction: &Instruction, results: &[Tensor<N>]) -> Tensor<N> {
-    let input = |number: usize| &results[instruction.inputs[number]];
-    let whole = |number: usize| &plan.instructions()[instruction.inputs[number]].shape;
-    match instruction.operation {
-        Operation::MatMul => matmul::forward(input(0), input(1)),
-        Operation::MatMulGradFirst => matmul::gradient_of_first(input(0), input(1)),
-        Operation::MatMulGradSecond => matmul::gradient_of_second(input(0), input(1)),
-        Operation::BiasAdd => bias_add::forward(input(0), input(1)),
-        Operation::BiasAddGrad => bias_add::gradient_of_bias(input(0)),
-        Operation::Relu => relu::forward(input(0)),
-        Operation::ReluGrad => relu::gradient(input(0), input(1)),
-        // The mean is over the labels of all ranks: one for each number, or one for each sample.
-        Operation::Mse => mse::forward(input(0), input(1), whole(1).iter().product()),
-        Operation::MseGrad => mse::gradient(input(0), input(1), whole(1).iter().product()),
-        Operation::Xent => xent::forward(input(0), input(1), whole(1).iter().product()),
-        Operation::XentGrad => xent::gradient(input(0), input(1), whole(1).iter().product()),
-        Operation::Input(_) | Operation::Load(_) | Operation::Move(_) | Operation::Momentum { .. } => {
-            Tensor::zeros(vec![0])
-        }
+/// What needs no other rank. `turned` is room for a matrix.
+fn compute<'t, N: Number>(
+    operation: &Operation,
+    input: impl Fn(usize) -> &'t Tensor<N>,
+    count: usize,
+    turned: &mut Tensor<N>,
+    result: &mut Tensor<N>,
+) {
+    let mut scalar = |number: N| {
+        result.shape_as(&[]);
+        result.data[0] = number;
+    };
+    match operation {
+        Operation::MatMul => matmul::forward(input(0), input(1), result),
+        Operation::MatMulGradFirst => matmul::gradient_of_first(input(0), input(1), turned, result),
+        Operation::MatMulGradSecond => matmul::gradient_of_second(input(0), input(1), result),
+        Operation::BiasAdd => bias_add::forward(input(0), input(1), result),
+        Operation::BiasAddGrad => bias_add::gradient_of_bias(input(0), result),
+        Operation::Relu => relu::forward(input(0), result),
+        Operation::ReluGrad => relu::gradient(input(0), input(1), result),
+        Operation::Mse => scalar(mse::forward(input(0), input(1), count)),
+        Operation::MseGrad => mse::gradient(input(0), input(1), count, result),
+        Operation::Xent => scalar(xent::forward(input(0), input(1), count)),
+        Operation::XentGrad => xent::gradient(input(0), input(1), count, result),
+        // What is fed or loaded is used where it lies; the rest is no local work.
+        Operation::Input(_) | Operation::Load(_) | Operation::Move(_) | Operation::Momentum { .. } => {}
     }
 }
 
@@ -224,7 +313,7 @@ mod tests {
     fn errors(world: u32, plan_of: impl Fn(u32) -> (Plan, &'static str) + Sync) -> Vec<String> {
         threads::run(world, Duration::from_secs(10), |rank| {
             let (plan, terms) = plan_of(rank.rank().index());
-            Executor::new(&plan, terms, rank).map(drop).unwrap_err().to_string()
+            Executor::<f32>::new(&plan, terms, rank).map(drop).unwrap_err().to_string()
         })
         .unwrap()
     }

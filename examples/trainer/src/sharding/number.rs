@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
 
+use super::operator::matmul::tile::{self, Left};
 use crate::collective::{Collective, CollectiveError};
 use crate::tensor_file::Type;
 
@@ -49,11 +50,20 @@ pub trait Number:
     /// As [`Collective::all_reduce_sum`].
     fn reduce_scatter(values: Vec<Self>, group: &mut dyn Collective) -> Result<Vec<Self>, CollectiveError>;
 
+    /// Overwrites `product` with that of two matrices, row after row; `right` and `product` have `columns` columns.
+    fn multiply(left: Left<'_, Self>, right: &[Self], columns: usize, product: &mut [Self]);
+
     /// The bytes of numbers, lowest first.
     fn to_bytes(values: &[Self]) -> Vec<u8>;
 
     /// What [`Number::to_bytes`] made; bytes beyond the last whole number are left out.
     fn from_bytes(bytes: &[u8]) -> Vec<Self>;
+}
+
+/// The number that is written as `number` is: the nearest f64 of an f32 has more digits than anybody wrote.
+#[must_use]
+pub fn as_written(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or(f64::from(number))
 }
 
 impl Number for f32 {
@@ -81,6 +91,10 @@ impl Number for f32 {
 
     fn reduce_scatter(values: Vec<f32>, group: &mut dyn Collective) -> Result<Vec<f32>, CollectiveError> {
         group.reduce_scatter_sum(&values)
+    }
+
+    fn multiply(left: Left<'_, f32>, right: &[f32], columns: usize, product: &mut [f32]) {
+        tile::multiply(left, right, columns, product);
     }
 
     fn to_bytes(values: &[f32]) -> Vec<u8> {
@@ -134,6 +148,11 @@ impl Number for f64 {
         let part = values.len() / rank.size() as usize;
         let start = part * rank.index() as usize;
         Ok(values[start..start + part].to_vec())
+    }
+
+    /// For comparison only: no need for speed.
+    fn multiply(left: Left<'_, f64>, right: &[f64], columns: usize, product: &mut [f64]) {
+        tile::multiply_plainly(left, right, columns, product);
     }
 
     fn to_bytes(values: &[f64]) -> Vec<u8> {

@@ -3,7 +3,7 @@
 use super::number::Number;
 
 /// Numbers of a shape, the last dimension being the fastest. Without dimensions it is one number.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tensor<N> {
     /// The size of each dimension.
     pub shape: Vec<usize>,
@@ -38,6 +38,36 @@ impl<N: Number> Tensor<N> {
         self.data.chunks_exact(self.columns().max(1))
     }
 
+    /// The same, to be changed.
+    pub fn rows_mut(&mut self) -> impl Iterator<Item = &mut [N]> {
+        let columns = self.columns().max(1);
+        self.data.chunks_exact_mut(columns)
+    }
+
+    /// Takes another shape; what numbers there are then is not said. Nothing is allocated where there is room.
+    pub fn shape_as(&mut self, shape: &[usize]) {
+        self.shape.clear();
+        self.shape.extend_from_slice(shape);
+        self.data.resize(shape.iter().product(), N::default());
+    }
+
+    /// Takes the shape and the numbers of another. Nothing is allocated where there is room.
+    pub fn copy(&mut self, other: &Tensor<N>) {
+        self.shape.clone_from(&other.shape);
+        self.data.clone_from(&other.data);
+    }
+
+    /// Puts the matrix, rows made columns, in place of what `turned` was.
+    pub fn transpose(&self, turned: &mut Tensor<N>) {
+        turned.shape_as(&[self.shape[1], self.shape[0]]);
+        let step = self.shape[0];
+        for (row, numbers) in self.rows().enumerate() {
+            for (place, &number) in turned.data[row..].iter_mut().step_by(step).zip(numbers) {
+                *place = number;
+            }
+        }
+    }
+
     /// The size of the last dimension; 1 without dimensions.
     #[must_use]
     pub fn columns(&self) -> usize {
@@ -58,15 +88,22 @@ impl<N: Number> Tensor<N> {
     /// Part number `part` of `parts` equal parts along `dim`.
     #[must_use]
     pub fn part(&self, dim: usize, part: usize, parts: usize) -> Tensor<N> {
-        let mut shape = self.shape.clone();
-        shape[dim] /= parts;
+        let mut found = Tensor::zeros(Vec::new());
+        self.put_part(dim, part, parts, &mut found);
+        found
+    }
+
+    /// Puts part number `part` of `parts` equal parts along `dim` in place of what `found` was.
+    pub fn put_part(&self, dim: usize, part: usize, parts: usize, found: &mut Tensor<N>) {
         let (outer, inner) = self.strides(dim);
-        let length = shape[dim] * inner;
-        let data = (0..outer).flat_map(|row| {
+        let length = self.shape[dim] / parts * inner;
+        found.shape.clone_from(&self.shape);
+        found.shape[dim] /= parts;
+        found.data.clear();
+        for row in 0..outer {
             let start = row * self.shape[dim] * inner + part * length;
-            &self.data[start..start + length]
-        });
-        Tensor { data: data.copied().collect(), shape }
+            found.data.extend_from_slice(&self.data[start..start + length]);
+        }
     }
 
     /// Parts of one shape put together along `dim`; nothing when there are none.
@@ -127,6 +164,13 @@ mod tests {
             assert_eq!(Tensor::concat(dim, &whole.split(dim, parts)).unwrap(), whole);
         }
         assert_eq!(whole.part(1, 2, 3).data, [4., 5., 10., 11., 16., 17., 22., 23.]);
+    }
+
+    #[test]
+    fn a_matrix_is_transposed() {
+        let mut turned = Tensor::zeros(vec![1]);
+        counted(&[2, 3]).transpose(&mut turned);
+        assert_eq!(turned, Tensor::new(vec![3, 2], vec![0., 3., 1., 4., 2., 5.]));
     }
 
     #[test]

@@ -8,22 +8,24 @@ use crate::sharding::tensor::Tensor;
 pub const RULE: Rule = Rule { loops: 2, inputs: &[&[0, 1], &[1]], output: &[0, 1], whole: None };
 
 /// Adds `bias` to every row.
-#[must_use]
-pub fn forward<N: Number>(value: &Tensor<N>, bias: &Tensor<N>) -> Tensor<N> {
-    let data = value.rows().flat_map(|row| row.iter().zip(&bias.data).map(|(&number, &bias)| number + bias)).collect();
-    Tensor::new(value.shape.clone(), data)
+pub fn forward<N: Number>(value: &Tensor<N>, bias: &Tensor<N>, sum: &mut Tensor<N>) {
+    sum.shape_as(&value.shape);
+    for (sums, row) in sum.rows_mut().zip(value.rows()) {
+        for ((sum, &number), &bias) in sums.iter_mut().zip(row).zip(&bias.data) {
+            *sum = number + bias;
+        }
+    }
 }
 
 /// The gradient of the row: the sum of each column of the result's.
-#[must_use]
-pub fn gradient_of_bias<N: Number>(gradient: &Tensor<N>) -> Tensor<N> {
-    let mut sums = Tensor::zeros(vec![gradient.columns()]);
+pub fn gradient_of_bias<N: Number>(gradient: &Tensor<N>, sums: &mut Tensor<N>) {
+    sums.shape_as(&[gradient.columns()]);
+    sums.data.fill(N::default());
     for row in gradient.rows() {
         for (sum, &number) in sums.data.iter_mut().zip(row) {
             *sum += number;
         }
     }
-    sums
 }
 
 #[cfg(test)]
@@ -34,7 +36,10 @@ mod tests {
     fn the_row_is_added_and_its_gradient_is_the_columns_sums() {
         let value = Tensor::new(vec![2, 2], vec![1., 2., 3., 4.]);
         let bias = Tensor::new(vec![2], vec![10., 20.]);
-        assert_eq!(forward(&value, &bias).data, [11., 22., 13., 24.]);
-        assert_eq!(gradient_of_bias(&value), Tensor::new(vec![2], vec![4., 6.]));
+        let mut found = Tensor::zeros(vec![0]);
+        forward(&value, &bias, &mut found);
+        assert_eq!(found, Tensor::new(vec![2, 2], vec![11., 22., 13., 24.]));
+        gradient_of_bias(&value, &mut found);
+        assert_eq!(found, Tensor::new(vec![2], vec![4., 6.]));
     }
 }

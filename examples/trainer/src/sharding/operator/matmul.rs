@@ -1,5 +1,9 @@
 //! The product of two matrices: loops over rows m, inner k, columns n.
 
+pub mod tile;
+
+use tile::Left;
+
 use super::Rule;
 use crate::sharding::number::Number;
 use crate::sharding::tensor::Tensor;
@@ -7,58 +11,81 @@ use crate::sharding::tensor::Tensor;
 /// A is m x k, B is k x n.
 pub const RULE: Rule = Rule { loops: 3, inputs: &[&[0, 1], &[1, 2]], output: &[0, 2], whole: None };
 
-/// A B.
-#[must_use]
-pub fn forward<N: Number>(a: &Tensor<N>, b: &Tensor<N>) -> Tensor<N> {
-    let mut product = Tensor::zeros(vec![a.shape[0], b.shape[1]]);
-    for (sums, factors) in product.data.chunks_exact_mut(b.shape[1]).zip(a.rows()) {
-        for (&factor, row) in factors.iter().zip(b.rows()) {
-            add_scaled(sums, factor, row);
-        }
-    }
-    product
+/// A B, m x n, in place of what `product` was.
+pub fn forward<N: Number>(a: &Tensor<N>, b: &Tensor<N>, product: &mut Tensor<N>) {
+    product.shape_as(&[a.shape[0], b.shape[1]]);
+    N::multiply(Left::rows(a), &b.data, b.shape[1], &mut product.data);
 }
 
-/// The gradient of A: that of the product, times B transposed.
-#[must_use]
-pub fn gradient_of_first<N: Number>(gradient: &Tensor<N>, b: &Tensor<N>) -> Tensor<N> {
-    let (rows, columns) = (b.shape[0], b.shape[1]);
-    let data = (0..columns).flat_map(|column| (0..rows).map(move |row| b.data[row * columns + column]));
-    forward(gradient, &Tensor::new(vec![columns, rows], data.collect()))
+/// The gradient of A: that of the product, times B transposed; `turned` is room for the latter.
+pub fn gradient_of_first<N: Number>(
+    gradient: &Tensor<N>,
+    b: &Tensor<N>,
+    turned: &mut Tensor<N>,
+    product: &mut Tensor<N>,
+) {
+    b.transpose(turned);
+    forward(gradient, turned, product);
 }
 
 /// The gradient of B: A transposed, times that of the product.
-#[must_use]
-pub fn gradient_of_second<N: Number>(a: &Tensor<N>, gradient: &Tensor<N>) -> Tensor<N> {
-    let mut product = Tensor::zeros(vec![a.shape[1], gradient.shape[1]]);
-    for (factors, row) in a.rows().zip(gradient.rows()) {
-        for (sums, &factor) in product.data.chunks_exact_mut(row.len()).zip(factors) {
-            add_scaled(sums, factor, row);
-        }
-    }
-    product
-}
-
-fn add_scaled<N: Number>(sums: &mut [N], factor: N, row: &[N]) {
-    for (sum, &number) in sums.iter_mut().zip(row) {
-        *sum += factor * number;
-    }
+pub fn gradient_of_second<N: Number>(a: &Tensor<N>, gradient: &Tensor<N>, product: &mut Tensor<N>) {
+    product.shape_as(&[a.shape[1], gradient.shape[1]]);
+    N::multiply(Left::columns(a), &gradient.data, gradient.shape[1], &mut product.data);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn empty() -> Tensor<f64> {
+        Tensor::zeros(vec![0])
+    }
+
     #[test]
     fn products_and_gradients_are_those_of_the_book() {
         let a = Tensor::new(vec![2, 3], vec![1., 2., 3., 4., 5., 6.]);
         let b = Tensor::new(vec![3, 2], vec![1., 0., 2., 1., 0., 3.]);
-        let product = forward(&a, &b);
+        let mut product = empty();
+        forward(&a, &b, &mut product);
         assert_eq!((product.shape, product.data), (vec![2, 2], vec![5., 11., 14., 23.]));
         let gradient = Tensor::new(vec![2, 2], vec![1., 2., 0., 1.]);
-        let first = gradient_of_first(&gradient, &b);
+        let mut first = empty();
+        gradient_of_first(&gradient, &b, &mut empty(), &mut first);
         assert_eq!((first.shape, first.data), (vec![2, 3], vec![1., 4., 6., 0., 1., 3.]));
-        let second = gradient_of_second(&a, &gradient);
+        let mut second = empty();
+        gradient_of_second(&a, &gradient, &mut second);
         assert_eq!((second.shape, second.data), (vec![3, 2], vec![1., 6., 2., 9., 3., 12.]));
+    }
+
+    fn any_size<N: Number>() {
+        // Small whole numbers: every sum is exact, in any order.
+        let counted = |rows: usize, columns: usize, step: usize| {
+            let data = (0..rows * columns).map(|index| N::of((index * step % 13) as f64 - 6.0)).collect();
+            Tensor::new(vec![rows, columns], data)
+        };
+        for (m, k, n) in [(1, 1, 1), (3, 5, 2), (4, 7, 8), (5, 3, 10), (9, 2, 16), (6, 4, 31), (13, 1, 43), (8, 20, 64)]
+        {
+            let (a, b) = (counted(m, k, 5), counted(k, n, 7));
+            let mut product = Tensor::default();
+            forward(&a, &b, &mut product);
+            let (mut turned, mut second) = (Tensor::default(), Tensor::default());
+            a.transpose(&mut turned);
+            gradient_of_second(&turned, &b, &mut second);
+            for row in 0..m {
+                for column in 0..n {
+                    let term = |inner: usize| a.data[row * k + inner] * b.data[inner * n + column];
+                    let sum: f64 = (0..k).map(|inner| term(inner).to_f64()).sum();
+                    assert_eq!(product.data[row * n + column], N::of(sum), "{m} {k} {n}");
+                }
+            }
+            assert_eq!(second, product);
+        }
+    }
+
+    #[test]
+    fn matrices_of_any_size_are_multiplied() {
+        any_size::<f32>();
+        any_size::<f64>();
     }
 }

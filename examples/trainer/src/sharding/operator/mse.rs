@@ -9,20 +9,21 @@ pub const RULE: Rule = Rule { loops: 2, inputs: &[&[0, 1], &[0, 1]], output: &[]
 
 /// The squared differences, added and divided by `count`: how many numbers all ranks together have.
 #[must_use]
-pub fn forward<N: Number>(value: &Tensor<N>, labels: &Tensor<N>, count: usize) -> Tensor<N> {
+pub fn forward<N: Number>(value: &Tensor<N>, labels: &Tensor<N>, count: usize) -> N {
     let mut sum = N::default();
     for (&number, &label) in value.data.iter().zip(&labels.data) {
         sum += (number - label) * (number - label);
     }
-    Tensor::scalar(sum / N::of(count as f64))
+    sum / N::of(count as f64)
 }
 
 /// The gradient of the value.
-#[must_use]
-pub fn gradient<N: Number>(value: &Tensor<N>, labels: &Tensor<N>, count: usize) -> Tensor<N> {
+pub fn gradient<N: Number>(value: &Tensor<N>, labels: &Tensor<N>, count: usize, slopes: &mut Tensor<N>) {
     let scale = N::of(2.0 / count as f64);
-    let data = value.data.iter().zip(&labels.data).map(|(&number, &label)| scale * (number - label)).collect();
-    Tensor::new(value.shape.clone(), data)
+    slopes.shape_as(&value.shape);
+    for ((slope, &number), &label) in slopes.data.iter_mut().zip(&value.data).zip(&labels.data) {
+        *slope = scale * (number - label);
+    }
 }
 
 #[cfg(test)]
@@ -33,7 +34,9 @@ mod tests {
     fn parts_are_divided_by_the_count_of_all() {
         let value = Tensor::new(vec![1, 2], vec![1.0, 4.0]);
         let labels = Tensor::new(vec![1, 2], vec![2.0, 2.0]);
-        assert_eq!(forward(&value, &labels, 4).data, [1.25]);
-        assert_eq!(gradient(&value, &labels, 4).data, [-0.5, 1.0]);
+        assert_eq!(forward(&value, &labels, 4), 1.25);
+        let mut slopes = Tensor::zeros(vec![0]);
+        gradient(&value, &labels, 4, &mut slopes);
+        assert_eq!(slopes, Tensor::new(vec![1, 2], vec![-0.5, 1.0]));
     }
 }

@@ -25,7 +25,9 @@ pub(super) fn build(network: &Network, terms: &Terms) -> Result<Plan, CutError> 
     let mut builder = Builder { instructions: Vec::new(), collectives: terms.collectives };
     let forward = builder.forward(nodes, &axes, &strategies, &samples, &labels);
     let gradients = builder.backward(nodes, &axes, &forward);
-    let parameters = builder.update(network, gradients, terms);
+    let loss_operator = forward.last().map_or(0, |(_, result)| *result);
+    let sums = builder.sums(network, loss_operator, gradients);
+    let parameters = builder.update(network, &sums, terms);
     Ok(Plan {
         mesh: cuts.mesh,
         collectives: terms.collectives,
@@ -35,7 +37,8 @@ pub(super) fn build(network: &Network, terms: &Terms) -> Result<Plan, CutError> 
         parameters,
         samples,
         labels,
-        loss: forward.loss,
+        loss_operator,
+        loss: sums.loss,
     })
 }
 
@@ -44,17 +47,21 @@ struct Builder {
     collectives: Collectives,
 }
 
-/// The results that the way back needs.
-struct Forward {
-    /// The inputs and the result of each operator.
-    steps: Vec<(Vec<usize>, usize)>,
+/// What the way back needs: the inputs and the result of each operator.
+type Forward = Vec<(Vec<usize>, usize)>;
+
+/// Results with all sums made.
+struct Sums {
     loss: usize,
+    /// By parameter.
+    gradients: Vec<usize>,
 }
 
 impl Builder {
     fn push(&mut self, operation: Operation, inputs: &[usize], shape: &[usize], layout: Layout, name: &str) -> usize {
         let (inputs, shape, name) = (inputs.to_vec(), shape.to_vec(), name.to_owned());
-        self.instructions.push(Instruction { operation, inputs, shape, layout, name, strategy: None });
+        let instruction = Instruction { operation, inputs, shape, layout, name, strategy: None, bucket: None };
+        self.instructions.push(instruction);
         self.instructions.len() - 1
     }
 
@@ -112,7 +119,7 @@ impl Builder {
             self.instructions[value].strategy = Some(strategy.clone());
             steps.push((inputs, value));
         }
-        Forward { steps, loss: self.bring(value, &Layout::default(), "loss") }
+        steps
     }
 
     /// The gradient of each parameter, as the operators leave it, by its number.
@@ -122,7 +129,7 @@ impl Builder {
         let mut gradient = None;
         for (index, node) in nodes.iter().enumerate().rev() {
             let (rule, name, axes) = (node.operator.rule(), &node.name, &axes[index]);
-            let (inputs, output) = &forward.steps[index];
+            let (inputs, output) = &forward[index];
             let is_learnt = |nodes: &[Node]| nodes.iter().any(|node| node.parameter.is_some());
             if !is_learnt(&nodes[..=index]) {
                 break;
@@ -158,21 +165,42 @@ impl Builder {
         gradients
     }
 
-    /// The sums of the gradients, then the updates: an update before the last use of a parameter would spoil it.
-    fn update(&mut self, network: &Network, mut gradients: Vec<(usize, usize)>, terms: &Terms) -> Vec<Placed> {
+    /// The sums that no operator waits for: of the loss, and of the gradients. Those over the same ranks share a call.
+    fn sums(&mut self, network: &Network, loss: usize, mut gradients: Vec<(usize, usize)>) -> Sums {
         gradients.sort_unstable();
-        let mut summed = Vec::new();
-        for (parameter, value) in gradients {
+        let named = gradients.iter().map(|&(parameter, value)| (value, network.parameters()[parameter].name.as_str()));
+        let all: Vec<(usize, &str)> = std::iter::once((loss, "loss")).chain(named).collect();
+        let axes: Vec<_> = all.iter().map(|&(value, _)| self.instructions[value].layout.partial.clone()).collect();
+        let mut order: Vec<usize> = (0..all.len()).collect();
+        // Behind the first over the same ranks.
+        order.sort_by_key(|&index| axes.iter().position(|other| *other == axes[index]));
+        let mut sums = vec![0; all.len()];
+        let (mut buckets, mut last) = (0, None);
+        for index in order {
+            let (value, name) = all[index];
             let layout = self.instructions[value].layout.complete();
-            let name = &network.parameters()[parameter].name;
-            summed.push((parameter, self.bring(value, &layout, name), layout));
+            sums[index] = self.bring(value, &layout, name);
+            if axes[index].is_empty() || axes.iter().filter(|other| **other == axes[index]).count() == 1 {
+                continue;
+            }
+            if last != Some(&axes[index]) {
+                buckets += 1;
+                last = Some(&axes[index]);
+            }
+            self.instructions[sums[index]].bucket = Some(buckets);
         }
+        let gradients = sums.split_off(1);
+        Sums { loss: sums[0], gradients }
+    }
+
+    /// The updates come last: one before the last use of a parameter would spoil it.
+    fn update(&mut self, network: &Network, sums: &Sums, terms: &Terms) -> Vec<Placed> {
+        let Terms { learning_rate, momentum, .. } = *terms;
         let mut placed = Vec::new();
-        for (parameter, value, layout) in summed {
-            let Terms { learning_rate, momentum, .. } = *terms;
+        for (parameter, (described, &gradient)) in network.parameters().iter().zip(&sums.gradients).enumerate() {
+            let layout = self.instructions[gradient].layout.clone();
             let operation = Operation::Momentum { parameter, learning_rate, momentum };
-            let described = &network.parameters()[parameter];
-            self.push(operation, &[value], &described.shape, layout.clone(), &described.name);
+            self.push(operation, &[gradient], &described.shape, layout.clone(), &described.name);
             placed.push(Placed { shape: described.shape.clone(), layout });
         }
         placed

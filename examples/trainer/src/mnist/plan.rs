@@ -1,0 +1,53 @@
+//! How a model's network is cut over the ranks: the plan that `--strategy` makes, and `mnist plan` prints.
+
+use crate::cli::{Cuts, Show};
+use crate::model::Architecture;
+use crate::sharding::assignment::Assignment;
+use crate::sharding::network::UnknownOperator;
+use crate::sharding::number::as_written;
+use crate::sharding::plan::{Plan, Terms};
+use crate::sharding::propagate::CutError;
+
+/// Plans a step of `world` ranks with `share` samples each; without a strategy it is data parallel.
+///
+/// # Errors
+/// When a strategy does not fit.
+pub fn plan(model: Architecture, cuts: &Cuts, learning_rate: f32, world: u32, share: usize) -> Result<Plan, PlanError> {
+    let mut network = model.network(share * world as usize);
+    Assignment::apply(&cuts.strategies, &mut network)?;
+    let (learning_rate, collectives) = (as_written(learning_rate), cuts.collectives);
+    Ok(Plan::new(&network, &Terms { world, data_cut: world, collectives, learning_rate, momentum: 0.0 })?)
+}
+
+/// The text of a plan: the network, then the instructions of a rank.
+///
+/// # Errors
+/// When a strategy does not fit, or the rank is not there.
+pub fn text(show: &Show) -> Result<String, PlanError> {
+    let Show { ranks, rank, model, batch_size, learning_rate, ref cuts } = *show;
+    let plan = plan(model, cuts, learning_rate, ranks, batch_size as usize)?;
+    if rank >= ranks {
+        return Err(PlanError::Rank { rank, ranks });
+    }
+    Ok(format!("{}{}", plan.graph(), plan.instructions_of(rank)))
+}
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// An operator is not there.
+    #[error("--strategy: {0}")]
+    Operator(#[from] UnknownOperator),
+    /// The operators cannot be cut so.
+    #[error(transparent)]
+    Cut(#[from] CutError),
+    /// The rank whose plan is wanted is not there.
+    #[error("there is no rank {rank} of {ranks}: --rank is below the number of ranks")]
+    Rank {
+        /// The rank.
+        rank: u32,
+        /// The number of ranks.
+        ranks: u32,
+    },
+}

@@ -1,0 +1,64 @@
+//! Every rank holds all parameters, and computes the gradient of its own samples: one sum a step.
+
+use super::{Learner, Outcome, TrainError};
+use crate::batch::Batch;
+use crate::collective::{Collective, CollectiveError};
+use crate::data::Dataset;
+use crate::model::{self, Evaluation, Model};
+use crate::replicas::{self, Divergence};
+
+pub(super) struct DataParallel<'a> {
+    model: &'a mut dyn Model,
+    parameters: &'a mut [f32],
+    learning_rate: f32,
+    batch: Batch,
+    /// The gradient, then the loss and whether to stop: one sum brings all, so that all ranks end in the same step.
+    sum: Vec<f32>,
+}
+
+impl<'a> DataParallel<'a> {
+    /// `batch` has room for all samples that this rank has in a step.
+    pub(super) fn new(
+        model: &'a mut dyn Model,
+        parameters: &'a mut [f32],
+        learning_rate: f32,
+        batch: Batch,
+    ) -> DataParallel<'a> {
+        let sum = vec![0.0; parameters.len() + 2];
+        DataParallel { model, parameters, learning_rate, batch, sum }
+    }
+}
+
+impl Learner for DataParallel<'_> {
+    fn step(
+        &mut self,
+        data: &Dataset,
+        own: &[usize],
+        whole: usize,
+        stop: f32,
+        group: &mut dyn Collective,
+    ) -> Result<Outcome, TrainError> {
+        Batch::fetch(data, own.iter().copied());
+        self.batch.gather(data, own.iter().copied());
+        let (gradient, rest) = self.sum.split_at_mut(self.parameters.len());
+        let loss = self.model.gradient(self.parameters, self.batch.images(), self.batch.labels(), whole, gradient);
+        rest.copy_from_slice(&[loss / whole as f32, stop]);
+        group.all_reduce_sum(&mut self.sum)?;
+        let (gradient, rest) = self.sum.split_at(self.parameters.len());
+        model::descend(self.parameters, gradient, self.learning_rate);
+        let own = (!own.is_empty()).then(|| loss / own.len() as f32);
+        Ok(Outcome { own, loss: rest[0], stop: rest[1] })
+    }
+
+    fn settle(&mut self, group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError> {
+        replicas::check(self.parameters, group)
+    }
+
+    fn parameters(&self) -> &[f32] {
+        self.parameters
+    }
+
+    fn evaluate(&mut self, batch: &Batch) -> Evaluation {
+        self.model.evaluate(self.parameters, batch.images(), batch.labels())
+    }
+}

@@ -1,0 +1,204 @@
+//! The operators are cut over the ranks: the sharding engine makes the steps.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use pulp::Arch;
+
+use super::{Outcome, TrainError};
+use crate::batch::{self, Batch};
+use crate::collective::{Collective, CollectiveError};
+use crate::data::{Dataset, PIXELS};
+use crate::model::{Evaluation, Model};
+use crate::replicas::{self, Divergence};
+use crate::sharding::execute::{Executor, State};
+use crate::sharding::gather::gather;
+use crate::sharding::plan::{Feed, Plan};
+use crate::sharding::tensor::{Tensor, places};
+
+/// The label of a row that is no sample.
+const NO_SAMPLE: f32 = -1.0;
+
+/// A model, and how its network is cut over the ranks.
+pub struct Sharded<'a> {
+    /// The model: it has the parameters' order, and does the tests.
+    pub model: &'a mut dyn Model,
+    /// The plan of the same network, [`crate::model::Architecture::network`].
+    pub plan: &'a Plan,
+}
+
+/// This rank's parts of the parameters, and all of them as they were settled last.
+pub(super) struct Learner<'a> {
+    model: &'a mut dyn Model,
+    plan: &'a Plan,
+    executor: Executor<'a, f32>,
+    state: State<f32>,
+    whole: &'a mut [f32],
+    samples: Tensor<f32>,
+    labels: Tensor<f32>,
+    arch: Arch,
+}
+
+impl<'a> Learner<'a> {
+    /// Takes this rank's parts of `whole`, which are the model's parameters; all ranks of `group` call it.
+    pub(super) fn new(
+        sharded: Sharded<'a>,
+        whole: &'a mut [f32],
+        group: &mut dyn Collective,
+    ) -> Result<Learner<'a>, TrainError> {
+        let Sharded { model, plan } = sharded;
+        let executor = Executor::new(plan, "", group)?;
+        let tensors: Vec<Tensor<f32>> = slices(plan)
+            .zip(plan.parameters())
+            .map(|(slice, (parameter, _))| to_tensor(&parameter.shape, &whole[slice]))
+            .collect();
+        let state = State::of_whole(plan, group.rank().index(), &tensors);
+        let fed = |feed| {
+            let placed = plan.fed(feed);
+            Tensor::zeros(placed.layout.local_shape(plan.mesh(), &placed.shape))
+        };
+        let (samples, labels) = (fed(Feed::Samples), fed(Feed::Labels));
+        Ok(Learner { model, plan, executor, state, whole, samples, labels, arch: Arch::new() })
+    }
+}
+
+impl super::Learner for Learner<'_> {
+    fn step(
+        &mut self,
+        data: &Dataset,
+        own: &[usize],
+        whole: usize,
+        stop: f32,
+        group: &mut dyn Collective,
+    ) -> Result<Outcome, TrainError> {
+        Batch::fetch(data, own.iter().copied());
+        let images = self.samples.data.as_chunks_mut::<PIXELS>().0;
+        for (row, &index) in images.iter_mut().zip(own) {
+            batch::normalise(self.arch, data.image(index), row);
+        }
+        images[own.len()..].as_flattened_mut().fill(0.0);
+        self.labels.data.fill(NO_SAMPLE);
+        for (label, &index) in self.labels.data.iter_mut().zip(own) {
+            *label = data.labels()[index].into();
+        }
+        let loss = self.executor.step_of(whole, &mut self.state, &self.samples, &self.labels)?;
+        // A sum of its own: the plan's are not over all ranks under every strategy.
+        let mut stops = [stop];
+        group.all_reduce_sum(&mut stops)?;
+        Ok(Outcome { own: self.executor.own_loss(), loss, stop: stops[0] })
+    }
+
+    fn settle(&mut self, group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError> {
+        let all = gather(&self.state.parameters, group)?;
+        for (number, (slice, (parameter, layout))) in slices(self.plan).zip(self.plan.parameters()).enumerate() {
+            // Who holds the part that begins there.
+            let mut holders = BTreeMap::<Vec<usize>, Vec<(usize, &[u8])>>::new();
+            for (rank, parts) in (0..).zip(&all) {
+                let offset = layout.offset(self.plan.mesh(), &parameter.shape, rank);
+                let bytes = bytemuck::cast_slice(&parts[number].data);
+                holders.entry(offset).or_default().push((rank as usize, bytes));
+            }
+            let whole = &mut self.whole[slice];
+            for (offset, held) in holders {
+                if let Err(divergence) = replicas::compare(&held) {
+                    return Ok(Err(divergence));
+                }
+                let Some(&(rank, _)) = held.first() else { continue };
+                let part = &all[rank][number];
+                for (place, &number) in places(&parameter.shape, &offset, &part.shape).zip(&part.data) {
+                    whole[model_place(&parameter.shape, place)] = number;
+                }
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn parameters(&self) -> &[f32] {
+        self.whole
+    }
+
+    fn evaluate(&mut self, batch: &Batch) -> Evaluation {
+        self.model.evaluate(self.whole, batch.images(), batch.labels())
+    }
+}
+
+/// Where each parameter of the network lies among the model's.
+fn slices(plan: &Plan) -> impl Iterator<Item = Range<usize>> {
+    let mut start = 0;
+    plan.parameters().map(move |(parameter, _)| {
+        let end = start + parameter.shape.iter().product::<usize>();
+        std::mem::replace(&mut start, end)..end
+    })
+}
+
+/// The network's parameter from the model's.
+fn to_tensor(shape: &[usize], parameter: &[f32]) -> Tensor<f32> {
+    let data = (0..parameter.len()).map(|place| parameter[model_place(shape, place)]).collect();
+    Tensor::new(shape.to_vec(), data)
+}
+
+/// Where the model has the number that stands at `place` in the network's parameter of that shape: models have weights
+/// output by output, networks input by input.
+fn model_place(shape: &[usize], place: usize) -> usize {
+    match shape {
+        [inputs, outputs] => place % outputs * inputs + place / outputs,
+        _ => place,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Learner as _;
+    use super::*;
+    use crate::cli::Cuts;
+    use crate::collective::threads;
+    use crate::mnist::plan::plan;
+    use crate::model::Architecture;
+    use crate::sharding::plan::Collectives;
+    use std::time::Duration;
+
+    #[test]
+    fn a_models_weights_are_the_networks_transposed() {
+        let tensor = to_tensor(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!(tensor, Tensor::new(vec![2, 3], vec![1.0, 3.0, 5.0, 2.0, 4.0, 6.0]));
+        assert_eq!(to_tensor(&[3], &[1.0, 2.0, 3.0]).data, [1.0, 2.0, 3.0]);
+    }
+
+    /// Settles on 4 ranks after each has changed its parts; the whole, or who differs.
+    fn settled(strategy: &str, change: impl Fn(u32, &mut State<f32>) + Sync) -> Vec<Result<Vec<f32>, String>> {
+        let cuts = Cuts { strategies: vec![strategy.parse().unwrap()], collectives: Collectives::Min };
+        let plan = plan(Architecture::Mlp, &cuts, 0.1, 4, 2).unwrap();
+        threads::run(4, Duration::from_secs(20), |rank| {
+            let own = rank.rank().index();
+            let mut model = Architecture::Mlp.model(1);
+            let mut whole = model.initial_parameters(1);
+            let sharded = Sharded { model: model.as_mut(), plan: &plan };
+            let mut learner = Learner::new(sharded, &mut whole, rank).unwrap();
+            change(own, &mut learner.state);
+            let settled = learner.settle(rank).unwrap();
+            settled.map(|()| learner.parameters().to_vec()).map_err(|error| error.to_string())
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn parts_are_put_together_where_they_came_from() {
+        let whole = Architecture::Mlp.model(1).initial_parameters(1);
+        for strategy in ["((4,1),(1,1))", "((2,2),(2,1))", "((1,2),(2,2))"] {
+            let settled = settled(strategy, |_, _| {});
+            assert!(settled.iter().all(|found| found.as_ref() == Ok(&whole)), "{strategy}");
+        }
+    }
+
+    #[test]
+    fn of_ranks_that_hold_the_same_part_the_odd_one_is_named_by_all() {
+        // The first weight is cut in two by its rows: ranks 1 and 3 hold the second part.
+        let settled = settled("((2,2),(2,1))", |rank, state| {
+            if rank == 3 {
+                state.parameters[0].data[7] += 1.0;
+            }
+        });
+        let start = "rank 3 holds other parameters than rank 1: ";
+        assert!(settled.iter().all(|found| found.as_ref().is_err_and(|error| error.starts_with(start))), "{settled:?}");
+    }
+}
