@@ -1,7 +1,7 @@
 //! The `mnist` program: from its options to its exit code.
 
 use std::io::{self, Write};
-use std::process::Command;
+use std::process::{self, Command};
 
 use mpienv::Rank;
 
@@ -34,6 +34,9 @@ and name it with --data or DATA_PATH";
 /// # Errors
 /// When anything is wrong; [`MnistError::exit_code`] has the exit code.
 pub fn run(options: &Options, out: impl Write, remarks: impl Write) -> Result<(), MnistError> {
+    if let Some(parent) = options.end_with {
+        cluster::end_with(parent).map_err(MnistError::Orphan)?;
+    }
     match (&options.action, options.ranks) {
         #[cfg(feature = "fetch")]
         (Some(Action::Fetch(fetch)), _) => {
@@ -52,7 +55,7 @@ fn start_ranks(count: u32) -> Result<(), MnistError> {
     let arguments = cli::without_ranks(std::env::args_os().skip(1));
     let command = || {
         let mut command = Command::new(&program);
-        command.args(&arguments);
+        command.arg(format!("--end-with={}", process::id())).args(&arguments);
         command
     };
     Ok(cluster::start(count, command)?)
@@ -151,6 +154,9 @@ pub enum MnistError {
     /// The ranks did not meet.
     #[error(transparent)]
     Backend(#[from] BackendError),
+    /// Whoever started this rank cannot end it any more.
+    #[error("this rank is to end with the program that started it: {0}")]
+    Orphan(io::Error),
     /// The system does not tell which program this is.
     #[error("ranks cannot be started: {0}")]
     Program(io::Error),
