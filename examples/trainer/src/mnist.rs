@@ -94,6 +94,10 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
         let run = checkpoint::Run::new(&plan, model.parameter_shapes(), rank.size(), &data.train);
         let mut checkpoints = Checkpoints::begin(&options.checkpoints(), run, &mut parameters, group, remark)?;
         checkpoints.stop = stop;
+        let plot = plot.map(|mut plot| {
+            plot.go_on(checkpoints.start());
+            plot
+        });
         let progress = (rank.is_first() && !options.quiet).then(|| Progress::new(plan.epochs, steps));
         let mut log = Log { out, rank, quiet: options.quiet, metrics, plot, progress };
         let trained = train::train(model.as_mut(), &mut parameters, &data, &plan, group, &checkpoints, &mut log);
