@@ -325,10 +325,16 @@ mod tests {
     #[test]
     fn curves_have_gaps_where_nothing_was_drawn() {
         let folder = tempfile::tempdir().unwrap();
-        let lines = |name: &str, at| gone_on(&folder.path().join(name), at).matches("<polyline").count();
-        // One for each curve, and one for its name.
-        assert_eq!(lines("together.svg", 2), 4 + 4);
-        assert_eq!(lines("apart.svg", 7), 2 * 4 + 4);
+        let pieces = |name: &str, at| {
+            let text = gone_on(&folder.path().join(name), at);
+            // Each curve, and a line beside its name.
+            [BATCH, TRAIN, TEST].map(|RGBColor(r, g, b)| {
+                let begin = format!("<polyline fill=\"none\" opacity=\"1\" stroke=\"#{r:02X}{g:02X}{b:02X}\"");
+                text.matches(&begin).count()
+            })
+        };
+        assert_eq!(pieces("together.svg", 2), [2, 2, 4]);
+        assert_eq!(pieces("apart.svg", 7), [3, 3, 6]);
     }
 
     #[test]
