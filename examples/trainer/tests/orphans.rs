@@ -19,11 +19,11 @@ use running::Running;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Starts `mnist` with two ranks that train without end, and says by which variable to find them.
-fn start(what: &str, first_line: bool) -> (Running, String) {
+fn start(what: &str) -> (Running, String) {
     let mark = format!("{}-{what}", std::process::id());
     let mut command = mnist();
     command.env("MNIST_TEST", &mark).args(["--ranks", "2", "--epochs", "1000000", "--quiet"]);
-    (Running::start(&mut command, first_line), format!("MNIST_TEST={mark}"))
+    (Running::start(&mut command), format!("MNIST_TEST={mark}"))
 }
 
 /// The program ends and leaves nobody behind; its exit code.
@@ -44,7 +44,8 @@ fn end(mut program: Running, mark: &str) -> Option<i32> {
 #[test]
 fn ranks_end_with_a_program_that_a_signal_ends() {
     for (signal, name) in [(Signal::TERM, "term"), (Signal::INT, "int"), (Signal::KILL, "kill")] {
-        let (program, mark) = start(name, true);
+        let (program, mark) = start(name);
+        assert!(program.trains());
         // The program itself, and its ranks.
         assert_eq!(living(&[&mark]).len(), 3);
         kill_process(Pid::from_child(&program.child), signal).unwrap();
@@ -57,7 +58,7 @@ fn ranks_end_with_a_program_that_is_killed_while_it_starts_them() {
     let mut random = Stream::new(11, Purpose::Digit(0));
     let mut seen = 0;
     for _ in 0..30 {
-        let (mut program, mark) = start("starting", false);
+        let (mut program, mark) = start("starting");
         thread::sleep(Duration::from_secs_f64(random.between(0.0, 0.03)));
         seen += living(&[&mark]).len().saturating_sub(1);
         program.child.kill().unwrap();
@@ -68,7 +69,8 @@ fn ranks_end_with_a_program_that_is_killed_while_it_starts_them() {
 
 #[test]
 fn ranks_end_with_a_program_that_is_killed_after_its_guard() {
-    let (program, mark) = start("guard", true);
+    let (program, mark) = start("guard");
+    assert!(program.trains());
     let children = format!("/proc/{0}/task/{0}/children", program.child.id());
     let name = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
     let children = fs::read_to_string(children).unwrap();

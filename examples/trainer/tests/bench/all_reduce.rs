@@ -21,8 +21,7 @@ const SUMS: [(usize, usize); 8] = [
 ];
 
 fn main() -> Result<(), Failure> {
-    println!("| over | ranks | bytes | us | GB/s bus |\n| --- | --- | --- | --- | --- |");
-    job::run(&[2, 4], measure)
+    job::run("| over | ranks | bytes | us | GB/s bus |\n| --- | --- | --- | --- | --- |", &[2, 4], measure)
 }
 
 fn measure(group: &mut dyn Collective, over: &str) -> Result<(), Failure> {

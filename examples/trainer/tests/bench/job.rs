@@ -15,12 +15,13 @@ use std::time::Duration;
 use clap::ValueEnum;
 use mpienv_trainer::backend::{self, Backend};
 use mpienv_trainer::cluster;
+use mpienv_trainer::collective::alone::Alone;
 use mpienv_trainer::collective::{Collective, threads};
 
 /// Why a benchmark ends early.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What each rank does: with the others, over threads, TCP or MPI.
+/// What each rank does with the others, over `threads`, `tcp`, `mpi`, or `alone`.
 pub type Work = fn(&mut dyn Collective, &str) -> Result<(), Failure>;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -28,9 +29,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const OVER: &str = "--over=";
 const ALL: [&str; 3] = ["threads", "tcp", "mpi"];
 
-/// Has ranks do `work`, as many as each of `sizes` says: over all that the command line names, or over threads, TCP and
-/// MPI. For MPI there must be an `mpirun`.
-pub fn run(sizes: &[u32], work: Work) -> Result<(), Failure> {
+/// Prints `head`, and has ranks do `work`, as many as each of `sizes` says: over threads, TCP and MPI, or what of these
+/// the command line names. For MPI there must be an `mpirun`.
+pub fn run(head: &str, sizes: &[u32], work: Work) -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if let Some(over) = words.iter().find_map(|word| word.strip_prefix(OVER)) {
         let backend = Backend::from_str(over, false)?;
@@ -39,7 +40,12 @@ pub fn run(sizes: &[u32], work: Work) -> Result<(), Failure> {
     }
     let named = |over: &&str| words.iter().any(|word| word == over);
     let some = ALL.iter().any(named);
+    println!("{head}");
     for &size in sizes {
+        if size == 1 {
+            work(&mut Alone, "alone")?;
+            continue;
+        }
         for over in ALL.into_iter().filter(|over| !some || named(over)) {
             start(size, over, work)?;
         }

@@ -13,7 +13,6 @@ use job::Failure;
 use job::tool::inherited;
 use mpienv_trainer::batch::Batch;
 use mpienv_trainer::collective::Collective;
-use mpienv_trainer::collective::alone::Alone;
 use mpienv_trainer::data::Dataset;
 use mpienv_trainer::data::source::Source;
 use mpienv_trainer::model::{self, Architecture};
@@ -21,25 +20,22 @@ use mpienv_trainer::shard::{self, Order};
 
 const TIMES: usize = 400;
 
+const HEAD: &str = "\
+| model | batch | ranks | gather | forward | softmax, backward | all-reduce | update | step | samples/s |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |";
+
 fn main() -> Result<(), Failure> {
-    // A rank that this program has started has words after its name.
-    if std::env::args().all(|word| !word.starts_with("--over=")) {
-        println!(
-            "| model | batch | ranks | gather | forward | softmax, backward | all-reduce | update | step | samples/s |\n\
-             | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-        );
+    job::run(HEAD, &[1, 2], |group, over| {
         let data = data()?;
-        for architecture in Architecture::value_variants() {
-            for size in [32, 64, 256, 1024] {
-                measure(*architecture, size, &data, &mut Alone, "1")?;
+        let size = group.rank().size();
+        let (ranks, batches) =
+            if size == 1 { ("1".to_owned(), &[32, 64, 256, 1024][..]) } else { (format!("{size}, {over}"), &[32][..]) };
+        for &architecture in Architecture::value_variants() {
+            for &batch in batches {
+                measure(architecture, batch, &data, group, &ranks)?;
             }
         }
-    }
-    job::run(&[2], |group, over| {
-        let data = data()?;
-        let ranks = format!("{}, {over}", group.rank().size());
-        let models = Architecture::value_variants().iter();
-        models.copied().try_for_each(|architecture| measure(architecture, 32, &data, group, &ranks))
+        Ok(())
     })
 }
 
