@@ -78,6 +78,10 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = at_least_one::<u32>)]
     pub ranks: Option<u32>,
 
+    /// The process that started this rank, and with which it ends
+    #[arg(long, value_name = "PID", hide = true)]
+    pub end_with: Option<u32>,
+
     /// Write rank 0's losses and the epochs' summaries to a file of JSON lines; one of that name is emptied, with --resume gone on with
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,

@@ -1,5 +1,6 @@
 //! Where this process is, and how to start ranks of it on this machine: what `mpienv` knows.
 
+use std::io;
 use std::process::Command;
 
 use mpienv::{ClusterInfo, Launch, LaunchError};
@@ -19,6 +20,20 @@ pub fn place() -> Result<ClusterInfo, ClusterError> {
 pub fn start(count: u32, mut command: impl FnMut() -> Command) -> Result<(), ClusterError> {
     let launch = Launch::new(&place()?, count)?;
     Ok(launch.run(|_rank| command())?)
+}
+
+/// From now on this process ends with the process that started it, by its id; on Linux only.
+///
+/// What [`start`] starts ends with this process anyway, but for the instant before it is known to have been started.
+///
+/// # Errors
+/// When that process has ended already, or the system refuses.
+pub fn end_with(parent: u32) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    mpienv::end_with_parent(parent)?;
+    #[cfg(not(target_os = "linux"))]
+    let _ = parent;
+    Ok(())
 }
 
 /// Why a process does not know where it is, or its ranks failed.

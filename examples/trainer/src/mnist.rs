@@ -3,7 +3,7 @@
 pub mod plan;
 
 use std::io::{self, Write};
-use std::process::Command;
+use std::process::{self, Command};
 
 use mpienv::Rank;
 
@@ -35,6 +35,9 @@ and name it with --data or DATA_PATH";
 /// # Errors
 /// When anything is wrong; [`MnistError::exit_code`] has the exit code.
 pub fn run(options: &Options, mut out: impl Write, remarks: impl Write) -> Result<(), MnistError> {
+    if let Some(parent) = options.end_with {
+        cluster::end_with(parent).map_err(MnistError::Orphan)?;
+    }
     match (&options.action, options.ranks) {
         (Some(Action::Plan(show)), _) => {
             let text = plan::text(show)?;
@@ -57,7 +60,7 @@ fn start_ranks(count: u32) -> Result<(), MnistError> {
     let arguments = cli::without_ranks(std::env::args_os().skip(1));
     let command = || {
         let mut command = Command::new(&program);
-        command.args(&arguments);
+        command.arg(format!("--end-with={}", process::id())).args(&arguments);
         command
     };
     Ok(cluster::start(count, command)?)
@@ -106,6 +109,10 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
         };
         let mut checkpoints = Checkpoints::begin(&options.checkpoints(), run, &mut parameters, group, remark)?;
         checkpoints.stop = stop;
+        let plot = plot.map(|mut plot| {
+            plot.go_on(checkpoints.start());
+            plot
+        });
         let progress = (rank.is_first() && !options.quiet).then(|| Progress::new(plan.epochs, steps));
         let mut log = Log { out, rank, quiet: options.quiet, metrics, plot, progress };
         let trained = match &cut {
@@ -178,6 +185,9 @@ pub enum MnistError {
     /// The ranks did not meet.
     #[error(transparent)]
     Backend(#[from] BackendError),
+    /// Whoever started this rank cannot end it any more.
+    #[error("this rank is to end with the program that started it: {0}")]
+    Orphan(io::Error),
     /// The system does not tell which program this is.
     #[error("ranks cannot be started: {0}")]
     Program(io::Error),

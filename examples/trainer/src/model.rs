@@ -9,6 +9,7 @@ mod network;
 mod sample;
 
 use crate::batch::Image;
+use crate::data::CLASSES;
 use crate::parameters::Shapes;
 use crate::random::{Purpose, Stream};
 
@@ -60,8 +61,18 @@ pub trait Model {
         gradient: &mut [f32],
     ) -> f32;
 
+    /// The logits of each image, whose softmax is what the model takes for the probability of each class.
+    fn logits(&mut self, parameters: &[f32], images: &[Image]) -> &mut [[f32; CLASSES]];
+
     /// The sum of the samples' losses, and how many are classified rightly.
-    fn evaluate(&mut self, parameters: &[f32], images: &[Image], labels: &[u8]) -> Evaluation;
+    fn evaluate(&mut self, parameters: &[f32], images: &[Image], labels: &[u8]) -> Evaluation {
+        let mut sum = Evaluation { count: labels.len() as u64, ..Evaluation::default() };
+        for (row, &label) in self.logits(parameters, images).iter_mut().zip(labels) {
+            sum.correct += u64::from(cross_entropy::class(row) == usize::from(label));
+            sum.loss += f64::from(cross_entropy::loss_and_slope(row, label, 1.0));
+        }
+        sum
+    }
 }
 
 /// How well a model does on samples.
@@ -107,6 +118,11 @@ pub fn descend(parameters: &mut [f32], gradient: &[f32], learning_rate: f32) {
     for (parameter, slope) in parameters.iter_mut().zip(gradient) {
         *parameter -= learning_rate * slope;
     }
+}
+
+/// ReLU that passes NaN on: `max` would turn it into 0, and a run that diverged would look well.
+fn relu(x: f32) -> f32 {
+    if x < 0.0 { 0.0 } else { x }
 }
 
 /// `count` values of N(0, `deviation`) for parameter number `parameter`.

@@ -1,5 +1,7 @@
 //! The curves of a run as a picture: loss and accuracy by epoch.
 
+mod history;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -8,8 +10,10 @@ use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::FontTransform;
 
+use crate::checkpoint::Position;
 use crate::train::{Epoch, Report, Step};
 use crate::whole_file;
+use history::History;
 
 /// As wide as a page of text shows it.
 const SIZE: (u32, u32) = (860, 380);
@@ -17,8 +21,8 @@ const SIZE: (u32, u32) = (860, 380);
 /// How often the picture is drawn anew at most: a short epoch must not wait for it.
 const REDRAW: Duration = Duration::from_secs(2);
 
-/// How many losses of steps are kept; of more, neighbours are joined to their mean.
-const POINTS: usize = 1024;
+/// How far apart neighbouring epochs are at most.
+const BETWEEN_EPOCHS: f64 = 1.5;
 
 // Colours that people with any kind of colour vision tell apart (Okabe and Ito).
 const TRAIN: RGBColor = RGBColor(0, 114, 178);
@@ -31,11 +35,9 @@ const TEXT: RGBColor = RGBColor(40, 40, 40);
 #[derive(Debug)]
 pub struct Plot {
     path: PathBuf,
-    title: String,
     /// How many steps an epoch has.
     steps: usize,
-    losses: Losses,
-    epochs: Vec<Epoch>,
+    history: History,
     drawn: Option<Instant>,
 }
 
@@ -48,8 +50,16 @@ impl Plot {
         // Before the training, not after it.
         let probe = whole_file::beside(path, &format!(".{}.part", std::process::id()));
         std::fs::write(&probe, "").and_then(|()| std::fs::remove_file(&probe)).map_err(|error| naming(path, &error))?;
-        let losses = Losses { points: Vec::with_capacity(POINTS), stride: 1, sum: (0.0, 0.0), count: 0 };
-        Ok(Plot { path: path.to_owned(), title, steps, losses, epochs: Vec::new(), drawn: None })
+        Ok(Plot { path: path.to_owned(), steps, history: History::new(title), drawn: None })
+    }
+
+    /// Has the picture go on where the run does: with the curves up to there of the picture that there is, if it is of
+    /// this run; else the axis begins there, and says so.
+    pub fn go_on(&mut self, position: Position) {
+        if position != Position::default() {
+            let before = std::fs::read_to_string(&self.path).ok();
+            self.history.go_on(before.as_deref(), position, self.steps);
+        }
     }
 
     /// Draws all that was reported; without an epoch there is no picture.
@@ -57,10 +67,11 @@ impl Plot {
     /// # Errors
     /// When it cannot be written; the error names it.
     pub fn draw(&mut self) -> io::Result<()> {
-        if self.epochs.is_empty() {
+        if self.history.epochs.is_empty() {
             return Ok(());
         }
-        let picture = self.picture().map_err(|error| io::Error::other(format!("{}: {error}", self.path.display())))?;
+        let mut picture = self.picture().map_err(|error| naming(&self.path, &io::Error::other(error.to_string())))?;
+        self.history.into_picture(&mut picture).map_err(|error| naming(&self.path, &error.into()))?;
         whole_file::write(&self.path, picture.as_bytes()).map_err(|error| naming(&self.path, &error))?;
         self.drawn = Some(Instant::now());
         Ok(())
@@ -71,7 +82,7 @@ impl Plot {
         {
             let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
             area.fill(&WHITE)?;
-            let area = area.titled(&self.title, ("sans-serif", 16))?;
+            let area = area.titled(&self.history.title, ("sans-serif", 16))?;
             let (left, right) = area.split_horizontally(SIZE.0 / 2 + 10);
             self.draw_losses(&left)?;
             self.draw_accuracy(&right)?;
@@ -81,29 +92,36 @@ impl Plot {
     }
 
     /// The epochs' values, each where the epoch ends.
-    fn curve(&self, value: fn(&Epoch) -> f64) -> Vec<(f64, f64)> {
-        self.epochs.iter().map(|epoch| (f64::from(epoch.epoch) + 1.0, value(epoch))).collect()
+    fn curve(&self, value: fn(&history::Epoch) -> f32) -> Vec<(f64, f64)> {
+        self.history.epochs.iter().map(|epoch| (epoch.end(), value(epoch).into())).collect()
     }
 
-    /// From 0 to the end of the last epoch.
+    /// From the first step to the end of the last epoch.
     fn time(&self) -> std::ops::Range<f64> {
-        0.0..self.epochs.last().map_or(1.0, |epoch| f64::from(epoch.epoch) + 1.0)
+        self.history.from.into()..self.history.epochs.last().map_or(1.0, history::Epoch::end)
+    }
+
+    /// What the axis of the time is called.
+    fn time_name(&self) -> String {
+        match self.history.from {
+            0.0 => "epoch".to_owned(),
+            from => format!("epoch, drawn from {} on, where the run went on", short(from.into())),
+        }
     }
 
     fn draw_losses<'a>(&'a self, area: &Area<'a>) -> Result<(), Fault> {
         let (train, test) = (self.curve(|epoch| epoch.train_loss), self.curve(|epoch| epoch.test_loss));
-        let all = || self.losses.points.iter().chain(&train).chain(&test).map(|&(_, y)| y.max(1e-6));
+        let losses: Vec<(f64, f64)> =
+            self.history.losses.iter().map(|&(x, y)| (x.into(), y.max(1e-6).into())).collect();
+        let all = || losses.iter().chain(&train).chain(&test).map(|&(_, y)| y.max(1e-6));
         // Losses fall fast, then slowly: only a logarithmic axis shows both.
         let range = all().fold(f64::INFINITY, f64::min) * 0.85..all().fold(0.0, f64::max) * 1.15;
         let mut chart = chart(area, "loss, logarithmic")
             .build_cartesian_2d(self.time(), range.clone().log_scale().with_key_points(logarithmic_ticks(&range)))?;
-        mesh(&mut chart, &|y| short(*y))?;
-        chart
-            .draw_series(LineSeries::new(self.losses.points.iter().map(|&(x, y)| (x, y.max(1e-6))), &BATCH))?
-            .label("rank 0's batches")
-            .legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], BATCH.stroke_width(2)));
-        line(&mut chart, train, TRAIN, "train")?;
-        line(&mut chart, test, TEST, "test")?;
+        mesh(&mut chart, self.time_name(), &|y| short(*y))?;
+        line(&mut chart, &losses, self.history.widest(self.steps), Look::thin(BATCH), "rank 0's batches")?;
+        line(&mut chart, &train, BETWEEN_EPOCHS, Look::thick(TRAIN, &train), "train")?;
+        line(&mut chart, &test, BETWEEN_EPOCHS, Look::thick(TEST, &test), "test")?;
         legend(&mut chart, SeriesLabelPosition::UpperRight)
     }
 
@@ -114,8 +132,9 @@ impl Plot {
         let range = (low - margin).max(0.0)..(high + margin).min(100.0);
         let last = curve.last().map_or(0.0, |&(_, y)| y);
         let mut chart = chart(area, "test accuracy, %").build_cartesian_2d(self.time(), range)?;
-        mesh(&mut chart, &|y| format!("{y:.1}"))?;
-        line(&mut chart, curve, TEST, &format!("last {last:.2} %, best {high:.2} %"))?;
+        mesh(&mut chart, self.time_name(), &|y| format!("{y:.1}"))?;
+        let name = format!("last {last:.2} %, best {high:.2} %");
+        line(&mut chart, &curve, BETWEEN_EPOCHS, Look::thick(TEST, &curve), &name)?;
         legend(&mut chart, SeriesLabelPosition::LowerRight)
     }
 }
@@ -131,14 +150,14 @@ fn chart<'a, 'b>(area: &'a Area<'b>, caption: &str) -> ChartBuilder<'a, 'b, SVGB
     chart
 }
 
-fn mesh<'b, Y>(chart: &mut Chart<'b, Y>, format: &dyn Fn(&f64) -> String) -> Result<(), Fault>
+fn mesh<'b, Y>(chart: &mut Chart<'b, Y>, time: String, format: &dyn Fn(&f64) -> String) -> Result<(), Fault>
 where
     Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
     let small = ("sans-serif", 12).into_text_style(&SIZE);
     chart
         .configure_mesh()
-        .x_desc("epoch")
+        .x_desc(time)
         .x_labels(8)
         .y_labels(8)
         .max_light_lines(1)
@@ -153,16 +172,39 @@ where
     Ok(())
 }
 
-/// A curve with a point for each value, as long as they can be told apart.
-fn line<'b, Y>(chart: &mut Chart<'b, Y>, curve: Vec<(f64, f64)>, colour: RGBColor, label: &str) -> Result<(), Fault>
+/// What a curve looks like.
+#[derive(Clone, Copy)]
+struct Look {
+    colour: RGBColor,
+    width: u32,
+    /// How large the points are.
+    points: u32,
+}
+
+impl Look {
+    fn thin(colour: RGBColor) -> Look {
+        Look { colour, width: 1, points: 0 }
+    }
+
+    /// With a point for each value of the curve, as long as they can be told apart.
+    fn thick(colour: RGBColor, curve: &[(f64, f64)]) -> Look {
+        Look { colour, width: 2, points: if curve.len() <= 40 { 3 } else { 0 } }
+    }
+}
+
+/// A curve, in pieces where its neighbours are further apart than `widest`: what lies between went unseen.
+fn line<'b, Y>(chart: &mut Chart<'b, Y>, curve: &[(f64, f64)], widest: f64, look: Look, name: &str) -> Result<(), Fault>
 where
     Y: Ranged<ValueType = f64>,
 {
-    let points = if curve.len() <= 40 { 3 } else { 0 };
-    chart
-        .draw_series(LineSeries::new(curve, colour.stroke_width(2)).point_size(points))?
-        .label(label)
-        .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+    let Look { colour, width, points } = look;
+    for (index, piece) in curve.chunk_by(|a, b| b.0 - a.0 <= widest).enumerate() {
+        let series = LineSeries::new(piece.iter().copied(), colour.stroke_width(width)).point_size(points);
+        let drawn = chart.draw_series(series)?;
+        if index == 0 {
+            drawn.label(name).legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+        }
+    }
     Ok(())
 }
 
@@ -192,41 +234,14 @@ fn short(number: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The losses of steps: at most [`POINTS`], each the mean of `stride` reported ones.
-#[derive(Debug)]
-struct Losses {
-    points: Vec<(f64, f64)>,
-    stride: usize,
-    sum: (f64, f64),
-    count: usize,
-}
-
-impl Losses {
-    fn add(&mut self, x: f64, y: f64) {
-        self.sum = (self.sum.0 + x, self.sum.1 + y);
-        self.count += 1;
-        if self.count < self.stride {
-            return;
-        }
-        let count = self.count as f64;
-        self.points.push((self.sum.0 / count, self.sum.1 / count));
-        (self.sum, self.count) = ((0.0, 0.0), 0);
-        if self.points.len() == POINTS {
-            let pairs = self.points.as_chunks::<2>().0;
-            self.points = pairs.iter().map(|[a, b]| ((a.0 + b.0) / 2.0, (a.1 + b.1) / 2.0)).collect();
-            self.stride *= 2;
-        }
-    }
-}
-
 impl Report for Plot {
     fn step(&mut self, step: &Step) -> io::Result<()> {
-        self.losses.add(f64::from(step.epoch) + step.step as f64 / self.steps as f64, step.loss.into());
+        self.history.add_step(step, self.steps);
         Ok(())
     }
 
     fn epoch(&mut self, epoch: &Epoch) -> io::Result<()> {
-        self.epochs.push(*epoch);
+        self.history.add_epoch(epoch);
         if self.drawn.is_some_and(|drawn| drawn.elapsed() < REDRAW) {
             return Ok(());
         }
@@ -291,13 +306,45 @@ mod tests {
         assert!(folder.path().join("run.svg").exists());
     }
 
+    /// The picture of a run that is drawn up to the end of epoch 1, and goes on at the beginning of another.
+    fn gone_on(path: &Path, at: u32) -> String {
+        for (from, to) in [(0, 2), (at, at + 2)] {
+            let mut plot = Plot::new(path, "run".to_owned(), 100).unwrap();
+            plot.go_on(Position { epoch: from, ..Position::default() });
+            for number in from..to {
+                for step in (0..100).step_by(10) {
+                    plot.step(&Step { epoch: number, step, loss: 1.0 }).unwrap();
+                }
+                plot.epoch(&epoch(number)).unwrap();
+            }
+            plot.draw().unwrap();
+        }
+        fs::read_to_string(path).unwrap()
+    }
+
     #[test]
-    fn a_long_run_keeps_few_points_and_their_means() {
-        let mut losses = Losses { points: Vec::new(), stride: 1, sum: (0.0, 0.0), count: 0 };
-        (0..100_000).for_each(|step| losses.add(f64::from(step), f64::from(step % 2)));
-        assert!((POINTS / 2..POINTS).contains(&losses.points.len()));
-        assert!(losses.points.iter().all(|&(_, y)| y == 0.5));
-        assert!(losses.points.is_sorted_by(|a, b| a.0 < b.0));
+    fn curves_have_gaps_where_nothing_was_drawn() {
+        let folder = tempfile::tempdir().unwrap();
+        let pieces = |name: &str, at| {
+            let text = gone_on(&folder.path().join(name), at);
+            // Each curve, and a line beside its name.
+            [BATCH, TRAIN, TEST].map(|RGBColor(r, g, b)| {
+                let begin = format!("<polyline fill=\"none\" opacity=\"1\" stroke=\"#{r:02X}{g:02X}{b:02X}\"");
+                text.matches(&begin).count()
+            })
+        };
+        assert_eq!(pieces("together.svg", 2), [2, 2, 4]);
+        assert_eq!(pieces("apart.svg", 7), [3, 3, 6]);
+    }
+
+    #[test]
+    fn a_picture_that_begins_late_says_so_on_its_axis() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut plot = Plot::new(&folder.path().join("run.svg"), String::new(), 100).unwrap();
+        plot.go_on(Position { epoch: 3, step: 50, ..Position::default() });
+        plot.epoch(&epoch(3)).unwrap();
+        let text = fs::read_to_string(folder.path().join("run.svg")).unwrap();
+        assert_eq!(text.matches("epoch, drawn from 3.5 on, where the run went on").count(), 2, "{text}");
     }
 
     #[test]

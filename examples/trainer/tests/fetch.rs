@@ -1,7 +1,12 @@
 //! `mnist fetch` with servers that do well and badly.
 
+#[path = "support/data.rs"]
+mod data;
 #[path = "support/server.rs"]
 mod server;
+#[path = "../../../tests/support/tool.rs"]
+#[expect(dead_code, reason = "no program but the package's own is run")]
+mod tool;
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,12 +15,14 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use data::real_mnist;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use mpienv_trainer::fetch::Fetch;
 use mpienv_trainer::fetch::content::Content;
 use server::{Answer, Server, etag};
 use sha2::{Digest, Sha256};
+use tool::missing;
 
 const PATH: &str = "/mnist/a.gz";
 
@@ -283,21 +290,12 @@ fn ranks_do_not_fetch() {
     assert!(said(&output).contains("this is one of 2 ranks"), "{}", said(&output));
 }
 
-/// Real MNIST, if DATA_PATH names it, goes from a server into a folder that then is trained from.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the variables are the person's who runs the tests")]
 fn mnist_itself_is_fetched_and_trained_on() {
-    let folder = std::env::var_os("DATA_PATH").filter(|folder| !folder.is_empty());
+    let Some((folder, _)) = real_mnist() else { return };
     let names = mpienv_trainer::fetch::content::FILES.map(|file| format!("{}.gz", file.name));
-    let files = folder.and_then(|folder| {
-        let read = |name| Some((format!("/{name}"), vec![Answer::File(fs::read(Path::new(&folder).join(name)).ok()?)]));
-        names.iter().map(read).collect::<Option<HashMap<_, _>>>()
-    });
-    let Some(files) = files else {
-        assert_ne!(std::env::var_os("MPIENV_REQUIRE_ALL"), Some("1".into()), "no MNIST, packed (set DATA_PATH)");
-        eprintln!("skipped: no MNIST, packed (set DATA_PATH)");
-        return;
-    };
+    let read = |name| Some((format!("/{name}"), vec![Answer::File(fs::read(folder.join(name)).ok()?)]));
+    let Some(files) = names.iter().map(read).collect() else { return missing("packed MNIST (set DATA_PATH)") };
     let server = Server::start(files);
     let folder = tempfile::tempdir().unwrap();
     let output = mnist(&["fetch", "--only", "--mirror", &server.url]).arg(folder.path()).output().unwrap();

@@ -87,6 +87,21 @@ fn a_picture_is_drawn_and_no_bar_where_nobody_looks() {
 }
 
 #[test]
+fn a_run_that_goes_on_ends_with_the_picture_of_one_that_was_not_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let draw = |name: &str, epochs: &str, resume: &[&str]| {
+        let picture = folder.path().join(format!("{name}.svg"));
+        let mut command = command(&["--epochs", epochs, "--plot", picture.to_str().unwrap(), "--checkpoint-dir", name]);
+        let output = command.args(resume).current_dir(folder.path()).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        fs::read_to_string(picture).unwrap()
+    };
+    let whole = draw("whole", "4", &[]);
+    assert_ne!(draw("parts", "2", &[]), whole);
+    assert!(draw("parts", "4", &["--resume"]) == whole);
+}
+
+#[test]
 fn another_model_is_trained() {
     let accuracy = |model| {
         let text = String::from_utf8(mnist(&["--epochs", "3", "--quiet", "--model", model]).stdout).unwrap();

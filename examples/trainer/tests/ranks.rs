@@ -1,61 +1,30 @@
 //! The `mnist` program with several ranks: started by itself and by the real mpirun.
 
+#[path = "support/data.rs"]
+mod data;
+#[path = "support/launcher.rs"]
+mod launcher;
+#[path = "support/mnist.rs"]
+mod mnist;
+#[path = "support/port.rs"]
+mod port;
+#[path = "support/rank.rs"]
+mod rank;
+#[path = "../../../tests/support/tool.rs"]
+#[expect(dead_code, reason = "the command of mpienv is not run")]
+mod tool;
+
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-#[expect(clippy::disallowed_methods, reason = "tests find programs and data where the shell does")]
-fn inherited(name: &str) -> Option<std::ffi::OsString> {
-    std::env::var_os(name)
-}
-
-/// Says that something is missing, and fails where everything is required.
-fn skipped(what: &str) {
-    assert!(inherited("MPIENV_REQUIRE_ALL").is_none_or(|all| all != "1"), "{what} is required");
-    eprintln!("skipped: no {what}");
-}
-
-fn mpirun() -> Option<Command> {
-    let path = inherited("PATH").unwrap_or_default();
-    if !std::env::split_paths(&path).any(|folder| folder.join("mpirun").is_file()) {
-        skipped("mpirun");
-        return None;
-    }
-    let mut command = Command::new("mpirun");
-    command.env_clear().env("PATH", path);
-    // Open MPI refuses root otherwise; containers are root.
-    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    // Every test has a port of its own: they run side by side.
-    command.env("MASTER_PORT", free_port().to_string());
-    Some(command)
-}
-
-fn mnist_data() -> Option<PathBuf> {
-    let folder = inherited("DATA_PATH").map(PathBuf::from).filter(|folder| folder.is_dir());
-    if folder.is_none() {
-        skipped("MNIST (set DATA_PATH)");
-    }
-    folder
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-fn mnist() -> Command {
-    let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_mnist")));
-    command.env_clear();
-    command
-}
-
-/// One rank of a world that nobody else starts.
-fn rank(rank: u32, size: u32, port: u16) -> Command {
-    let mut command = mnist();
-    command.env("RANK", rank.to_string()).env("WORLD_SIZE", size.to_string());
-    command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
-    command
-}
+use data::real_mnist;
+use launcher::job;
+use mnist::mnist;
+use port::free_port;
+use rank::rank;
+use tool::is_there;
 
 fn spawn(command: &mut Command) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -91,9 +60,12 @@ fn each_rank_prints_its_own_losses_and_rank_0_the_epochs() {
 
 #[test]
 fn mpirun_starts_two_ranks_on_real_mnist() {
-    let (Some(mut command), Some(data)) = (mpirun(), mnist_data()) else { return };
-    command.args(["--oversubscribe", "-n", "2", env!("CARGO_BIN_EXE_mnist"), "--epochs", "1", "--quiet", "--data"]);
-    let two = command.arg(&data).output().unwrap();
+    let Some((data, _)) = real_mnist() else { return };
+    if !is_there("mpirun") {
+        return;
+    }
+    let mut command = job(Path::new("mpirun"), 2, env!("CARGO_BIN_EXE_mnist"));
+    let two = command.args(["--epochs", "1", "--quiet", "--data"]).arg(&data).output().unwrap();
     let one = mnist().args(["--batch-size", "64", "--epochs", "1", "--quiet", "--data"]).arg(&data).output().unwrap();
     assert!(accuracy(&two) >= 0.90, "{two:?}");
     assert!((accuracy(&two) - accuracy(&one)).abs() <= 0.002, "{two:?} {one:?}");
@@ -139,62 +111,7 @@ fn several_nodes_without_a_master_are_an_error_with_the_ways_to_name_one() {
 }
 
 #[test]
-fn a_rank_that_is_killed_ends_the_others_and_is_named() {
-    let port = free_port();
-    let mut ranks = [0, 1].map(|index| spawn(rank(index, 2, port).args(["--epochs", "100000", "--quiet"])));
-    // Until the first epoch is done, both are connected.
-    let mut first_line = String::new();
-    let mut stdout = std::io::BufReader::new(ranks[0].stdout.take().unwrap());
-    std::io::BufRead::read_line(&mut stdout, &mut first_line).unwrap();
-    assert!(first_line.starts_with("epoch: 0"), "{first_line}");
-    let reader = std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
-    let [zero, mut one] = ranks;
-    one.kill().unwrap();
-    one.wait().unwrap();
-    let output = zero.wait_with_output().unwrap();
-    reader.join().unwrap().unwrap();
-    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-    assert!(said(&output).contains("rank 1 on "), "{}", said(&output));
-}
-
-#[test]
 fn a_rank_that_fails_gives_the_program_its_exit_code() {
     let output = mnist().args(["--ranks", "2", "--lr", "1e38", "--epochs", "1", "--quiet"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-}
-
-/// How many processes live that have the mark among their variables.
-fn living(mark: &str) -> usize {
-    let wanted = format!("MARK={mark}");
-    let folders = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
-    let lives = |folder: &PathBuf| {
-        let vars = std::fs::read(folder.join("environ")).unwrap_or_default();
-        let stat = std::fs::read_to_string(folder.join("stat")).unwrap_or_default();
-        let ended = stat.rsplit(") ").next().unwrap().starts_with(['Z', 'X']);
-        !ended && vars.split(|byte| *byte == 0).any(|var| var == wanted.as_bytes())
-    };
-    folders.filter(lives).count()
-}
-
-#[test]
-fn ranks_that_the_program_started_end_with_it() {
-    for (signal, mark) in [("TERM", "term"), ("INT", "int"), ("KILL", "kill")] {
-        let mut command = mnist();
-        command.env("MARK", mark).args(["--ranks", "2", "--epochs", "100000", "--quiet"]);
-        let mut child = spawn(&mut command);
-        let mut first_line = String::new();
-        let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
-        std::io::BufRead::read_line(&mut stdout, &mut first_line).unwrap();
-        assert!(first_line.starts_with("epoch: 0"), "{first_line}");
-        assert!(living(mark) >= 3);
-        assert!(Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap().success());
-        let reader = std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
-        assert!(!child.wait().unwrap().success());
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while living(mark) > 0 {
-            assert!(Instant::now() < deadline, "ranks outlive SIG{signal}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        reader.join().unwrap().unwrap();
-    }
 }

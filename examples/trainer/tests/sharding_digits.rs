@@ -1,8 +1,15 @@
 //! A classifier of digits, cut over 8 ranks in several ways: as accurate as data parallel.
 
+#[path = "support/data.rs"]
+mod data;
+#[path = "../../../tests/support/tool.rs"]
+#[expect(dead_code, reason = "no program is run")]
+mod tool;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
+use data::real_mnist;
 use mpienv_trainer::batch::Batch;
 use mpienv_trainer::collective::{Collective, threads};
 use mpienv_trainer::data::{CLASSES, Dataset, Datasets, PIXELS, source::Source};
@@ -106,12 +113,6 @@ fn digits_are_told_as_well_under_every_strategy() {
 
 #[test]
 fn real_digits_are_told_as_well_under_every_strategy() {
-    #[expect(clippy::disallowed_methods, reason = "tests have no options")]
-    let (folder, required) = (std::env::var_os("DATA_PATH"), std::env::var_os("MPIENV_REQUIRE_ALL"));
-    let Some(folder) = folder.filter(|folder| !folder.is_empty()) else {
-        assert!(required.is_none_or(|value| value != "1"), "DATA_PATH names no folder of MNIST");
-        eprintln!("skipped: no DATA_PATH, the folder of MNIST");
-        return;
-    };
-    assert_all_alike(&Source::Folder(folder.into()).load().unwrap(), 24_000, 2, 0.92);
+    let Some((_, data)) = real_mnist() else { return };
+    assert_all_alike(&data, 24_000, 2, 0.92);
 }

@@ -1,7 +1,7 @@
 //! The tutorial's network: Dense(784 -> 10), ReLU on the logits, softmax cross-entropy.
 
 use super::dense::Dense;
-use super::{Evaluation, Model, cross_entropy, normal_values};
+use super::{Model, cross_entropy, normal_values, relu};
 use crate::batch::Image;
 use crate::data::{CLASSES, PIXELS};
 use crate::parameters::Shapes;
@@ -24,12 +24,6 @@ impl Linear {
     #[must_use]
     pub fn new(capacity: usize) -> Linear {
         Linear { layer: Layer::new(), rows: vec![[0.0; CLASSES]; capacity] }
-    }
-
-    /// Fills the first rows with the logits before ReLU.
-    fn forward(&mut self, parameters: &[f32], images: &[Image]) {
-        let (weights, biases) = parameters.split_at(WEIGHTS);
-        self.layer.outputs(weights, biases, images, &mut self.rows);
     }
 }
 
@@ -58,13 +52,12 @@ impl Model for Linear {
         whole: usize,
         gradient: &mut [f32],
     ) -> f32 {
-        self.forward(parameters, images);
+        self.logits(parameters, images);
         let rows = &mut self.rows[..images.len()];
         let scale = 1.0 / whole as f32;
         let mut loss = 0.0;
         for (row, &label) in rows.iter_mut().zip(labels) {
             let logits = *row;
-            *row = logits.map(relu);
             loss += cross_entropy::loss_and_slope(row, label, scale);
             for (slope, logit) in row.iter_mut().zip(logits) {
                 // The slope of ReLU at 0 is 0.
@@ -77,21 +70,15 @@ impl Model for Linear {
         loss
     }
 
-    fn evaluate(&mut self, parameters: &[f32], images: &[Image], labels: &[u8]) -> Evaluation {
-        self.forward(parameters, images);
-        let mut sum = Evaluation { count: labels.len() as u64, ..Evaluation::default() };
-        for (row, &label) in self.rows.iter_mut().zip(labels) {
-            *row = row.map(relu);
-            sum.correct += u64::from(cross_entropy::class(row) == usize::from(label));
-            sum.loss += f64::from(cross_entropy::loss_and_slope(row, label, 1.0));
+    fn logits(&mut self, parameters: &[f32], images: &[Image]) -> &mut [[f32; CLASSES]] {
+        let (weights, biases) = parameters.split_at(WEIGHTS);
+        self.layer.outputs(weights, biases, images, &mut self.rows);
+        let rows = &mut self.rows[..images.len()];
+        for x in rows.as_flattened_mut() {
+            *x = relu(*x);
         }
-        sum
+        rows
     }
-}
-
-/// ReLU that passes NaN on: `max` would turn it into 0, and a run that diverged would look well.
-fn relu(x: f32) -> f32 {
-    if x < 0.0 { 0.0 } else { x }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::dense::Dense;
-use super::{Evaluation, Model, cross_entropy, normal_values};
+use super::{Model, cross_entropy, normal_values, relu};
 use crate::batch::Image;
 use crate::data::{CLASSES, PIXELS};
 use crate::parameters::Shapes;
@@ -51,19 +51,6 @@ impl Mlp {
             rows: vec![[0.0; CLASSES]; capacity],
         }
     }
-
-    /// Fills the first rows with the hidden layer's outputs and the logits.
-    fn forward(&mut self, parameters: &[f32], images: &[Image]) {
-        let (first, second) = parameters.split_at(FIRST.end);
-        let (weights, biases) = first.split_at(First::WEIGHTS);
-        self.first.outputs(weights, biases, images, &mut self.hidden);
-        for x in self.hidden[..images.len()].as_flattened_mut() {
-            // NaN passes: `max` would turn it into 0, and a run that diverged would look well.
-            *x = if *x < 0.0 { 0.0 } else { *x };
-        }
-        let (weights, biases) = second.split_at(Second::WEIGHTS);
-        self.second.outputs(weights, biases, &self.hidden[..images.len()], &mut self.rows);
-    }
 }
 
 impl Model for Mlp {
@@ -100,7 +87,7 @@ impl Model for Mlp {
         whole: usize,
         gradient: &mut [f32],
     ) -> f32 {
-        self.forward(parameters, images);
+        self.logits(parameters, images);
         let count = images.len();
         let scale = 1.0 / whole as f32;
         let (hidden, hidden_slopes) = (&self.hidden[..count], &mut self.hidden_slopes[..count]);
@@ -124,14 +111,17 @@ impl Model for Mlp {
         loss
     }
 
-    fn evaluate(&mut self, parameters: &[f32], images: &[Image], labels: &[u8]) -> Evaluation {
-        self.forward(parameters, images);
-        let mut sum = Evaluation { count: labels.len() as u64, ..Evaluation::default() };
-        for (row, &label) in self.rows.iter_mut().zip(labels) {
-            sum.correct += u64::from(cross_entropy::class(row) == usize::from(label));
-            sum.loss += f64::from(cross_entropy::loss_and_slope(row, label, 1.0));
+    fn logits(&mut self, parameters: &[f32], images: &[Image]) -> &mut [[f32; CLASSES]] {
+        let (first, second) = parameters.split_at(FIRST.end);
+        let (weights, biases) = first.split_at(First::WEIGHTS);
+        self.first.outputs(weights, biases, images, &mut self.hidden);
+        let hidden = &mut self.hidden[..images.len()];
+        for x in hidden.as_flattened_mut() {
+            *x = relu(*x);
         }
-        sum
+        let (weights, biases) = second.split_at(Second::WEIGHTS);
+        self.second.outputs(weights, biases, hidden, &mut self.rows);
+        &mut self.rows[..images.len()]
     }
 }
 

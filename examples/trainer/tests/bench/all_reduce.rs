@@ -1,47 +1,50 @@
-//! Medians of a sum over TCP on one machine: this model's gradient, a megabyte, 64 MB.
+//! Medians of a sum of 8 bytes to 64 MB, on one machine: with 2 and 4 ranks over threads, TCP and MPI.
 
-use std::thread;
-use std::time::{Duration, Instant};
+#[path = "job.rs"]
+mod job;
 
-use mpienv::{Host, Port, Rank};
+use std::time::Instant;
+
+use job::Failure;
 use mpienv_trainer::collective::Collective;
-use mpienv_trainer::collective::tcp::Tcp;
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+/// Bytes of a sum, and how often it is measured. 31,400 bytes are the gradient of the linear model.
+const SUMS: [(usize, usize); 8] = [
+    (8, 3000),
+    (1 << 10, 3000),
+    (8 << 10, 3000),
+    (31_400, 3000),
+    (256 << 10, 500),
+    (1 << 20, 300),
+    (8 << 20, 50),
+    (64 << 20, 15),
+];
 
 fn main() -> Result<(), Failure> {
-    for (bytes, times) in [(31_400, 3000), (1 << 20, 300), (64 << 20, 15)] {
-        for size in [2, 4] {
-            let median = measure(size, bytes / 4, times)?;
-            let bus = 2.0 * f64::from(size - 1) / f64::from(size) * bytes as f64 / median.as_secs_f64() / 1e9;
-            println!("{bytes:>9} bytes, {size} ranks: {:>9.1} us, {bus:.2} GB/s bus", median.as_secs_f64() * 1e6);
-        }
-    }
-    Ok(())
+    job::run("| over | ranks | bytes | us | GB/s bus |\n| --- | --- | --- | --- | --- |", &[2, 4], measure)
 }
 
-fn measure(size: u32, length: usize, times: usize) -> Result<Duration, Failure> {
-    let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-    let port = Port::new(port).ok_or("port 0")?;
-    let run = move |index| -> Result<Duration, Failure> {
-        let mut tcp = Tcp::connect(Rank::new(index, size)?, Host::LOOPBACK, port, Duration::from_secs(60), b"")?;
-        let mut values = vec![0.5; length];
-        let mut taken = Vec::with_capacity(times);
+fn measure(group: &mut dyn Collective, over: &str) -> Result<(), Failure> {
+    let rank = group.rank();
+    for (bytes, times) in SUMS {
+        let mut values = vec![0.5; bytes / size_of::<f32>()];
+        let mut taken = Vec::with_capacity(times + times / 10);
         for _ in 0..times + times / 10 {
             let begun = Instant::now();
-            tcp.all_reduce_sum(&mut values)?;
+            group.all_reduce_sum(&mut values)?;
             taken.push(begun.elapsed());
             values.fill(0.5);
         }
-        tcp.barrier()?;
+        group.barrier()?;
+        // The first ones warm up.
         let mut taken = taken.split_off(times / 10);
         taken.sort();
-        Ok(taken[times / 2])
-    };
-    let others: Vec<_> = (1..size).map(|index| thread::spawn(move || run(index))).collect();
-    let median = run(0)?;
-    for other in others {
-        other.join().map_err(|_| "a rank panicked")??;
+        let seconds = taken[times / 2].as_secs_f64();
+        let size = f64::from(rank.size());
+        let bus = 2.0 * (size - 1.0) / size * bytes as f64 / seconds / 1e9;
+        if rank.is_first() {
+            println!("| {over} | {size} | {bytes} | {:.1} | {bus:.2} |", seconds * 1e6);
+        }
     }
-    Ok(median)
+    Ok(())
 }

@@ -1,36 +1,52 @@
-//! Medians of the time from the start of `mnist` to the line of its first step: alone and with two ranks.
+//! From the start of `mnist` to the line of its first step, and the most memory that a rank needs: medians for one rank,
+//! and for two over TCP and MPI.
 //!
 //! With DATA_PATH it reads the files of that folder, else it draws its digits.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+#[path = "../support/launcher.rs"]
+mod launcher;
+#[path = "../support/living.rs"]
+mod living;
+#[path = "../support/port.rs"]
+mod port;
+#[path = "../support/start.rs"]
+mod start;
+#[path = "../../../../tests/support/tool.rs"]
+#[expect(dead_code, reason = "the command of mpienv is not run")]
+mod tool;
+
+use std::path::Path;
+use std::process::Command;
+
+use launcher::job;
+use start::{Start, start};
+use tool::{inherited, is_there};
 
 const TIMES: usize = 11;
+const MNIST: &str = env!("CARGO_BIN_EXE_mnist");
 
-type Failure = Box<dyn std::error::Error>;
-
-fn main() -> Result<(), Failure> {
-    for (what, arguments) in [("one rank", &["--epochs", "1"][..]), ("two ranks", &["--epochs", "1", "--ranks", "2"])] {
-        let mut taken = (0..TIMES).map(|_| measure(arguments)).collect::<Result<Vec<_>, _>>()?;
-        taken.sort();
-        println!("{what:>9}: {:.3} s to the first step", taken[TIMES / 2].as_secs_f64());
+fn main() {
+    println!("| ranks | to the first step, s | peak memory of a rank, MB |\n| --- | --- | --- |");
+    measure("1", || Command::new(MNIST));
+    measure("2, tcp", || {
+        let mut command = Command::new(MNIST);
+        command.args(["--ranks", "2", "--backend", "tcp"]);
+        command
+    });
+    if cfg!(feature = "mpi") && is_there("mpirun") {
+        measure("2, mpi", || {
+            let mut command = job(Path::new("mpirun"), 2, MNIST);
+            command.args(["--backend", "mpi"]);
+            command
+        });
     }
-    Ok(())
 }
 
-fn measure(arguments: &[&str]) -> Result<Duration, Failure> {
-    let begun = Instant::now();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mnist"));
-    let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    let mut lines = BufReader::new(child.stdout.take().ok_or("no stdout")?).lines();
-    let line = lines.next().ok_or("no line")??;
-    let taken = begun.elapsed();
-    if !line.starts_with("epoch: 0, step: 0, ") {
-        return Err(line.into());
-    }
-    // To its end: a run cut off would be heard by its other ranks.
-    lines.for_each(drop);
-    child.wait()?;
-    Ok(taken)
+fn measure(what: &str, command: impl Fn() -> Command) {
+    let run = |_| start(command().envs(inherited("DATA_PATH").map(|folder| ("DATA_PATH", folder))));
+    let starts: Vec<Start> = (0..TIMES).map(run).collect();
+    let mut times: Vec<f64> = starts.iter().map(|start| start.first_step.as_secs_f64()).collect();
+    times.sort_by(f64::total_cmp);
+    let peak = starts.iter().map(|start| start.peak).max().unwrap_or(0) as f64 / 1e6;
+    println!("| {what} | {:.3} | {peak:.0} |", times[TIMES / 2]);
 }

@@ -1,47 +1,112 @@
-//! Medians of a step's parts on one rank: gather and normalise, loss and gradient, move the parameters.
+//! Where a step's time goes, as medians in microseconds: on one rank by model and batch, and on two ranks over threads,
+//! TCP and MPI.
+//!
+//! With DATA_PATH it reads the files of that folder, else it draws its digits.
+
+#[path = "job.rs"]
+mod job;
 
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use job::Failure;
+use job::tool::inherited;
 use mpienv_trainer::batch::Batch;
-use mpienv_trainer::data::digits;
+use mpienv_trainer::collective::Collective;
+use mpienv_trainer::data::Dataset;
+use mpienv_trainer::data::source::Source;
 use mpienv_trainer::model::{self, Architecture};
-use mpienv_trainer::shard::Order;
+use mpienv_trainer::shard::{self, Order};
 
-fn main() {
-    let data = digits::draw().train;
-    let mut order = vec![0; data.count()];
-    Order::Shuffle.arrange(&mut order, 1, 0);
-    println!("model   batch   gather us   gradient us   update us   step us    samples/s");
-    for architecture in Architecture::value_variants() {
-        for size in [32, 64, 256, 1024] {
-            let mut model = architecture.model(size);
-            let mut parameters = model.initial_parameters(1);
-            let mut gradient = vec![0.0; parameters.len()];
-            let mut batch = Batch::new(size);
-            let mut taken = Vec::new();
-            for start in (0..400).map(|step| step * size % (data.count() - size)) {
-                let indices = || order[start..start + size].iter().copied();
-                let begun = Instant::now();
-                Batch::fetch(&data, indices());
-                batch.gather(&data, indices());
-                let gathered = begun.elapsed();
-                model.gradient(&parameters, batch.images(), batch.labels(), size, &mut gradient);
-                let differentiated = begun.elapsed();
-                model::descend(&mut parameters, &gradient, 0.01);
-                let moved = begun.elapsed();
-                taken.push([gathered, differentiated - gathered, moved - differentiated, moved]);
+const TIMES: usize = 400;
+
+const HEAD: &str = "\
+| model | batch | ranks | gather | forward | softmax, backward | all-reduce | update | step | samples/s |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |";
+
+fn main() -> Result<(), Failure> {
+    job::run(HEAD, &[1, 2], |group, over| {
+        let data = data()?;
+        let size = group.rank().size();
+        let (ranks, batches) =
+            if size == 1 { ("1".to_owned(), &[32, 64, 256, 1024][..]) } else { (format!("{size}, {over}"), &[32][..]) };
+        for &architecture in Architecture::value_variants() {
+            for &batch in batches {
+                measure(architecture, batch, &data, group, &ranks)?;
             }
-            let [gather, gradient, update, step] = std::array::from_fn(|part| median(&taken, part) * 1e6);
-            let (name, rate) = (model.name(), size as f64 / step * 1e6);
-            println!("{name:<6} {size:>6} {gather:>11.1} {gradient:>13.1} {update:>11.1} {step:>9.1} {rate:>12.0}");
         }
-    }
+        Ok(())
+    })
 }
 
-/// In seconds; the first tenth warms up.
-fn median(taken: &[[Duration; 4]], part: usize) -> f64 {
-    let mut times: Vec<Duration> = taken[taken.len() / 10..].iter().map(|times| times[part]).collect();
-    times.sort();
-    times[times.len() / 2].as_secs_f64()
+fn data() -> Result<Dataset, Failure> {
+    let folder = inherited("DATA_PATH").filter(|folder| !folder.is_empty());
+    Ok(folder.map_or(Source::Embedded, |folder| Source::Folder(folder.into())).load()?.train)
+}
+
+/// Prints a line on rank 0: what [`mpienv_trainer::train::train`] does in a step with `size` samples of each rank.
+fn measure(
+    architecture: Architecture,
+    size: usize,
+    data: &Dataset,
+    group: &mut dyn Collective,
+    ranks: &str,
+) -> Result<(), Failure> {
+    let rank = group.rank();
+    let mut order = vec![0; data.count()];
+    Order::Shuffle.arrange(&mut order, 1, 0);
+    let mut model = architecture.model(size);
+    let mut parameters = model.initial_parameters(1);
+    let mut sum = vec![0.0; parameters.len() + 2];
+    let mut batch = Batch::new(size);
+    let whole = size * rank.size() as usize;
+    let batches: Vec<_> = shard::global_batches(data.count(), whole).filter(|batch| batch.len() == whole).collect();
+    let gather = |batch: &mut Batch, step: usize| {
+        let positions = batches[step % batches.len()].clone();
+        Batch::fetch(data, shard::share(positions.clone(), rank).map(|position| order[position]));
+        batch.gather(data, shard::share(positions, rank).map(|position| order[position]));
+    };
+    let mut taken = Vec::new();
+    for step in 0..TIMES {
+        let begun = Instant::now();
+        gather(&mut batch, step);
+        let gathered = begun.elapsed();
+        let (gradient, rest) = sum.split_at_mut(parameters.len());
+        let loss = model.gradient(&parameters, batch.images(), batch.labels(), whole, gradient);
+        rest.copy_from_slice(&[loss, 0.0]);
+        let differentiated = begun.elapsed();
+        group.all_reduce_sum(&mut sum)?;
+        let summed = begun.elapsed();
+        model::descend(&mut parameters, &sum, 0.01);
+        let moved = begun.elapsed();
+        taken.push([gathered, differentiated - gathered, summed - differentiated, moved - summed, moved]);
+    }
+    // A part of the gradient, in the same state of the caches.
+    let mut forward = Vec::new();
+    for step in 0..TIMES {
+        gather(&mut batch, step);
+        let begun = Instant::now();
+        model.logits(&parameters, batch.images());
+        forward.push([begun.elapsed()]);
+    }
+    group.barrier()?;
+    let [gather, gradient, sum, update, step] = medians(&taken);
+    let [forward] = medians(&forward);
+    let (name, backward, rate) = (model.name(), gradient - forward, whole as f64 / step * 1e6);
+    if rank.is_first() {
+        println!(
+            "| {name} | {size} | {ranks} | {gather:.1} | {forward:.1} | {backward:.1} | {sum:.1} | {update:.1} | {step:.1} \
+             | {rate:.0} |"
+        );
+    }
+    Ok(())
+}
+
+/// In microseconds; the first tenth warms up.
+fn medians<const N: usize>(taken: &[[Duration; N]]) -> [f64; N] {
+    std::array::from_fn(|part| {
+        let mut times: Vec<Duration> = taken[taken.len() / 10..].iter().map(|times| times[part]).collect();
+        times.sort();
+        times[times.len() / 2].as_secs_f64() * 1e6
+    })
 }

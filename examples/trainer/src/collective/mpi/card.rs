@@ -31,7 +31,7 @@ impl Card {
         let cores = cores();
         let parallel = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
         let quota = (parallel < cores.len()).then_some(parallel);
-        Card { host: host_name(), cores, quota, listens }
+        Card { host: mpienv::host_name().unwrap_or_default(), cores, quota, listens }
     }
 }
 
@@ -59,13 +59,6 @@ fn cores() -> BTreeSet<usize> {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn cores() -> BTreeSet<usize> {
     BTreeSet::new()
-}
-
-fn host_name() -> String {
-    #[cfg(unix)]
-    return rustix::system::uname().nodename().to_string_lossy().into_owned();
-    #[cfg(not(unix))]
-    String::new()
 }
 
 #[cfg(test)]

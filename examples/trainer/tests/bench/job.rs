@@ -1,0 +1,75 @@
+//! The ranks of a benchmark, which starts itself once for each.
+
+#[path = "../support/launcher.rs"]
+mod launcher;
+#[path = "../support/port.rs"]
+mod port;
+#[path = "../../../../tests/support/tool.rs"]
+#[expect(dead_code, reason = "the command of mpienv is not run")]
+pub mod tool;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use mpienv_trainer::backend::{self, Backend};
+use mpienv_trainer::cluster;
+use mpienv_trainer::collective::alone::Alone;
+use mpienv_trainer::collective::{Collective, threads};
+
+/// Why a benchmark ends early.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// What each rank does with the others, over `threads`, `tcp`, `mpi`, or `alone`.
+pub type Work = fn(&mut dyn Collective, &str) -> Result<(), Failure>;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// How a rank is told what joins it to the others.
+const OVER: &str = "--over=";
+const ALL: [&str; 3] = ["threads", "tcp", "mpi"];
+
+/// Prints `head`, and has ranks do `work`, as many as each of `sizes` says: over threads, TCP and MPI, or what of these
+/// the command line names. For MPI there must be an `mpirun`.
+pub fn run(head: &str, sizes: &[u32], work: Work) -> Result<(), Failure> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(over) = words.iter().find_map(|word| word.strip_prefix(OVER)) {
+        let backend = Backend::from_str(over, false)?;
+        let mut group = backend::connect(backend, &cluster::place()?, TIMEOUT, &mut |_| ())?;
+        return work(group.as_mut(), over);
+    }
+    let named = |over: &&str| words.iter().any(|word| word == over);
+    let some = ALL.iter().any(named);
+    println!("{head}");
+    for &size in sizes {
+        if size == 1 {
+            work(&mut Alone, "alone")?;
+            continue;
+        }
+        for over in ALL.into_iter().filter(|over| !some || named(over)) {
+            start(size, over, work)?;
+        }
+    }
+    Ok(())
+}
+
+fn start(size: u32, over: &str, work: Work) -> Result<(), Failure> {
+    let program = std::env::current_exe()?;
+    let word = format!("{OVER}{over}");
+    match over {
+        "threads" => threads::run(size, TIMEOUT, |rank| work(rank, over))?.into_iter().collect(),
+        "mpi" if cfg!(not(feature = "mpi")) || !tool::is_there("mpirun") => Ok(()),
+        "mpi" => {
+            let program = program.to_str().ok_or("the path of this program is no text")?;
+            let mut job = launcher::job(Path::new("mpirun"), size, program);
+            job.arg(word).envs(tool::inherited("DATA_PATH").map(|folder| ("DATA_PATH", folder)));
+            let status = job.status()?;
+            if status.success() { Ok(()) } else { Err(status.to_string().into()) }
+        }
+        _ => Ok(cluster::start(size, || {
+            let mut command = Command::new(&program);
+            command.arg(&word);
+            command
+        })?),
+    }
+}

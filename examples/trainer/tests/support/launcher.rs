@@ -1,0 +1,21 @@
+//! Jobs that a launcher of MPI programs starts.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::port::free_port;
+use super::tool::inherited;
+
+/// Several ranks of a program, started by a launcher; the job is ended when it hangs.
+pub fn job(launcher: &Path, ranks: u32, program: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command.env_clear().envs(["HOME", "PATH"].into_iter().filter_map(|name| Some((name, inherited(name)?))));
+    // Jobs side by side do not meet.
+    command.env("MASTER_PORT", free_port().to_string());
+    // Open MPI 4 and 5 refuse root otherwise, which containers are, and more ranks than cores.
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+    command.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
+    command.args(["-k", "5", "120"]).arg(launcher).args(["-n", &ranks.to_string(), program]);
+    command
+}

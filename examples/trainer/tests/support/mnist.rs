@@ -1,0 +1,10 @@
+//! The `mnist` program.
+
+use std::process::Command;
+
+/// `mnist` without any variable.
+pub fn mnist() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mnist"));
+    command.env_clear();
+    command
+}
