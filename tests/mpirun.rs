@@ -74,12 +74,13 @@ fn pytorch_gets_all_that_its_env_method_wants() {
 #[test]
 fn mindspore_gets_workers_and_one_scheduler_none_of_which_sees_the_launcher() {
     let folder = tempfile::tempdir().unwrap();
-    // The scheduler says it in a file and goes on until its worker ends, and that waits for the file.
+    // The scheduler says it in a file, for which all workers wait, and ends when all of them have come to their end.
     let script = format!(
         "cd {}; left=$(env | grep -c -E '^(OMPI|PMIX|PMI)_'); \
          said=\"$MS_ROLE ${{MS_NODE_ID-none}} $MS_WORKER_NUM $MS_SCHED_HOST:$MS_SCHED_PORT $left\"; \
-         test $MS_ROLE = MS_WORKER || {{ echo $said >> scheduler; exec sleep 60; }}; \
-         while ! test -s scheduler; do sleep 0.01; done; printf '%s\\n' \"$said\"",
+         test $MS_ROLE = MS_WORKER || {{ echo $said >> scheduler; \
+         while test $(ls | wc -l) -lt 5; do sleep 0.01; done; exit; }}; \
+         while ! test -s scheduler; do sleep 0.01; done; printf '%s\\n' \"$said\"; touch worker.$MS_NODE_ID",
         folder.path().display()
     );
     let Some(mut lines) = mpirun(&["mpienv", "exec", "--for", "mindspore", "--", "sh", "-c", &script]) else { return };
