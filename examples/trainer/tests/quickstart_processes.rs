@@ -53,7 +53,7 @@ fn mpirun_prints_the_published_losses_on_all_ranks() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let mut command = job(Path::new("mpirun"), 8, env!("CARGO_BIN_EXE_quickstart"));
+    let mut command = job(Path::new("mpirun"), &[], 8, env!("CARGO_BIN_EXE_quickstart"));
     assert_published(&stdout(&command.args(SEED).current_dir(folder.path()).output().unwrap()));
 }
 

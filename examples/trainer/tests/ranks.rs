@@ -64,7 +64,7 @@ fn mpirun_starts_two_ranks_on_real_mnist() {
     if !is_there("mpirun") {
         return;
     }
-    let mut command = job(Path::new("mpirun"), 2, env!("CARGO_BIN_EXE_mnist"));
+    let mut command = job(Path::new("mpirun"), &[], 2, env!("CARGO_BIN_EXE_mnist"));
     let two = command.args(["--epochs", "1", "--quiet", "--data"]).arg(&data).output().unwrap();
     let one = mnist().args(["--batch-size", "64", "--epochs", "1", "--quiet", "--data"]).arg(&data).output().unwrap();
     assert!(accuracy(&two) >= 0.90, "{two:?}");

@@ -35,7 +35,7 @@ fn main() {
     });
     if cfg!(feature = "mpi") && is_there("mpirun") {
         measure("2, mpi", || {
-            let mut command = job(Path::new("mpirun"), 2, MNIST);
+            let mut command = job(Path::new("mpirun"), &[], 2, MNIST);
             command.args(["--backend", "mpi"]);
             command
         });

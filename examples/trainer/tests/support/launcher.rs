@@ -6,8 +6,8 @@ use std::process::Command;
 use super::port::free_port;
 use super::tool::inherited;
 
-/// Several ranks of a program, started by a launcher; the job is ended when it hangs.
-pub fn job(launcher: &Path, ranks: u32, program: &str) -> Command {
+/// Several ranks of a program, started by a launcher with its options; the job is ended when it hangs.
+pub fn job(launcher: &Path, options: &[&str], ranks: u32, program: &str) -> Command {
     let mut command = Command::new("timeout");
     command.env_clear().envs(["HOME", "PATH"].into_iter().filter_map(|name| Some((name, inherited(name)?))));
     // Jobs side by side do not meet.
@@ -16,6 +16,6 @@ pub fn job(launcher: &Path, ranks: u32, program: &str) -> Command {
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
     command.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
-    command.args(["-k", "5", "120"]).arg(launcher).args(["-n", &ranks.to_string(), program]);
+    command.args(["-k", "5", "120"]).arg(launcher).args(options).args(["-n", &ranks.to_string(), program]);
     command
 }
