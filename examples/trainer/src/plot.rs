@@ -71,7 +71,7 @@ impl Plot {
             return Ok(());
         }
         let mut picture = self.picture().map_err(|error| naming(&self.path, &io::Error::other(error.to_string())))?;
-        self.history.into_picture(&mut picture).map_err(|error| naming(&self.path, &error.into()))?;
+        self.history.keep_in(&mut picture).map_err(|error| naming(&self.path, &error.into()))?;
         whole_file::write(&self.path, picture.as_bytes()).map_err(|error| naming(&self.path, &error))?;
         self.drawn = Some(Instant::now());
         Ok(())

@@ -58,14 +58,24 @@ impl History {
     fn of_picture(picture: &str, title: &str) -> Option<History> {
         let [open, close] = TAGS;
         let (kept, _) = picture.rsplit_once(open)?.1.split_once(close)?;
-        serde_json::from_str(kept).ok().filter(|history: &History| history.title == title && history.stride > 0)
+        serde_json::from_str(kept).ok().filter(|history: &History| history.title == title && history.can_be_drawn())
+    }
+
+    /// Whether it is as it was kept: anybody may write a file of that name.
+    fn can_be_drawn(&self) -> bool {
+        let of_epoch = |epoch: &Epoch| [epoch.train_loss, epoch.test_loss, epoch.test_accuracy];
+        let losses = self.losses.iter().flat_map(|&(x, y)| [x, y]);
+        let mut numbers = losses.chain(self.epochs.iter().flat_map(of_epoch)).chain([self.from]);
+        numbers.all(|number| number.is_finite() && number >= 0.0)
+            && u32::try_from(self.stride).is_ok_and(|stride| stride > 0)
+            && self.epochs.iter().all(|epoch| epoch.end() > self.from.into())
     }
 
     /// Puts this history into a picture.
     ///
     /// # Errors
     /// When it cannot be written as JSON.
-    pub(super) fn into_picture(&self, picture: &mut String) -> serde_json::Result<()> {
+    pub(super) fn keep_in(&self, picture: &mut String) -> serde_json::Result<()> {
         // They stand only in texts, where JSON knows another way to write them.
         let kept = serde_json::to_string(self)?;
         let kept = kept.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e");
@@ -157,7 +167,7 @@ mod tests {
 
     fn picture(history: &History) -> String {
         let mut picture = "<svg>\n</svg>\n".to_owned();
-        history.into_picture(&mut picture).unwrap();
+        history.keep_in(&mut picture).unwrap();
         picture
     }
 
@@ -193,6 +203,12 @@ mod tests {
             assert_eq!((history.from, history.epochs.len(), history.losses.len()), (2.5, 0, 0), "{picture:?}");
         }
         assert_eq!(resumed(Some(&picture(&history(2))), 0, 0).losses.len(), 0);
+        // What nobody has drawn.
+        for (right, wrong) in [("0.1,", "1e300,"), ("0.1,", "-1,"), ("\"stride\":1", "\"stride\":0"), ("[[", "[[]")] {
+            let picture = picture(&history(2));
+            assert_eq!(resumed(Some(&picture.replacen(right, wrong, 1)), 2, 50).from, 2.5, "{wrong}");
+            assert!(picture.contains(right));
+        }
     }
 
     #[test]
