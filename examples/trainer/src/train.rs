@@ -245,7 +245,10 @@ pub fn train(
 /// smaller batch, the last one of an epoch, rows are left empty.
 ///
 /// # Errors
-/// As [`train`].
+/// As [`train`]; and when the plan has fewer rows.
+///
+/// # Panics
+/// When the plan is of another network than the model's.
 pub fn train_sharded<'a>(
     sharded: Sharded<'a>,
     parameters: &'a mut [f32],

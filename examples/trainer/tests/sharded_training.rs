@@ -93,7 +93,12 @@ fn sharded(
 
 #[track_caller]
 fn assert_near(found: f64, expected: f64, what: &str) {
-    assert!((found - expected).abs() < 2e-5, "{what}: {found} instead of {expected}");
+    assert_within(2e-5, found, expected, what);
+}
+
+#[track_caller]
+fn assert_within(tolerance: f64, found: f64, expected: f64, what: &str) {
+    assert!((found - expected).abs() < tolerance, "{what}: {found} instead of {expected}");
 }
 
 /// The same epochs and parameters, to rounding; the same bits on all ranks.
@@ -109,7 +114,8 @@ fn assert_same_run(found: &[(Curve, Vec<f32>)], expected: &[(Curve, Vec<f32>)], 
         }
     }
     for (parameter, other) in found[0].1.iter().zip(&expected[0].1) {
-        assert_near(f64::from(*parameter), f64::from(*other), what);
+        // Where a sum is next to 0, rounding decides whether ReLU passes a sample's slope on.
+        assert_within(2e-4, f64::from(*parameter), f64::from(*other), what);
     }
 }
 

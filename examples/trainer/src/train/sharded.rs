@@ -11,7 +11,7 @@ use crate::collective::{Collective, CollectiveError};
 use crate::data::{Dataset, PIXELS};
 use crate::model::{Evaluation, Model};
 use crate::replicas::{self, Divergence};
-use crate::sharding::execute::{Executor, State};
+use crate::sharding::execute::{ExecuteError, Executor, State};
 use crate::sharding::gather::gather;
 use crate::sharding::plan::{Feed, Plan};
 use crate::sharding::tensor::{Tensor, places};
@@ -23,7 +23,7 @@ const NO_SAMPLE: f32 = -1.0;
 pub struct Sharded<'a> {
     /// The model: it has the parameters' order, and does the tests.
     pub model: &'a mut dyn Model,
-    /// The plan of the same network, [`crate::model::Architecture::network`].
+    /// The plan of the same model's network, [`crate::model::Architecture::network`], and of no other.
     pub plan: &'a Plan,
 }
 
@@ -71,6 +71,10 @@ impl super::Learner for Learner<'_> {
         stop: f32,
         group: &mut dyn Collective,
     ) -> Result<Outcome, TrainError> {
+        if own.len() > self.labels.data.len() {
+            let (found, expected) = (vec![own.len(), PIXELS], self.samples.shape.clone());
+            return Err(ExecuteError::Input { feed: Feed::Samples, found, expected }.into());
+        }
         Batch::fetch(data, own.iter().copied());
         let images = self.samples.data.as_chunks_mut::<PIXELS>().0;
         for (row, &index) in images.iter_mut().zip(own) {

@@ -1,4 +1,7 @@
 //! Sums of products: of f32 in tiles as large as the registers allow, by the widest instructions that the machine has.
+//!
+//! Every number is summed in the order of the inner loop, and each product is rounded before it is added: the same bits on
+//! every machine, so that ranks on different ones that do the same work hold the same.
 
 use std::array::from_fn;
 
@@ -121,7 +124,8 @@ impl Multiply<'_> {
             for index in 0..TALL {
                 let factor = simd.splat_f32s(left.data[start + index * left.row_step]);
                 for wide in 0..WIDE {
-                    sums[index][wide] = simd.mul_add_e_f32s(factor, numbers[wide], sums[index][wide]);
+                    let product = simd.mul_f32s(factor, numbers[wide]);
+                    sums[index][wide] = simd.add_f32s(sums[index][wide], product);
                 }
             }
         }
