@@ -82,11 +82,13 @@ fn an_mpijob_trains() {
     if !is_there("mpirun") {
         return;
     }
-    let Some(command) = hosts("mpienv-mpijob", 3).and_then(with_trainer) else { return };
-    let mut command = command;
+    let Some(mut command) = hosts("mpienv-mpijob", 3).and_then(with_trainer) else { return };
     // The operator names the workers' pods in a hostfile, and the launcher's is not among them.
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     std::fs::write(file.path(), "nodeB slots=2\nnodeC slots=2\n").unwrap();
-    command.env("OMPI_MCA_orte_default_hostfile", file.path()).args(&launcher.command);
+    command.env("OMPI_MCA_orte_default_hostfile", file.path());
+    // In the image the programs are where the ssh server looks for them.
+    let (mpirun, words) = launcher.command.split_first().unwrap();
+    command.arg(mpirun).args(["-x", "PATH"]).args(words);
     assert_trained(&printed(&mut command));
 }
