@@ -5,6 +5,7 @@ mod azureml;
 #[path = "jobs/hostfile.rs"]
 mod hostfile;
 #[path = "support/hosts.rs"]
+#[expect(dead_code, reason = "jobs say themselves where their ranks are")]
 mod hosts;
 #[path = "jobs/images.rs"]
 mod images;
@@ -14,10 +15,10 @@ mod kubernetes;
 mod python;
 #[path = "support/root.rs"]
 mod root;
-#[path = "jobs/slurm.rs"]
-mod slurm_jobs;
 #[path = "support/slurm.rs"]
 mod slurm;
+#[path = "jobs/slurm.rs"]
+mod slurm_jobs;
 #[path = "support/tool.rs"]
 mod tool;
 #[path = "support/trainer.rs"]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::hosts::hosts;
+use crate::hosts::Hosts;
 use crate::python::from_python;
 use crate::tool::{clean, is_there};
 use crate::trainer::with_trainer;
@@ -25,30 +25,31 @@ fn loaded(file: &str, outputs: &Path) -> Option<Value> {
 }
 
 /// Starts a job's command on two hosts, with the variables that AzureML sets.
-fn run(tag: &str, command: &str, per_node: u64, outputs: &Path) -> Option<String> {
+fn run(tag: &str, command: &str, per_node: u64) -> Option<String> {
     if !is_there("mpirun") {
         return None;
     }
-    let mut hosts = with_trainer(hosts(tag, 2)?)?;
-    // Outputs are on a disk that all nodes have.
-    let shared = hosts.get_envs().find_map(|(name, value)| (name == "TWO_HOSTS_SHARE").then_some(value).flatten());
-    let shared: Vec<_> = shared.into_iter().chain([outputs.as_os_str()]).collect();
-    let shared = shared.join(std::ffi::OsStr::new(":"));
-    hosts.env("TWO_HOSTS_SHARE", shared).env("AZ_BATCH_MASTER_NODE", "10.77.0.1:6000");
-    hosts.args(["mpirun", "-n", &(2 * per_node).to_string()]);
-    hosts.args(["-H", &format!("10.77.0.1:{per_node},10.77.0.2:{per_node}")]);
-    hosts.args(["-x", "PATH", "-x", "AZ_BATCH_MASTER_NODE", "bash", "-c", command]);
-    Some(printed(&mut hosts))
+    let hosts = Hosts::up(tag, 2, &[])?;
+    let mut mpirun = with_trainer(hosts.on("nodeA", "timeout"))?;
+    mpirun.args(["60", "mpirun", "-n", &(2 * per_node).to_string()]);
+    mpirun.args(["-H", &format!("10.77.0.1:{per_node},10.77.0.2:{per_node}")]);
+    mpirun.args(["-x", "PATH", "-x", "AZ_BATCH_MASTER_NODE=10.77.0.1:6000", "bash", "-c", command]);
+    Some(printed(&mut mpirun))
+}
+
+/// A folder that all hosts see, as AzureML's outputs are on a disk that all nodes have.
+fn outputs() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
 #[test]
 fn azureml_starts_every_rank() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = outputs();
     let Some(job) = loaded("azureml/per-process.yml", folder.path()) else { return };
     assert_eq!((&job["nodes"], &job["processes"]), (&2.into(), &4.into()));
     assert_eq!(job["dockerfile"], example("azureml/Dockerfile").to_str().unwrap());
     // Two ranks a node are enough on a small machine.
-    let Some(text) = run("mpienv-az1", job["command"].as_str().unwrap(), 2, folder.path()) else { return };
+    let Some(text) = run("az1", job["command"].as_str().unwrap(), 2) else { return };
     assert_trained(&text);
     let metrics = std::fs::read_to_string(folder.path().join("run/metrics.jsonl")).unwrap();
     assert!(metrics.lines().last().unwrap().contains("\"epoch\":9"), "{metrics}");
@@ -57,12 +58,12 @@ fn azureml_starts_every_rank() {
 
 #[test]
 fn azureml_starts_one_process_on_each_node() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = outputs();
     let Some(job) = loaded("azureml/per-node.yml", folder.path()) else { return };
     assert_eq!((&job["nodes"], &job["processes"]), (&2.into(), &1.into()));
     let command = job["command"].as_str().unwrap();
     assert!(command.contains("--nproc-per-node 4 "), "{command}");
-    let Some(_) = run("mpienv-az2", &command.replace("node 4", "node 2"), 1, folder.path()) else { return };
+    let Some(_) = run("az2", &command.replace("node 4", "node 2"), 1) else { return };
     let logs = folder.path().join("run/logs");
     assert_trained(&std::fs::read_to_string(logs.join("rank.0/stdout")).unwrap());
     assert!((1..4).all(|rank| logs.join(format!("rank.{rank}/stdout")).is_file()));
@@ -70,11 +71,11 @@ fn azureml_starts_one_process_on_each_node() {
 
 #[test]
 fn azuremls_first_sdk_has_the_trainer_as_a_component() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = outputs();
     let Some(component) = loaded("azureml/component.spec.yml", folder.path()) else { return };
     let command = component["command"].as_str().unwrap();
     assert!(command.contains("mnist --quiet  --epochs 10 --lr 0.01"), "{command}");
-    let Some(text) = run("mpienv-az3", command, 2, folder.path()) else { return };
+    let Some(text) = run("az3", command, 2) else { return };
     assert_trained(&text);
     assert!(std::fs::read_dir(folder.path().join("model_output")).unwrap().count() > 1);
 }

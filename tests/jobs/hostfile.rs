@@ -1,6 +1,6 @@
 //! The run scripts, on the two hosts that they name.
 
-use crate::hosts::hosts;
+use crate::hosts::Hosts;
 use crate::tool::is_there;
 use crate::trainer::with_trainer;
 use crate::{assert_trained, example, printed};
@@ -12,8 +12,9 @@ fn run(tag: &str, script: &str, arguments: &[&str]) -> Option<String> {
     }
     // All hosts see the folder that the test runs in.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let mut command = with_trainer(hosts(tag, 2)?)?;
-    command.args(["sh", "-c", "cd \"$0\" && exec bash \"$@\""]).arg(folder.path());
+    let hosts = Hosts::up(tag, 2, &[])?;
+    let mut command = with_trainer(hosts.on("nodeA", "sh"))?;
+    command.args(["-c", "cd \"$0\" && exec timeout 60 bash \"$@\""]).arg(folder.path());
     command.arg(example("hostfile").join(script));
     command.args(arguments.iter().map(|file| example("hostfile").join(file)));
     printed(&mut command);
@@ -24,15 +25,14 @@ fn run(tag: &str, script: &str, arguments: &[&str]) -> Option<String> {
 
 #[test]
 fn the_script_that_names_hosts_trains_on_them() {
-    if let Some(text) = run("mpienv-run1", "run_mpirun_1.sh", &[]) {
+    if let Some(text) = run("run1", "run_mpirun_1.sh", &[]) {
         assert_trained(&text);
-        assert!(text.contains("gradients over MPI") || !text.contains("gradients over"), "{text}");
     }
 }
 
 #[test]
 fn the_script_with_a_hostfile_trains_on_its_hosts() {
-    if let Some(text) = run("mpienv-run2", "run_mpirun_2.sh", &["hostfile"]) {
+    if let Some(text) = run("run2", "run_mpirun_2.sh", &["hostfile"]) {
         assert_trained(&text);
     }
 }

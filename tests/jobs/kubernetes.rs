@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::hosts::hosts;
+use crate::hosts::Hosts;
 use crate::python::from_python;
 use crate::tool::{clean, is_there};
 use crate::trainer::with_trainer;
@@ -27,7 +27,12 @@ fn checked(file: &str) -> Option<Vec<Container>> {
     let containers = found.iter().map(|container| Container {
         role: text(&container["role"]),
         command: container["command"].as_array().unwrap().iter().map(text).collect(),
-        variables: container["env"].as_object().unwrap().iter().map(|(name, value)| (name.clone(), text(value))).collect(),
+        variables: container["env"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(name, value)| (name.clone(), text(value)))
+            .collect(),
     });
     Some(containers.collect())
 }
@@ -82,13 +87,14 @@ fn an_mpijob_trains() {
     if !is_there("mpirun") {
         return;
     }
-    let Some(mut command) = hosts("mpienv-mpijob", 3).and_then(with_trainer) else { return };
+    let Some(hosts) = Hosts::up("mpijob", 3, &[]) else { return };
+    let Some(mut command) = with_trainer(hosts.on("nodeA", "timeout")) else { return };
     // The operator names the workers' pods in a hostfile, and the launcher's is not among them.
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     std::fs::write(file.path(), "nodeB slots=2\nnodeC slots=2\n").unwrap();
     command.env("OMPI_MCA_orte_default_hostfile", file.path());
     // In the image the programs are where the ssh server looks for them.
     let (mpirun, words) = launcher.command.split_first().unwrap();
-    command.arg(mpirun).args(["-x", "PATH"]).args(words);
+    command.arg("60").arg(mpirun).args(["-x", "PATH"]).args(words);
     assert_trained(&printed(&mut command));
 }

@@ -1,10 +1,10 @@
-//! What only root may do.
+//! Tests that need root: daemons and network namespaces are root's.
 
 use std::process::Command;
 
 use crate::tool::missing;
 
-/// Daemons and network namespaces are root's.
+/// Whether this is root; where not, the test says so and is to return.
 #[must_use]
 pub fn is_root() -> bool {
     let output = Command::new("id").arg("-u").output().unwrap();
