@@ -26,6 +26,15 @@ const HOST_LIST: &str = "AZ_BATCH_HOST_LIST";
 const NODE_LIST: &str = "AZ_BATCH_NODE_LIST";
 
 /// The variables of Azure that name the master.
+///
+/// ```
+/// use mpienv::{AzureVars, Environment};
+///
+/// let environment = Environment::from_vars([("AZ_BATCH_MASTER_NODE", "10.0.0.4:6000")]);
+/// let vars: AzureVars = environment.read()?;
+/// assert_eq!(vars.batch_master.as_deref(), Some("10.0.0.4:6000"));
+/// # Ok::<(), mpienv::ReadError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct AzureVars {

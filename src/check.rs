@@ -1,4 +1,20 @@
 //! All ranks meet at the master and compare what they know: the map of a job, or what is wrong with it.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use mpienv::ClusterInfo;
+//! use mpienv::check::check;
+//!
+//! // Each rank of a job calls it, with the name of its host; this job has one rank.
+//! let alone: [(&str, &str); 0] = [];
+//! let info = ClusterInfo::from_vars(alone)?;
+//! if let Some(map) = check(&info, "node0".to_owned(), Duration::from_secs(10))? {
+//!     assert_eq!(map.hosts(), [("node0", vec![0])]);
+//!     assert_eq!(map.findings(), []);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

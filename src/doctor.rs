@@ -1,4 +1,19 @@
 //! Advice on a process's environment and host, before a job hangs.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use mpienv::doctor::{Machine, examine};
+//! use mpienv::{ClusterInfo, Environment};
+//!
+//! let environment = Environment::of_this_process();
+//! let info = ClusterInfo::builder().from_environment(&environment)?;
+//! let machine = Machine::here(&info, Duration::from_secs(1));
+//! for finding in examine(&info, &environment, &machine) {
+//!     println!("{} [{}]: {}", finding.severity, finding.code, finding.what);
+//! }
+//! # Ok::<(), mpienv::Error>(())
+//! ```
 
 mod interface;
 mod machine;

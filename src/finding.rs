@@ -28,6 +28,17 @@ impl fmt::Display for Severity {
 }
 
 /// Something suspicious in the environment, with advice.
+///
+/// ```
+/// use mpienv::ClusterInfo;
+///
+/// // A batch script of Slurm's, where no task runs.
+/// let info = ClusterInfo::from_vars([("SLURM_PROCID", "0"), ("SLURM_JOB_ID", "7")])?;
+/// let finding = &info.findings()[0];
+/// assert_eq!(finding.code, "slurm-not-a-task");
+/// assert!(finding.remedy.contains("srun"));
+/// # Ok::<(), mpienv::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {

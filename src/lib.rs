@@ -18,6 +18,8 @@
 //! variables that contradicts itself is an [`Error`] that names launcher, variable, value, reason
 //! and remedy; what is only suspicious is a [`Finding`].
 
+// docs.rs says beside an item which feature brings it.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod azure;

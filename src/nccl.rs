@@ -15,6 +15,15 @@ const DEFAULT: &str = "^docker0,lo";
 ///
 /// Its text, as for `--nccl-ifname`: `keep`, `unset`, or the value itself. Where nobody asks: on
 /// Azure `^docker0,lo`; elsewhere what is set, and `^docker0,lo` where nothing is.
+///
+/// ```
+/// use mpienv::{ClusterInfo, NcclIfname};
+///
+/// let builder = ClusterInfo::builder().nccl_ifname(NcclIfname::Keep);
+/// let info = builder.from_vars([("NCCL_SOCKET_IFNAME", "ib0")])?;
+/// assert_eq!(info.nccl_socket_ifname(), Some("ib0"));
+/// # Ok::<(), mpienv::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NcclIfname {

@@ -13,6 +13,15 @@ use crate::port::Port;
 use crate::rank::{Local, Rank, RankError};
 
 /// Who started this process and told it its rank.
+///
+/// ```
+/// use mpienv::{ClusterInfo, Launcher};
+///
+/// let info = ClusterInfo::from_vars([("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MASTER_ADDR", "node0")])?;
+/// assert_eq!(info.launcher(), Launcher::Hydra);
+/// assert_eq!(Launcher::from_name("hydra"), Some(Launcher::Hydra));
+/// # Ok::<(), mpienv::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Launcher {
@@ -122,6 +131,15 @@ impl Serialize for Launcher {
 }
 
 /// How many of a job's processes share this node.
+///
+/// ```
+/// use mpienv::{ClusterInfo, LaunchStyle};
+///
+/// let job = [("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")];
+/// let info = ClusterInfo::from_vars(job)?;
+/// assert_eq!(info.launch_style(), LaunchStyle::PerNode);
+/// # Ok::<(), mpienv::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]

@@ -5,6 +5,19 @@
 //!
 //! Limits: the process becomes a PMIx client for a moment, so this is done on request only. Under
 //! Open MPI 4, a later `MPI_Init` of the same rank, in this process or another, then fails.
+//!
+//! ```no_run
+//! use mpienv::Environment;
+//! use mpienv::pmix::{PmixVars, ask};
+//!
+//! let environment = Environment::of_this_process();
+//! let namespace = environment.get("PMIX_NAMESPACE");
+//! let vars = PmixVars { namespace, rank: environment.get("PMIX_RANK"), ..PmixVars::default() };
+//! println!("rank 0 runs on {}", ask(&vars)?.rank0_host);
+//! # Ok::<(), mpienv::pmix::PmixError>(())
+//! ```
+//!
+//! [`ClusterInfo::ask_pmix`](crate::ClusterInfo::ask_pmix) does that and puts the answer in its place.
 
 mod library;
 

@@ -8,6 +8,14 @@ use crate::job::Job;
 ///
 /// From `MPIENV_TOKEN`, else from the job's identity as its launcher tells it; empty where neither
 /// is there. It travels as it is: it keeps jobs apart that meet by mistake, not an attacker out.
+///
+/// ```
+/// use mpienv::ClusterInfo;
+///
+/// let info = ClusterInfo::from_vars([("MPIENV_TOKEN", "of this job")])?;
+/// assert_eq!(info.token().as_bytes(), b"of this job");
+/// # Ok::<(), mpienv::Error>(())
+/// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Token(String);
 

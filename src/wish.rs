@@ -23,6 +23,15 @@ pub(crate) const NCCL_IFNAME: &str = "MPIENV_NCCL_IFNAME";
 pub(crate) const TOKEN: &str = "MPIENV_TOKEN";
 
 /// Which port at rank 0's host is asked for; its text is a number or `auto`.
+///
+/// ```
+/// use mpienv::{ClusterInfo, PortWish};
+///
+/// let builder = ClusterInfo::builder().master_port("29500".parse::<PortWish>()?);
+/// let info = builder.from_vars([("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "node0")])?;
+/// assert_eq!(info.master_port().get(), 29500);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortWish {
     /// This one.

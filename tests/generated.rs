@@ -82,6 +82,23 @@ fn powershell_completions_name_every_verb() {
     }
 }
 
+// Without PMIx the command has an option less.
+#[cfg(feature = "pmix")]
+#[test]
+fn what_packages_carry_is_what_the_command_prints() {
+    let share = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(".dist/data/share");
+    let files = [
+        ("man/man1/mpienv.1", printed(clean("mpienv").arg("man"))),
+        ("bash-completion/completions/mpienv", script("bash")),
+        ("zsh/site-functions/_mpienv", script("zsh")),
+        ("fish/vendor_completions.d/mpienv.fish", script("fish")),
+    ];
+    for (file, text) in files {
+        let packaged = std::fs::read_to_string(share.join(file)).unwrap();
+        assert!(packaged == text, "{file} is out of date: .ci/generate writes it anew");
+    }
+}
+
 #[test]
 fn the_manual_page_has_every_verb_with_its_examples() {
     let page = printed(clean("mpienv").arg("man"));

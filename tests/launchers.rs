@@ -2,15 +2,22 @@
 
 #[path = "support/python.rs"]
 mod python;
+#[path = "support/root.rs"]
+mod root;
+#[path = "support/slurm.rs"]
+mod slurm;
 #[path = "support/tool.rs"]
 mod tool;
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use python::from_python;
+#[cfg(feature = "pmix")]
+use root::is_root;
 use serde_json::Value;
-use tool::{clean, is_there, missing};
+use slurm::Slurm;
+use tool::{clean, is_there};
 
 /// A script that prints what a process knows in one line and at once, so that lines do not mix.
 fn show(words: &str) -> String {
@@ -73,70 +80,25 @@ fn intel_mpi_starts_four() {
     assert_four_on_one_node(&shown(&command.output().unwrap()), "hydra");
 }
 
-/// A real Slurm on this machine; ended when dropped.
-struct Slurm {
-    folder: tempfile::TempDir,
-}
-
-impl Slurm {
-    fn up() -> Option<Slurm> {
-        let programs = ["munged", "slurmctld", "slurmd", "srun", "sbatch"];
-        if !programs.iter().all(|program| is_there(program)) || !is_root() {
-            return None;
-        }
-        let slurm = Slurm { folder: tempfile::Builder::new().prefix("slurm").tempdir_in("/tmp").unwrap() };
-        let output = slurm.script(&["up"]).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Some(slurm)
-    }
-
-    fn script(&self, words: &[&str]) -> Command {
-        let mut command = clean("tests/slurm/one-machine.sh");
-        command.args(words).env("MPIENV_SLURM_DIR", self.folder.path().join("slurm"));
-        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        command
-    }
-
-    fn run(&self, words: &[&str]) -> Output {
-        self.script(&[&["run"], words].concat()).output().unwrap()
-    }
-}
-
-impl Drop for Slurm {
-    fn drop(&mut self) {
-        // A test that fails must not leave daemons behind.
-        let _ = self.script(&["down"]).output();
-    }
-}
-
-/// Daemons and network namespaces are root's.
-fn is_root() -> bool {
-    let output = Command::new("id").arg("-u").output().unwrap();
-    let root = output.stdout == b"0\n";
-    if !root {
-        missing("root");
-    }
-    root
-}
-
 #[test]
 fn slurm_starts_four_and_batch_scripts_are_no_tasks() {
     let Some(slurm) = Slurm::up() else { return };
+    let run = |words: &[&str]| slurm.command(words).output().unwrap();
     let (show, show_asked) = (show(""), show("--ask-pmix"));
-    let step = shown(&slurm.run(&["srun", "-n4", "bash", &show]));
+    let step = shown(&run(&["srun", "-n4", "bash", &show]));
     assert_four_on_one_node(&step, "slurm");
     let port = step[0]["master_port"].as_u64().unwrap();
     assert!((20_000..30_000).contains(&port), "{port}");
 
     // PMI's variables beside Slurm's own are no other launcher.
-    let pmi = shown(&slurm.run(&["srun", "--mpi=pmi2", "-n4", "bash", &show]));
+    let pmi = shown(&run(&["srun", "--mpi=pmi2", "-n4", "bash", &show]));
     assert_four_on_one_node(&pmi, "slurm");
     assert!(pmi.iter().all(|info| info["findings"] == Value::Array(vec![])), "{pmi:?}");
 
-    let out = slurm.folder.path().join("out");
+    let out = slurm.folder().join("out");
     let batch = |script: &str| {
         let words = ["sbatch", "--wait", "-n4", "-o", out.to_str().unwrap(), "--wrap", script];
-        let output = slurm.run(&words);
+        let output = run(&words);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Output { stdout: std::fs::read(&out).unwrap(), ..output }
     };
@@ -153,7 +115,7 @@ fn slurm_starts_four_and_batch_scripts_are_no_tasks() {
         assert_four_on_one_node(&mpirun, "open-mpi");
     }
     if std::cfg!(feature = "pmix") {
-        let pmix = shown(&slurm.run(&["srun", "--mpi=pmix", "-n4", "bash", &show_asked]));
+        let pmix = shown(&run(&["srun", "--mpi=pmix", "-n4", "bash", &show_asked]));
         assert_four_on_one_node(&pmix, "slurm");
     }
 }

@@ -1,4 +1,4 @@
-//! README's console blocks, run as they stand.
+//! The console blocks of the pages for users, run as they stand.
 
 #[path = "support/tool.rs"]
 mod tool;
@@ -68,12 +68,12 @@ fn lines_match(expected: &[String], found: &[&str]) -> bool {
     }
 }
 
-#[test]
-fn every_console_block_prints_what_the_readme_says() {
+/// Runs a page's commands in the project's folder; each must print what the page says.
+fn run_commands_of(page: &str, at_least: usize) {
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = fs::read_to_string(top.join("README.md")).unwrap();
+    let text = fs::read_to_string(top.join(page)).unwrap();
     let steps = steps(&text);
-    assert!(steps.len() >= 5, "README has only {} commands", steps.len());
+    assert!(steps.len() >= at_least, "{page} has only {} commands", steps.len());
     for step in steps {
         // The tests themselves would start the tests again.
         if step.command == "tests/run" || (step.command.contains("mpirun") && !is_there("mpirun")) {
@@ -90,9 +90,42 @@ fn every_console_block_prints_what_the_readme_says() {
         let output = command.args(["-c", &script]).current_dir(top).output().unwrap();
         let found = String::from_utf8(output.stdout).unwrap();
         let found: Vec<_> = found.lines().collect();
-        let place = format!("README.md:{}: {}", step.line, step.command);
+        let place = format!("{page}:{}: {}", step.line, step.command);
         assert!(lines_match(&step.output, &found), "{place}\nexpected {:#?}\nfound {found:#?}", step.output);
     }
+}
+
+#[test]
+fn every_console_block_prints_what_the_readme_says() {
+    run_commands_of("README.md", 5);
+}
+
+#[test]
+fn every_console_block_prints_what_the_page_of_examples_says() {
+    run_commands_of("examples/README.md", 3);
+}
+
+/// Links to files of the project, and to headings of its pages.
+#[test]
+fn links_lead_somewhere() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut checked = 0;
+    for page in ["README.md", "examples/README.md"] {
+        let page = top.join(page);
+        let text = fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link) {
+            if link.contains("://") {
+                continue;
+            }
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = page.parent().unwrap().join(file);
+            assert!(target.exists(), "{}: {link}", page.display());
+            let headings = || fs::read_to_string(&target).unwrap().to_lowercase().replace(' ', "-");
+            assert!(heading.is_empty() || headings().contains(&format!("#-{heading}\n")), "{}: {link}", page.display());
+            checked += 1;
+        }
+    }
+    assert!(checked > 10, "only {checked} links were found");
 }
 
 #[test]

@@ -115,6 +115,13 @@ fn ephemeral_ports() -> Option<RangeInclusive<u16>> {
     Some(numbers.next()??..=numbers.next()??)
 }
 
+/// Nobody binds processes to cores where the system has no such thing.
+#[cfg(not(target_os = "linux"))]
+fn cores() -> Option<(usize, usize)> {
+    None
+}
+
+#[cfg(target_os = "linux")]
 fn cores() -> Option<(usize, usize)> {
     let allowed = rustix::thread::sched_getaffinity(None).ok()?.count();
     // In a container these are the container's, elsewhere all that are online.
@@ -124,6 +131,7 @@ fn cores() -> Option<(usize, usize)> {
 }
 
 /// How many cores a list like `0-3,8` has.
+#[cfg(any(test, target_os = "linux"))]
 fn count_cores(list: &str) -> Option<usize> {
     list.trim()
         .split(',')

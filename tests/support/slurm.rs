@@ -1,0 +1,50 @@
+//! A real Slurm on this machine.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::root::is_root;
+use crate::tool::{clean, is_there};
+
+/// A real Slurm on this machine; ended when dropped.
+pub struct Slurm {
+    folder: tempfile::TempDir,
+}
+
+impl Slurm {
+    /// Started; `None`, and said so, where something that it needs is missing.
+    pub fn up() -> Option<Slurm> {
+        let programs = ["munged", "slurmctld", "slurmd", "srun", "sbatch"];
+        if !programs.iter().all(|program| is_there(program)) || !is_root() {
+            return None;
+        }
+        let slurm = Slurm { folder: tempfile::Builder::new().prefix("slurm").tempdir_in("/tmp").unwrap() };
+        let output = slurm.script(&["up"]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Some(slurm)
+    }
+
+    fn script(&self, words: &[&str]) -> Command {
+        let mut command = clean("tests/slurm/one-machine.sh");
+        command.args(words).env("MPIENV_SLURM_DIR", self.folder.path().join("slurm"));
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command
+    }
+
+    /// A command beside it.
+    pub fn command(&self, words: &[&str]) -> Command {
+        self.script(&[&["run"], words].concat())
+    }
+
+    /// A folder of its own, removed with it.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for Slurm {
+    fn drop(&mut self) {
+        // A test that fails must not leave daemons behind.
+        let _ = self.script(&["down"]).output();
+    }
+}
