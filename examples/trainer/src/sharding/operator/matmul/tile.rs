@@ -121,11 +121,10 @@ impl Multiply<'_> {
             let vectors = &S::as_simd_f32s(&right[inner * step..][..WIDE * S::F32_LANES]).0[..WIDE];
             let numbers: [S::f32s; WIDE] = from_fn(|index| vectors[index]);
             let start = row * left.row_step + inner * left.inner_step;
-            for index in 0..TALL {
+            for (index, sums) in sums.iter_mut().enumerate() {
                 let factor = simd.splat_f32s(left.data[start + index * left.row_step]);
-                for wide in 0..WIDE {
-                    let product = simd.mul_f32s(factor, numbers[wide]);
-                    sums[index][wide] = simd.add_f32s(sums[index][wide], product);
+                for (sum, &number) in sums.iter_mut().zip(&numbers) {
+                    *sum = simd.add_f32s(*sum, simd.mul_f32s(factor, number));
                 }
             }
         }
