@@ -197,6 +197,7 @@ impl Builder {
             Some(text) => Token::new(text),
             None => placement.job.as_ref().map(|job| Token::of_job(&job.value)).unwrap_or_default(),
         };
+        let default_port = master::default_port(&placement).value;
         let launch_style = placement.style();
         let provenance = Provenance {
             launcher: choice.source,
@@ -225,6 +226,7 @@ impl Builder {
             findings,
             token,
             port_is_default,
+            default_port,
             asked,
             misleading,
         })

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use mpienv::{Host, Port, Rank};
 use mpienv_trainer::collective::Collective;
-use mpienv_trainer::collective::tcp::Tcp;
+use mpienv_trainer::collective::tcp::{Place, Tcp};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -24,7 +24,8 @@ fn measure(size: u32, length: usize, times: usize) -> Result<Duration, Failure> 
     let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
     let port = Port::new(port).ok_or("port 0")?;
     let run = move |index| -> Result<Duration, Failure> {
-        let mut tcp = Tcp::connect(Rank::new(index, size)?, Host::LOOPBACK, port, Duration::from_secs(60), b"")?;
+        let place = Place { host: Host::LOOPBACK, port, default_port: port, token: Vec::new() };
+        let mut tcp = Tcp::connect(Rank::new(index, size)?, &place, Duration::from_secs(60))?;
         let mut values = vec![0.5; length];
         let mut taken = Vec::with_capacity(times);
         for _ in 0..times + times / 10 {
