@@ -178,6 +178,10 @@ impl Builder {
         findings.extend(suspicious::local_rank_order(&placement));
         findings.extend(suspicious::stale_agent_store(environment, &placement));
         let master_addr = master::addr(environment, &placement, azure.as_ref(), wishes.master_addr, &mut findings)?;
+        let derived = placement.master_addr.as_ref().map(|derived| &derived.value);
+        if derived.is_some() && master_addr.as_ref().map(|master| &master.value) == derived {
+            findings.extend(placement.master_doubt.take());
+        }
         let (master_port, port_is_default) = master::port(environment, &placement, wishes.master_port)?;
         let nccl = nccl::ifname(environment, azure.is_some(), wishes.nccl_ifname)?;
         let unwanted = nccl.value.is_none().then_some(nccl::VARIABLE);

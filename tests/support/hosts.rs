@@ -1,0 +1,124 @@
+//! Several hosts on this machine, each with its own network, name, processes and sshd: see tests/hosts/two-hosts.sh.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::root::is_root;
+use crate::tool::{clean, is_there};
+
+/// Where four ranks are when mpirun is started on nodeA.
+pub struct Layout {
+    pub name: &'static str,
+    /// What mpirun is told.
+    pub words: &'static [&'static str],
+    /// The host of each rank.
+    pub hosts: [&'static str; 4],
+}
+
+/// Layouts of three hosts. In the last one rank 0 is not where mpirun is.
+pub const LAYOUTS: [Layout; 5] = [
+    Layout { name: "block", words: &["-H", "nodeA:2,nodeB:2"], hosts: ["nodeA", "nodeA", "nodeB", "nodeB"] },
+    Layout { name: "hostfile", words: &["--hostfile", HOSTFILE], hosts: ["nodeA", "nodeA", "nodeB", "nodeB"] },
+    Layout { name: "3+1", words: &["-H", "nodeA:3,nodeB:1"], hosts: ["nodeA", "nodeA", "nodeA", "nodeB"] },
+    Layout {
+        name: "by node",
+        words: &["--map-by", "node", "-H", "nodeA:2,nodeB:2"],
+        hosts: ["nodeA", "nodeB", "nodeA", "nodeB"],
+    },
+    Layout {
+        name: "elsewhere",
+        words: &["-H", "10.77.0.2:2,10.77.0.3:2"],
+        hosts: ["nodeB", "nodeB", "nodeC", "nodeC"],
+    },
+];
+
+/// In each host's own /tmp.
+const HOSTFILE: &str = "/tmp/hostfile";
+
+/// The address of a host.
+pub fn address(host: &str) -> &'static str {
+    match host {
+        "nodeA" => "10.77.0.1",
+        "nodeB" => "10.77.0.2",
+        _ => "10.77.0.3",
+    }
+}
+
+/// Hosts that are up; ended when dropped.
+pub struct Hosts {
+    tag: String,
+    settings: Vec<(String, String)>,
+    /// Two cores carry one job at a time: the tests of a file take turns.
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Hosts {
+    /// Brings up nodeA, nodeB, ..., with variables of the script; `None` where that cannot be done.
+    pub fn up(name: &str, count: u32, settings: &[(&str, &str)]) -> Option<Hosts> {
+        static TURN: Mutex<()> = Mutex::new(());
+        if !["ip", "sshd", "ssh", "unshare", "setpriv"].iter().all(|program| is_there(program)) || !is_root() {
+            return None;
+        }
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        // Each build folder has hosts of its own; those that a killed test left are ended by its next run.
+        let mut hasher = DefaultHasher::new();
+        env!("CARGO_TARGET_TMPDIR").hash(&mut hasher);
+        let tag = format!("mpienv-{name}-{:08x}", hasher.finish() as u32);
+        let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let hosts = Hosts { tag, settings, _turn: turn };
+        hosts.act(&["down"]);
+        hosts.act(&["up", "-n", &count.to_string()]);
+        hosts.act(&["exec", "nodeA", "--", "sh", "-c", &format!(
+            "printf '10.77.0.1 slots=2\n10.77.0.2 slots=2\n' >{HOSTFILE}"
+        )]);
+        Some(hosts)
+    }
+
+    fn script(&self) -> Command {
+        let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+        let script = folders.map(|folder| folder.join("tests/hosts/two-hosts.sh")).find(|script| script.is_file());
+        let mut command = clean(script.unwrap().to_str().unwrap());
+        command.env("TWO_HOSTS_TAG", &self.tag).envs(self.settings.iter().map(|(name, value)| (name, value)));
+        // Each host has a /tmp of its own, and all of them this.
+        let target = target();
+        if target.starts_with("/tmp") {
+            command.env("TWO_HOSTS_SHARE", target);
+        }
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command
+    }
+
+    /// Does what the script can: `cut nodeB`, `heal nodeB`, `killall nodeB`, `crash nodeB`, `boot nodeB`.
+    pub fn act(&self, words: &[&str]) {
+        let output = self.script().args(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// A program on a host.
+    pub fn on(&self, host: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = self.script();
+        command.args(["exec", host, "--"]).arg(program);
+        command
+    }
+
+    /// mpirun on nodeA, which is ended after a minute.
+    pub fn mpirun(&self, mpirun: &Path, words: &[&str]) -> Command {
+        let mut command = self.on("nodeA", "timeout");
+        command.args(["-k", "5", "60"]).arg(mpirun).args(words);
+        command
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        // A test that fails must not leave hosts behind.
+        let _ = self.script().arg("down").output();
+    }
+}
+
+/// The folder of all that is built, which all hosts see.
+fn target() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_owned()
+}
