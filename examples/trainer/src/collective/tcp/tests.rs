@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mpienv::{Host, Port};
 use proptest::prelude::*;
 
 use super::*;
