@@ -162,8 +162,9 @@ fn a_port_that_some_ranks_only_were_told_is_named_with_those_ranks() {
             let verdict =
                 format!("mpienv: the ranks disagree on MASTER_PORT: {verdict}; only some ranks have the setting");
             assert!(said.contains(&verdict), "Open MPI {version}: {said}");
-            // The deadline, and what mpirun takes to start and end.
-            assert!(begun.elapsed() < Duration::from_secs(10), "Open MPI {version}: {:?}", begun.elapsed());
+            // Before the deadline; and what mpirun takes to start and end on a busy machine.
+            assert!(!said.contains("come to"), "Open MPI {version}: {said}");
+            assert!(begun.elapsed() < Duration::from_secs(25), "Open MPI {version}: {:?}", begun.elapsed());
         }
     }
 }
@@ -199,5 +200,41 @@ fn ranks_meet_over_two_networks_over_ipv6_alone_and_where_host_names_do_not_reso
             run("no names", mpirun, &[], "10.77.0.1");
         }
         assert_eq!(run("no names but one", mpirun, &["-x", "MASTER_ADDR=six"], "six"), "fd77::2");
+    }
+}
+
+#[test]
+fn slurms_steps_on_two_hosts_know_their_places_and_meet() {
+    let Some(hosts) = Hosts::up("slurm", 2, &[]) else { return };
+    let (mpienv, folder) = (env!("CARGO_BIN_EXE_mpienv"), folder());
+    // Four CPUs a host: without a word about it Slurm puts three ranks on the first.
+    let layouts =
+        [("", ["nodeA", "nodeA", "nodeA", "nodeB"]), ("--ntasks-per-node=2", ["nodeA", "nodeA", "nodeB", "nodeB"])];
+    let say = format!(
+        "hostname >$0.$SLURM_PROCID.host; {mpienv} show --json >$0.$SLURM_PROCID.shown; \
+         exec {mpienv} check --json --timeout 20 >$0.$SLURM_PROCID.map"
+    );
+    let steps = layouts.iter().enumerate().map(|(index, (words, _))| {
+        format!("srun -N2 -n4 {words} sh -c \"$1\" {}/{index} && ", folder.path().display())
+    });
+    let steps = steps.collect::<String>() + "true";
+    let Some(mut command) = hosts.slurm(folder.path()) else { return };
+    let output = command.args(["sh", "-c", &steps, "steps", &say]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let read = |name: String| fs::read_to_string(folder.path().join(name)).unwrap();
+    let parse = |name| -> Value { serde_json::from_str(&read(name)).unwrap() };
+    for (index, (_, places)) in layouts.iter().enumerate() {
+        let map = parse(format!("{index}.0.map"));
+        for (rank, place) in places.iter().enumerate() {
+            let shown = parse(format!("{index}.{rank}.shown"));
+            assert_eq!(read(format!("{index}.{rank}.host")).trim(), *place);
+            assert_eq!(map["ranks"][rank]["host"], *place, "{map}");
+            assert_eq!((&shown["rank"], &shown["world_size"]), (&rank.into(), &4.into()), "{shown}");
+            let node = usize::from(*place == "nodeB");
+            assert_eq!((&shown["node_rank"], &shown["node_count"]), (&node.into(), &2.into()), "{shown}");
+            let local_rank = places[..rank].iter().filter(|other| *other == place).count();
+            assert_eq!((&shown["local_rank"], &shown["master_addr"]), (&local_rank.into(), &"nodeA".into()), "{shown}");
+            assert_eq!(shown["findings"], Value::Array(Vec::new()), "{shown}");
+        }
     }
 }

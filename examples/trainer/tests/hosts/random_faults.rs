@@ -16,7 +16,7 @@ use crate::tool::inherited;
 const COUNT: &str = "MPIENV_FAULTS";
 const SEED: &str = "MPIENV_FAULTS_SEED";
 /// The length of a job.
-const EPOCHS: u64 = 40;
+const EPOCHS: u64 = 30;
 /// How long ranks wait for each other, in seconds.
 const TIMEOUT: u64 = 5;
 /// How long a rank may take to end: it waits for the others to come, for rank 0's verdict, and for a rank that is lost.
