@@ -54,6 +54,7 @@ pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Opti
     let begun = Instant::now();
     let meeting = Rendezvous::new(info.world(), master, info.master_port())
         .timeout(timeout)
+        .default_port(info.default_master_port())
         .token(info.token().as_bytes())
         .gather(serde_json::to_vec(&report).map_err(CheckError::Report)?)?;
     let Some(meeting) = meeting else { return Ok(None) };

@@ -178,6 +178,10 @@ impl Builder {
         findings.extend(suspicious::local_rank_order(&placement));
         findings.extend(suspicious::stale_agent_store(environment, &placement));
         let master_addr = master::addr(environment, &placement, azure.as_ref(), wishes.master_addr, &mut findings)?;
+        let derived = placement.master_addr.as_ref().map(|derived| &derived.value);
+        if derived.is_some() && master_addr.as_ref().map(|master| &master.value) == derived {
+            findings.extend(placement.master_doubt.take());
+        }
         let (master_port, port_is_default) = master::port(environment, &placement, wishes.master_port)?;
         let nccl = nccl::ifname(environment, azure.is_some(), wishes.nccl_ifname)?;
         let unwanted = nccl.value.is_none().then_some(nccl::VARIABLE);
@@ -197,6 +201,7 @@ impl Builder {
             Some(text) => Token::new(text),
             None => placement.job.as_ref().map(|job| Token::of_job(&job.value)).unwrap_or_default(),
         };
+        let default_port = master::default_port(&placement).value;
         let launch_style = placement.style();
         let provenance = Provenance {
             launcher: choice.source,
@@ -225,6 +230,7 @@ impl Builder {
             findings,
             token,
             port_is_default,
+            default_port,
             asked,
             misleading,
         })

@@ -49,6 +49,7 @@ pub struct ClusterInfo {
     pub(crate) token: Token,
     /// Whether nobody asked for the port, here or by a variable.
     pub(crate) port_is_default: bool,
+    pub(crate) default_port: Port,
     /// What was asked for, under the names of the variables that ask for the same.
     pub(crate) asked: Vec<(&'static str, String)>,
     /// Inherited variables that would mislead the program.
@@ -125,6 +126,13 @@ impl ClusterInfo {
     #[must_use]
     pub fn master_port(&self) -> Port {
         self.master_port
+    }
+
+    /// The port that this rank would take if nobody asked for one: that of ranks which a user's `MASTER_PORT` does not
+    /// reach.
+    #[must_use]
+    pub fn default_master_port(&self) -> Port {
+        self.default_port
     }
 
     /// NCCL's choice of network interfaces, in NCCL's grammar; `None` to leave it to NCCL.

@@ -111,13 +111,16 @@ pub(crate) fn port(
         let port = text.parse().map_err(|_| Error::of_setting(Reason::NotAPort, MASTER_PORT, text))?;
         return Ok((Sourced::new(port, MASTER_PORT), false));
     }
-    if let Some(port) = &placement.master_port {
-        return Ok((port.clone(), false));
+    Ok((default_port(placement), placement.master_port.is_none()))
+}
+
+/// The port that a rank takes for which nobody asked for one.
+pub(crate) fn default_port(placement: &Placement) -> Sourced<Port> {
+    match &placement.master_port {
+        Some(port) => port.clone(),
+        None if placement.is_one_node() => Sourced::new(Port::ONE_NODE, "default on one node"),
+        None => Sourced::new(Port::SEVERAL_NODES, "default on several nodes"),
     }
-    Ok(match placement.is_one_node() {
-        true => (Sourced::new(Port::ONE_NODE, "default on one node"), true),
-        false => (Sourced::new(Port::SEVERAL_NODES, "default on several nodes"), true),
-    })
 }
 
 fn of_job(placement: &Placement) -> Result<Sourced<Port>, Error> {

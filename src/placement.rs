@@ -208,6 +208,8 @@ pub(crate) struct Placement {
     pub node_rank: Option<Sourced<u32>>,
     pub node_count: Option<Sourced<u32>>,
     pub master_addr: Option<Sourced<Host>>,
+    /// Why rank 0 may not be there; nothing to those who name another host.
+    pub master_doubt: Option<Finding>,
     pub master_port: Option<Sourced<Port>>,
     /// The job as its scheduler or launcher knows it.
     pub job: Option<Sourced<Job>>,
@@ -235,6 +237,7 @@ impl Placement {
             node_rank: None,
             node_count: None,
             master_addr: None,
+            master_doubt: None,
             master_port: None,
             job: None,
             findings: Vec::new(),

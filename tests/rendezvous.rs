@@ -134,7 +134,7 @@ fn missing_ranks_are_named_to_all_that_came() {
     thread::sleep(Duration::from_millis(200));
     let error = part(0, 9, port).timeout(short).meet("").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    assert!(error.to_string().starts_with("ranks 1,3-6,8 of 9 have not come within 4"), "{error}");
+    assert!(error.to_string().starts_with("ranks 1,3-6,8 of 9 have not come to 127.0.0.1:"), "{error}");
     for other in others {
         let told = other.join().unwrap().unwrap_err();
         assert_eq!((told.to_string(), told.kind()), (error.to_string(), ErrorKind::TimedOut));
@@ -162,6 +162,46 @@ fn ranks_that_disagree_on_the_world_size_are_named_to_all() {
     for other in others {
         assert_eq!(other.join().unwrap().unwrap_err().to_string(), error.to_string());
     }
+}
+
+/// A rank that was told `port`, where ranks without that setting meet at `default`.
+fn told(index: u32, port: Port, default: Port) -> Rendezvous {
+    part(index, 4, port).default_port(default).timeout(Duration::from_secs(2))
+}
+
+#[test]
+fn ranks_that_disagree_on_the_port_are_named_to_all_with_theirs() {
+    let (user, default) = (free_port(), free_port());
+    // The setting reached either rank 0's host only, or the other's only.
+    for (first, second) in [(user, default), (default, user)] {
+        let begun = Instant::now();
+        let others = [(1, first), (2, second), (3, second)].map(|(i, port)| start(told(i, port, default), ""));
+        let error = told(0, first, default).meet("").unwrap_err();
+        let said = format!(
+            "the ranks disagree on MASTER_PORT: ranks 0-1 say {first}, ranks 2-3 (127.0.0.1) say {second}; only some ranks"
+        );
+        assert!(error.to_string().starts_with(&said), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        for other in others {
+            assert_eq!(other.join().unwrap().unwrap_err().to_string(), error.to_string());
+        }
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn another_job_at_the_default_port_goes_on_undisturbed() {
+    let (user, default) = (free_port(), free_port());
+    // Rank 0 of this job waits in vain, and so does rank 1 of another, which meets at the default port later.
+    let vain = start(told(0, user, default), "");
+    thread::sleep(Duration::from_millis(1400));
+    let later = |i| Rendezvous::new(Rank::new(i, 2).unwrap(), Host::LOOPBACK, default).timeout(PLENTY).token("job 2");
+    let other = start(later(1), "b");
+    let error = vain.join().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(!error.to_string().contains("turned away"), "{error}");
+    assert_eq!(blobs(&later(0).meet("a").unwrap()), ["a", "b"]);
+    other.join().unwrap().unwrap();
 }
 
 #[test]

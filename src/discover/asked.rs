@@ -3,7 +3,6 @@
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::host::HostError;
-use crate::launcher::open_mpi;
 use crate::placement::{Placement, Sourced};
 use crate::pmix::{self, PmixVars};
 
@@ -32,7 +31,7 @@ pub(crate) fn complete(placement: &mut Placement, environment: &Environment) -> 
     let host =
         answer.rank0_host.parse().map_err(|error: HostError| refused(format!("{}: {error}", answer.rank0_host)))?;
     placement.master_addr = Some(Sourced::new(host, format!("{SOURCE}: rank 0's host")));
-    placement.findings.retain(|finding| finding.code != open_mpi::MASTER_NOT_RANK_0);
+    placement.master_doubt = None;
     if let Some(node) = answer.node_rank {
         placement.node_rank = Some(Sourced::new(node, SOURCE));
     }

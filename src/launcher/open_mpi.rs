@@ -36,9 +36,6 @@ const LOCAL_SIZE: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
 const NUM_NODES: &str = "OMPI_MCA_orte_num_nodes";
 const HNP_URI: &str = "OMPI_MCA_orte_hnp_uri";
 
-/// The code of the finding that mpirun's host is not rank 0's.
-pub(crate) const MASTER_NOT_RANK_0: &str = "master-not-rank-0";
-
 /// The variables that Open MPI sets for every process.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
@@ -94,7 +91,7 @@ pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
             Some(host) => placement.master_addr = host.map(|host| Sourced::new(host, source_of_host(&vars))),
             None => placement.findings.push(uri_unreadable(uri)),
         }
-        placement.findings.extend(rank_0_is_elsewhere(&vars));
+        placement.master_doubt = rank_0_is_elsewhere(&vars);
     }
     Ok(placement)
 }
@@ -123,7 +120,7 @@ fn rank_0_is_elsewhere(vars: &OpenMpiVars) -> Option<Finding> {
     }
     Some(Finding {
         severity: Severity::Warning,
-        code: MASTER_NOT_RANK_0,
+        code: "master-not-rank-0",
         what: format!("{HNP_URI} is {hnp:?}, but rank 0's own daemon is {own:?}"),
         why: "Open MPI names only the host of mpirun, and rank 0 does not run there: the ranks would wait for a master that nobody is".into(),
         remedy: "give rank 0's host to all ranks, as in `mpirun -x MASTER_ADDR=HOST`".into(),

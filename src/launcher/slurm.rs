@@ -164,7 +164,7 @@ pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
         if vars.distribution.as_deref() == Some("arbitrary")
             && placement.node_count.as_ref().is_none_or(|n| n.value > 1)
         {
-            placement.findings.push(arbitrary(list));
+            placement.master_doubt = Some(arbitrary(list));
         }
     }
     Ok(match vars.job_id {

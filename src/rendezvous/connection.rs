@@ -9,6 +9,7 @@ use mio::net::TcpStream;
 
 use super::LONGEST_BLOB;
 use super::frame::HelloReader;
+use crate::Port;
 
 /// How many bytes of no use rank 0 reads from one connection before it closes it.
 const PATIENCE: usize = LONGEST_BLOB + 1024;
@@ -34,6 +35,8 @@ pub(super) enum Stage {
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) peer: IpAddr,
+    /// The port that it came to.
+    pub(super) port: Port,
     /// Counts up with every connection, so that the oldest can be told.
     pub(super) serial: u64,
     pub(super) stage: Stage,
@@ -50,9 +53,9 @@ pub(super) enum Input {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, peer: IpAddr, serial: u64) -> Connection {
+    pub(super) fn new(stream: TcpStream, peer: IpAddr, port: Port, serial: u64) -> Connection {
         let stage = Stage::Stranger(HelloReader::default());
-        Connection { stream, peer, serial, stage, queue: VecDeque::new(), written: 0, discarded: 0 }
+        Connection { stream, peer, port, serial, stage, queue: VecDeque::new(), written: 0, discarded: 0 }
     }
 
     pub(super) fn read(&mut self, into: &mut [u8]) -> Input {

@@ -1,7 +1,7 @@
 //! What goes over the wire, byte by byte. All numbers are big-endian.
 //!
 //! A rank opens with a hello: magic (8), protocol (2), crate version (3 x 2), rank (4), world size (4),
-//! wants the table (1), token length (1), blob length (4), token, blob.
+//! what for (1), token length (1), blob length (4), token, blob.
 //! Rank 0 answers with replies: magic (8), protocol (2), crate version (3 x 2), kind (1), length (4), payload.
 //! The fixed parts keep their layout in every protocol version, so that two versions can name each other.
 
@@ -10,6 +10,7 @@ use std::fmt;
 use subtle::ConstantTimeEq;
 
 use super::{LONGEST_BLOB, LONGEST_TOKEN};
+use crate::Port;
 
 /// First bytes of every frame; the line end shows a transfer that rewrites text.
 const MAGIC: [u8; 8] = *b"mpienv\r\n";
@@ -72,6 +73,12 @@ const fn number(digits: &str) -> u16 {
     }
 }
 
+/// What a hello is for: to wait for the verdict alone, or for the table too.
+const VERDICT: u8 = 0;
+const TABLE: u8 = 1;
+/// To tell, at another port than its own, which port the rank was told: its blob.
+const OTHER_PORT: u8 = 2;
+
 /// Splits `N` bytes off the front.
 pub(super) fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (front, rest) = bytes.split_first_chunk::<N>()?;
@@ -87,22 +94,31 @@ pub(super) struct Hello {
     pub(super) size: u32,
     /// Whether the rank waits for everybody's blobs, or for the verdict alone.
     pub(super) wants_table: bool,
+    /// The port where the rank was told to meet, in a hello that comes to another one; it then has no blob.
+    pub(super) told: Option<Port>,
     pub(super) blob: Vec<u8>,
 }
 
 impl Hello {
     /// The frame; the caller has checked both lengths.
     pub(super) fn encode(&self, token: &[u8]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(HELLO_HEAD + token.len() + self.blob.len());
+        let told = self.told.map(|port| port.get().to_be_bytes());
+        let blob = told.as_ref().map_or(&self.blob[..], |port| port);
+        let purpose = match self.told {
+            Some(_) => OTHER_PORT,
+            None if self.wants_table => TABLE,
+            None => VERDICT,
+        };
+        let mut out = Vec::with_capacity(HELLO_HEAD + token.len() + blob.len());
         out.extend(MAGIC);
         self.version.put(&mut out);
         out.extend(self.rank.to_be_bytes());
         out.extend(self.size.to_be_bytes());
-        out.push(u8::from(self.wants_table));
+        out.push(purpose);
         out.push(u8::try_from(token.len()).unwrap_or(u8::MAX));
-        out.extend(u32::try_from(self.blob.len()).unwrap_or(u32::MAX).to_be_bytes());
+        out.extend(u32::try_from(blob.len()).unwrap_or(u32::MAX).to_be_bytes());
         out.extend(token);
-        out.extend(&self.blob);
+        out.extend(blob);
         out
     }
 }
@@ -127,6 +143,7 @@ pub(super) struct HelloReader {
     head: Vec<u8>,
     hello: Option<Hello>,
     blob_length: usize,
+    purpose: u8,
 }
 
 impl HelloReader {
@@ -156,7 +173,15 @@ impl HelloReader {
             return Err(Reject::NotMpienv);
         }
         hello.blob.extend(bytes);
-        Ok(if hello.blob.len() == self.blob_length { self.hello.take() } else { None })
+        if hello.blob.len() < self.blob_length {
+            return Ok(None);
+        }
+        if self.purpose == OTHER_PORT {
+            let told = <[u8; 2]>::try_from(&hello.blob[..]).ok().map(u16::from_be_bytes);
+            hello.told = Some(told.and_then(Port::new).ok_or(Reject::NotMpienv)?);
+            hello.blob.clear();
+        }
+        Ok(self.hello.take())
     }
 
     fn fill(&mut self, bytes: &mut &[u8], length: usize) {
@@ -172,10 +197,10 @@ impl HelloReader {
             let version = Version::take(rest)?;
             let rank = u32::from_be_bytes(take(rest)?);
             let size = u32::from_be_bytes(take(rest)?);
-            let [wants_table, _token_length] = take(rest)?;
-            Some((version, rank, size, wants_table != 0, u32::from_be_bytes(take(rest)?)))
+            let [purpose, _token_length] = take(rest)?;
+            Some((version, rank, size, purpose, u32::from_be_bytes(take(rest)?)))
         };
-        let (version, rank, size, wants_table, blob_length) = fixed(&mut rest).ok_or(Reject::NotMpienv)?;
+        let (version, rank, size, purpose, blob_length) = fixed(&mut rest).ok_or(Reject::NotMpienv)?;
         if !bool::from(rest.ct_eq(token)) {
             return Err(Reject::OtherJob);
         }
@@ -187,7 +212,8 @@ impl HelloReader {
             return Err(Reject::NotMpienv);
         }
         self.head = Vec::new();
-        Ok(Hello { version, rank, size, wants_table, blob: Vec::new() })
+        self.purpose = purpose;
+        Ok(Hello { version, rank, size, wants_table: purpose == TABLE, told: None, blob: Vec::new() })
     }
 
     #[cfg(test)]
@@ -270,7 +296,7 @@ mod tests {
     use super::*;
 
     fn hello(blob: &[u8]) -> Hello {
-        Hello { version: Version::OWN, rank: 3, size: 8, wants_table: true, blob: blob.to_vec() }
+        Hello { version: Version::OWN, rank: 3, size: 8, wants_table: true, told: None, blob: blob.to_vec() }
     }
 
     #[test]
@@ -282,6 +308,16 @@ mod tests {
             assert_eq!(reader.feed(&wire[..cut], b"secret"), Ok(None));
             assert_eq!(reader.feed(&wire[cut..], b"secret"), Ok(Some(sent.clone())));
         }
+    }
+
+    #[test]
+    fn a_hello_at_another_port_tells_the_ranks_own() {
+        let sent = Hello { told: Port::new(6105), wants_table: false, ..hello(b"") };
+        let mut wire = sent.encode(b"secret");
+        assert_eq!(HelloReader::default().feed(&wire, b"secret"), Ok(Some(sent)));
+        let end = wire.len();
+        wire[end - 2..].fill(0);
+        assert_eq!(HelloReader::default().feed(&wire, b"secret"), Err(Reject::NotMpienv));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::listen::listen;
 use super::table::{Place, Row};
 use super::verdict::Findings;
 use super::{Meeting, Rendezvous};
+use crate::Port;
 
 /// After something is wrong, how long rank 0 waits for the ranks that have not come yet, so that they are told too.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -53,7 +54,9 @@ struct Server<'a> {
     started: Instant,
     deadline: Instant,
     poll: Poll,
-    listeners: Vec<TcpListener>,
+    listeners: Vec<(TcpListener, Port)>,
+    /// Another port to listen on, and from when.
+    last_call: Option<(Port, Instant)>,
     /// Listeners may hold more connections than one turn takes.
     more_to_accept: bool,
     connections: Vec<Option<Connection>>,
@@ -76,16 +79,15 @@ impl<'a> Server<'a> {
     fn new(settings: &'a Rendezvous) -> Result<Server<'a>, Error> {
         let started = Instant::now();
         let poll = Poll::new().map_err(Error::System)?;
-        let mut listeners = listen(&settings.host, settings.port)?;
-        for (i, listener) in listeners.iter_mut().enumerate() {
-            poll.registry().register(listener, Token(usize::MAX - 1 - i), Interest::READABLE).map_err(Error::System)?;
-        }
-        Ok(Server {
+        let deadline = started + settings.timeout;
+        let last_call = settings.last_call().map(|(port, before)| (port, deadline - before));
+        let mut server = Server {
             settings,
             started,
-            deadline: started + settings.timeout,
+            deadline,
             poll,
-            listeners,
+            listeners: Vec::new(),
+            last_call,
             more_to_accept: true,
             connections: Vec::new(),
             free: Vec::new(),
@@ -97,7 +99,18 @@ impl<'a> Server<'a> {
             failure: None,
             stuck: None,
             scratch: vec![0; SCRATCH].into(),
-        })
+        };
+        server.listen(settings.port)?;
+        Ok(server)
+    }
+
+    fn listen(&mut self, port: Port) -> Result<(), Error> {
+        for mut listener in listen(&self.settings.host, port)? {
+            let token = Token(usize::MAX - 1 - self.listeners.len());
+            self.poll.registry().register(&mut listener, token, Interest::READABLE).map_err(Error::System)?;
+            self.listeners.push((listener, port));
+        }
+        Ok(())
     }
 
     fn run(mut self, own: Row) -> Result<Meeting, Error> {
@@ -112,7 +125,17 @@ impl<'a> Server<'a> {
                 let error = self.verdict(now);
                 return Err(self.fail(error, &mut events));
             }
-            if let Err(error) = self.turn(until - now, &mut events) {
+            let wait = match self.last_call {
+                Some((port, from)) if now >= from => {
+                    self.last_call = None;
+                    // Where another job is on that port, ranks that were told it are not heard of.
+                    let _ = self.listen(port);
+                    continue;
+                }
+                Some((_, from)) => until.min(from) - now,
+                None => until - now,
+            };
+            if let Err(error) = self.turn(wait, &mut events) {
                 return Err(self.fail(error, &mut events));
             }
         }
@@ -154,7 +177,8 @@ impl<'a> Server<'a> {
     fn verdict(&self, now: Instant) -> Error {
         let joined: Vec<u32> = std::iter::once(0).chain(self.joined.keys().copied()).collect();
         let waited = now - self.started;
-        self.findings.verdict(self.settings.rank.size(), &joined, waited, now >= self.deadline)
+        let master = (&self.settings.host, self.settings.port);
+        self.findings.verdict(self.settings.rank.size(), master, &joined, waited, now >= self.deadline)
     }
 
     /// Waits for something to happen, at most so long, and does what there is to do.
@@ -188,8 +212,10 @@ impl<'a> Server<'a> {
                 return Ok(());
             }
             taken += 1;
-            match self.listeners[turn].accept() {
-                Ok((stream, peer)) => self.admit(stream, peer),
+            let (listener, port) = &self.listeners[turn];
+            let port = *port;
+            match listener.accept() {
+                Ok((stream, peer)) => self.admit(stream, peer, port),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => turn += 1,
                 Err(error) if is_out_of_files(&error) => self.make_room()?,
                 // The connection is gone again, or was never whole: look at the next.
@@ -200,7 +226,7 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    fn admit(&mut self, mut stream: mio::net::TcpStream, peer: SocketAddr) {
+    fn admit(&mut self, mut stream: mio::net::TcpStream, peer: SocketAddr, port: Port) {
         let id = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
             self.connections.len() - 1
@@ -214,7 +240,7 @@ impl<'a> Server<'a> {
         // Answers are small and complete: nothing to wait for.
         let _ = stream.set_nodelay(true);
         self.serial += 1;
-        self.connections[id] = Some(Connection::new(stream, peer.ip().to_canonical(), self.serial));
+        self.connections[id] = Some(Connection::new(stream, peer.ip().to_canonical(), port, self.serial));
     }
 
     /// Closes the oldest connection that is no rank, so that the next can be taken.
@@ -253,11 +279,13 @@ impl<'a> Server<'a> {
                 }
                 return self.close(id);
             };
-            let peer = connection.peer;
+            let (peer, port) = (connection.peer, connection.port);
             match hello.feed(&self.scratch[..length], &self.settings.token) {
                 Ok(None) => {}
-                Ok(Some(hello)) => self.hear(id, peer, hello),
+                Ok(Some(hello)) => self.hear(id, peer, port, hello),
                 Err(Reject::NotMpienv) => return self.close(id),
+                // At the other port that job's own rank 0 may be about to start.
+                Err(Reject::OtherJob) if port != self.settings.port => return self.close(id),
                 Err(Reject::OtherJob) => {
                     self.findings.strangers += 1;
                     self.findings.other_job(peer);
@@ -274,8 +302,14 @@ impl<'a> Server<'a> {
     }
 
     /// A hello of this job is complete.
-    fn hear(&mut self, id: usize, peer: IpAddr, hello: Hello) {
-        let Hello { rank, size, wants_table, blob, .. } = hello;
+    fn hear(&mut self, id: usize, peer: IpAddr, port: Port, hello: Hello) {
+        let Hello { rank, size, wants_table, told, blob, .. } = hello;
+        let told = told.unwrap_or(port);
+        if told != self.settings.port {
+            self.findings.port(rank, told, peer);
+            self.trouble();
+            return self.join(id, rank, wants_table, false);
+        }
         if size != self.settings.rank.size() {
             self.findings.size(rank, size, peer);
             self.trouble();
@@ -331,13 +365,13 @@ impl<'a> Server<'a> {
             self.stuck = Some((rank, connection.peer));
         }
         match connection.stage {
-            Stage::Stranger(_) => self.findings.strangers += 1,
+            Stage::Stranger(_) if connection.port == self.settings.port => self.findings.strangers += 1,
             Stage::Member { rank, joined: true, .. } => {
                 self.joined.remove(&rank);
                 self.findings.lost.insert(rank, connection.peer);
                 self.trouble();
             }
-            Stage::Member { .. } | Stage::Closing => {}
+            Stage::Stranger(_) | Stage::Member { .. } | Stage::Closing => {}
         }
     }
 }

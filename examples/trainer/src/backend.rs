@@ -8,7 +8,7 @@ use crate::collective::Collective;
 use crate::collective::alone::Alone;
 #[cfg(feature = "mpi")]
 use crate::collective::mpi::Mpi;
-use crate::collective::tcp::{ConnectError, Tcp};
+use crate::collective::tcp::{ConnectError, Place, Tcp};
 
 #[cfg(feature = "mpi")]
 mod library;
@@ -53,8 +53,13 @@ pub fn connect(
         Backend::Tcp => String::new(),
     };
     remark(&format!("gradients over TCP{why}"));
-    let host = info.master_addr()?.clone();
-    Ok(Box::new(Tcp::connect(info.world(), host, info.master_port(), timeout, info.token().as_bytes())?))
+    let place = Place {
+        host: info.master_addr()?.clone(),
+        port: info.master_port(),
+        default_port: info.default_master_port(),
+        token: info.token().as_bytes().to_vec(),
+    };
+    Ok(Box::new(Tcp::connect(info.world(), &place, timeout)?))
 }
 
 /// Why there is nothing to carry the gradients.

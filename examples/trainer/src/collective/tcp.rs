@@ -14,9 +14,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use mpienv::{Host, Port, Rank};
+use mpienv::Rank;
 
-pub use mesh::ConnectError;
+pub use mesh::{ConnectError, Place};
 
 use super::{Collective, CollectiveError, split};
 use group::Group;
@@ -42,12 +42,12 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// Joins all ranks, which meet at `host:port`; `timeout` bounds this, and every wait for a rank later.
+    /// Joins all ranks, which meet at `place`; `timeout` bounds this, and every wait for a rank later.
     ///
     /// # Errors
     /// When the ranks do not meet, or cannot reach each other.
-    pub fn connect(rank: Rank, host: Host, port: Port, timeout: Duration, token: &[u8]) -> Result<Tcp, ConnectError> {
-        let peers = mesh::connect(rank, host, port, timeout, token)?;
+    pub fn connect(rank: Rank, place: &Place, timeout: Duration) -> Result<Tcp, ConnectError> {
+        let peers = mesh::connect(rank, place, timeout)?;
         Ok(Tcp::of(rank, Group::world(Line::new(peers, timeout)?)))
     }
 

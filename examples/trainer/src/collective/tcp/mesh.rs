@@ -36,18 +36,26 @@ pub enum ConnectError {
     Collective(#[from] CollectiveError),
 }
 
+/// Where the ranks of a job meet.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Rank 0's host.
+    pub host: Host,
+    /// The port there.
+    pub port: Port,
+    /// The port of ranks that were not told this one: see [`Rendezvous::default_port`].
+    pub default_port: Port,
+    /// What keeps other jobs out.
+    pub token: Vec<u8>,
+}
+
 /// Connects to all other ranks; the place of this rank is `None`.
-pub(super) fn connect(
-    rank: Rank,
-    host: Host,
-    port: Port,
-    timeout: Duration,
-    token: &[u8],
-) -> Result<Vec<Option<Peer>>, ConnectError> {
+pub(super) fn connect(rank: Rank, place: &Place, timeout: Duration) -> Result<Vec<Option<Peer>>, ConnectError> {
     if rank.size() == 1 {
         return Ok(vec![None]);
     }
-    let listener = listen(&host)?;
+    let Place { host, port, default_port, token } = place;
+    let listener = listen(host)?;
     let local = listener.local_addr()?;
     let mut blob = vec![match local.ip() {
         address if !address.is_loopback() => 0,
@@ -56,7 +64,8 @@ pub(super) fn connect(
     }];
     blob.extend(local.port().to_be_bytes());
     blob.extend(host_name().unwrap_or_default().as_bytes());
-    let meeting = Rendezvous::new(rank, host, port).timeout(timeout).token(token).meet(blob)?;
+    let rendezvous = Rendezvous::new(rank, host.clone(), *port).default_port(*default_port);
+    let meeting = rendezvous.timeout(timeout).token(&token[..]).meet(blob)?;
     let hosts = hosts(&meeting);
     let deadline = Instant::now() + timeout;
     let mut streams: Vec<Option<TcpStream>> = Vec::new();

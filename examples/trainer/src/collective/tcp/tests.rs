@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mpienv::{Host, Port};
 use proptest::prelude::*;
 
 use super::*;
@@ -31,7 +32,8 @@ fn ranks<T: Send>(size: u32, run: impl Fn(Tcp) -> T + Sync) -> Vec<T> {
         let start = |index| {
             scope.spawn(move || {
                 let rank = Rank::new(index, size).unwrap();
-                run(Tcp::connect(rank, Host::LOOPBACK, port, PLENTY, b"token").unwrap())
+                let place = Place { host: Host::LOOPBACK, port, default_port: port, token: b"token".to_vec() };
+                run(Tcp::connect(rank, &place, PLENTY).unwrap())
             })
         };
         let all: Vec<_> = (0..size).map(start).collect();

@@ -1,0 +1,190 @@
+//! Jobs that the real mpirun starts on several hosts, over TCP and over MPI.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::checkpoints::{Checkpoints, undisturbed};
+use crate::hosts::{Hosts, LAYOUTS, Layout, address, mpiruns};
+use crate::job::SLACK;
+use crate::tool::is_there;
+
+const MNIST: &str = env!("CARGO_BIN_EXE_mnist");
+const QUICKSTART: &str = env!("CARGO_BIN_EXE_quickstart");
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Standard output of a job that succeeds.
+#[track_caller]
+fn succeeded(what: &str, output: &Output) -> String {
+    assert!(output.status.success(), "{what}: {:?} {}", output.status, said(output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What the line of the first epoch says without its speed.
+fn outcome(text: &str) -> String {
+    let line = text.lines().find(|line| line.starts_with("epoch: 0, train loss"));
+    line.unwrap_or_else(|| panic!("{text}")).split(", ").take(4).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn jobs_in_every_layout_train_as_four_ranks_of_one_machine() {
+    let Some(hosts) = Hosts::up("train", 3, &[]) else { return };
+    let train = ["--epochs", "1", "--quiet", "--timeout", "30"];
+    let alone = Command::new(MNIST).env_clear().args(["--ranks", "4"]).args(train).output().unwrap();
+    let expected = outcome(&succeeded("one machine", &alone));
+    for (version, mpirun) in mpiruns() {
+        for Layout { name, words, hosts: places } in LAYOUTS {
+            let master = format!("MASTER_ADDR={}", address(places[0]));
+            let words = [&["-x", &master], words].concat();
+            // Told rank 0's host, version 5 places the ranks as version 4 does: two layouts are enough of it.
+            if version == 5 && !["hostfile", "by node"].contains(&name) {
+                continue;
+            }
+            let what = format!("Open MPI {version}, {name}");
+            let tcp = hosts.mpirun(&mpirun, &words).args([MNIST, "--backend", "tcp"]).args(train).output().unwrap();
+            assert_eq!(outcome(&succeeded(&what, &tcp)), expected, "{what}");
+            let mpi = hosts.mpirun(&mpirun, &words).args([MNIST, "--backend", "mpi"]).args(train).output().unwrap();
+            // MPI may add in another order.
+            let (mpi, tcp) = (succeeded(&what, &mpi), expected.clone());
+            assert_eq!(accuracy(&outcome(&mpi)), accuracy(&tcp), "{what}: {mpi}");
+        }
+    }
+}
+
+#[test]
+fn slurms_steps_on_two_hosts_train_as_four_ranks_of_one_machine() {
+    let Some(hosts) = Hosts::up("step", 2, &[]) else { return };
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let Some(mut command) = hosts.slurm(folder.path()) else { return };
+    let train = ["--epochs", "1", "--quiet", "--timeout", "30"];
+    let step = command.args(["srun", "-N2", "-n4", MNIST]).args(train).output().unwrap();
+    let alone = Command::new(MNIST).env_clear().args(["--ranks", "4"]).args(train).output().unwrap();
+    assert_eq!(outcome(&succeeded("Slurm", &step)), outcome(&succeeded("one machine", &alone)));
+}
+
+/// The accuracy to one in a hundred.
+fn accuracy(line: &str) -> u32 {
+    let accuracy: f64 = line.rsplit(' ').next().unwrap().parse().unwrap();
+    (accuracy * 100.0).round() as u32
+}
+
+/// The losses of all ranks by their moments, in order.
+fn losses(text: &str) -> Vec<(String, f64)> {
+    let split = |line: &str| line.split_once(", loss is ").map(|(at, loss)| (at.to_owned(), loss.parse().unwrap()));
+    let mut losses: Vec<(String, f64)> = text.lines().filter_map(split).collect();
+    losses.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    losses
+}
+
+#[test]
+fn the_quick_start_on_two_hosts_prints_the_losses_of_one() {
+    let Some(hosts) = Hosts::up("quick", 2, &[("TWO_HOSTS_IPV6", "1")]) else { return };
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let output = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let words = ["--lr", "0.4", "--init", "mindspore-1.x", "--output"];
+    let alone = Command::new(QUICKSTART).env_clear().args(["--ranks", "8"]).args(words).arg(output("alone")).output();
+    let expected = succeeded("one process", &alone.unwrap());
+    let expected = losses(&expected);
+    for (version, mpirun) in mpiruns() {
+        for (backend, master) in [("tcp", "10.77.0.1"), ("tcp", "fd77::1"), ("mpi", "10.77.0.1")] {
+            let master = format!("MASTER_ADDR={master}");
+            let mut command = hosts.mpirun(&mpirun, &["-x", &master, "-H", "nodeA:4,nodeB:4", QUICKSTART]);
+            let what = format!("Open MPI {version}, {backend}");
+            let output = command.args(["--backend", backend]).args(words).arg(output("apart")).output().unwrap();
+            let found = losses(&succeeded(&what, &output));
+            // MPI may add in another order.
+            let rounding = if backend == "mpi" { 1e-6 } else { 0.0 };
+            let same = |(a, b): (&(String, f64), &(String, f64))| a.0 == b.0 && (a.1 - b.1).abs() <= rounding;
+            assert!(found.len() == 8 * 20 && found.iter().zip(&expected).all(same), "{what}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_port_that_some_ranks_only_were_told_ends_the_start_with_their_names() {
+    let Some(hosts) = Hosts::up("told", 2, &[]) else { return };
+    let words = ["-x", "MASTER_ADDR=10.77.0.1", "-H", "nodeA:2,nodeB:2"];
+    for (version, mpirun) in mpiruns() {
+        // Both meet by the same code.
+        for program in if version == 4 { &[MNIST, QUICKSTART][..] } else { &[MNIST] } {
+            let mut command = hosts.mpirun(&mpirun, &[&words[..], &[*program]].concat());
+            let begun = Instant::now();
+            let output = command.env("MASTER_PORT", "23456").args(["--backend", "tcp", "--timeout", "4"]).output();
+            let output = output.unwrap();
+            assert!(!output.status.success() && output.stdout.is_empty(), "Open MPI {version}");
+            let verdict = ": the ranks disagree on MASTER_PORT: ranks 0-1 say 23456, ranks 2-3 (10.77.0.2) say 6105; ";
+            assert!(said(&output).contains(verdict), "Open MPI {version}: {}", said(&output));
+            assert!(begun.elapsed() < Duration::from_secs(20), "Open MPI {version}: {:?}", begun.elapsed());
+        }
+    }
+}
+
+/// Starts two ranks on two hosts by mpirun, which train without end, and waits until they have kept something.
+fn training(hosts: &Hosts, backend: &str, kept: &Checkpoints) -> Child {
+    let before = kept.newest();
+    let mut command = two_ranks(hosts, backend, kept, "1000000");
+    let running = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(40);
+    while kept.newest() == before {
+        assert!(Instant::now() < until, "{backend}: no checkpoint");
+        thread::sleep(Duration::from_millis(20));
+    }
+    running
+}
+
+fn two_ranks(hosts: &Hosts, backend: &str, kept: &Checkpoints, epochs: &str) -> Command {
+    let mut command = hosts.mpirun(Path::new("mpirun"), &["-H", "nodeA:1,nodeB:1", MNIST, "--quiet"]);
+    command.args(["--backend", backend, "--epochs", epochs, "--timeout", "5"]);
+    command.args(["--resume", "--checkpoint-dir", kept.path(), "--checkpoint-every", "20"]);
+    command
+}
+
+/// What mpirun passes on, when it ends by itself and tells of a failure.
+#[track_caller]
+fn failed(running: Child, what: &str) -> String {
+    let begun = Instant::now();
+    let output = running.wait_with_output().unwrap();
+    let code = output.status.code();
+    assert!(code.is_some_and(|code| code != 0), "{what}: {code:?} {}", said(&output));
+    assert!(begun.elapsed() < SLACK, "{what}: {:?} {}", begun.elapsed(), said(&output));
+    said(&output)
+}
+
+#[test]
+fn mpirun_ends_after_a_kill_and_all_ranks_after_a_cut_and_the_job_goes_on() {
+    let Some(hosts) = Hosts::up("ended", 2, &[]) else { return };
+    if !is_there("mpirun") || !is_there("pgrep") {
+        return;
+    }
+    let runs_on = |host| hosts.on(host, "pgrep").args(["-x", "mnist"]).output().unwrap().status.success();
+    for backend in ["tcp", "mpi"] {
+        let kept = Checkpoints::new();
+        // The rank; then mpirun's daemon on its host too.
+        for victims in ["pkill -KILL -x mnist", "kill -KILL -1"] {
+            let running = training(&hosts, backend, &kept);
+            hosts.on("nodeB", "sh").args(["-c", victims]).output().unwrap();
+            failed(running, &format!("{backend}, {victims}"));
+        }
+
+        // mpirun waits for its daemon as long as the cable is cut, but no rank does.
+        let running = training(&hosts, backend, &kept);
+        hosts.act(&["cut", "nodeB"]);
+        let until = Instant::now() + Duration::from_secs(6) + SLACK;
+        while runs_on("nodeA") || runs_on("nodeB") {
+            assert!(Instant::now() < until, "{backend}: ranks outlive the timeout");
+            thread::sleep(Duration::from_millis(100));
+        }
+        hosts.act(&["heal", "nodeB"]);
+        let told = failed(running, backend);
+        assert!(told.contains(" did not come within 5 s") || told.contains(" is lost: "), "{backend}: {told}");
+
+        let epochs = kept.epochs(2) + 1;
+        succeeded(backend, &two_ranks(&hosts, backend, &kept, &epochs.to_string()).output().unwrap());
+        // Of two ranks every backend adds to the same bits.
+        assert!(kept.last() == undisturbed(2, epochs), "{backend}: {epochs} epochs come to other weights");
+    }
+}

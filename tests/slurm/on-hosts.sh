@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# A real Slurm on nodeA and nodeB of tests/hosts/two-hosts.sh, then a command on nodeA. The daemons end with their hosts.
+#
+# Usage, on nodeA: on-hosts.sh DIR CMD...   DIR is a folder that both hosts see.
+# Exit codes: that of CMD, 122 where Slurm does not come up.
+set -euo pipefail
+dir=$1
+shift
+export PATH="$PATH:/usr/sbin:/sbin" SLURM_CONF=$dir/slurm.conf
+
+# Starts munge and slurmd on this host; sockets and spool are the host's own, in /run.
+if [ "$1" = __node ]; then
+    mkdir -p /run/slurm
+    cp "$dir/munge.key" /run/slurm/munge.key && chmod 600 /run/slurm/munge.key
+    setsid munged --foreground --force --key-file=/run/slurm/munge.key --socket=/run/slurm/munge.socket \
+        --pid-file=/run/slurm/munged.pid --seed-file=/run/slurm/munged.seed --log-file=/run/slurm/munged.log \
+        </dev/null >"$dir/munged.$(hostname).out" 2>&1 &
+    for _ in $(seq 100); do [ ! -S /run/slurm/munge.socket ] || break; sleep 0.05; done
+    setsid slurmd -D -f "$SLURM_CONF" -N "$(hostname)" </dev/null >"$dir/slurmd.$(hostname).out" 2>&1 &
+    exit
+fi
+
+(umask 077 && dd if=/dev/urandom of="$dir/munge.key" bs=128 count=1 status=none)
+mkdir -p "$dir/state"
+cat >"$SLURM_CONF" <<CONF
+ClusterName=test
+SlurmctldHost=nodeA(10.77.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket=/run/slurm/munge.socket
+CredType=cred/munge
+StateSaveLocation=$dir/state
+SlurmdSpoolDir=/run/slurm/spool
+SlurmctldPidFile=/run/slurm/slurmctld.pid
+SlurmdPidFile=/run/slurm/slurmd.pid
+PlugStackConfig=$dir/plugstack.conf
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+ReturnToService=2
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+NodeName=nodeA NodeAddr=10.77.0.1 CPUs=4 State=UNKNOWN
+NodeName=nodeB NodeAddr=10.77.0.2 CPUs=4 State=UNKNOWN
+PartitionName=main Nodes=nodeA,nodeB Default=YES MaxTime=INFINITE State=UP
+CONF
+: >"$dir/plugstack.conf"
+# No /etc/slurm/cgroup.conf: this one says where to look, and that nothing is used.
+echo "CgroupPlugin=cgroup/v1" >"$dir/cgroup.conf"
+
+"$0" "$dir" __node
+setsid slurmctld -D -f "$SLURM_CONF" </dev/null >"$dir/slurmctld.out" 2>&1 &
+ssh nodeB "$0" "$dir" __node
+for _ in $(seq 200); do
+    if [ "$(sinfo -h -o '%D %t' 2>/dev/null)" = "2 idle" ]; then
+        exec "$@"
+    fi
+    sleep 0.1
+done
+tail -n 20 "$dir"/*.out >&2
+exit 122
