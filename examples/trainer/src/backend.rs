@@ -54,7 +54,15 @@ pub fn connect(
     };
     remark(&format!("gradients over TCP{why}"));
     let host = info.master_addr()?.clone();
-    Ok(Box::new(Tcp::connect(info.world(), host, info.master_port(), timeout, info.token().as_bytes())?))
+    let tcp = Tcp::connect(info.world(), host, info.master_port(), timeout, info.token().as_bytes())?;
+    if tcp.strangers() > 0 {
+        remark(&format!(
+            "connections to this rank that were no ranks of this job: {}; they came from a port scanner, a health check, \
+             or another job with the same MASTER_PORT",
+            tcp.strangers()
+        ));
+    }
+    Ok(Box::new(tcp))
 }
 
 /// Why there is nothing to carry the gradients.
