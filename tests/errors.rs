@@ -192,3 +192,15 @@ fn two_sets_of_ranks_that_differ_are_a_finding_with_both() {
     let info = ClusterInfo::from_vars(changed(&[("RANK", "1"), ("WORLD_SIZE", "4")])).unwrap();
     assert_eq!(info.findings(), [], "exported twice is no disagreement");
 }
+
+#[test]
+fn more_nodes_than_ranks_are_not_believed() {
+    let slurm = [("SLURM_PROCID", "0"), ("SLURM_STEP_ID", "0"), ("SLURM_NTASKS", "4"), ("SLURM_NNODES", "5")];
+    let flux = [("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "4"), ("FLUX_JOB_NNODES", "0"), ("FLUX_TASK_LOCAL_ID", "0")];
+    for vars in [slurm, flux] {
+        let info = ClusterInfo::from_vars(vars).unwrap();
+        assert_eq!((info.world_size(), info.node_count()), (4, None), "{vars:?}");
+    }
+    let info = ClusterInfo::from_vars([&slurm[..3], &[("SLURM_NNODES", "4")]].concat()).unwrap();
+    assert_eq!(info.node_count(), Some(4));
+}
