@@ -155,12 +155,12 @@ fn any_hostlist_is_the_same_list_by_every_way_into_it() {
                 prop_assert_eq!(list.get(0), Some(list.first()));
                 prop_assert!(list.get(list.len() - 1).is_some() && list.get(list.len()).is_none());
                 let mut count = 0;
-                for (index, host) in (0..).zip(list.iter().take(500)) {
+                for (index, host) in (0..).zip(list.iter().take(100)) {
                     prop_assert!(!host.is_empty() && !host.contains(['[', ']', ',']), "{host:?}");
                     prop_assert_eq!(list.get(index), Some(host));
                     count += 1;
                 }
-                prop_assert_eq!(count, list.len().min(500));
+                prop_assert_eq!(count, list.len().min(100));
             }
             Err(error) => prop_assert!(error.to_string().starts_with("column "), "{error}"),
         }

@@ -1,7 +1,8 @@
 //! How long many ranks take to meet on one machine, and what it costs rank 0.
 //!
 //! `cargo bench --bench rendezvous -- --simulate-ranks 10000` serves rank 0 here and plays the other ranks in a
-//! second process, since one process may not have open files for both.
+//! second process, since one process may not have open files for both. With `--times 100` they meet so often, and it
+//! fails when rank 0 holds more open files or more memory at the end than after the first time.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -17,10 +18,11 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words[..] {
-        [] => serve(1000),
-        ["--simulate-ranks", ranks] => ranks.parse().map_err(Failure::from).and_then(serve),
+        [] => serve("1000", "1"),
+        ["--simulate-ranks", ranks] => serve(ranks, "1"),
+        ["--simulate-ranks", ranks, "--times", times] => serve(ranks, times),
         ["--play", ranks, port, wants_table] => play(ranks, port, wants_table),
-        _ => Err("usage: rendezvous [--simulate-ranks N]".into()),
+        _ => Err("usage: rendezvous [--simulate-ranks N [--times N]]".into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -31,30 +33,50 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(ranks: u32) -> Result<(), Failure> {
+fn serve(ranks: &str, times: &str) -> Result<(), Failure> {
+    let (ranks, times): (u32, u32) = (ranks.parse()?, times.parse()?);
     for (name, wants_table) in [("gather", "0"), ("meet", "1")] {
-        let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        let mut others = Command::new(std::env::current_exe()?)
-            .args(["--play", &ranks.to_string(), &port.to_string(), wants_table])
-            .stdout(Stdio::inherit())
-            .spawn()?;
-        let port = Port::new(port).ok_or("port 0")?;
-        let begun = Instant::now();
-        let meeting = Rendezvous::new(Rank::new(0, ranks)?, Host::LOOPBACK, port).meet([0; 2])?;
-        let served = begun.elapsed();
-        let ended = others.wait()?;
-        if !ended.success() {
-            return Err("the other ranks failed".into());
+        let (mut first, mut slowest, mut all) = (None, Duration::ZERO, Duration::ZERO);
+        for _ in 0..times {
+            let took = meet_once(ranks, wants_table)?;
+            slowest = slowest.max(took);
+            all += took;
+            first.get_or_insert_with(Held::now);
         }
-        let members = meeting.members().len();
+        let (first, last) = (first.ok_or("0 times is never")?, Held::now());
         println!(
-            "{name}: {members} ranks met in {:.2} s (all done after {:.2} s), {}",
-            served.as_secs_f64(),
-            begun.elapsed().as_secs_f64(),
-            peak()
+            "{name}: {ranks} ranks met {times} times, in {:.2} s each and {:.2} s at most; rank 0's open files {} and then \
+             {}, memory {} KiB and then {} KiB, at most {} KiB",
+            all.as_secs_f64() / f64::from(times),
+            slowest.as_secs_f64(),
+            first.files,
+            last.files,
+            first.resident,
+            last.resident,
+            last.peak
         );
+        if last.files > first.files || last.resident > first.resident + first.resident / 4 + 4096 {
+            return Err("rank 0 holds more at the end than after the first time".into());
+        }
     }
     Ok(())
+}
+
+/// How long it took until rank 0 knew all.
+fn meet_once(ranks: u32, wants_table: &str) -> Result<Duration, Failure> {
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+    let mut others = Command::new(std::env::current_exe()?)
+        .args(["--play", &ranks.to_string(), &port.to_string(), wants_table])
+        .stdout(Stdio::null())
+        .spawn()?;
+    let port = Port::new(port).ok_or("port 0")?;
+    let begun = Instant::now();
+    let meeting = Rendezvous::new(Rank::new(0, ranks)?, Host::LOOPBACK, port).meet([0; 2])?;
+    let took = begun.elapsed();
+    if !others.wait()?.success() || meeting.members().len() != ranks as usize {
+        return Err("the other ranks failed".into());
+    }
+    Ok(took)
 }
 
 /// Every rank but 0, one socket each, as the frames lay them down.
@@ -85,8 +107,23 @@ fn play(ranks: &str, port: &str, wants_table: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn peak() -> String {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    format!("rank 0's peak memory {}", line.unwrap_or(" unknown").trim())
+/// What this process holds.
+struct Held {
+    files: usize,
+    /// In KiB, as `peak`.
+    resident: u64,
+    peak: u64,
+}
+
+impl Held {
+    /// 0 where the system does not tell.
+    fn now() -> Held {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+        };
+        let files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        Held { files, resident: field("VmRSS:"), peak: field("VmHWM:") }
+    }
 }
