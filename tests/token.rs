@@ -1,7 +1,6 @@
 //! Two jobs have two tokens, and all ranks of one have the same.
 
-use mpienv::simulate::Job;
-use mpienv::{ClusterInfo, Launcher};
+use mpienv::ClusterInfo;
 
 fn token(vars: &[(&str, &str)]) -> String {
     let info = ClusterInfo::from_vars(vars.iter().copied()).unwrap();
@@ -32,35 +31,4 @@ fn workers_inherit_the_token() {
     let exports = info.workers(2).unwrap()[1].exports().unwrap();
     assert_eq!(exports.get("MPIENV_TOKEN"), Some("sesame"));
     assert_eq!(info.exports().unwrap().get("MPIENV_TOKEN"), None);
-}
-
-#[test]
-fn the_launchers_that_identify_a_job_are_those_that_the_readme_names() {
-    let readme = include_str!("../README.md");
-    let (_, list) = readme.split_once("identity as its launcher tells it (").unwrap();
-    let named: Vec<&str> = list.split_once(')').unwrap().0.split(',').map(str::trim).collect();
-    let mut found = Vec::new();
-    for launcher in [
-        Launcher::OpenMpi,
-        Launcher::Slurm,
-        Launcher::Flux,
-        Launcher::Jsm,
-        Launcher::Pals,
-        Launcher::Hydra,
-        Launcher::Mvapich,
-        Launcher::Torchrun,
-        Launcher::User,
-        Launcher::SageMaker,
-        Launcher::Kubernetes,
-        Launcher::AwsBatch,
-    ] {
-        let job = Job::of(launcher).nodes(2).build().unwrap();
-        let info = ClusterInfo::from_vars(job.environment(0).unwrap()).unwrap();
-        assert_eq!(info.launcher(), launcher);
-        if !info.token().as_bytes().is_empty() {
-            found.push(launcher.to_string());
-        }
-    }
-    let plain = |name: &str| name.to_lowercase().replace([' ', '-'], "");
-    assert_eq!(found.iter().map(|name| plain(name)).collect::<Vec<_>>(), named.iter().map(|name| plain(name)).collect::<Vec<_>>());
 }
