@@ -66,6 +66,11 @@ fn the_table_of_launchers_in_the_readme_is_what_the_code_does() {
 }
 
 #[test]
+fn alone_is_a_process_without_variables() {
+    assert_eq!(Launcher::Alone.variables(), [""; 0]);
+}
+
+#[test]
 fn the_launchers_that_identify_a_job_are_those_that_the_readme_names() {
     let mut named = Vec::new();
     for &launcher in Launcher::ALL.iter().filter(|&&launcher| launcher != Launcher::Alone) {
