@@ -106,7 +106,10 @@ fn any_environment_is_read_or_refused_with_a_remedy() {
             Ok(info) => info,
             Err(error) => {
                 let text = error.to_string();
-                prop_assert!(!text.contains('\n') && !error.remedy().is_empty() && text.ends_with(error.remedy()), "{text}");
+                prop_assert!(
+                    !text.contains('\n') && !error.remedy().is_empty() && text.ends_with(error.remedy()),
+                    "{text}"
+                );
                 return Ok(());
             }
         };
@@ -176,7 +179,8 @@ fn any_address_of_mpirun_gives_a_host_that_it_names_or_none() {
         "1.0;tcp://172.17.0.1,169.254.3.4,127.0.0.1:1",
         "1.0;tcp6://[fe80::b9b:ac5d,2620:10d:c083:150e::3000:2]:43370",
     ];
-    let words: &[&[u8]] = &[b";", b"tcp://", b"tcp6://[", b"]", b":", b",", b"::1", b"0.0.0.0", b"10.0.0.256", b"65536"];
+    let words: &[&[u8]] =
+        &[b";", b"tcp://", b"tcp6://[", b"]", b":", b",", b"::1", b"0.0.0.0", b"10.0.0.256", b"65536"];
     let seeds = seeds.map(|text| text.as_bytes().to_vec());
     fuzz("hnp_uri", &seeds, words, |bytes| {
         let os = |text: &str| OsString::from(text);
@@ -200,7 +204,9 @@ fn any_address_of_mpirun_gives_a_host_that_it_names_or_none() {
             let address: IpAddr = master.address().unwrap();
             prop_assert!(!address.is_loopback() && !address.is_unspecified());
             // With a port behind it, or without.
-            let mut parts = text.split([',', ';', '/', '[', ']']).flat_map(|part| [part, part.rsplit_once(':').unwrap_or((part, "")).0]);
+            let mut parts = text
+                .split([',', ';', '/', '[', ']'])
+                .flat_map(|part| [part, part.rsplit_once(':').unwrap_or((part, "")).0]);
             let named = parts.any(|part| part.parse() == Ok(address));
             prop_assert!(named, "{master}");
         }
@@ -211,7 +217,8 @@ fn any_address_of_mpirun_gives_a_host_that_it_names_or_none() {
 fn free_port() -> Port {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
-        let offset = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(u16::try_from(std::process::id() % 9000).unwrap());
+        let offset =
+            NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(u16::try_from(std::process::id() % 9000).unwrap());
         let port = 20_000 + offset % 10_000;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return Port::new(port).unwrap();

@@ -225,7 +225,8 @@ fn wait(settings: &Rendezvous, mut line: Line, left: Duration) -> Result<Option<
     match head.kind {
         Kind::Done => Ok(None),
         Kind::Table => {
-            let bytes = payload(&mut line, head, table::largest(settings.rank.size())).map_err(|error| settings.lost(error))?;
+            let bytes =
+                payload(&mut line, head, table::largest(settings.rank.size())).map_err(|error| settings.lost(error))?;
             let rows = table::decode(&bytes, settings.rank.size());
             let rows = rows.ok_or_else(|| settings.lost("its list of ranks cannot be read"))?;
             Ok(Some(Meeting::new(rows, reached, 0)))

@@ -18,18 +18,46 @@ type Recipe = (Index, Vec<Change>);
 /// A change of some bytes.
 #[derive(Clone, Debug)]
 enum Change {
-    Flip { at: Index, bit: u8 },
-    Put { at: Index, byte: u8 },
-    Insert { at: Index, bytes: Vec<u8> },
+    Flip {
+        at: Index,
+        bit: u8,
+    },
+    Put {
+        at: Index,
+        byte: u8,
+    },
+    Insert {
+        at: Index,
+        bytes: Vec<u8>,
+    },
     /// One of the words that mean something to the parser.
-    Say { at: Index, word: Index },
-    Remove { at: Index, length: usize },
-    Repeat { at: Index, length: usize, times: usize },
-    Cut { at: Index },
+    Say {
+        at: Index,
+        word: Index,
+    },
+    Remove {
+        at: Index,
+        length: usize,
+    },
+    Repeat {
+        at: Index,
+        length: usize,
+        times: usize,
+    },
+    Cut {
+        at: Index,
+    },
     /// The rest comes from another true input.
-    Cross { at: Index, seed: Index, from: Index },
+    Cross {
+        at: Index,
+        seed: Index,
+        from: Index,
+    },
     /// The number there becomes another.
-    Count { at: Index, number: u64 },
+    Count {
+        at: Index,
+        number: u64,
+    },
 }
 
 fn change() -> impl Strategy<Value = Change> {
@@ -129,8 +157,7 @@ pub fn fuzz(name: &str, seeds: &[Vec<u8>], words: &[&[u8]], check: impl Fn(&[u8]
     let begun = Instant::now();
     let mut tried = 0;
     while begun.elapsed() < duration() {
-        let config =
-            Config { cases: 32, failure_persistence: None, max_shrink_time: 20_000, ..Config::default() };
+        let config = Config { cases: 32, failure_persistence: None, max_shrink_time: 20_000, ..Config::default() };
         tried += u64::from(config.cases);
         let run = TestRunner::new(config).run(&recipe, |(seed, changes): Recipe| {
             let mut bytes = seed.get(seeds).clone();

@@ -151,10 +151,8 @@ fn any_part_of_a_sharded_checkpoint_is_merged_or_refused() {
         let tensors = vec![tensor("w", Type::F32, &[2, 2]), tensor("w.momentum", Type::F32, &[2, 2])];
         written(&about(rank, 2, offset), tensors)
     };
-    let whole = written(
-        &about(0, 1, 0),
-        vec![tensor("w", Type::F32, &[4, 2]), tensor("w.momentum", Type::F32, &[4, 2])],
-    );
+    let whole =
+        written(&about(0, 1, 0), vec![tensor("w", Type::F32, &[4, 2]), tensor("w.momentum", Type::F32, &[4, 2])]);
     let (file, other) = (File::new(), File::new());
     let second = other.holds(&part(1, 2));
     let second = (second.clone(), Checkpoint::read(&second).unwrap());
@@ -218,8 +216,10 @@ fn a_run_goes_on_from_a_true_checkpoint_or_begins_anew() {
 fn any_strategy_is_printed_as_it_is_read_and_checked_without_panic() {
     let seeds = ["((2,4),(4,1))", "((8, 1), (8,))", " ( ( 1 , 1 ) , ( 1 ) ) ", "((2,4))", "((4,2),(4,))"];
     let seeds = seeds.map(|text| text.as_bytes().to_vec());
-    let words: &[&[u8]] = &[b"(", b")", b",", b"((", b"))", b"0", b"4294967295", b"4294967296", b"-1", b" ", b"\xc2\xa0"];
-    let shapes = [vec![vec![16, 32], vec![32, 16]], vec![vec![16, 8], vec![16]], vec![vec![16, 8], vec![8]], vec![vec![16, 8]]];
+    let words: &[&[u8]] =
+        &[b"(", b")", b",", b"((", b"))", b"0", b"4294967295", b"4294967296", b"-1", b" ", b"\xc2\xa0"];
+    let shapes =
+        [vec![vec![16, 32], vec![32, 16]], vec![vec![16, 8], vec![16]], vec![vec![16, 8], vec![8]], vec![vec![16, 8]]];
     fuzz("strategies", &seeds, words, |bytes| {
         let Ok(text) = std::str::from_utf8(bytes) else { return Ok(()) };
         match text.parse::<Strategy>() {

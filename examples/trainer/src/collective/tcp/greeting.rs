@@ -96,12 +96,7 @@ fn take(listener: &TcpListener, silent: &mut Vec<Silent>) -> Result<u64, Absence
 }
 
 /// Puts those that have greeted into their places; returns how many were no ranks, or came twice.
-fn hear(
-    silent: &mut Vec<Silent>,
-    token: &[u8],
-    higher: &Range<usize>,
-    streams: &mut [Option<TcpStream>],
-) -> u64 {
+fn hear(silent: &mut Vec<Silent>, token: &[u8], higher: &Range<usize>, streams: &mut [Option<TcpStream>]) -> u64 {
     let mut strangers = 0;
     let mut index = 0;
     while let Some(Silent { stream, said }) = silent.get_mut(index) {

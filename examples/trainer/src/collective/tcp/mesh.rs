@@ -72,14 +72,15 @@ pub(super) fn connect(
         streams.push(Some(greet(address, rank, token, deadline).map_err(|error| lost(format!("{address}: {error}")))?));
     }
     streams.resize_with(at(rank.size()), || None);
-    let strangers = greeting::accept(&listener, rank, token, &mut streams, deadline).map_err(|absence| match absence {
-        Absence::Rank(index) => ConnectError::Collective(CollectiveError::TimedOut {
-            rank: number(index),
-            host: hosts[index].clone(),
-            seconds: timeout.as_secs_f64(),
-        }),
-        Absence::Socket(error) => ConnectError::Socket(error),
-    })?;
+    let strangers =
+        greeting::accept(&listener, rank, token, &mut streams, deadline).map_err(|absence| match absence {
+            Absence::Rank(index) => ConnectError::Collective(CollectiveError::TimedOut {
+                rank: number(index),
+                host: hosts[index].clone(),
+                seconds: timeout.as_secs_f64(),
+            }),
+            Absence::Socket(error) => ConnectError::Socket(error),
+        })?;
     let peers = streams.into_iter().zip(hosts).map(|(stream, host)| {
         let Some(stream) = stream else { return Ok(None) };
         stream.set_nodelay(true)?;
