@@ -182,7 +182,10 @@ impl Map {
         (self.strangers > 0).then(|| Finding {
             severity: Severity::Note,
             code: "strangers",
-            what: format!("{} connections to the master's port were no ranks of this job", self.strangers),
+            what: match self.strangers {
+                1 => "1 connection to the master's port was no rank of this job".to_owned(),
+                count => format!("{count} connections to the master's port were no ranks of this job"),
+            },
             why: "a port scanner, a health check, or another job with the same port".into(),
             remedy: "if it is another job, give each a MASTER_PORT of its own".into(),
         })

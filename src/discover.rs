@@ -170,6 +170,7 @@ impl Builder {
             asked::complete(&mut placement, environment)?;
         }
         let azure = AzureVars::find(environment)?;
+        drop_strange_node_count(&mut placement);
         fill_nodes(&mut placement, azure.is_some());
         check_nodes(&placement)?;
 
@@ -273,6 +274,14 @@ fn source_of_style(style: LaunchStyle) -> &'static str {
         LaunchStyle::PerNode => "the local size is 1",
         LaunchStyle::PerProcess => "the local size is below the world size",
         LaunchStyle::Unknown => NOT_TOLD,
+    }
+}
+
+/// Every node has a rank: a larger number, or none, is of something else, such as an allocation or another step.
+fn drop_strange_node_count(placement: &mut Placement) {
+    let strange = |nodes: u32| nodes > placement.rank.size() || (nodes == 0 && placement.node_rank.is_none());
+    if placement.node_count.as_ref().is_some_and(|nodes| strange(nodes.value)) {
+        placement.node_count = None;
     }
 }
 

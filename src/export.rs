@@ -94,6 +94,15 @@ impl Exports {
     }
 
     /// The names of variables that would mislead the program and are to be unset.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let vars = [("RANK", "0"), ("WORLD_SIZE", "1"), ("TORCHELASTIC_USE_AGENT_STORE", "True")];
+    /// let exports = ClusterInfo::from_vars(vars)?.exports()?;
+    /// assert_eq!(exports.unset().collect::<Vec<_>>(), ["TORCHELASTIC_USE_AGENT_STORE"]);
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
     pub fn unset(&self) -> impl Iterator<Item = &str> {
         self.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| name)
     }

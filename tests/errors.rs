@@ -213,3 +213,15 @@ fn whoever_names_rank_0s_host_is_not_told_that_mpiruns_is_another() {
     assert!(doubted("10.0.0.9"));
     assert!(!doubted("10.0.0.4"));
 }
+
+#[test]
+fn more_nodes_than_ranks_are_not_believed() {
+    let slurm = [("SLURM_PROCID", "0"), ("SLURM_STEP_ID", "0"), ("SLURM_NTASKS", "4"), ("SLURM_NNODES", "5")];
+    let flux = [("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "4"), ("FLUX_JOB_NNODES", "0"), ("FLUX_TASK_LOCAL_ID", "0")];
+    for vars in [slurm, flux] {
+        let info = ClusterInfo::from_vars(vars).unwrap();
+        assert_eq!((info.world_size(), info.node_count()), (4, None), "{vars:?}");
+    }
+    let info = ClusterInfo::from_vars([&slurm[..3], &[("SLURM_NNODES", "4")]].concat()).unwrap();
+    assert_eq!(info.node_count(), Some(4));
+}

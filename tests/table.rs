@@ -64,3 +64,24 @@ fn the_table_of_launchers_in_the_readme_is_what_the_code_does() {
     let found: Vec<_> = lines.into_iter().take_while(|line| line.starts_with('|')).collect();
     assert_eq!(found, expected, "the table should be:\n{}\n", expected.join("\n"));
 }
+
+#[test]
+fn alone_is_a_process_without_variables() {
+    assert_eq!(Launcher::Alone.variables(), [""; 0]);
+}
+
+#[test]
+fn the_launchers_that_identify_a_job_are_those_that_the_readme_names() {
+    let mut named = Vec::new();
+    for &launcher in Launcher::ALL.iter().filter(|&&launcher| launcher != Launcher::Alone) {
+        let vars = job(Job::of(launcher)).environment(0).unwrap();
+        if !ClusterInfo::from_vars(vars).unwrap().token().as_bytes().is_empty() {
+            named.push(launcher.title());
+        }
+    }
+    named.sort_unstable();
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let sentence = format!("the job's identity as its launcher tells it ({})", named.join(", "));
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words(&readme).contains(&sentence), "{sentence}");
+}

@@ -111,8 +111,7 @@ impl ClusterInfo {
     }
 }
 
-/// Whether a name can stand in every dialect as it is; another's variable no program asks for.
+/// Whether a name that begins as one of ours can stand in every dialect; another's variable no program asks for.
 fn is_plain(name: &str) -> bool {
-    let head = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    head && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }

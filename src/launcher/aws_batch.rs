@@ -82,3 +82,19 @@ pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     };
     Ok(placement)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_counted_from_the_main_node_on() {
+        for (index, rank) in [(2, 0), (3, 1), (4, 2), (0, 3), (1, 4)] {
+            let index: &str = &u32::to_string(&index);
+            let vars = [(INDEX, index), (NODES, "5"), (MAIN_INDEX, "2"), (MAIN_ADDRESS, "10.0.0.9")];
+            let placement = read(&Environment::from_vars(vars)).unwrap();
+            assert_eq!((placement.rank.index(), placement.rank.size()), (rank, 5), "node {index}");
+            assert_eq!(placement.node_rank.map(|node| node.value), Some(rank), "node {index}");
+        }
+    }
+}

@@ -240,4 +240,15 @@ mod tests {
         assert!(is_possible(2, 2, 4) && is_possible(3, 2, 4) && is_possible(1, 4, 4));
         assert!(!is_possible(4, 2, 4) && !is_possible(1, 2, 4) && !is_possible(2, 4, 4) && !is_possible(0, 4, 4));
     }
+
+    #[test]
+    fn only_rank_0_beside_mpirun_knows_that_mpiruns_host_is_its_own() {
+        let (here, there) = ("1.0;tcp://10.77.0.1:1", "1.1;tcp://10.77.0.2:1");
+        for (rank, own, proven) in [("0", here, true), ("0", there, false), ("1", here, false)] {
+            let vars = [(RANK, rank), (SIZE, "4"), (LOCAL_RANK, rank), (LOCAL_SIZE, "2"), (HNP_URI, here)];
+            let vars = vars.into_iter().chain([("OMPI_MCA_orte_local_daemon_uri", own)]);
+            let master = read(&Environment::from_vars(vars)).unwrap().master_addr.unwrap();
+            assert_eq!(master.source.ends_with("and rank 0 is there"), proven, "rank {rank}: {}", master.source);
+        }
+    }
 }

@@ -268,4 +268,63 @@ mod tests {
             assert_eq!(ranks_here(bad).unwrap_err().value(), Some(bad));
         }
     }
+
+    /// What a task of a step is told by these variables, beside its rank and the step.
+    fn task(more: &[(&'static str, &'static str)]) -> Placement {
+        let vars = [(RANK, "0"), (LOCAL_RANK, "0"), (STEP_ID, "0")].into_iter().chain(more.iter().copied());
+        read(&Environment::from_vars(vars)).unwrap()
+    }
+
+    #[test]
+    fn the_local_size_is_that_of_the_ranks_here_or_else_of_the_node_in_the_list() {
+        let size = (STEP_SIZE, "8");
+        let listed = [size, (RANKS_PER_NODE, "2(x2),3"), (NODE_ID, "2")];
+        let placement = task(&listed);
+        assert_eq!((placement.local.size(), &*placement.local_size_source), (Some(3), RANKS_PER_NODE));
+        let placement = task(&[&listed[..], &[(RANKS_HERE, "0,1,2")]].concat());
+        assert_eq!((placement.local.size(), &*placement.local_size_source), (Some(3), RANKS_HERE));
+        assert_eq!(placement.findings, []);
+        let placement = task(&[&listed[..], &[(RANKS_HERE, "0,1")]].concat());
+        assert_eq!(placement.local.size(), Some(2));
+        let [finding] = &placement.findings[..] else { panic!("{:?}", placement.findings) };
+        assert_eq!(finding.code, "slurm-local-sizes-differ");
+        assert_eq!(
+            finding.what,
+            "SLURM_GTIDS=\"0,1\" lists 2 ranks, and SLURM_STEP_TASKS_PER_NODE=\"2(x2),3\" has 3 for this node"
+        );
+        assert_eq!(task(&listed[..2]).local.size(), None);
+    }
+
+    #[test]
+    fn the_steps_numbers_count_before_the_jobs() {
+        let placement = task(&[(STEP_SIZE, "4"), (SIZE, "8"), (STEP_NODES, "2"), (NODES, "3")]);
+        assert_eq!((placement.rank.size(), placement.node_count.unwrap().value), (4, 2));
+        let placement = task(&[(SIZE, "8"), (NODES, "3")]);
+        assert_eq!((placement.rank.size(), placement.node_count.unwrap().value), (8, 3));
+    }
+
+    #[test]
+    fn the_first_host_is_doubted_only_where_ranks_are_dealt_at_will_to_several_nodes() {
+        for (nodes, distribution, doubted) in
+            [("2", "arbitrary", true), ("1", "arbitrary", false), ("", "arbitrary", true), ("2", "block", false)]
+        {
+            let vars = [(SIZE, "2"), (NODES, nodes), (NODELIST, "a,b"), ("SLURM_DISTRIBUTION", distribution)];
+            let found = task(&vars).findings.iter().any(|finding| finding.code == "slurm-arbitrary-distribution");
+            assert_eq!(found, doubted, "{nodes} {distribution}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_step_has_the_numbers_from_the_top() {
+        for (vars, expected) in [
+            (&[(STEP_ID, "0")][..], true),
+            (&[(STEP_ID, "4294967294")], false),
+            (&[(STEP_ID, "-5")], false),
+            (&[(STEP_SIZE, "2")], true),
+            (&[(NODELIST, "a")], true),
+            (&[(JOB_ID, "7")], false),
+        ] {
+            assert_eq!(is_step(&Environment::from_vars(vars.iter().copied())), expected, "{vars:?}");
+        }
+    }
 }

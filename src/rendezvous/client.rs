@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::error::{Error, Met};
 use super::frame::{Hello, Kind, LONGEST_TEXT, REPLY_HEAD, ReplyHead, Version, reply};
 use super::table;
-use super::{LARGEST_TABLE, Meeting, Rendezvous};
+use super::{Meeting, Rendezvous};
 use crate::Port;
 
 /// Pause after the first try that failed; it doubles from try to try.
@@ -232,7 +232,8 @@ fn wait(settings: &Rendezvous, mut line: Line, left: Duration) -> Result<Option<
     match head.kind {
         Kind::Done => Ok(None),
         Kind::Table => {
-            let bytes = payload(&mut line, head, LARGEST_TABLE).map_err(|error| settings.lost(error))?;
+            let bytes =
+                payload(&mut line, head, table::largest(settings.rank.size())).map_err(|error| settings.lost(error))?;
             let rows = table::decode(&bytes, settings.rank.size());
             let rows = rows.ok_or_else(|| settings.lost("its list of ranks cannot be read"))?;
             Ok(Some(Meeting::new(rows, reached, 0)))
@@ -256,7 +257,8 @@ fn payload(line: &mut Line, head: ReplyHead, most: usize) -> io::Result<Vec<u8>>
 fn failure(settings: &Rendezvous, line: &mut Line, head: ReplyHead) -> Error {
     match payload(line, head, LONGEST_TEXT) {
         Ok(text) => {
-            let verdict = String::from_utf8_lossy(&text).into_owned();
+            // Whoever listens there wrote it: nothing in it may command a terminal.
+            let verdict = String::from_utf8_lossy(&text).replace(char::is_control, "\u{fffd}");
             if head.kind == Kind::TimedOut { Error::Missing { verdict } } else { Error::Mismatch { verdict } }
         }
         Err(error) => settings.lost(error),

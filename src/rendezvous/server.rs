@@ -174,11 +174,17 @@ impl<'a> Server<'a> {
         self.trouble = Some((self.trouble.map_or(now, |(first, _)| first), now));
     }
 
-    fn verdict(&self, now: Instant) -> Error {
+    fn verdict(&mut self, now: Instant) -> Error {
+        let time_is_up = now >= self.deadline;
+        if time_is_up {
+            // Earlier, a connection without a whole hello may still be a rank's.
+            let silent = |connection: &&Connection| matches!(connection.stage, Stage::Stranger(_));
+            self.findings.silent = self.connections.iter().flatten().filter(silent).count() as u64;
+        }
         let joined: Vec<u32> = std::iter::once(0).chain(self.joined.keys().copied()).collect();
         let waited = now - self.started;
         let master = (&self.settings.host, self.settings.port);
-        self.findings.verdict(self.settings.rank.size(), master, &joined, waited, now >= self.deadline)
+        self.findings.verdict(self.settings.rank.size(), master, &joined, waited, time_is_up)
     }
 
     /// Waits for something to happen, at most so long, and does what there is to do.

@@ -6,6 +6,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::frame::take;
+use super::{LARGEST_TABLE, LONGEST_BLOB};
+
+/// Most bytes before the blobs of a run.
+const LONGEST_HEAD: usize = 4 + 1 + 16 + 4;
 
 /// Where rank 0 saw a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +49,12 @@ pub(super) fn encode(rows: &[Row]) -> Vec<u8> {
         }
     }
     out
+}
+
+/// Most bytes that the table of `size` ranks can have.
+pub(super) fn largest(size: u32) -> usize {
+    let size = usize::try_from(size).unwrap_or(usize::MAX);
+    size.saturating_mul(LONGEST_HEAD + LONGEST_BLOB).min(LARGEST_TABLE)
 }
 
 /// The rows of `size` ranks; `None` when the bytes are no such table.
@@ -89,6 +99,15 @@ mod tests {
     fn ten_thousand_empty_blobs_on_one_host_take_nine_bytes() {
         let row = Row { place: Place::WithFirst, blob: Box::default() };
         assert_eq!(encode(&vec![row; 10_000]).len(), 9);
+    }
+
+    #[test]
+    fn no_table_is_larger_than_its_bound() {
+        let address = Place::Address(Ipv6Addr::LOCALHOST.into());
+        let row = |place| Row { place, blob: vec![0; LONGEST_BLOB].into() };
+        let rows = [row(address), row(Place::WithFirst), row(address)];
+        assert!(encode(&rows[..1]).len() == largest(1) && encode(&rows).len() <= largest(3));
+        assert_eq!(largest(u32::MAX), LARGEST_TABLE);
     }
 
     proptest! {

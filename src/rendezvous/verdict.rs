@@ -27,6 +27,8 @@ pub(super) struct Findings {
     versions: BTreeMap<u32, (Version, IpAddr)>,
     /// Connections turned away.
     pub(super) strangers: u64,
+    /// Connections that had not said who they are when the time was up.
+    pub(super) silent: u64,
     other_jobs: BTreeSet<IpAddr>,
 }
 
@@ -170,10 +172,11 @@ impl Findings {
     }
 
     fn tell_strangers(&self, parts: &mut Vec<String>) {
-        if self.strangers == 0 {
+        let strangers = self.strangers + self.silent;
+        if strangers == 0 {
             return;
         }
-        let mut text = match self.strangers {
+        let mut text = match strangers {
             1 => "1 connection that was no rank of this job was turned away".to_owned(),
             n => format!("{n} connections that were no ranks of this job were turned away"),
         };
@@ -296,7 +299,8 @@ mod tests {
         findings.duplicate(0, None, THERE);
         findings.version(3, Version::OWN, THERE);
         findings.lost.insert(2, THERE);
-        findings.strangers = 3;
+        findings.strangers = 2;
+        findings.silent = 1;
         findings.other_job(THERE);
         findings.port(4, Port::ONE_NODE, THERE);
         let text = findings.verdict(8, MASTER, &[0, 1], MINUTE, true).to_string();

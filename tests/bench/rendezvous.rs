@@ -3,7 +3,9 @@
 //! `cargo bench --bench rendezvous -- --simulate-ranks 10000` serves rank 0 here and plays the other ranks in a
 //! second process, since one process may not have open files for both. `--simulate-ranks 100000 --per-node 100`
 //! measures the shape with a level between: the 100 ranks of one node gather at its first rank (all nodes do so at
-//! the same time, each on its own machine), then the first ranks of 1,000 nodes meet, each for its whole node.
+//! the same time, each on its own machine), then the first ranks of 1,000 nodes meet, each for its whole node. With
+//! `--times 100` all meet so often, and it fails when rank 0 holds more open files or more memory at the end than after
+//! the first time.
 
 #[path = "../support/wire.rs"]
 mod wire;
@@ -26,11 +28,12 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words[..] {
-        [] => plain("1000"),
-        ["--simulate-ranks", ranks] => plain(ranks),
+        [] => plain("1000", "1"),
+        ["--simulate-ranks", ranks] => plain(ranks, "1"),
+        ["--simulate-ranks", ranks, "--times", times] => plain(ranks, times),
         ["--simulate-ranks", ranks, "--per-node", per_node] => with_leaders(ranks, per_node),
         ["--play", ranks, port, wants_table, blob] => play(ranks, port, wants_table, blob),
-        _ => Err("usage: rendezvous [--simulate-ranks N [--per-node P]]".into()),
+        _ => Err("usage: rendezvous [--simulate-ranks N [--per-node P | --times N]]".into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -41,10 +44,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn plain(ranks: &str) -> Result<(), Failure> {
-    let ranks = ranks.parse()?;
-    serve("gather", ranks, BLOB, false)?;
-    serve("meet", ranks, BLOB, true)
+fn plain(ranks: &str, times: &str) -> Result<(), Failure> {
+    let (ranks, times) = (ranks.parse()?, times.parse()?);
+    serve("gather", ranks, BLOB, false, times)?;
+    serve("meet", ranks, BLOB, true, times)
 }
 
 /// One node's ranks gather, then the nodes' first ranks meet.
@@ -53,33 +56,52 @@ fn with_leaders(ranks: &str, per_node: &str) -> Result<(), Failure> {
     let nodes = ranks.checked_div(per_node).filter(|nodes| nodes * per_node == ranks);
     let nodes = nodes.ok_or("--per-node does not divide the ranks into whole nodes")?;
     let blob_of_node = BLOB * usize::try_from(per_node)?;
-    serve("gather of one node", per_node, BLOB, false)?;
-    serve("gather of the nodes", nodes, blob_of_node, false)?;
-    serve("meet of the nodes", nodes, blob_of_node, true)
+    serve("gather of one node", per_node, BLOB, false, 1)?;
+    serve("gather of the nodes", nodes, blob_of_node, false, 1)?;
+    serve("meet of the nodes", nodes, blob_of_node, true, 1)
 }
 
-fn serve(name: &str, ranks: u32, blob: usize, wants_table: bool) -> Result<(), Failure> {
+fn serve(name: &str, ranks: u32, blob: usize, wants_table: bool, times: u32) -> Result<(), Failure> {
+    let (mut first, mut slowest, mut all) = (None, Duration::ZERO, Duration::ZERO);
+    for _ in 0..times {
+        let took = meet_once(ranks, blob, wants_table)?;
+        slowest = slowest.max(took);
+        all += took;
+        first.get_or_insert_with(Held::now);
+    }
+    let (first, last) = (first.ok_or("0 times is never")?, Held::now());
+    println!(
+        "{name}: {ranks} ranks met {times} times, in {:.3} s each and {:.3} s at most; rank 0's open files {} and then \
+         {}, memory {} KiB and then {} KiB, at most {} KiB",
+        all.as_secs_f64() / f64::from(times),
+        slowest.as_secs_f64(),
+        first.files,
+        last.files,
+        first.resident,
+        last.resident,
+        last.peak
+    );
+    if last.files > first.files || last.resident > first.resident + first.resident / 4 + 4096 {
+        return Err("rank 0 holds more at the end than after the first time".into());
+    }
+    Ok(())
+}
+
+/// How long it took until rank 0 knew all.
+fn meet_once(ranks: u32, blob: usize, wants_table: bool) -> Result<Duration, Failure> {
     let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
     let mut others = Command::new(std::env::current_exe()?)
         .args(["--play", &ranks.to_string(), &port.to_string(), &wants_table.to_string(), &blob.to_string()])
-        .stdout(Stdio::inherit())
+        .stdout(Stdio::null())
         .spawn()?;
     let port = Port::new(port).ok_or("port 0")?;
     let begun = Instant::now();
     let meeting = Rendezvous::new(Rank::new(0, ranks)?, Host::LOOPBACK, port).meet(vec![0; blob])?;
-    let served = begun.elapsed();
-    let ended = others.wait()?;
-    if !ended.success() {
+    let took = begun.elapsed();
+    if !others.wait()?.success() || meeting.members().len() != ranks as usize {
         return Err("the other ranks failed".into());
     }
-    let members = meeting.members().len();
-    println!(
-        "{name}: {members} met in {:.3} s (all done after {:.3} s), {}",
-        served.as_secs_f64(),
-        begun.elapsed().as_secs_f64(),
-        peak()
-    );
-    Ok(())
+    Ok(took)
 }
 
 /// Every rank but 0, one socket each, as the frames lay them down.
@@ -120,8 +142,23 @@ fn connect(rank: u32, port: u16) -> io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-fn peak() -> String {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    format!("rank 0's peak memory {}", line.unwrap_or(" unknown").trim())
+/// What this process holds.
+struct Held {
+    files: usize,
+    /// In KiB, as `peak`.
+    resident: u64,
+    peak: u64,
+}
+
+impl Held {
+    /// 0 where the system does not tell.
+    fn now() -> Held {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+        };
+        let files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        Held { files, resident: field("VmRSS:"), peak: field("VmHWM:") }
+    }
 }

@@ -59,7 +59,15 @@ pub fn connect(
         default_port: info.default_master_port(),
         token: info.token().as_bytes().to_vec(),
     };
-    Ok(Box::new(Tcp::connect(info.world(), &place, timeout)?))
+    let tcp = Tcp::connect(info.world(), &place, timeout)?;
+    if tcp.strangers() > 0 {
+        remark(&format!(
+            "connections to this rank that were no ranks of this job: {}; they came from a port scanner, a health check, \
+             or another job with the same MASTER_PORT",
+            tcp.strangers()
+        ));
+    }
+    Ok(Box::new(tcp))
 }
 
 /// Why there is nothing to carry the gradients.

@@ -3,6 +3,7 @@
 //! Small sums: every rank sends its numbers to all, and adds in rank order. Large ones: each rank adds up one chunk,
 //! which travels the ring, and the sums travel it once more. Either way all ranks hold the same bits.
 
+mod greeting;
 mod group;
 mod mesh;
 mod peer;
@@ -39,6 +40,7 @@ pub struct Tcp {
     /// Numbers of other ranks; grows to what the largest sum needs, and stays.
     others: Vec<f32>,
     sum: Vec<f32>,
+    strangers: u64,
 }
 
 impl Tcp {
@@ -47,12 +49,18 @@ impl Tcp {
     /// # Errors
     /// When the ranks do not meet, or cannot reach each other.
     pub fn connect(rank: Rank, place: &Place, timeout: Duration) -> Result<Tcp, ConnectError> {
-        let peers = mesh::connect(rank, place, timeout)?;
-        Ok(Tcp::of(rank, Group::world(Line::new(peers, timeout)?)))
+        let mesh = mesh::connect(rank, place, timeout)?;
+        Ok(Tcp { strangers: mesh.strangers, ..Tcp::of(rank, Group::world(Line::new(mesh.peers, timeout)?)) })
+    }
+
+    /// How many connections came to this rank's ports before it had met all others, and were no ranks of this job.
+    #[must_use]
+    pub fn strangers(&self) -> u64 {
+        self.strangers
     }
 
     fn of(rank: Rank, group: Group) -> Tcp {
-        Tcp { rank, group, others: Vec::new(), sum: Vec::new() }
+        Tcp { rank, group, others: Vec::new(), sum: Vec::new(), strangers: 0 }
     }
 
     /// How long a wait for a rank may take without a byte from it, in all groups; 60 s is a good value.

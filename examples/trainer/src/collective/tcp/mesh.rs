@@ -1,21 +1,19 @@
 //! Connects every rank with every other, through the rendezvous at the master.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use mpienv::rendezvous::{self, Meeting, Rendezvous};
 use mpienv::{Host, Port, Rank, host_name};
-use socket2::{SockRef, TcpKeepalive};
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
+use super::greeting::{self, Absence, greet};
 use super::peer::Peer;
 use crate::collective::CollectiveError;
 
-/// Opens the greeting between two ranks: magic (8), rank (4), token.
-const MAGIC: [u8; 8] = *b"mpimesh\n";
-/// Pause between two looks at connections that have not greeted yet.
-const PAUSE: Duration = Duration::from_micros(500);
-
+/// Connections that the system keeps for a rank until it takes them; the system may hold fewer.
+const BACKLOG: i32 = 4096;
 /// How many probes of a silent connection may stay without an answer: with their pauses they take half the timeout.
 const PROBES: u32 = 4;
 
@@ -49,10 +47,18 @@ pub struct Place {
     pub token: Vec<u8>,
 }
 
-/// Connects to all other ranks; the place of this rank is `None`.
-pub(super) fn connect(rank: Rank, place: &Place, timeout: Duration) -> Result<Vec<Option<Peer>>, ConnectError> {
+/// All other ranks, and what else came.
+pub(super) struct Mesh {
+    /// The place of this rank is `None`.
+    pub(super) peers: Vec<Option<Peer>>,
+    /// How many connections were no ranks of this job; on rank 0 with those at the master's port.
+    pub(super) strangers: u64,
+}
+
+/// Connects to all other ranks.
+pub(super) fn connect(rank: Rank, place: &Place, timeout: Duration) -> Result<Mesh, ConnectError> {
     if rank.size() == 1 {
-        return Ok(vec![None]);
+        return Ok(Mesh { peers: vec![None], strangers: 0 });
     }
     let Place { host, port, default_port, token } = place;
     let listener = listen(host)?;
@@ -75,14 +81,15 @@ pub(super) fn connect(rank: Rank, place: &Place, timeout: Duration) -> Result<Ve
         streams.push(Some(greet(address, rank, token, deadline).map_err(|error| lost(format!("{address}: {error}")))?));
     }
     streams.resize_with(at(rank.size()), || None);
-    accept(&listener, rank, token, &mut streams, deadline).map_err(|missing| match missing {
-        Some(index) => ConnectError::Collective(CollectiveError::TimedOut {
-            rank: number(index),
-            host: hosts[index].clone(),
-            seconds: timeout.as_secs_f64(),
-        }),
-        None => ConnectError::Socket(io::ErrorKind::NotConnected.into()),
-    })?;
+    let strangers =
+        greeting::accept(&listener, rank, token, &mut streams, deadline).map_err(|absence| match absence {
+            Absence::Rank(index) => ConnectError::Collective(CollectiveError::TimedOut {
+                rank: number(index),
+                host: hosts[index].clone(),
+                seconds: timeout.as_secs_f64(),
+            }),
+            Absence::Socket(error) => ConnectError::Socket(error),
+        })?;
     let peers = streams.into_iter().zip(hosts).map(|(stream, host)| {
         let Some(stream) = stream else { return Ok(None) };
         stream.set_nodelay(true)?;
@@ -90,7 +97,7 @@ pub(super) fn connect(rank: Rank, place: &Place, timeout: Duration) -> Result<Ve
         stream.set_nonblocking(true)?;
         Ok(Some(Peer::new(mio::net::TcpStream::from_std(stream), host)))
     });
-    peers.collect()
+    Ok(Mesh { peers: peers.collect::<Result<_, ConnectError>>()?, strangers: strangers + meeting.strangers() })
 }
 
 /// Has the system end a connection whose other end is silent for `timeout`: a cut cable, a host without power.
@@ -120,9 +127,21 @@ fn number(index: usize) -> u32 {
 /// A socket on a port that the system chooses; loopback alone when the master is.
 fn listen(host: &Host) -> io::Result<TcpListener> {
     if host.is_loopback() {
-        return TcpListener::bind((host.address().unwrap_or(Ipv4Addr::LOCALHOST.into()), 0));
+        return open(host.address().unwrap_or(Ipv4Addr::LOCALHOST.into()));
     }
-    TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
+    open(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| open(Ipv4Addr::UNSPECIFIED.into()))
+}
+
+fn open(address: IpAddr) -> io::Result<TcpListener> {
+    let address = SocketAddr::new(address, 0);
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    if address.is_ipv6() {
+        // One socket takes IPv4 too.
+        socket.set_only_v6(false)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
 }
 
 fn hosts(meeting: &Meeting) -> Vec<String> {
@@ -142,81 +161,6 @@ fn address(member: &rendezvous::Member) -> Option<SocketAddr> {
         6 => (Ipv6Addr::LOCALHOST, port.get()).into(),
         _ => member.at(port),
     })
-}
-
-fn greet(address: SocketAddr, rank: Rank, token: &[u8], deadline: Instant) -> io::Result<TcpStream> {
-    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    let mut stream = TcpStream::connect_timeout(&address, left)?;
-    stream.write_all(&[&MAGIC[..], &rank.index().to_be_bytes(), token].concat())?;
-    Ok(stream)
-}
-
-/// Takes the connections of all higher ranks; strangers are dropped. Else the first rank that is missing.
-fn accept(
-    listener: &TcpListener,
-    rank: Rank,
-    token: &[u8],
-    streams: &mut [Option<TcpStream>],
-    deadline: Instant,
-) -> Result<(), Option<usize>> {
-    listener.set_nonblocking(true).map_err(|_| None)?;
-    let first = at(rank.index()) + 1;
-    let mut waiting: Vec<(TcpStream, Vec<u8>)> = Vec::new();
-    loop {
-        let Some(missing) = (first..streams.len()).find(|&index| streams[index].is_none()) else { return Ok(()) };
-        if Instant::now() >= deadline {
-            return Err(Some(missing));
-        }
-        while let Ok((stream, _)) = listener.accept() {
-            if stream.set_nonblocking(true).is_ok() {
-                waiting.push((stream, Vec::new()));
-            }
-        }
-        // The oldest strangers give way.
-        let surplus = waiting.len().saturating_sub(streams.len() + 256);
-        waiting.drain(..surplus);
-        let mut index = 0;
-        while let Some((stream, greeting)) = waiting.get_mut(index) {
-            match read_greeting(stream, greeting, token) {
-                Ok(None) => index += 1,
-                Ok(Some(from)) => {
-                    let (stream, _) = waiting.swap_remove(index);
-                    if from >= first && streams.get(from).is_some_and(Option::is_none) {
-                        streams[from] = Some(stream);
-                    }
-                }
-                Err(_) => {
-                    waiting.swap_remove(index);
-                }
-            }
-        }
-        std::thread::sleep(PAUSE);
-    }
-}
-
-/// The rank that greets, once the greeting is whole; not a byte more is read.
-fn read_greeting(stream: &mut TcpStream, greeting: &mut Vec<u8>, token: &[u8]) -> io::Result<Option<usize>> {
-    let total = MAGIC.len() + 4 + token.len();
-    let mut rest = [0; MAGIC.len() + 4 + rendezvous::LONGEST_TOKEN];
-    let rest = &mut rest[..total.saturating_sub(greeting.len())];
-    match stream.read(rest) {
-        Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-        Ok(length) => greeting.extend(&rest[..length]),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-        Err(error) => return Err(error),
-    }
-    if greeting.len() < total {
-        return Ok(None);
-    }
-    let stranger = || io::Error::from(io::ErrorKind::InvalidData);
-    let from = greeting.strip_prefix(&MAGIC).ok_or_else(stranger)?;
-    let (from, said) = from.split_first_chunk().ok_or_else(stranger)?;
-    // Compared whole, so that the time tells nothing of where they differ.
-    let differ = said.iter().zip(token).fold(0, |differ, (a, b)| differ | (a ^ b));
-    if differ != 0 {
-        return Err(stranger());
-    }
-    Ok(Some(at(u32::from_be_bytes(*from))))
 }
 
 #[cfg(all(test, target_os = "linux"))]
