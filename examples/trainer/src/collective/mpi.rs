@@ -2,7 +2,7 @@
 //!
 //! Where every rank has a core to itself a sum is one call, which spins: nothing is faster. Elsewhere, and for all else,
 //! calls are started and asked for, and yield in between: ranks that spin would take the core from the one they wait
-//! for. Either way [`watch`] ends the wait when a rank is lost.
+//! for. Either way a thread that watches over the ranks ends the wait when one is lost.
 //!
 //! MPI does not promise that a sum has the same bits on all ranks, only recommends it. It has them where every rank adds
 //! in the same order, or one adds and hands out, as Open MPI and MPICH do between equal machines. [`crate::replicas`]
