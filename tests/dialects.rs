@@ -245,6 +245,15 @@ fn what_cannot_be_said_is_refused_with_the_reason() {
 }
 
 #[test]
+fn docker_refuses_only_quotes_around_a_whole_value() {
+    for (value, said) in
+        [("'", true), ("\"", true), ("'a", true), ("a\"", true), ("\"a'", true), ("''", false), ("\"a\"", false)]
+    {
+        assert_eq!(text(Dialect::Docker, value).is_ok(), said, "{value}");
+    }
+}
+
+#[test]
 fn a_value_that_cannot_be_said_leaves_stdout_empty() {
     let output = clean("mpienv").args(["export", "--shell", "cmd", "--nccl-ifname", "100%"]).output().unwrap();
     assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()));

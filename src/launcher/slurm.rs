@@ -318,7 +318,8 @@ mod tests {
     fn what_is_no_step_has_the_numbers_from_the_top() {
         for (vars, expected) in [
             (&[(STEP_ID, "0")][..], true),
-            (&[(STEP_ID, "4294967294")], false),
+            (&[(STEP_ID, "4294967279")], true),
+            (&[(STEP_ID, "4294967280")], false),
             (&[(STEP_ID, "-5")], false),
             (&[(STEP_SIZE, "2")], true),
             (&[(NODELIST, "a")], true),
