@@ -90,13 +90,13 @@ impl Hosts {
     }
 
     fn script(&self) -> Command {
-        let mut command = clean(shared("tests/hosts/two-hosts.sh").to_str().unwrap());
+        let script = file("tests/hosts/two-hosts.sh");
+        let mut command = clean(script.to_str().unwrap());
         command.env("TWO_HOSTS_TAG", &self.tag).envs(self.settings.iter().map(|(name, value)| (name, value)));
-        // Each host has a /tmp of its own, and all of them this.
-        let target = target();
-        if target.starts_with("/tmp") {
-            command.env("TWO_HOSTS_SHARE", target);
-        }
+        // Each host has a /tmp of its own; all have what is built and the tests' scripts, should they lie there.
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+        let shared = [target, script.ancestors().nth(2).unwrap()].map(Path::as_os_str).join(":".as_ref());
+        command.env("TWO_HOSTS_SHARE", shared);
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command
     }
@@ -129,7 +129,7 @@ impl Hosts {
             return None;
         }
         let mut command = self.on("nodeA", "timeout");
-        command.args(["-k", "5", "60"]).arg(shared("tests/slurm/on-hosts.sh")).arg(folder);
+        command.args(["-k", "5", "60"]).arg(file("tests/slurm/on-hosts.sh")).arg(folder);
         Some(command)
     }
 }
@@ -142,12 +142,7 @@ impl Drop for Hosts {
 }
 
 /// A file of the workspace, whichever package's test this is.
-fn shared(path: &str) -> PathBuf {
+fn file(path: &str) -> PathBuf {
     let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     folders.map(|folder| folder.join(path)).find(|path| path.is_file()).unwrap()
-}
-
-/// The folder of all that is built, which all hosts see.
-fn target() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_owned()
 }
