@@ -130,6 +130,20 @@ fn groff_finds_nothing_wrong_with_the_manual_page() {
 }
 
 #[test]
+fn the_readmes_table_of_commands_is_what_help_says() {
+    let readme = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let help = printed(clean("mpienv").arg("--help"));
+    let help = help.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+    let rows: Vec<_> = readme.lines().filter_map(|line| line.strip_prefix("| `mpienv ")?.split_once("` | ")).collect();
+    assert_eq!(rows.iter().map(|(verb, _)| *verb).collect::<Vec<_>>(), VERBS);
+    for (verb, what) in rows {
+        let line = format!("{verb} {}", what.trim_end_matches(" |"));
+        assert!(help.contains(&line), "{line}: {help}");
+    }
+}
+
+#[test]
 fn every_help_ends_with_examples() {
     for words in VERBS.map(|verb| vec![verb, "--help"]).into_iter().chain([vec!["--help"], vec!["-h"]]) {
         let help = printed(clean("mpienv").args(&words));
