@@ -2,7 +2,7 @@
 
 pub(crate) const ALL: &str = "\
 Examples:
-  mpirun -n 4 mpienv show                          where each process is, and how it is known
+  mpirun -n 2 mpienv show                          where each process is, and how it is known
   mpirun -n 4 mpienv exec -- python train.py       start a program with the variables set
   mpirun -n 4 bash -c 'eval \"$(mpienv export)\"; echo $RANK of $WORLD_SIZE'
 
