@@ -226,8 +226,11 @@ fn whole_lines_have_their_rank_before_them() {
 fn output_goes_to_files_when_a_folder_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let logs = folder.path().join("a/b");
-    let script = "echo out $RANK; echo err $RANK >&2; test $RANK = 0 || exit 3; exec sleep 60";
-    let output = launch("logs", 2, &["--log-dir", logs.to_str().unwrap()], script).output().unwrap();
+    // Rank 1 fails once rank 0 has written.
+    let script = "echo out $RANK; echo err $RANK >&2; test $RANK = 0 && exec sleep 60; \
+                  while ! test -s $LOGS/rank.0/stdout; do sleep 0.01; done; exit 3";
+    let mut command = launch("logs", 2, &["--log-dir", logs.to_str().unwrap()], script);
+    let output = command.env("LOGS", &logs).output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(3), ""));
     let file = logs.join("rank.1/stderr");
     assert!(text(&output.stderr).ends_with(&format!("its stderr ends with: err 1 ({})\n", file.display())));
