@@ -98,8 +98,6 @@ impl Hosts {
         let shared = [target, script.ancestors().nth(2).unwrap()].map(Path::as_os_str).join(":".as_ref());
         command.env("TWO_HOSTS_SHARE", shared);
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        // Each host seems to have all of the machine's cores: ranks that spin would take them from each other.
-        command.env("OMPI_MCA_mpi_yield_when_idle", "1");
         command
     }
 

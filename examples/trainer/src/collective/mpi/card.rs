@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Card {
     pub host: String,
+    /// The same for all that share cores, whatever their hosts are called: containers of one machine.
+    pub machine: String,
     /// The cores that this rank may run on, by the system's numbers; none where the system does not tell.
     pub cores: BTreeSet<usize>,
     /// How many cores' time the rank's group may take, where that is less than it may run on.
@@ -31,22 +33,25 @@ impl Card {
         let cores = cores();
         let parallel = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
         let quota = (parallel < cores.len()).then_some(parallel);
-        Card { host: mpienv::host_name().unwrap_or_default(), cores, quota, listens }
+        let host = mpienv::host_name().unwrap_or_default();
+        // Linux has a number for each start of a machine, which its containers see too.
+        let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_else(|_| host.clone());
+        Card { host, machine, cores, quota, listens }
     }
 }
 
-/// Whether on every host each rank has a core to itself, as far as the ranks know.
+/// Whether on every machine each rank has a core to itself, as far as the ranks know.
 ///
 /// The answer is the same on all ranks, which have the same cards.
 pub(super) fn have_a_core_each(cards: &[Card]) -> bool {
-    let mut hosts = BTreeMap::<&str, (usize, BTreeSet<usize>, usize)>::new();
+    let mut machines = BTreeMap::<&str, (usize, BTreeSet<usize>, usize)>::new();
     for card in cards {
-        let (ranks, cores, quota) = hosts.entry(&card.host).or_insert((0, BTreeSet::new(), usize::MAX));
+        let (ranks, cores, quota) = machines.entry(&card.machine).or_insert((0, BTreeSet::new(), usize::MAX));
         *ranks += 1;
         cores.extend(&card.cores);
         *quota = (*quota).min(card.quota.unwrap_or(usize::MAX));
     }
-    hosts.into_values().all(|(ranks, cores, quota)| ranks <= cores.len().min(quota))
+    machines.into_values().all(|(ranks, cores, quota)| ranks <= cores.len().min(quota))
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -65,17 +70,17 @@ fn cores() -> BTreeSet<usize> {
 mod tests {
     use super::*;
 
-    fn card(host: &str, cores: &[usize], quota: Option<usize>) -> Card {
-        Card { host: host.to_owned(), cores: cores.iter().copied().collect(), quota, listens: None }
+    fn card(machine: &str, cores: &[usize], quota: Option<usize>) -> Card {
+        Card { machine: machine.to_owned(), cores: cores.iter().copied().collect(), quota, ..Card::default() }
     }
 
     #[test]
-    fn ranks_have_a_core_each_where_their_hosts_cores_are_as_many() {
+    fn ranks_have_a_core_each_where_their_machines_cores_are_as_many() {
         // Bound to a core each, or to none.
         assert!(have_a_core_each(&[card("a", &[0], None), card("a", &[1], None)]));
         assert!(have_a_core_each(&[card("a", &[0, 1], None), card("a", &[0, 1], None)]));
         assert!(have_a_core_each(&[card("a", &[0], None), card("b", &[0], None)]));
-        // Bound to the same core, or more ranks than cores, if on one host only.
+        // Bound to the same core, or more ranks than cores, if on one machine only.
         assert!(!have_a_core_each(&[card("a", &[0], None), card("a", &[0], None)]));
         assert!(!have_a_core_each(&[card("b", &[0], None), card("a", &[0], None), card("a", &[0], None)]));
         // A container with eight cores and the time of one.
@@ -89,5 +94,6 @@ mod tests {
         let own = Card::own(None);
         assert!(have_a_core_each(std::slice::from_ref(&own)), "{own:?}");
         assert!(!own.host.is_empty());
+        assert!(!own.machine.is_empty());
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
+use std::net::Shutdown;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use mio::net::TcpListener;
@@ -16,6 +18,8 @@ const LISTENER: Token = Token(usize::MAX - 1);
 const MOST_UNKNOWN: usize = 4096;
 /// How long a connection may take to say which rank it is.
 const GREETING: Duration = Duration::from_secs(5);
+/// How long ranks may take to hear the last word: a connection that is closed before may lose it.
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// A connection.
 struct Caller {
@@ -51,6 +55,11 @@ pub(super) fn watch(own: Own, socket: Socket, poll: Poll, hosts: &[String]) -> O
         _ => Message::Bye,
     };
     hub.tell(&message);
+    let late = match &lost {
+        Some(CollectiveError::TimedOut { rank, .. }) => Some(*rank),
+        _ => None,
+    };
+    hub.part(late);
     lost
 }
 
@@ -92,6 +101,8 @@ impl Hub<'_> {
 
     fn accept(&mut self, now: Instant) {
         while let Ok((mut stream, _)) = self.listener.accept() {
+            // The last word is not to wait for an answer to the one before.
+            let _ = stream.set_nodelay(true);
             let unknown = self.callers.values().filter(|caller| caller.rank.is_none()).count();
             let token = Token(self.next);
             if unknown >= MOST_UNKNOWN || self.poll.registry().register(&mut stream, token, Interest::READABLE).is_err()
@@ -146,6 +157,19 @@ impl Hub<'_> {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => {}
                 _ => {}
             }
+        }
+    }
+
+    /// Waits until all ranks have closed their connections, but for one that is late and will not.
+    fn part(&mut self, late: Option<u32>) {
+        self.callers.retain(|_, caller| caller.rank.is_some() && caller.rank != late);
+        for caller in self.callers.values() {
+            let _ = caller.line.stream.shutdown(Shutdown::Write);
+        }
+        let begun = Instant::now();
+        while !self.callers.is_empty() && begun.elapsed() < LAST_WORD {
+            self.callers.retain(|_, caller| caller.line.receive(&mut Vec::new()).is_ok());
+            thread::sleep(Duration::from_millis(2));
         }
     }
 
