@@ -8,7 +8,7 @@
 //!
 //! let environment = Environment::of_this_process();
 //! let info = ClusterInfo::builder().from_environment(&environment)?;
-//! let machine = Machine::here(&info, Duration::from_secs(1));
+//! let machine = Machine::here(&info, &environment, Duration::from_secs(1));
 //! for finding in examine(&info, &environment, &machine) {
 //!     println!("{} [{}]: {}", finding.severity, finding.code, finding.what);
 //! }
