@@ -19,9 +19,9 @@ use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::plot::Plot;
 use crate::progress::Progress;
+use crate::sharding::plan::PlanError;
 use crate::stop::Stop;
 use crate::train::{self, Sharded, TrainError};
-use plan::PlanError;
 
 /// What is said when there is no data: where the digits come from, and how to get real ones.
 #[cfg(feature = "fetch")]

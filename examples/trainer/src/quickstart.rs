@@ -18,10 +18,9 @@ use crate::exit;
 use crate::sharding::checkpoint::{Checkpoint, CheckpointError};
 use crate::sharding::execute::{ExecuteError, Executor, State};
 use crate::sharding::gather::gather;
-use crate::sharding::network::{Chain, UnknownOperator};
+use crate::sharding::network::Chain;
 use crate::sharding::number::as_written;
-use crate::sharding::plan::{Plan, Terms};
-use crate::sharding::propagate::CutError;
+use crate::sharding::plan::{Plan, PlanError, Terms};
 use crate::whole_file;
 use folder::FolderError;
 use options::{Action, Options, Sharding, Training};
@@ -42,11 +41,7 @@ const HIDDEN: usize = 16;
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), QuickstartError> {
     match &options.action {
         Some(Action::Plan(show)) => {
-            let plan = plan(&show.sharding, show.ranks)?;
-            if show.rank >= show.ranks {
-                return Err(QuickstartError::Rank { rank: show.rank, ranks: show.ranks });
-            }
-            let text = format!("{}{}", plan.graph(), plan.instructions_of(show.rank));
+            let text = plan(&show.sharding, show.ranks)?.text(show.rank)?;
             out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(QuickstartError::Output)
         }
         Some(Action::Merge(merge)) => {
@@ -65,7 +60,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), QuickstartError
 ///
 /// # Errors
 /// When a strategy does not fit.
-pub fn plan(sharding: &Sharding, world: u32) -> Result<Plan, QuickstartError> {
+pub fn plan(sharding: &Sharding, world: u32) -> Result<Plan, PlanError> {
     let chain = Chain::new(data::ROWS * world as usize, data::INPUTS).matmul("matmul", "w", HIDDEN).relu("relu");
     let mut network = chain.matmul("matmul2", "w2", data::OUTPUTS).mse("loss");
     sharding.apply(&mut network, world)?;
@@ -194,20 +189,9 @@ fn integrated(plan: &Plan, own: &State<f32>, group: &mut dyn Collective) -> Resu
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuickstartError {
-    /// An operator is not there.
-    #[error("--strategy: {0}")]
-    Operator(#[from] UnknownOperator),
-    /// The operators cannot be cut so.
+    /// There is no plan.
     #[error(transparent)]
-    Cut(#[from] CutError),
-    /// The rank whose plan is wanted is not there.
-    #[error("there is no rank {rank} of {ranks}: --rank is below the number of ranks")]
-    Rank {
-        /// The rank.
-        rank: u32,
-        /// The number of ranks.
-        ranks: u32,
-    },
+    Plan(#[from] PlanError),
     /// The number of ranks is wrong.
     #[error(transparent)]
     Ranks(#[from] RankError),
@@ -249,15 +233,11 @@ impl QuickstartError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            QuickstartError::Collective(error) | QuickstartError::Execute(ExecuteError::Collective(error))
-                if error.is_timeout() =>
-            {
-                exit::TIMED_OUT
+            QuickstartError::Collective(error) | QuickstartError::Execute(ExecuteError::Collective(error)) => {
+                exit::of_collective(error)
             }
             QuickstartError::Backend(error) if error.is_timeout() => exit::TIMED_OUT,
-            QuickstartError::Collective(_)
-            | QuickstartError::Execute(ExecuteError::Collective(_))
-            | QuickstartError::Diverged { .. } => exit::TRAINING_FAILED,
+            QuickstartError::Diverged { .. } => exit::TRAINING_FAILED,
             _ => exit::WRONG_INPUT,
         }
     }

@@ -3,10 +3,8 @@
 use crate::cli::{Cuts, Show};
 use crate::model::Architecture;
 use crate::sharding::assignment::Assignment;
-use crate::sharding::network::UnknownOperator;
 use crate::sharding::number::as_written;
-use crate::sharding::plan::{Plan, Terms};
-use crate::sharding::propagate::CutError;
+use crate::sharding::plan::{Plan, PlanError, Terms};
 
 /// Plans a step of `world` ranks with `share` samples each; without a strategy it is data parallel.
 ///
@@ -25,29 +23,5 @@ pub fn plan(model: Architecture, cuts: &Cuts, learning_rate: f32, world: u32, sh
 /// When a strategy does not fit, or the rank is not there.
 pub fn text(show: &Show) -> Result<String, PlanError> {
     let Show { ranks, rank, model, batch_size, learning_rate, ref cuts } = *show;
-    let plan = plan(model, cuts, learning_rate, ranks, batch_size as usize)?;
-    if rank >= ranks {
-        return Err(PlanError::Rank { rank, ranks });
-    }
-    Ok(format!("{}{}", plan.graph(), plan.instructions_of(rank)))
-}
-
-/// Why there is no plan.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlanError {
-    /// An operator is not there.
-    #[error("--strategy: {0}")]
-    Operator(#[from] UnknownOperator),
-    /// The operators cannot be cut so.
-    #[error(transparent)]
-    Cut(#[from] CutError),
-    /// The rank whose plan is wanted is not there.
-    #[error("there is no rank {rank} of {ranks}: --rank is below the number of ranks")]
-    Rank {
-        /// The rank.
-        rank: u32,
-        /// The number of ranks.
-        ranks: u32,
-    },
+    plan(model, cuts, learning_rate, ranks, batch_size as usize)?.text(rank)
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::layout::Layout;
 use super::mesh::Mesh;
-use super::network::{Network, Parameter};
+use super::network::{Network, Parameter, UnknownOperator};
 use super::propagate::{CutError, NUMBER_BYTES};
 use super::redistribute::Step;
 use super::strategy::Strategy;
@@ -20,6 +20,26 @@ pub enum Collectives {
     Compat,
     /// Reduce-scatter and all-to-all too: the least bytes
     Min,
+}
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// An operator is not there.
+    #[error("--strategy: {0}")]
+    Operator(#[from] UnknownOperator),
+    /// The operators cannot be cut so.
+    #[error(transparent)]
+    Cut(#[from] CutError),
+    /// The rank whose plan is wanted is not there.
+    #[error("there is no rank {rank} of {ranks}: --rank is below the number of ranks")]
+    Rank {
+        /// The rank.
+        rank: u32,
+        /// The number of ranks.
+        ranks: u32,
+    },
 }
 
 /// What a plan is made for.

@@ -2,11 +2,23 @@
 
 use std::fmt::Write;
 
-use super::{Collectives, Feed, Instruction, Operation, Plan};
+use super::{Collectives, Feed, Instruction, Operation, Plan, PlanError};
 use crate::sharding::operator::Operator;
 use crate::sharding::redistribute::Step;
 
 impl Plan {
+    /// The network, then the instructions of a rank.
+    ///
+    /// # Errors
+    /// When the rank is not there.
+    pub fn text(&self, rank: u32) -> Result<String, PlanError> {
+        let ranks = self.mesh.world();
+        if rank >= ranks {
+            return Err(PlanError::Rank { rank, ranks });
+        }
+        Ok(format!("{}{}", self.graph(), self.instructions_of(rank)))
+    }
+
     /// The network with whole shapes and every operator's strategy.
     #[must_use]
     pub fn graph(&self) -> String {
