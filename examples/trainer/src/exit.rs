@@ -1,4 +1,4 @@
-//! The exit codes of `mnist`.
+//! How the programs end: their exit codes, and their last words.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -30,13 +30,17 @@ pub fn of_collective(error: &CollectiveError) -> u8 {
     if error.is_timeout() { TIMED_OUT } else { TRAINING_FAILED }
 }
 
+/// Says why a program ends, in one write: what ranks that share a terminal say does not mix.
+pub fn say(program: &str, why: &dyn Display) {
+    // If nobody reads it, the code tells.
+    let _ = io::stderr().write_all(format!("{program}: {why}\n").as_bytes());
+}
+
 /// Says why, as the program does at its end, and ends the process from any of its threads.
 ///
 /// Nothing else is cleaned up: the main thread may be where it does not come back from.
 pub fn at_once(why: &dyn Display, code: u8) -> ! {
     let program = std::env::current_exe().unwrap_or_default();
-    let program = program.file_stem().unwrap_or_default().to_string_lossy();
-    // One write a line: what ranks that share a terminal say does not mix. If nobody reads it, the code tells.
-    let _ = io::stderr().write_all(format!("{program}: {why}\n").as_bytes());
+    say(&program.file_stem().unwrap_or_default().to_string_lossy(), why);
     signal_hook::low_level::exit(code.into())
 }

@@ -11,7 +11,7 @@ fn main() -> ExitCode {
     match quickstart::run(&options, &mut io::stdout()) {
         Ok(()) => exit::OK.into(),
         Err(error) => {
-            eprintln!("quickstart: {error}");
+            exit::say("quickstart", &error);
             error.exit_code().into()
         }
     }
