@@ -1,8 +1,14 @@
 //! The number of ranks does not matter: W ranks of batch b train as one rank of batch W * b.
 
-use std::io;
-use std::time::Duration;
+#[path = "support/curve.rs"]
+mod curve;
+#[path = "support/few_digits.rs"]
+mod few_digits;
 
+use std::io;
+
+use curve::{Curve, TIMEOUT, data_parallel, plan};
+use few_digits::few_digits;
 use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::collective::alone::Alone;
 use mpienv_trainer::collective::threads;
@@ -12,53 +18,6 @@ use mpienv_trainer::model::{Architecture, Model};
 use mpienv_trainer::shard::Order;
 use mpienv_trainer::train::{Epoch, Plan, Report, Step, TrainError, train};
 
-const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Keeps what is reported.
-#[derive(Default)]
-struct Curve {
-    steps: Vec<Step>,
-    epochs: Vec<Epoch>,
-}
-
-impl Report for Curve {
-    fn step(&mut self, step: &Step) -> io::Result<()> {
-        self.steps.push(*step);
-        Ok(())
-    }
-
-    fn epoch(&mut self, epoch: &Epoch) -> io::Result<()> {
-        self.epochs.push(*epoch);
-        Ok(())
-    }
-}
-
-/// The first digits: their number is no multiple of any batch.
-fn data() -> Datasets {
-    let Datasets { train, test } = digits::draw();
-    let first = |data: &Dataset, count: usize| {
-        let images: Vec<&[u8]> = (0..count).map(|index| data.image(index)).collect();
-        Dataset::new(images.concat(), data.labels()[..count].to_vec()).unwrap()
-    };
-    Datasets { train: first(&train, 1601), test: first(&test, 333) }
-}
-
-fn plan(batch_size: usize) -> Plan {
-    Plan { epochs: 2, batch_size, learning_rate: 0.01, seed: 5, order: Order::Shuffle }
-}
-
-/// What each rank reports, and its last parameters.
-fn run(architecture: Architecture, data: &Datasets, ranks: u32, plan: &Plan) -> Vec<(Curve, Vec<f32>)> {
-    threads::run(ranks, TIMEOUT, |rank| {
-        let mut curve = Curve::default();
-        let mut model = architecture.model(64);
-        let mut parameters = model.initial_parameters(plan.seed);
-        train(model.as_mut(), &mut parameters, data, plan, rank, &Checkpoints::default(), &mut curve).unwrap();
-        (curve, parameters)
-    })
-    .unwrap()
-}
-
 #[test]
 fn one_rank_and_four_train_alike_and_replicas_are_the_same_bits() {
     for architecture in [Architecture::Linear, Architecture::Mlp] {
@@ -67,12 +26,12 @@ fn one_rank_and_four_train_alike_and_replicas_are_the_same_bits() {
 }
 
 fn assert_trains_alike(architecture: Architecture) {
-    let data = data();
+    let data = few_digits(1601, 333);
     let mut model = architecture.model(64);
     let mut alone = (Curve::default(), model.initial_parameters(5));
     train(model.as_mut(), &mut alone.1, &data, &plan(64), &mut Alone, &Checkpoints::default(), &mut alone.0).unwrap();
     for (ranks, batch) in [(1, 64), (2, 32), (4, 16), (3, 64)] {
-        let runs = run(architecture, &data, ranks, &plan(batch));
+        let runs = data_parallel(architecture, &data, ranks, &plan(batch));
         let bits = |parameters: &[f32]| parameters.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         for (curve, parameters) in &runs {
             assert_eq!(bits(parameters), bits(&runs[0].1), "{ranks} ranks");
@@ -98,11 +57,11 @@ fn assert_trains_alike(architecture: Architecture) {
 
 #[test]
 fn more_ranks_than_samples_train_as_one() {
-    let Datasets { train: set, test } = data();
+    let Datasets { train: set, test } = few_digits(1601, 333);
     let few = Dataset::new(set.image(0).iter().chain(set.image(1)).copied().collect(), set.labels()[..2].to_vec());
     let data = Datasets { train: few.unwrap(), test };
-    let runs = run(Architecture::Linear, &data, 3, &plan(1));
-    let one = run(Architecture::Linear, &data, 1, &plan(3));
+    let runs = data_parallel(Architecture::Linear, &data, 3, &plan(1));
+    let one = data_parallel(Architecture::Linear, &data, 1, &plan(3));
     assert!((runs[0].0.epochs[1].test_loss - one[0].0.epochs[1].test_loss).abs() < 1e-5);
     // The rank without samples has no loss of its own to report.
     assert_eq!(runs.iter().map(|(curve, _)| curve.steps.len()).collect::<Vec<_>>(), [2, 2, 0]);
@@ -110,7 +69,7 @@ fn more_ranks_than_samples_train_as_one() {
 
 #[test]
 fn a_loss_that_is_no_number_ends_every_rank_in_the_same_step() {
-    let data = data();
+    let data = few_digits(1601, 333);
     let plan = Plan { learning_rate: 1e38, ..plan(16) };
     let errors = threads::run(4, TIMEOUT, |rank| {
         let mut model = Linear::new(64);
@@ -136,7 +95,7 @@ fn a_rank_that_ends_in_the_middle_is_named_by_the_others() {
             Ok(())
         }
     }
-    let data = data();
+    let data = few_digits(1601, 333);
     let mut ranks = threads::group(2, TIMEOUT).unwrap().into_iter();
     let work = |mut rank: threads::Threads, mut report: Box<dyn Report>| {
         let mut model = Linear::new(64);
@@ -156,7 +115,7 @@ fn a_rank_that_ends_in_the_middle_is_named_by_the_others() {
 
 #[test]
 fn every_rank_begins_with_the_parameters_of_rank_0() {
-    let data = data();
+    let data = few_digits(1601, 333);
     let plan = Plan { epochs: 0, ..plan(32) };
     let parameters = threads::run(2, TIMEOUT, |rank| {
         let mut parameters = vec![mpienv_trainer::collective::Collective::rank(rank).index() as f32; 7850];
@@ -181,7 +140,7 @@ fn the_embedded_digits_are_learned_but_not_trivial_and_a_hidden_layer_helps() {
     let data = digits::draw();
     let plan = Plan { epochs: 5, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::Shuffle };
     let [linear, mlp] = [Architecture::Linear, Architecture::Mlp].map(|architecture| {
-        let curve = run(architecture, &data, 1, &plan).swap_remove(0).0;
+        let curve = data_parallel(architecture, &data, 1, &plan).swap_remove(0).0;
         assert!((2.2..3.5).contains(&curve.steps[0].loss), "{}", curve.steps[0].loss);
         curve.epochs[4].test_accuracy
     });

@@ -1,15 +1,19 @@
 //! A run that was stopped goes on to the same bits; and replicas that differ end it.
 
+#[path = "support/few_digits.rs"]
+mod few_digits;
+
 use std::io;
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::Duration;
 
+use few_digits::few_digits;
 use mpienv::Rank;
 use mpienv_trainer::checkpoint::{Checkpoints, Run, Settings};
 use mpienv_trainer::collective::threads::{self, Threads};
 use mpienv_trainer::collective::{Collective, CollectiveError};
-use mpienv_trainer::data::{Dataset, Datasets, digits};
+use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Model;
 use mpienv_trainer::model::linear::Linear;
 use mpienv_trainer::shard::Order;
@@ -48,15 +52,6 @@ impl Report for Curve {
     }
 }
 
-fn data() -> Datasets {
-    let Datasets { train, test } = digits::draw();
-    let first = |data: &Dataset, count: usize| {
-        let images: Vec<&[u8]> = (0..count).map(|index| data.image(index)).collect();
-        Dataset::new(images.concat(), data.labels()[..count].to_vec()).unwrap()
-    };
-    Datasets { train: first(&train, 1601), test: first(&test, 100) }
-}
-
 /// Trains on a rank; rank 1 asks to stop after the step that is reported as `stop_at`.
 fn run(
     data: &Datasets,
@@ -87,7 +82,7 @@ fn bits(parameters: &[f32]) -> Vec<u32> {
 
 #[test]
 fn a_run_that_is_stopped_twice_ends_with_the_bits_of_one_that_is_not() {
-    let data = data();
+    let data = few_digits(1601, 100);
     let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let on_all =
         |settings: &Settings, stop_at| threads::run(RANKS, TIMEOUT, |rank| run(&data, settings, rank, stop_at));
@@ -127,7 +122,7 @@ fn a_run_that_is_stopped_twice_ends_with_the_bits_of_one_that_is_not() {
 
 #[test]
 fn every_checkpoint_leads_to_the_same_bits() {
-    let data = data();
+    let data = few_digits(1601, 100);
     let folder = tempfile::tempdir().unwrap();
     let on_all = |settings: &Settings| threads::run(RANKS, TIMEOUT, |rank| run(&data, settings, rank, None)).unwrap();
     let whole = on_all(&settings(folder.path(), false));
@@ -182,7 +177,7 @@ impl Collective for Faulty<'_> {
 
 #[test]
 fn a_rank_whose_parameters_differ_is_named_by_all_and_nothing_is_kept_of_it() {
-    let data = data();
+    let data = few_digits(1601, 100);
     for keeps in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         let settings = if keeps { settings(folder.path(), false) } else { Settings::default() };

@@ -1,71 +1,22 @@
 //! A model whose operators are cut over the ranks trains as one that is data parallel.
 
-use std::io;
-use std::time::Duration;
+#[path = "support/curve.rs"]
+mod curve;
+#[path = "support/few_digits.rs"]
+mod few_digits;
 
+use curve::{Curve, TIMEOUT, data_parallel, plan};
+use few_digits::few_digits;
 use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::cli::Cuts;
 use mpienv_trainer::collective::Collective;
 use mpienv_trainer::collective::threads;
-use mpienv_trainer::data::{Dataset, Datasets, digits};
+use mpienv_trainer::data::Datasets;
 use mpienv_trainer::mnist::plan::plan as cut;
 use mpienv_trainer::model::Architecture;
-use mpienv_trainer::shard::Order;
 use mpienv_trainer::sharding::plan::Collectives;
-use mpienv_trainer::stop::{Signal, Stop};
-use mpienv_trainer::train::{Epoch, Plan, Report, Sharded, Step, TrainError, train, train_sharded};
-
-const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Keeps what is reported.
-#[derive(Default)]
-struct Curve {
-    steps: Vec<Step>,
-    epochs: Vec<Epoch>,
-    /// Is raised at step 10.
-    stop: Option<Stop>,
-}
-
-impl Report for Curve {
-    fn step(&mut self, step: &Step) -> io::Result<()> {
-        self.steps.push(*step);
-        if let Some(stop) = self.stop.as_ref().filter(|_| step.step == 10) {
-            stop.raise(Signal::Terminate);
-        }
-        Ok(())
-    }
-
-    fn epoch(&mut self, epoch: &Epoch) -> io::Result<()> {
-        self.epochs.push(*epoch);
-        Ok(())
-    }
-}
-
-/// The first digits: their number is no multiple of any batch.
-fn data(train_count: usize) -> Datasets {
-    let Datasets { train, test } = digits::draw();
-    let first = |data: &Dataset, count: usize| {
-        let images: Vec<&[u8]> = (0..count).map(|index| data.image(index)).collect();
-        Dataset::new(images.concat(), data.labels()[..count].to_vec()).unwrap()
-    };
-    Datasets { train: first(&train, train_count), test: first(&test, 333) }
-}
-
-fn plan(batch_size: usize) -> Plan {
-    Plan { epochs: 2, batch_size, learning_rate: 0.01, seed: 5, order: Order::Shuffle }
-}
-
-/// What each rank reports, and its last parameters.
-fn data_parallel(architecture: Architecture, data: &Datasets, ranks: u32, plan: &Plan) -> Vec<(Curve, Vec<f32>)> {
-    threads::run(ranks, TIMEOUT, |rank| {
-        let mut curve = Curve::default();
-        let mut model = architecture.model(64);
-        let mut parameters = model.initial_parameters(plan.seed);
-        train(model.as_mut(), &mut parameters, data, plan, rank, &Checkpoints::default(), &mut curve).unwrap();
-        (curve, parameters)
-    })
-    .unwrap()
-}
+use mpienv_trainer::stop::Signal;
+use mpienv_trainer::train::{Plan, Sharded, TrainError, train_sharded};
 
 /// The same with strategies.
 fn sharded(
@@ -122,7 +73,7 @@ fn assert_same_run(found: &[(Curve, Vec<f32>)], expected: &[(Curve, Vec<f32>)], 
 #[test]
 fn the_data_parallel_strategy_has_the_losses_of_data_parallel_training_on_each_rank() {
     // 1601 samples leave a last batch of 1, or of 17: some ranks have fewer samples than others, or none.
-    let data = data(1601);
+    let data = few_digits(1601, 333);
     for (architecture, ranks, batch) in [
         (Architecture::Linear, 1, 64),
         (Architecture::Linear, 2, 32),
@@ -147,7 +98,7 @@ fn the_data_parallel_strategy_has_the_losses_of_data_parallel_training_on_each_r
 
 #[test]
 fn every_strategy_trains_as_data_parallel() {
-    let data = data(1601);
+    let data = few_digits(1601, 333);
     let expected =
         [Architecture::Linear, Architecture::Mlp].map(|architecture| data_parallel(architecture, &data, 1, &plan(64)));
     for (architecture, ranks, strategies) in [
@@ -168,7 +119,7 @@ fn every_strategy_trains_as_data_parallel() {
 
 #[test]
 fn a_set_smaller_than_a_batch_is_one_batch() {
-    let data = data(5);
+    let data = few_digits(5, 333);
     let expected = data_parallel(Architecture::Linear, &data, 1, &plan(64));
     let found = sharded(Architecture::Linear, &data, 4, &plan(1000), &["((4,1),(1,1))"], Collectives::Compat);
     assert_same_run(&found, &expected, "5 samples on 4 ranks");
@@ -176,14 +127,14 @@ fn a_set_smaller_than_a_batch_is_one_batch() {
 
 #[test]
 fn the_rank_without_samples_has_no_loss_of_its_own() {
-    let data = data(2);
+    let data = few_digits(2, 333);
     let runs = sharded(Architecture::Linear, &data, 3, &plan(1), &["((3,1),(1,1))"], Collectives::Compat);
     assert_eq!(runs.iter().map(|(curve, _)| curve.steps.len()).collect::<Vec<_>>(), [2, 2, 0]);
 }
 
 #[test]
 fn a_signal_to_one_rank_stops_all_after_the_same_step() {
-    let data = data(1601);
+    let data = few_digits(1601, 333);
     let cuts = Cuts { strategies: vec!["((2,2),(2,1))".parse().unwrap()], collectives: Collectives::Compat };
     let ended = threads::run(4, TIMEOUT, |rank| {
         let mut model = Architecture::Linear.model(64);

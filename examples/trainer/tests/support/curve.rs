@@ -1,0 +1,55 @@
+//! What ranks of a data-parallel run report.
+
+use std::io;
+use std::time::Duration;
+
+use mpienv_trainer::checkpoint::Checkpoints;
+use mpienv_trainer::collective::threads;
+use mpienv_trainer::data::Datasets;
+use mpienv_trainer::model::Architecture;
+use mpienv_trainer::shard::Order;
+use mpienv_trainer::stop::{Signal, Stop};
+use mpienv_trainer::train::{Epoch, Plan, Report, Step, train};
+
+pub const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Keeps what is reported.
+#[derive(Default)]
+pub struct Curve {
+    pub steps: Vec<Step>,
+    pub epochs: Vec<Epoch>,
+    /// Is raised at step 10.
+    pub stop: Option<Stop>,
+}
+
+impl Report for Curve {
+    fn step(&mut self, step: &Step) -> io::Result<()> {
+        self.steps.push(*step);
+        if let Some(stop) = self.stop.as_ref().filter(|_| step.step == 10) {
+            stop.raise(Signal::Terminate);
+        }
+        Ok(())
+    }
+
+    fn epoch(&mut self, epoch: &Epoch) -> io::Result<()> {
+        self.epochs.push(*epoch);
+        Ok(())
+    }
+}
+
+/// Two epochs.
+pub fn plan(batch_size: usize) -> Plan {
+    Plan { epochs: 2, batch_size, learning_rate: 0.01, seed: 5, order: Order::Shuffle }
+}
+
+/// What each rank reports, and its last parameters.
+pub fn data_parallel(architecture: Architecture, data: &Datasets, ranks: u32, plan: &Plan) -> Vec<(Curve, Vec<f32>)> {
+    threads::run(ranks, TIMEOUT, |rank| {
+        let mut curve = Curve::default();
+        let mut model = architecture.model(64);
+        let mut parameters = model.initial_parameters(plan.seed);
+        train(model.as_mut(), &mut parameters, data, plan, rank, &Checkpoints::default(), &mut curve).unwrap();
+        (curve, parameters)
+    })
+    .unwrap()
+}
