@@ -23,27 +23,14 @@ fi
 (umask 077 && dd if=/dev/urandom of="$dir/munge.key" bs=128 count=1 status=none)
 mkdir -p "$dir/state"
 cat >"$SLURM_CONF" <<CONF
-ClusterName=test
+$(cat "$(dirname "$0")/both.conf")
 SlurmctldHost=nodeA(10.77.0.1)
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
 AuthInfo=socket=/run/slurm/munge.socket
-CredType=cred/munge
 StateSaveLocation=$dir/state
 SlurmdSpoolDir=/run/slurm/spool
 SlurmctldPidFile=/run/slurm/slurmctld.pid
 SlurmdPidFile=/run/slurm/slurmd.pid
 PlugStackConfig=$dir/plugstack.conf
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-MpiDefault=none
-ReturnToService=2
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-SlurmdParameters=config_overrides
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
 NodeName=nodeA NodeAddr=10.77.0.1 CPUs=4 State=UNKNOWN
 NodeName=nodeB NodeAddr=10.77.0.2 CPUs=4 State=UNKNOWN
 PartitionName=main Nodes=nodeA,nodeB Default=YES MaxTime=INFINITE State=UP

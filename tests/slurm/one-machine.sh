@@ -46,15 +46,11 @@ configure() {
     while [ "$d" = "$ctld" ]; do d=$(free_port); done
     mkdir -p "$dir/state" "$dir/spool" "$dir/tmp"
     cat >"$dir/slurm.conf" <<CONF
-ClusterName=test
+$(cat "$(dirname "$0")/both.conf")
 SlurmctldHost=$host(127.0.0.1)
 SlurmctldPort=$ctld
 SlurmdPort=$d
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
 AuthInfo=socket=$dir/munge.socket
-CredType=cred/munge
 StateSaveLocation=$dir/state
 SlurmdSpoolDir=$dir/spool
 SlurmctldPidFile=$dir/slurmctld.pid
@@ -62,15 +58,6 @@ SlurmdPidFile=$dir/slurmd.pid
 SlurmctldLogFile=$dir/slurmctld.log
 SlurmdLogFile=$dir/slurmd.log
 PlugStackConfig=$dir/plugstack.conf
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-MpiDefault=none
-ReturnToService=2
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-SlurmdParameters=config_overrides
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
 TmpFS=$dir/tmp
 SchedulerParameters=batch_sched_delay=0
 NodeName=$host NodeHostname=$host NodeAddr=127.0.0.1 CPUs=4 State=UNKNOWN
