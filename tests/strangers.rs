@@ -31,6 +31,11 @@ fn free_port() -> u16 {
     }
 }
 
+/// A job's token, of its own: at the last call jobs of one token meet at the port that all share.
+fn job(port: u16) -> String {
+    format!("job {port}")
+}
+
 /// `mpienv check` as one rank of a world that nobody else starts; `shell` runs before it.
 fn rank_after(shell: &str, index: u32, size: u32, port: u16, token: &str, words: &[&str]) -> Child {
     let mut command: Command = clean("sh");
@@ -95,9 +100,9 @@ const MISMATCH: u8 = 5;
 
 /// Strangers of every sort, a hundred each, and a thousand that say nothing.
 fn strangers(port: u16) -> Vec<TcpStream> {
-    let claim = hello(1, 2, "job", u32::MAX);
-    let half = hello(1, 2, "job", 1000);
-    let other_job = [hello(1, 2, "JOB", 1 << 20), vec![1; 64 * 1024]].concat();
+    let claim = hello(1, 2, &job(port), u32::MAX);
+    let half = hello(1, 2, &job(port), 1000);
+    let other_job = [hello(1, 2, &job(port).to_uppercase(), 1 << 20), vec![1; 64 * 1024]].concat();
     let sorts: [&[u8]; 8] = [
         b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
@@ -116,7 +121,7 @@ fn strangers(port: u16) -> Vec<TcpStream> {
 #[test]
 fn two_thousand_strangers_of_all_sorts_take_neither_time_nor_memory() {
     let port = free_port();
-    let zero = rank(0, 2, port, "job", &["--json", "--timeout", "60"]);
+    let zero = rank(0, 2, port, &job(port), &["--json", "--timeout", "60"]);
     drop(stranger(port, b""));
     let before = peak(&zero);
     let others = strangers(port);
@@ -125,7 +130,7 @@ fn two_thousand_strangers_of_all_sorts_take_neither_time_nor_memory() {
         // Twenty drip, all the while.
         scope.spawn(|| {
             let mut dripping: Vec<_> = (0..20).map(|_| stranger(port, b"")).collect();
-            for byte in hello(1, 2, "job", 1000) {
+            for byte in hello(1, 2, &job(port), 1000) {
                 dripping.iter_mut().for_each(|stream| drop(stream.write_all(&[byte])));
                 thread::sleep(Duration::from_millis(20));
                 if !meeting.load(Ordering::Relaxed) {
@@ -137,7 +142,7 @@ fn two_thousand_strangers_of_all_sorts_take_neither_time_nor_memory() {
         let grown = peak(&zero) - before;
         assert!(grown < GROWTH, "{grown} KiB");
         let begun = Instant::now();
-        assert_eq!(ended(rank(1, 2, port, "job", &[])).0, Some(0));
+        assert_eq!(ended(rank(1, 2, port, &job(port), &[])).0, Some(0));
         let (code, stdout, stderr) = ended(zero);
         let waited = begun.elapsed();
         meeting.store(false, Ordering::Relaxed);
@@ -172,7 +177,7 @@ fn flooded<T>(port: u16, during: impl FnOnce() -> T) -> T {
 fn a_flood_does_not_move_the_deadline_and_is_counted() {
     let port = free_port();
     let begun = Instant::now();
-    let zero = rank(0, 3, port, "job", &["--timeout", "2"]);
+    let zero = rank(0, 3, port, &job(port), &["--timeout", "2"]);
     drop(stranger(port, b""));
     let before = peak(&zero);
     let ((code, stdout, stderr), grown) = flooded(port, || {
@@ -191,12 +196,12 @@ fn a_flood_does_not_move_the_deadline_and_is_counted() {
 #[test]
 fn ranks_meet_in_a_flood() {
     let port = free_port();
-    let zero = rank(0, 3, port, "job", &["--json", "--timeout", "20"]);
+    let zero = rank(0, 3, port, &job(port), &["--json", "--timeout", "20"]);
     drop(stranger(port, b""));
     let begun = Instant::now();
     let ends = flooded(port, || {
         thread::sleep(Duration::from_millis(300));
-        [1, 2].map(|index| rank(index, 3, port, "job", &["--timeout", "20"])).map(ended)
+        [1, 2].map(|index| rank(index, 3, port, &job(port), &["--timeout", "20"])).map(ended)
     });
     assert!(ends.iter().all(|(code, ..)| *code == Some(0)), "{ends:?}");
     let (code, stdout, stderr) = ended(zero);
@@ -209,9 +214,9 @@ fn ranks_meet_in_a_flood() {
 #[test]
 fn idle_strangers_make_room_for_ranks_when_open_files_run_out() {
     let port = free_port();
-    let zero = rank_after("ulimit -n 64;", 0, 9, port, "job", &["--json", "--timeout", "20"]);
+    let zero = rank_after("ulimit -n 64;", 0, 9, port, &job(port), &["--json", "--timeout", "20"]);
     let idle: Vec<_> = (0..500).map(|_| stranger(port, b"")).collect();
-    let others: Vec<_> = (1..9).map(|index| rank(index, 9, port, "job", &["--timeout", "20"])).collect();
+    let others: Vec<_> = (1..9).map(|index| rank(index, 9, port, &job(port), &["--timeout", "20"])).collect();
     // As long as there is a port.
     let more: Vec<_> = (0..500).map_while(|_| TcpStream::connect(("127.0.0.1", port)).ok()).collect();
     let (code, stdout, stderr) = ended(zero);
@@ -227,7 +232,7 @@ fn idle_strangers_make_room_for_ranks_when_open_files_run_out() {
 #[test]
 fn strangers_that_wait_silently_are_counted_when_the_time_is_up() {
     let port = free_port();
-    let zero = rank(0, 2, port, "job", &["--timeout", "1"]);
+    let zero = rank(0, 2, port, &job(port), &["--timeout", "1"]);
     let idle: Vec<_> = (0..30).map(|_| stranger(port, b"mpienv\r\n")).collect();
     let (code, _, stderr) = ended(zero);
     assert_eq!(code, Some(124));
@@ -331,7 +336,7 @@ fn answered(bytes: &[u8], piece: usize, pause: Duration) -> (Option<i32>, String
             }
         });
         let begun = Instant::now();
-        let one = rank(1, 2, port, "job", &["--timeout", "1"]);
+        let one = rank(1, 2, port, &job(port), &["--timeout", "1"]);
         thread::sleep(Duration::from_millis(300));
         // A process that has ended has no memory.
         let peak = fs::read_to_string(format!("/proc/{}/status", one.id())).map_or(0, |status| {
