@@ -54,6 +54,7 @@ mod communicator;
 mod element;
 mod error;
 mod functions;
+mod hints;
 mod library;
 mod load;
 mod request;
@@ -71,6 +72,7 @@ pub use abi::Abi;
 pub use communicator::Communicator;
 pub use element::Element;
 pub use error::Error;
+pub use hints::Hints;
 pub use request::Request;
 
 use crate::environment::Environment;
@@ -136,8 +138,20 @@ impl World {
     /// When no library can be loaded, it is none of a known ABI, or MPI returns an error. A library
     /// may also end the process, when it does not understand the launcher.
     pub fn init(launcher: Launcher, vars: &MpiVars<'_>) -> Result<World, Error> {
+        World::init_with(launcher, vars, &Hints::default())
+    }
+
+    /// As [`init`](World::init), with what the program knows of its job.
+    ///
+    /// Hints are set as variables of this process's environment, as Open MPI's initialization sets variables, too: no
+    /// other thread may read the environment meanwhile, other than by [`std::env`].
+    ///
+    /// # Errors
+    /// As [`init`](World::init).
+    pub fn init_with(launcher: Launcher, vars: &MpiVars<'_>, hints: &Hints) -> Result<World, Error> {
         let candidates = library::candidates(launcher, vars, &library::programs_above());
         let (loaded, name) = load::load(launcher, candidates)?;
+        hints.tell(&loaded.version());
         let communicator = match loaded {
             Loaded::OpenMpi(api) => Communicator::of_pointers(Session::begin(api, name, Abi::OpenMpi)?),
             Loaded::Standard(api) => Communicator::of_pointers(Session::begin(api, name, Abi::Standard)?),

@@ -54,6 +54,11 @@ impl Mpi {
 
     /// Starts that many ranks of a program, and waits for them.
     fn run_program(&self, ranks: u32, program: &Path, words: &[&str]) -> Output {
+        self.run_with(&[], ranks, program, words)
+    }
+
+    /// The same with more variables.
+    fn run_with(&self, vars: &[(&str, &str)], ranks: u32, program: &Path, words: &[&str]) -> Output {
         // Ranks spin while they wait: jobs side by side would take each other's time.
         static ONE_JOB: Mutex<()> = Mutex::new(());
         let _guard = ONE_JOB.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -66,6 +71,7 @@ impl Mpi {
         if let Some(library) = &self.library {
             command.env("MPIENV_MPI_LIB", library);
         }
+        command.envs(vars.iter().copied());
         command.args(["-k", "5", "60"]).arg(&self.launcher).args(["-n", &ranks.to_string()]).arg(program).args(words);
         command.output().unwrap()
     }
@@ -106,6 +112,25 @@ fn ranks_sum_gather_broadcast_and_split() {
                 let lines = out.lines().filter(|line| line.starts_with(part));
                 assert_eq!(lines.count(), ranks as usize, "{mpi:?} with {ranks} ranks: {out}");
             }
+        }
+    }
+}
+
+#[test]
+fn open_mpi_takes_the_hints_unless_the_user_has_set_its_parameters() {
+    let show = ("OMPI_MCA_mpi_show_mca_params", "enviro");
+    let chosen = ("OMPI_MCA_pml", "^ucx");
+    for mpi in all() {
+        for vars in [&[show][..], &[show, chosen]] {
+            let output = mpi.run_with(vars, 2, &example("mpi_rank"), &["told", "sums"]);
+            let (out, err) = texts(&output);
+            assert!(output.status.success(), "{mpi:?}: {out}\n{err}");
+            if !mpi.launcher.ends_with("mpirun") {
+                continue;
+            }
+            let shown = |setting: &str| err.contains(&format!("{setting} (environment)"));
+            assert!(shown("eager_limit=65536"), "{mpi:?}: {err}");
+            assert_eq!(shown("pml=ob1"), !vars.contains(&chosen), "{mpi:?}: {err}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-use mpienv::mpi::{Error, MpiVars, World};
+use mpienv::mpi::{Error, Hints, MpiVars, World};
 use mpienv::{ClusterInfo, Environment, Launcher};
 
 use super::BackendError;
@@ -26,7 +26,7 @@ pub(super) fn begin(
         return Ok(Err("the launcher starts no MPI programs"));
     }
     let watch = watch(timeout).map_err(BackendError::Watch)?;
-    let world = match World::init(info.launcher(), &vars) {
+    let world = match World::init_with(info.launcher(), &vars, &hints(info)) {
         // A library that was wished for by name is not passed over.
         Err(Error::NoLibrary { .. }) if !required && vars.library.is_none() => {
             return Ok(Err("no MPI library could be loaded; --backend mpi says why"));
@@ -36,6 +36,12 @@ pub(super) fn begin(
     drop(watch);
     world.check(info.world())?;
     Ok(Ok(world))
+}
+
+/// What MPI does not know of this job.
+fn hints(info: &ClusterInfo) -> Hints {
+    // The linear model's gradient, 31,400 bytes, goes at once.
+    Hints { one_machine: info.local_world_size() == Some(info.world_size()), eager_limit: Some(32 * 1024) }
 }
 
 /// Whether MPI finds its launcher in a process that this one started.

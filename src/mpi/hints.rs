@@ -1,0 +1,93 @@
+//! What a program tells Open MPI of its job, through parameters that Open MPI reads from the environment.
+
+#![expect(unsafe_code, reason = "Open MPI reads its parameters from the environment of the process")]
+
+use std::env;
+
+/// What a program knows of its job and Open MPI does not, which makes Open MPI faster; nothing by default.
+///
+/// Hints become parameters of Open MPI (`OMPI_MCA_...`, see `ompi_info --all` and
+/// <https://docs.open-mpi.org/en/main/mca.html>) where neither `mpirun --mca` nor the environment sets them. Other
+/// MPIs take no notice.
+///
+/// ```
+/// use mpienv::mpi::Hints;
+///
+/// let hints = Hints { one_machine: true, eager_limit: Some(64 * 1024) };
+/// assert_ne!(hints, Hints::default());
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// All ranks are on one machine: Open MPI is not to look for a network between machines, which is most of its
+    /// initialization. Every rank must say the same.
+    ///
+    /// `pml=ob1`, and in Open MPI 5 `btl=^ofi,uct`; nothing where any of `pml`, `mtl` and `btl` is set.
+    pub one_machine: bool,
+    /// The longest message, in bytes with its head, that goes to a rank on the same machine at once; before a longer one
+    /// the receiver is asked, which takes some microseconds. Open MPI's default is 4096.
+    ///
+    /// `btl_vader_eager_limit`, in Open MPI 5 `btl_sm_eager_limit`.
+    pub eager_limit: Option<u32>,
+}
+
+impl Hints {
+    /// Puts the parameters into the environment, for the library's initialization, which is to follow.
+    pub(super) fn tell(&self, version: &str) {
+        for (name, value) in self.parameters(version, |name| env::var_os(name).is_some()) {
+            // SAFETY: no more is asked of this process's threads than by what follows at once: MPI_Init_thread of every
+            // Open MPI sets variables itself.
+            unsafe { env::set_var(name, value) };
+        }
+    }
+
+    /// The variables that say so to a library of that version.
+    fn parameters(&self, version: &str, is_set: impl Fn(&str) -> bool) -> Vec<(&'static str, String)> {
+        let Some(version) = version.strip_prefix("Open MPI v") else { return Vec::new() };
+        // Its component for shared memory is called vader before.
+        let fifth = version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| major >= 5);
+        let mut parameters = Vec::new();
+        if self.one_machine && !["OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl"].into_iter().any(&is_set) {
+            parameters.push(("OMPI_MCA_pml", "ob1".to_owned()));
+            if fifth {
+                parameters.push(("OMPI_MCA_btl", "^ofi,uct".to_owned()));
+            }
+        }
+        let name = if fifth { "OMPI_MCA_btl_sm_eager_limit" } else { "OMPI_MCA_btl_vader_eager_limit" };
+        if let Some(limit) = self.eager_limit.filter(|_| !is_set(name)) {
+            parameters.push((name, limit.to_string()));
+        }
+        parameters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: Hints = Hints { one_machine: true, eager_limit: Some(65536) };
+
+    fn told(hints: Hints, version: &str, set: &[&str]) -> Vec<String> {
+        let parameters = hints.parameters(version, |name| set.contains(&name));
+        parameters.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
+    }
+
+    #[test]
+    fn each_open_mpi_is_told_by_the_names_that_it_knows() {
+        let fourth = ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl_vader_eager_limit=65536"];
+        let fifth = ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=^ofi,uct", "OMPI_MCA_btl_sm_eager_limit=65536"];
+        assert_eq!(told(BOTH, "Open MPI v4.1.4", &[]), fourth);
+        assert_eq!(told(BOTH, "Open MPI v5.0.11", &[]), fifth);
+        assert_eq!(told(BOTH, "Open MPI v10.0.0", &[]), fifth);
+        assert!(told(BOTH, "MPICH Version: 5.0.2", &[]).is_empty());
+        assert!(told(Hints::default(), "Open MPI v5.0.11", &[]).is_empty());
+    }
+
+    #[test]
+    fn what_the_user_has_set_stays() {
+        for name in ["OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl"] {
+            assert_eq!(told(BOTH, "Open MPI v4.1.4", &[name]), ["OMPI_MCA_btl_vader_eager_limit=65536"], "{name}");
+        }
+        let limit = "OMPI_MCA_btl_sm_eager_limit";
+        assert_eq!(told(BOTH, "Open MPI v5.0.11", &[limit]), ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=^ofi,uct"]);
+    }
+}
