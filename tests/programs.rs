@@ -91,7 +91,7 @@ fn torch_is_the_default() {
 fn exec_runs_mindspores_scheduler_beside_rank_0_and_ends_it_with_the_worker() {
     let script = "test $MS_ROLE = MS_WORKER || { echo scheduler $MS_WORKER_NUM ${MS_NODE_ID-none} \
                   ${OMPI_COMM_WORLD_RANK-none} > $FILE; exec sleep 60; }; \
-                  while ! test -s $FILE; do sleep 0.01; done; echo worker $MS_NODE_ID; exit 5";
+                  n=0; while ! test -s $FILE && test $((n += 1)) -lt 2000; do sleep 0.01; done; echo worker $MS_NODE_ID; exit 5";
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("scheduler");
     let start = Instant::now();

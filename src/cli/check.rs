@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mpienv::check::{self, CheckError, Map};
 use mpienv::rendezvous::Error::{Mismatch, Missing};
-use mpienv::{ClusterInfo, Severity, host_name};
+use mpienv::{ClusterInfo, Launcher, Severity, host_name};
 
 use super::{Failure, Wishes, print_findings};
 
@@ -37,7 +37,11 @@ fn print_map(mut to: impl Write, map: &Map, info: &ClusterInfo) -> io::Result<()
     let hosts = map.hosts();
     let many = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
     let (ranks, on) = (many(map.ranks.len(), "rank"), many(hosts.len(), "host"));
-    writeln!(to, "{ranks} on {on}, started by {}, met at {} in {:.2} s", info.launcher(), map.master, map.seconds)?;
+    let launcher = match info.launcher() {
+        Launcher::Alone => Launcher::Alone.title(),
+        launcher => launcher.name(),
+    };
+    writeln!(to, "{ranks} on {on}, started by {launcher}, met at {} in {:.2} s", map.master, map.seconds)?;
     let mut rows = vec![["host", "address", "ranks", "local ranks"].map(str::to_owned)];
     for (host, ranks) in &hosts {
         let places: Vec<_> = ranks.iter().filter_map(|&rank| map.ranks.get(rank as usize)).collect();

@@ -246,7 +246,8 @@ impl Options {
         let Options { batch_size, learning_rate, seed, .. } = self;
         let ranks = if rank.size() == 1 { "1 rank".to_owned() } else { format!("{} ranks", rank.size()) };
         let model = self.model.model(0).name();
-        format!("{model} on {data}: {ranks} with batches of {batch_size}, lr {learning_rate}, seed {seed}")
+        let cut: String = self.cuts.strategies.iter().map(|strategy| format!(", {strategy}")).collect();
+        format!("{model} on {data}: {ranks} with batches of {batch_size}, lr {learning_rate}, seed {seed}{cut}")
     }
 
     /// Where the data comes from. An empty DATA_PATH is as none.
