@@ -81,7 +81,7 @@ use crate::rank::Rank;
 use load::Loaded;
 use session::Session;
 
-/// What the environment says of the library.
+/// What the environment says of MPI.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MpiVars<'a> {
     /// `MPIENV_MPI_LIB`: the library to load, and no other.
@@ -90,16 +90,25 @@ pub struct MpiVars<'a> {
     pub opal_prefix: Option<&'a OsStr>,
     /// `SLURM_MPI_TYPE`: how Slurm's processes meet: `pmix`, `pmi2`, ...
     pub slurm_mpi_type: Option<&'a OsStr>,
+    /// Whether `OMPI_MCA_pml`, `OMPI_MCA_mtl` or `OMPI_MCA_btl` is set, by `mpirun --mca` or a user: over what Open MPI's
+    /// ranks talk. [`Hints::one_machine`] then changes nothing.
+    pub transport_is_set: bool,
+    /// Whether `OMPI_MCA_btl_vader_eager_limit` or `OMPI_MCA_btl_sm_eager_limit` is set. [`Hints::eager_limit`] then
+    /// changes nothing.
+    pub eager_limit_is_set: bool,
 }
 
 impl<'a> MpiVars<'a> {
     /// Those of an environment.
     #[must_use]
     pub fn of(environment: &'a Environment) -> MpiVars<'a> {
+        let is_set = |names: &[&str]| names.iter().any(|name| environment.get(name).is_some());
         MpiVars {
             library: environment.get("MPIENV_MPI_LIB"),
             opal_prefix: environment.get("OPAL_PREFIX"),
             slurm_mpi_type: environment.get("SLURM_MPI_TYPE"),
+            transport_is_set: is_set(&["OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl"]),
+            eager_limit_is_set: is_set(&["OMPI_MCA_btl_vader_eager_limit", "OMPI_MCA_btl_sm_eager_limit"]),
         }
     }
 }
@@ -151,7 +160,7 @@ impl World {
     pub fn init_with(launcher: Launcher, vars: &MpiVars<'_>, hints: &Hints) -> Result<World, Error> {
         let candidates = library::candidates(launcher, vars, &library::programs_above());
         let (loaded, name) = load::load(launcher, candidates)?;
-        hints.tell(&loaded.version());
+        hints.tell(&loaded.version(), vars);
         let communicator = match loaded {
             Loaded::OpenMpi(api) => Communicator::of_pointers(Session::begin(api, name, Abi::OpenMpi)?),
             Loaded::Standard(api) => Communicator::of_pointers(Session::begin(api, name, Abi::Standard)?),

@@ -4,6 +4,8 @@
 
 use std::env;
 
+use super::MpiVars;
+
 /// What a program knows of its job and Open MPI does not, which makes Open MPI faster; nothing by default.
 ///
 /// Hints become parameters of Open MPI (`OMPI_MCA_...`, see `ompi_info --all` and
@@ -32,8 +34,9 @@ pub struct Hints {
 
 impl Hints {
     /// Puts the parameters into the environment, for the library's initialization, which is to follow.
-    pub(super) fn tell(&self, version: &str) {
-        for (name, value) in self.parameters(version, |name| env::var_os(name).is_some()) {
+    #[expect(clippy::disallowed_methods, reason = "Open MPI reads its parameters nowhere else")]
+    pub(super) fn tell(&self, version: &str, vars: &MpiVars<'_>) {
+        for (name, value) in self.parameters(version, vars) {
             // SAFETY: no more is asked of this process's threads than by what follows at once: MPI_Init_thread of every
             // Open MPI sets variables itself.
             unsafe { env::set_var(name, value) };
@@ -41,19 +44,19 @@ impl Hints {
     }
 
     /// The variables that say so to a library of that version.
-    fn parameters(&self, version: &str, is_set: impl Fn(&str) -> bool) -> Vec<(&'static str, String)> {
+    fn parameters(&self, version: &str, vars: &MpiVars<'_>) -> Vec<(&'static str, String)> {
         let Some(version) = version.strip_prefix("Open MPI v") else { return Vec::new() };
         // Its component for shared memory is called vader before.
         let fifth = version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| major >= 5);
         let mut parameters = Vec::new();
-        if self.one_machine && !["OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl"].into_iter().any(&is_set) {
+        if self.one_machine && !vars.transport_is_set {
             parameters.push(("OMPI_MCA_pml", "ob1".to_owned()));
             if fifth {
                 parameters.push(("OMPI_MCA_btl", "^ofi,uct".to_owned()));
             }
         }
-        let name = if fifth { "OMPI_MCA_btl_sm_eager_limit" } else { "OMPI_MCA_btl_vader_eager_limit" };
-        if let Some(limit) = self.eager_limit.filter(|_| !is_set(name)) {
+        if let Some(limit) = self.eager_limit.filter(|_| !vars.eager_limit_is_set) {
+            let name = if fifth { "OMPI_MCA_btl_sm_eager_limit" } else { "OMPI_MCA_btl_vader_eager_limit" };
             parameters.push((name, limit.to_string()));
         }
         parameters
@@ -63,11 +66,13 @@ impl Hints {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::Environment;
 
     const BOTH: Hints = Hints { one_machine: true, eager_limit: Some(65536) };
 
     fn told(hints: Hints, version: &str, set: &[&str]) -> Vec<String> {
-        let parameters = hints.parameters(version, |name| set.contains(&name));
+        let environment = Environment::from_vars(set.iter().map(|&name| (name, "")));
+        let parameters = hints.parameters(version, &MpiVars::of(&environment));
         parameters.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
     }
 
@@ -87,7 +92,10 @@ mod tests {
         for name in ["OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl"] {
             assert_eq!(told(BOTH, "Open MPI v4.1.4", &[name]), ["OMPI_MCA_btl_vader_eager_limit=65536"], "{name}");
         }
-        let limit = "OMPI_MCA_btl_sm_eager_limit";
-        assert_eq!(told(BOTH, "Open MPI v5.0.11", &[limit]), ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=^ofi,uct"]);
+        // Version 5 takes the name of version 4, too.
+        for limit in ["OMPI_MCA_btl_sm_eager_limit", "OMPI_MCA_btl_vader_eager_limit"] {
+            let told = told(BOTH, "Open MPI v5.0.11", &[limit]);
+            assert_eq!(told, ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=^ofi,uct"], "{limit}");
+        }
     }
 }

@@ -11,7 +11,6 @@ mod peer;
 mod tests;
 mod transfer;
 
-use std::ops::Range;
 use std::time::Duration;
 
 use bytemuck::{cast_slice, cast_slice_mut};
@@ -29,8 +28,8 @@ const DIRECT: usize = 512 * 1024;
 const DIRECT_EACH: usize = 64 * 1024;
 /// Most bytes that a rank may gather or broadcast.
 const LONGEST: usize = 1 << 31;
-/// Numbers that travel the ring at a time: two megabytes stay in the processor's cache, and need few turns.
-const PIECE: usize = 512 * 1024;
+/// Numbers that travel the ring at a time: a megabyte stays in the processor's cache, and needs few turns.
+const PIECE: usize = 256 * 1024;
 
 /// All ranks of a job, joined by TCP, or a group of them.
 #[derive(Debug)]
@@ -112,8 +111,14 @@ impl Tcp {
         Ok(())
     }
 
-    /// Chunk by chunk around the ring: first each chunk is added up, then the sums are copied.
+    /// Around the ring, block by block: sums are sent on while they are in the processor's cache.
     fn sum_around(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
+        let size = self.size();
+        values.chunks_mut(PIECE * size).try_for_each(|block| self.sum_block(block))
+    }
+
+    /// Chunk by chunk: first each chunk is added up, then the sums are copied.
+    fn sum_block(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
         let (size, own, length) = (self.size(), self.own(), values.len());
         let (right, left) = ((own + 1) % size, (own + size - 1) % size);
         let chunk = |turn: usize| {
@@ -121,40 +126,27 @@ impl Tcp {
             chunk * length / size..(chunk + 1) * length / size
         };
         let longest = length.div_ceil(size);
-        let count = longest.div_ceil(PIECE);
-        if self.others.len() < longest.min(PIECE) {
-            self.others.resize(longest.min(PIECE), 0.0);
+        if self.others.len() < longest {
+            self.others.resize(longest, 0.0);
         }
         for turn in 0..size - 1 {
             let (out, into) = (chunk(own + size - turn), chunk(own + 2 * size - turn - 1));
-            for (out, into) in pieces(count, out, into) {
-                let other = &mut self.others[..into.len()];
-                let bytes: &[u8] = cast_slice(&values[out]);
-                let mut slot = Slot { from: left, bytes: cast_slice_mut(other) };
-                self.group.transfer(|to| (to == right).then_some(bytes), &mut slot)?;
-                add(&mut values[into], other);
-            }
+            let other = &mut self.others[..into.len()];
+            let bytes: &[u8] = cast_slice(&values[out]);
+            let mut slot = Slot { from: left, bytes: cast_slice_mut(other) };
+            self.group.transfer(|to| (to == right).then_some(bytes), &mut slot)?;
+            add(&mut values[into], other);
         }
         for turn in 0..size - 1 {
+            // Chunks of different turns never overlap.
             let (out, into) = (chunk(own + size + 1 - turn), chunk(own + size - turn));
-            for (out, into) in pieces(count, out, into) {
-                // Chunks of different turns never overlap.
-                let Ok([out, into]) = values.get_disjoint_mut([out, into]) else { continue };
-                let bytes: &[u8] = cast_slice(out);
-                let mut slot = Slot { from: left, bytes: cast_slice_mut(into) };
-                self.group.transfer(|to| (to == right).then_some(bytes), &mut slot)?;
-            }
+            let Ok([out, into]) = values.get_disjoint_mut([out, into]) else { continue };
+            let bytes: &[u8] = cast_slice(out);
+            let mut slot = Slot { from: left, bytes: cast_slice_mut(into) };
+            self.group.transfer(|to| (to == right).then_some(bytes), &mut slot)?;
         }
         Ok(())
     }
-}
-
-/// `count` pieces of both ranges: where a chunk is shorter than others, its last piece is short or empty, but travels.
-fn pieces(count: usize, out: Range<usize>, into: Range<usize>) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
-    let piece = |range: &Range<usize>, i: usize| {
-        (range.start + i * PIECE).min(range.end)..(range.start + (i + 1) * PIECE).min(range.end)
-    };
-    (0..count).map(move |i| (piece(&out, i), piece(&into, i)))
 }
 
 fn add(sum: &mut [f32], more: &[f32]) {
