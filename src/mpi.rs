@@ -108,7 +108,7 @@ impl<'a> MpiVars<'a> {
             opal_prefix: environment.get("OPAL_PREFIX"),
             slurm_mpi_type: environment.get("SLURM_MPI_TYPE"),
             transport_is_set: is_set(&["OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl"]),
-            eager_limit_is_set: is_set(&["OMPI_MCA_btl_vader_eager_limit", "OMPI_MCA_btl_sm_eager_limit"]),
+            eager_limit_is_set: is_set(&[hints::VADER_EAGER_LIMIT, hints::SM_EAGER_LIMIT]),
         }
     }
 }

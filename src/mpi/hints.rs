@@ -6,6 +6,11 @@ use std::env;
 
 use super::MpiVars;
 
+/// Open MPI 4 and before call their component for shared memory vader.
+pub(super) const VADER_EAGER_LIMIT: &str = "OMPI_MCA_btl_vader_eager_limit";
+/// Open MPI 5 calls it sm.
+pub(super) const SM_EAGER_LIMIT: &str = "OMPI_MCA_btl_sm_eager_limit";
+
 /// What a program knows of its job and Open MPI does not, which makes Open MPI faster; nothing by default.
 ///
 /// Hints become parameters of Open MPI (`OMPI_MCA_...`, see `ompi_info --all` and
@@ -23,7 +28,8 @@ pub struct Hints {
     /// All ranks are on one machine: Open MPI is not to look for a network between machines, which is most of its
     /// initialization. Every rank must say the same.
     ///
-    /// `pml=ob1`, and in Open MPI 5 `btl=^ofi,uct`; nothing where any of `pml`, `mtl` and `btl` is set.
+    /// `pml=ob1` and `btl=self,vader,tcp`, in Open MPI 5 `btl=self,sm,tcp`; nothing where any of `pml`, `mtl` and `btl` is
+    /// set.
     pub one_machine: bool,
     /// The longest message, in bytes with its head, that goes to a rank on the same machine at once; before a longer one
     /// the receiver is asked, which takes some microseconds. Open MPI's default is 4096.
@@ -46,18 +52,16 @@ impl Hints {
     /// The variables that say so to a library of that version.
     fn parameters(&self, version: &str, vars: &MpiVars<'_>) -> Vec<(&'static str, String)> {
         let Some(version) = version.strip_prefix("Open MPI v") else { return Vec::new() };
-        // Its component for shared memory is called vader before.
         let fifth = version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| major >= 5);
+        let (shared_memory, limit_name) = if fifth { ("sm", SM_EAGER_LIMIT) } else { ("vader", VADER_EAGER_LIMIT) };
         let mut parameters = Vec::new();
         if self.one_machine && !vars.transport_is_set {
             parameters.push(("OMPI_MCA_pml", "ob1".to_owned()));
-            if fifth {
-                parameters.push(("OMPI_MCA_btl", "^ofi,uct".to_owned()));
-            }
+            // By name: ob1 alone would open InfiniBand's in Open MPI 4, which warns.
+            parameters.push(("OMPI_MCA_btl", format!("self,{shared_memory},tcp")));
         }
         if let Some(limit) = self.eager_limit.filter(|_| !vars.eager_limit_is_set) {
-            let name = if fifth { "OMPI_MCA_btl_sm_eager_limit" } else { "OMPI_MCA_btl_vader_eager_limit" };
-            parameters.push((name, limit.to_string()));
+            parameters.push((limit_name, limit.to_string()));
         }
         parameters
     }
@@ -78,8 +82,8 @@ mod tests {
 
     #[test]
     fn each_open_mpi_is_told_by_the_names_that_it_knows() {
-        let fourth = ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl_vader_eager_limit=65536"];
-        let fifth = ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=^ofi,uct", "OMPI_MCA_btl_sm_eager_limit=65536"];
+        let fourth = ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,vader,tcp", "OMPI_MCA_btl_vader_eager_limit=65536"];
+        let fifth = ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,sm,tcp", "OMPI_MCA_btl_sm_eager_limit=65536"];
         assert_eq!(told(BOTH, "Open MPI v4.1.4", &[]), fourth);
         assert_eq!(told(BOTH, "Open MPI v5.0.11", &[]), fifth);
         assert_eq!(told(BOTH, "Open MPI v10.0.0", &[]), fifth);
@@ -93,9 +97,9 @@ mod tests {
             assert_eq!(told(BOTH, "Open MPI v4.1.4", &[name]), ["OMPI_MCA_btl_vader_eager_limit=65536"], "{name}");
         }
         // Version 5 takes the name of version 4, too.
-        for limit in ["OMPI_MCA_btl_sm_eager_limit", "OMPI_MCA_btl_vader_eager_limit"] {
+        for limit in [SM_EAGER_LIMIT, VADER_EAGER_LIMIT] {
             let told = told(BOTH, "Open MPI v5.0.11", &[limit]);
-            assert_eq!(told, ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=^ofi,uct"], "{limit}");
+            assert_eq!(told, ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,sm,tcp"], "{limit}");
         }
     }
 }
