@@ -27,9 +27,9 @@ fn start(what: &str) -> (Running, String) {
 }
 
 /// The program ends and leaves nobody behind; its exit code.
-fn end(mut program: Running, mark: &str) -> Option<i32> {
-    program.child.wait().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(10);
+fn end(program: Running, mark: &str) -> Option<i32> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    // The program is among them while it lives, and no more once it is a zombie.
     while Instant::now() < deadline && !living(&[mark]).is_empty() {
         thread::sleep(Duration::from_millis(10));
     }
