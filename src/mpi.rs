@@ -41,6 +41,10 @@
 //! an error: a plain call waits for ever for a rank that hangs. [`Communicator::start_all_reduce_sum`]
 //! and [`Request::wait_within`] wait within a limit; [`World::abort`] then ends the job.
 //!
+//! # What MPI does not know
+//! Open MPI looks for networks between machines even where all ranks are on one, and asks before it sends more than 4 KiB
+//! to a rank on the same machine. [`World::init_with`] tells it better, by [`Hints`].
+//!
 //! # Limits
 //! MPI is initialized once in a process, and used by the thread that did it (MPI_THREAD_FUNNELED).
 //! A library of another MPI than the launcher's may end the process in its initialization, before
@@ -153,7 +157,7 @@ impl World {
     /// As [`init`](World::init), with what the program knows of its job.
     ///
     /// Hints are set as variables of this process's environment, as Open MPI's initialization sets variables, too: no
-    /// other thread may read the environment meanwhile, other than by [`std::env`].
+    /// other thread may read the environment meanwhile, other than by `std::env`.
     ///
     /// # Errors
     /// As [`init`](World::init).
