@@ -13,6 +13,7 @@ mod watch;
 
 use std::mem;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use mpienv::Rank;
@@ -21,6 +22,9 @@ use mpienv::mpi::{Communicator, Error, Request, World};
 use self::card::Card;
 use self::watch::{Socket, Watch};
 use super::{Collective, CollectiveError};
+
+/// How long an error of MPI waits for the watch to name a rank that is lost; on one machine it takes milliseconds.
+const WATCH_FIRST: Duration = Duration::from_secs(1);
 
 /// Ranks joined by MPI: all of a job, or a group split from them.
 #[derive(Debug)]
@@ -71,7 +75,12 @@ impl Mpi {
 
     /// Makes a call under the watch.
     fn call<T>(&self, call: impl FnOnce(&Communicator) -> Result<T, Error>) -> Result<T, CollectiveError> {
-        Ok(self.watch.over(|| call(self.ranks.communicator()))?)
+        let result = self.watch.over(|| call(self.ranks.communicator()));
+        if let Err(Error::Call { .. }) = result {
+            // MPI may see a loss before the watch does, which knows the rank by name and ends this process.
+            thread::sleep(WATCH_FIRST);
+        }
+        Ok(result?)
     }
 
     /// Starts a call and asks for it.
