@@ -27,13 +27,18 @@ fn start(what: &str) -> (Running, String) {
 }
 
 /// The program ends and leaves nobody behind; its exit code.
-fn end(program: Running, mark: &str) -> Option<i32> {
+fn end(mut program: Running, mark: &str) -> Option<i32> {
     let deadline = Instant::now() + Duration::from_secs(20);
-    // The program is among them while it lives, and no more once it is a zombie.
-    while Instant::now() < deadline && !living(&[mark]).is_empty() {
-        thread::sleep(Duration::from_millis(10));
+    let pause = || thread::sleep(Duration::from_millis(10));
+    while Instant::now() < deadline && program.child.try_wait().unwrap().is_none() {
+        pause();
     }
-    let left = living(&[mark]);
+    // One look decides: a process that becomes another is not seen for a moment.
+    let mut left = living(&[mark]);
+    while Instant::now() < deadline && !left.is_empty() {
+        pause();
+        left = living(&[mark]);
+    }
     for rank in &left {
         kill_process(*rank, Signal::KILL).unwrap();
     }
