@@ -49,16 +49,14 @@ pub(super) fn watch(own: Own, socket: Socket, poll: Poll, hosts: &[String]) -> O
     poll.registry().register(&mut listener, LISTENER, Interest::READABLE).ok()?;
     let mut hub = Hub { own, hosts, token, listener, poll, callers: BTreeMap::new(), next: 0 };
     let lost = hub.run();
-    let message = match &lost {
-        Some(CollectiveError::Lost { rank, reason, .. }) => Message::Lost { rank: *rank, reason: reason.clone() },
-        Some(CollectiveError::TimedOut { rank, .. }) => Message::Late { rank: *rank },
-        _ => Message::Bye,
+    let (message, late) = match &lost {
+        Some(CollectiveError::Lost { rank, reason, .. }) => {
+            (Message::Lost { rank: *rank, reason: reason.clone() }, None)
+        }
+        Some(CollectiveError::TimedOut { rank, .. }) => (Message::Late { rank: *rank }, Some(*rank)),
+        _ => (Message::Bye, None),
     };
     hub.tell(&message);
-    let late = match &lost {
-        Some(CollectiveError::TimedOut { rank, .. }) => Some(*rank),
-        _ => None,
-    };
     hub.part(late);
     lost
 }
