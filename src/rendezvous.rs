@@ -64,7 +64,9 @@ use std::time::Duration;
 
 pub use error::{Error, ErrorKind, Met};
 
-use crate::{Host, Port, Rank};
+use crate::host::Host;
+use crate::port::Port;
+use crate::rank::Rank;
 use table::{Place, Row};
 
 /// Longest blob that a rank may bring, in bytes: 1 MiB.

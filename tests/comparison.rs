@@ -7,14 +7,26 @@ use std::path::Path;
 /// Each row, and the tests that show it: file and name.
 const SHOWN: &[(&str, &[(&str, &str)])] = &[
     (
-        "Open MPI 4, nothing of Python needed",
+        "Open MPI 4",
         &[("recordings", "every_rank_of_every_recording_finds_its_place"), ("mpirun", "a_shell_evals_its_own_place")],
     ),
     ("Open MPI 5", &[("launchers", "open_mpi_5_starts_four")]),
     ("Hydra: MPICH, Intel MPI", &[("launchers", "mpich_starts_four"), ("launchers", "intel_mpi_starts_four")]),
     ("Slurm", &[("launchers", "slurm_starts_four_and_batch_scripts_are_no_tasks")]),
-    ("PALS, JSM, Flux, MVAPICH", &[("table", "the_table_of_launchers_in_the_readme_is_what_the_code_does")]),
-    ("Kubeflow Trainer, AWS Batch", &[("table", "the_table_of_launchers_in_the_readme_is_what_the_code_does")]),
+    (
+        "PALS, JSM, Flux, MVAPICH",
+        &[
+            ("table", "the_table_of_launchers_in_the_readme_is_what_the_code_does"),
+            ("properties", "all_ranks_of_a_job_agree_and_are_a_permutation"),
+        ],
+    ),
+    (
+        "Kubeflow Trainer, AWS Batch",
+        &[
+            ("table", "the_table_of_launchers_in_the_readme_is_what_the_code_does"),
+            ("properties", "all_ranks_of_a_job_agree_and_are_a_permutation"),
+        ],
+    ),
     ("all values from one launcher", &[("recordings", "of_two_launchers_one_is_taken_whole_and_the_other_is_named")]),
     ("launchers that disagree are named", &[("errors", "two_sets_of_ranks_that_differ_are_a_finding_with_both")]),
     (

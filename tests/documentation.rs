@@ -44,6 +44,22 @@ fn whoever_looks_up_a_public_item_finds_an_example() {
 }
 
 #[test]
+fn the_readme_names_every_finding() {
+    let readme = fs::read_to_string(src().with_file_name("README.md")).unwrap();
+    let texts = sources(&src()).into_iter().map(|path| fs::read_to_string(path).unwrap());
+    let codes: Vec<String> = texts
+        .flat_map(|text| {
+            let code = |line: &str| Some(line.trim().strip_prefix("code: \"")?.strip_suffix("\",")?.to_owned());
+            text.lines().filter_map(code).collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(codes.len() > 12, "only {codes:?} were found");
+    for code in codes {
+        assert!(readme.contains(&format!("`{code}`")), "README lacks {code}");
+    }
+}
+
+#[test]
 fn every_variable_of_a_launcher_has_the_page_that_defines_it() {
     let mut checked = 0;
     let launchers = sources(&src().join("launcher"));

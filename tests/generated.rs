@@ -144,6 +144,20 @@ fn the_readmes_table_of_commands_is_what_help_says() {
 }
 
 #[test]
+fn the_readmes_exit_codes_are_those_of_the_manual_page() {
+    let readme = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let (_, table) = readme.split_once("\n| code | what it means |\n| --- | --- |\n").unwrap();
+    let (table, _) = table.split_once("\n\n").unwrap();
+    let page = printed(clean("mpienv").arg("man"));
+    let (_, status) = page.split_once("\n.SH \"EXIT STATUS\"\n.TP\n").unwrap();
+    let (status, _) = status.split_once("\n.SH ").unwrap();
+    let pairs = status.split("\n.TP\n").map(|pair| pair.lines().take(2).collect::<Vec<_>>());
+    let rows: Vec<_> = pairs.map(|pair| format!("| {} |", pair.join(" | "))).collect();
+    assert_eq!(table.lines().collect::<Vec<_>>(), rows);
+}
+
+#[test]
 fn every_help_ends_with_examples() {
     for words in VERBS.map(|verb| vec![verb, "--help"]).into_iter().chain([vec!["--help"], vec!["-h"]]) {
         let help = printed(clean("mpienv").args(&words));

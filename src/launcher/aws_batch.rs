@@ -6,7 +6,6 @@
 //! | `AWS_BATCH_JOB_NUM_NODES` | nodes of the job | same |
 //! | `AWS_BATCH_JOB_MAIN_NODE_INDEX` | the main node's number; 0 by default | same |
 //! | `AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS` | the main node's address; not set on the main node | same |
-//! | `AWS_BATCH_JOB_ID` | `JOB#NODE`: the job's identity and this node | same |
 //!
 //! Ranks are counted from the main node on, so that rank 0 is on it.
 //!

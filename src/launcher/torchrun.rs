@@ -2,7 +2,7 @@
 //!
 //! | variable | what it is | defined in |
 //! | --- | --- | --- |
-//! | `TORCHELASTIC_RUN_ID` | the job's identity | [torchrun: environment variables] |
+//! | `TORCHELASTIC_RUN_ID` | what `--rdzv-id` says, `none` by default; set by torchrun alone | [torchrun: environment variables] |
 //! | `RANK` | rank | same |
 //! | `WORLD_SIZE` | world size | same |
 //! | `LOCAL_RANK` | rank on this node | same |
@@ -33,6 +33,9 @@ const NODES: &str = "GROUP_WORLD_SIZE";
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct TorchrunVars {
+    /// `TORCHELASTIC_RUN_ID`: what `--rdzv-id` says, `none` by default.
+    #[serde(rename = "torchelastic_run_id")]
+    pub run_id: Option<String>,
     /// `RANK`: the rank.
     pub rank: u32,
     /// `WORLD_SIZE`: the world size.

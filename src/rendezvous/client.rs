@@ -10,7 +10,7 @@ use super::error::{Error, Met};
 use super::frame::{Hello, Kind, LONGEST_TEXT, REPLY_HEAD, ReplyHead, Version, reply};
 use super::table;
 use super::{Meeting, Rendezvous};
-use crate::Port;
+use crate::port::Port;
 
 /// Pause after the first try that failed; it doubles from try to try.
 const FIRST_PAUSE: Duration = Duration::from_millis(4);

@@ -18,7 +18,7 @@ use super::listen::listen;
 use super::table::{Place, Row};
 use super::verdict::Findings;
 use super::{Meeting, Rendezvous};
-use crate::Port;
+use crate::port::Port;
 
 /// After something is wrong, how long rank 0 waits for the ranks that have not come yet, so that they are told too.
 const SETTLE: Duration = Duration::from_secs(3);

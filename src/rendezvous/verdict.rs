@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::error::{Error, seconds};
 use super::frame::Version;
-use crate::{Host, Port};
+use crate::host::Host;
+use crate::port::Port;
 
 /// How many of a kind the text names before it only counts.
 const NAMED: usize = 8;

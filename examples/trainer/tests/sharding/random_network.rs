@@ -121,15 +121,17 @@ fn draw(seed: u64, world: u32) -> Case {
             _ => chain.relu(&name),
         };
     }
+    // Numbers that f32 has too, so that both precisions start from the same ones.
     let mut tensor = |shape: Vec<usize>, scale: f64| {
-        let numbers = (0..shape.iter().product()).map(|_| stream.between(-scale, scale)).collect();
+        let numbers = (0..shape.iter().product()).map(|_| f64::from(stream.between(-scale, scale) as f32)).collect();
         Tensor::new(shape, numbers)
     };
     let samples = tensor(vec![rows, inputs], 1.0);
     let (network, labels) = if seed.is_multiple_of(2) {
         (chain.mse("loss"), tensor(vec![rows, columns], 1.0))
     } else {
-        let classes = tensor(vec![rows], 1.0).data.iter().map(|x| ((x + 1.0) * 0.5 * columns as f64).floor()).collect();
+        let class = |x: &f64| ((x + 1.0) * 0.5 * columns as f64).floor().min(columns as f64 - 1.0);
+        let classes = tensor(vec![rows], 1.0).data.iter().map(class).collect();
         (chain.xent("loss"), Tensor::new(vec![rows], classes))
     };
     let parameters = network.parameters().iter().map(|parameter| tensor(parameter.shape.clone(), 0.5)).collect();
