@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::finding::{Finding, Severity};
 use crate::info::ClusterInfo;
-use crate::rendezvous::{self, Member, Rendezvous};
+use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
 
 /// What each rank brings to the meeting.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -42,7 +42,8 @@ struct Report {
 ///
 /// # Errors
 /// On every rank that came the same: which ranks are missing, came twice or disagree on the world
-/// size. On a rank that did not reach the master: what it met there.
+/// size. On a rank that did not reach the master: what it met there. On every rank but 0, whose map
+/// has it: what does not fit together though all came.
 pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Option<Map>, CheckError> {
     let master = info.master_addr()?.clone();
     let report = Report {
@@ -52,17 +53,29 @@ pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Opti
         master: master.with_port(info.master_port()),
     };
     let begun = Instant::now();
-    let meeting = Rendezvous::new(info.world(), master, info.master_port())
+    let map = |meeting: &Meeting| -> Result<Map, CheckError> {
+        let ranks = meeting.members().iter().map(rank).collect::<Result<Vec<_>, _>>();
+        let ranks = ranks.map_err(CheckError::Report)?;
+        let (master, seconds) = (report.master.clone(), begun.elapsed().as_secs_f64());
+        Ok(Map { master, seconds, strangers: meeting.strangers(), ranks })
+    };
+    let gathered = Rendezvous::new(info.world(), master, info.master_port())
         .timeout(timeout)
         .default_port(info.default_master_port())
         .token(info.token().as_bytes())
-        .gather(serde_json::to_vec(&report).map_err(CheckError::Report)?)?;
-    let Some(meeting) = meeting else { return Ok(None) };
-    let ranks = meeting.members().iter().map(rank).collect::<Result<Vec<_>, _>>();
-    let ranks = ranks.map_err(CheckError::Report)?;
-    let map =
-        Map { master: report.master, seconds: begun.elapsed().as_secs_f64(), strangers: meeting.strangers(), ranks };
-    Ok(Some(map))
+        .gather_and_answer(serde_json::to_vec(&report).map_err(CheckError::Report)?, |meeting| {
+            let verdict = map(meeting).map_or_else(|error| Some(error.to_string()), |map| map.verdict());
+            verdict.unwrap_or_default().into_bytes()
+        })?;
+    match gathered {
+        Gathered::All(meeting) => Ok(Some(map(&meeting)?)),
+        Gathered::Answer(verdict) if verdict.is_empty() => Ok(None),
+        Gathered::Answer(verdict) => {
+            // Whoever listens there wrote it: nothing in it may command a terminal.
+            let verdict = String::from_utf8_lossy(&verdict).replace(char::is_control, "\u{fffd}");
+            Err(CheckError::Unfit { verdict })
+        }
+    }
 }
 
 fn rank(member: &Member) -> Result<Place, serde_json::Error> {
@@ -135,6 +148,12 @@ impl Map {
         findings
     }
 
+    /// The first thing that is wrong, for the ranks that have no map.
+    fn verdict(&self) -> Option<String> {
+        let errors = self.findings().into_iter().filter(|finding| finding.severity == Severity::Error);
+        errors.map(|Finding { what, why, remedy, .. }| format!("{what}: {why}; {remedy}")).next()
+    }
+
     fn same_local_rank(&self, host: &str, ranks: &[u32]) -> Option<Finding> {
         let mut seen: BTreeMap<u32, u32> = BTreeMap::new();
         let local = |rank: u32| self.ranks.get(rank as usize).and_then(|place| place.local_rank);
@@ -202,6 +221,12 @@ pub enum CheckError {
     /// The ranks did not meet, or do not fit together.
     #[error(transparent)]
     Rendezvous(#[from] rendezvous::Error),
+    /// All ranks met, and rank 0 found that they do not fit together.
+    #[error("all ranks met, and do not fit together: {verdict}")]
+    Unfit {
+        /// The first thing that is wrong, and the remedy.
+        verdict: String,
+    },
     /// A report that is none.
     #[error("a rank's report cannot be read: {0}; start the same version of mpienv on all hosts")]
     Report(serde_json::Error),

@@ -2,7 +2,8 @@
 //!
 //! Rank 0 listens there; every rank brings a blob of bytes and gets the blobs of all, with the IP address by which
 //! each rank can be reached. Either all ranks succeed, or each rank that came gets the same explanation of what is
-//! wrong: which ranks are missing, came twice, disagree on the world size, run another version, or were lost.
+//! wrong: which ranks are missing, came twice, disagree on the world size, run another version, or were lost. A rank
+//! that was stopped or cut off while the last ones were waited for is one that is lost: all are asked once more.
 //!
 //! ```
 //! use std::time::Duration;
@@ -130,9 +131,12 @@ impl Rendezvous {
     pub fn meet(&self, blob: impl Into<Vec<u8>>) -> Result<Meeting, Error> {
         let blob = self.checked(blob.into())?;
         if self.rank.is_first() {
-            return server::serve(self, blob);
+            return server::serve(self, blob, &mut |_| Vec::new());
         }
-        client::join(self, blob, true)?.ok_or_else(|| self.lost("it sent no table"))
+        match client::join(self, blob, true)? {
+            Gathered::All(meeting) => Ok(meeting),
+            Gathered::Answer(_) => Err(self.lost("it sent no table")),
+        }
     }
 
     /// Brings a blob to rank 0, which alone gets the blobs; the others get `None` once all ranks have come.
@@ -142,9 +146,25 @@ impl Rendezvous {
     /// # Errors
     /// As [`Rendezvous::meet`].
     pub fn gather(&self, blob: impl Into<Vec<u8>>) -> Result<Option<Meeting>, Error> {
+        match self.gather_and_answer(blob, |_| Vec::new())? {
+            Gathered::All(meeting) => Ok(Some(meeting)),
+            Gathered::Answer(_) => Ok(None),
+        }
+    }
+
+    /// As [`Rendezvous::gather`]; rank 0 looks at all blobs, and the others get what it makes of them: at most
+    /// [`LONGEST_BLOB`] bytes.
+    ///
+    /// # Errors
+    /// As [`Rendezvous::meet`].
+    pub fn gather_and_answer(
+        &self,
+        blob: impl Into<Vec<u8>>,
+        mut answer: impl FnMut(&Meeting) -> Vec<u8>,
+    ) -> Result<Gathered, Error> {
         let blob = self.checked(blob.into())?;
         if self.rank.is_first() {
-            return server::serve(self, blob).map(Some);
+            return server::serve(self, blob, &mut answer).map(Gathered::All);
         }
         client::join(self, blob, false)
     }
@@ -172,6 +192,15 @@ impl Rendezvous {
     fn lost(&self, reason: impl ToString) -> Error {
         Error::MasterLost { rank: self.rank.index(), master: self.master(), reason: reason.to_string() }
     }
+}
+
+/// What a rank has of [`Rendezvous::gather_and_answer`].
+#[derive(Clone, Debug)]
+pub enum Gathered {
+    /// Rank 0: what all ranks brought.
+    All(Meeting),
+    /// Any other rank: what rank 0 answers.
+    Answer(Vec<u8>),
 }
 
 /// What a rank knows once all ranks have met.

@@ -2,9 +2,12 @@
 
 #[path = "support/port.rs"]
 mod port;
+#[path = "support/root.rs"]
+mod root;
 #[path = "support/tool.rs"]
 mod tool;
 #[path = "support/wire.rs"]
+#[expect(dead_code, reason = "no rank is played to its end here")]
 mod wire;
 
 use std::fs;
@@ -15,6 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use port::free_port;
+use root::is_root;
 use tool::{clean, is_there};
 
 /// One rank of a world that nobody else starts.
@@ -157,19 +161,57 @@ fn a_rank_with_another_world_size_is_named_by_all() {
     }
 }
 
+/// Rank 1 of 2 with other variables than its launcher would give.
+fn odd_rank_1(port: u16, vars: &[(&str, &str)]) -> Child {
+    let mut command: Command = clean("mpienv");
+    command.args(["check", "--timeout", "3"]).env("RANK", "1").env("WORLD_SIZE", "2");
+    command.env("MASTER_PORT", port.to_string()).envs(vars.iter().copied());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
 #[test]
-fn two_ranks_with_one_local_rank_are_an_error() {
+fn two_ranks_with_one_local_rank_are_an_error_on_both() {
     let port = free_port();
-    let second = {
-        let mut command: Command = clean("mpienv");
-        command.args(["check"]).env("RANK", "1").env("WORLD_SIZE", "2").env("LOCAL_RANK", "0");
-        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-    };
+    let second = odd_rank_1(port, &[("LOCAL_RANK", "0"), ("MASTER_ADDR", "127.0.0.1")]);
     let (code, stdout, stderr) = ended(rank(0, 2, port, &[]));
     assert_eq!(code, Some(3), "{stderr}");
-    assert!(stdout.contains("error [local-rank-twice]: ranks 0 and 1 are both local rank 0"), "{stdout}");
+    let what = "ranks 0 and 1 are both local rank 0";
+    assert!(stdout.contains(&format!("error [local-rank-twice]: {what}")), "{stdout}");
+    let (code, stdout, stderr) = ended(second);
+    assert_eq!((code, stdout.as_str()), (Some(3), ""));
+    assert!(stderr.starts_with(&format!("mpienv: all ranks met, and do not fit together: {what}")), "{stderr}");
+}
+
+#[test]
+fn local_sizes_and_names_of_the_master_that_differ_are_findings() {
+    let port = free_port();
+    let vars = [("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2"), ("MASTER_ADDR", "localhost")];
+    let second = odd_rank_1(port, &vars);
+    let mut first: Command = clean("mpienv");
+    first.args(["check", "--timeout", "3"]).env("RANK", "0").env("WORLD_SIZE", "2").env("LOCAL_RANK", "0");
+    first.env("LOCAL_WORLD_SIZE", "1").env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
+    let (code, stdout, stderr) = ended(first.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    assert_eq!(code, Some(0), "{stderr}");
+    let names = format!("rank 0 calls the master 127.0.0.1:{port}, and rank 1 calls it localhost:{port}");
+    assert!(stdout.contains(&format!("note [master-names-differ]: {names}")), "{stdout}");
+    let size = "rank 0 was told that 1 ranks are on its node, and 2 ranks say they are on ";
+    assert!(stdout.contains(&format!("warning [local-size-differs]: {size}")), "{stdout}");
     assert_eq!(ended(second).0, Some(0));
+}
+
+#[test]
+fn a_network_without_a_way_to_the_master_is_named() {
+    if !is_root() || !is_there("unshare") {
+        return;
+    }
+    // A network of its own, in which nothing is up.
+    let mut command: Command = clean("unshare");
+    command.args(["--net", "mpienv", "check", "--timeout", "1"]);
+    command.env("RANK", "1").env("WORLD_SIZE", "2").env("MASTER_ADDR", "10.9.8.7").env("MASTER_PORT", "6105");
+    let (code, _, stderr) = ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    assert_eq!(code, Some(124), "{stderr}");
+    let text = "mpienv: rank 1 did not reach rank 0 at 10.9.8.7:6105 within 1 s: no route to it";
+    assert!(stderr.starts_with(text), "{stderr}");
 }
 
 #[test]

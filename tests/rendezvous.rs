@@ -7,12 +7,13 @@ mod port;
 mod wire;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use mpienv::rendezvous::{Error, ErrorKind, LONGEST_BLOB, Meeting, Met, Rendezvous};
+use mpienv::rendezvous::{Error, ErrorKind, Gathered, LONGEST_BLOB, Meeting, Met, Rendezvous};
 use mpienv::{Host, Port, Rank};
+use socket2::{Domain, Socket, Type};
 
 const PLENTY: Duration = Duration::from_secs(20);
 
@@ -242,6 +243,54 @@ fn a_rank_lost_after_its_hello_is_named_to_all() {
 }
 
 #[test]
+fn a_rank_that_is_stopped_or_cut_off_after_it_came_is_named_to_all() {
+    let port = free_port();
+    let short = |index| part(index, 3, port).timeout(Duration::from_secs(1));
+    let zero = start(short(0), "");
+    // Its connection stays, and nothing comes: as where its host is cut off.
+    let mut one = stranger(port);
+    one.write_all(&hello(1, 3, b"job 1", 0)).unwrap();
+    one.read_exact(&mut [0; 21 + 4]).unwrap();
+    let two = start(short(2), "");
+    let begun = Instant::now();
+    let told = two.join().unwrap().unwrap_err();
+    let text = "rank 1 (127.0.0.1) came and did not answer any more within ";
+    assert!(told.to_string().starts_with(text), "{told}");
+    let error = zero.join().unwrap().unwrap_err();
+    assert_eq!((told.to_string(), told.kind()), (error.to_string(), ErrorKind::TimedOut));
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    drop(one);
+}
+
+#[test]
+fn a_rank_that_answers_in_time_has_come_whatever_it_did_before() {
+    let port = free_port();
+    let zero = start(part(0, 2, port), "");
+    let mut one = stranger(port);
+    one.write_all(&hello(1, 2, b"job 1", 0)).unwrap();
+    thread::sleep(Duration::from_millis(300));
+    wire::answer_roll_call(&mut one);
+    assert_eq!(zero.join().unwrap().unwrap().members().len(), 2);
+}
+
+#[test]
+fn what_rank_0_answers_reaches_the_others() {
+    let port = free_port();
+    let gather = move |index, answer: usize| part(index, 3, port).gather_and_answer([7], move |_| vec![9; answer]);
+    let others = [1, 2].map(|index| thread::spawn(move || gather(index, 0)));
+    assert!(matches!(gather(0, 1000), Ok(Gathered::All(meeting)) if meeting.members().len() == 3));
+    for other in others {
+        assert!(matches!(other.join().unwrap(), Ok(Gathered::Answer(answer)) if answer == [9; 1000]));
+    }
+    let port = free_port();
+    let gather = move |index, answer: usize| part(index, 2, port).gather_and_answer([7], move |_| vec![9; answer]);
+    let other = thread::spawn(move || gather(1, 0));
+    let error = gather(0, LONGEST_BLOB + 1).unwrap_err();
+    assert!(matches!(error, Error::BlobTooLong { .. }), "{error}");
+    assert_eq!(other.join().unwrap().unwrap_err().to_string(), error.to_string());
+}
+
+#[test]
 fn a_rank_whose_connection_broke_may_come_again() {
     let port = free_port();
     let server = start(part(0, 3, port), "a");
@@ -361,6 +410,15 @@ fn a_rank_without_rank_0_says_what_it_met() {
         }
     });
     assert!(matches!(met("127.0.0.1", port), Met::NotMpienv(said) if said.starts_with("it said \"HTTP")));
+    // A host that answers to nothing: once the queue of a listener is full, the system drops what comes.
+    let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    full.listen(0).unwrap();
+    let port = full.local_addr().unwrap().as_socket().unwrap().port();
+    let waiting: Vec<_> =
+        (0..4).map(|_| TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), short / 3)).collect();
+    assert_eq!(met("127.0.0.1", Port::new(port).unwrap()), Met::TimedOut);
+    drop((full, waiting));
 }
 
 #[test]
@@ -369,10 +427,8 @@ fn a_rank_0_that_dies_is_named() {
     let listener = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
     let dying = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let mut welcome = b"mpienv\r\n\0\x01\0\0\0\x01\0\0\x01\0\0\0\x04".to_vec();
-        welcome.extend(10_000u32.to_be_bytes());
         stream.read_exact(&mut [0; 35]).unwrap();
-        stream.write_all(&welcome).unwrap();
+        stream.write_all(&wire::reply(1, 4, &10_000u32.to_be_bytes())).unwrap();
     });
     let error = part(1, 2, port).meet("").unwrap_err();
     dying.join().unwrap();

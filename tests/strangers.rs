@@ -4,6 +4,8 @@
 #[path = "support/tool.rs"]
 #[expect(dead_code, reason = "no program of others is run here")]
 mod tool;
+#[path = "support/wire.rs"]
+mod wire;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -76,22 +78,7 @@ fn stranger(port: u16, bytes: &[u8]) -> TcpStream {
 
 /// A hello as the frames lay it down.
 fn hello(rank: u32, size: u32, token: &str, blob_length: u32) -> Vec<u8> {
-    let mut out = b"mpienv\r\n\0\x01\0\0\0\x01\0\0".to_vec();
-    out.extend(rank.to_be_bytes());
-    out.extend(size.to_be_bytes());
-    out.extend([0, u8::try_from(token.len()).unwrap()]);
-    out.extend(blob_length.to_be_bytes());
-    out.extend(token.as_bytes());
-    out
-}
-
-/// A reply as the frames lay it down, with a length that need not be true.
-fn reply(kind: u8, length: u32, payload: &[u8]) -> Vec<u8> {
-    let mut out = b"mpienv\r\n\0\x01\0\0\0\x01\0\0".to_vec();
-    out.push(kind);
-    out.extend(length.to_be_bytes());
-    out.extend(payload);
-    out
+    wire::hello(wire::own_version(), rank, size, false, token.as_bytes(), blob_length)
 }
 
 const WELCOME: u8 = 1;
@@ -272,7 +259,8 @@ fn whoever_says_the_token_is_taken_for_a_rank() {
     let zero = rank(0, 2, port, "sesame", &["--json"]);
     let report = br#"{"host":"elsewhere","local_rank":null,"local_size":null,"master":""}"#;
     let hello = [hello(1, 2, "sesame", u32::try_from(report.len()).unwrap()), report.to_vec()].concat();
-    let stranger = stranger(port, &hello);
+    let mut stranger = stranger(port, &hello);
+    wire::answer_roll_call(&mut stranger);
     let (code, stdout, stderr) = ended(zero);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stdout.contains("elsewhere"), "{stdout}");
@@ -354,7 +342,7 @@ fn answered(bytes: &[u8], piece: usize, pause: Duration) -> (Option<i32>, String
 fn what_answers_in_rank_0s_place_does_not_hold_a_rank_up() {
     let at_once = Duration::ZERO;
     let page = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n";
-    let drip = reply(WELCOME, 4, &60_000u32.to_be_bytes());
+    let drip = wire::reply(WELCOME, 4, &60_000u32.to_be_bytes());
     for (bytes, piece, pause, expected) in [
         (&page[..], 1000, at_once, "something that is not mpienv answered (it said \"HTTP"),
         (b"\x15\x03\x01\0\x02\x02\x46", 1000, at_once, "something that is not mpienv answered (it said "),
@@ -370,10 +358,10 @@ fn what_answers_in_rank_0s_place_does_not_hold_a_rank_up() {
 
 #[test]
 fn an_answer_that_claims_four_gigabytes_is_refused_at_once() {
-    let welcome = reply(WELCOME, 4, &60_000u32.to_be_bytes());
+    let welcome = wire::reply(WELCOME, 4, &60_000u32.to_be_bytes());
     let filling = vec![0; 16 << 20];
     for kind in [TABLE, MISMATCH] {
-        let claim = [&welcome[..], &reply(kind, u32::MAX, &filling)].concat();
+        let claim = [&welcome[..], &wire::reply(kind, u32::MAX, &filling)].concat();
         let (code, stderr, waited, peak) = answered(&claim, claim.len(), Duration::ZERO);
         assert_eq!(code, Some(3), "{stderr}");
         assert!(stderr.contains("it announced 4294967295 bytes"), "{stderr}");
@@ -384,7 +372,7 @@ fn an_answer_that_claims_four_gigabytes_is_refused_at_once() {
 #[test]
 fn no_answer_commands_a_terminal() {
     let text = b"\x1b[2Jall is\nwell\x07";
-    let answer = reply(MISMATCH, u32::try_from(text.len()).unwrap(), text);
+    let answer = wire::reply(MISMATCH, u32::try_from(text.len()).unwrap(), text);
     let (code, stderr, ..) = answered(&answer, answer.len(), Duration::ZERO);
     assert_eq!(code, Some(3));
     assert_eq!(stderr, "mpienv: \u{fffd}[2Jall is\u{fffd}well\u{fffd}\n");

@@ -17,7 +17,9 @@ const AFTER_RANK_0: Duration = Duration::from_millis(500);
 pub(crate) fn run(wishes: Wishes, timeout: Duration, json: bool) -> Result<(), Failure> {
     let info = wishes.read()?;
     let checked = check::check(&info, host_name().unwrap_or_default(), timeout);
-    if matches!(checked, Err(CheckError::Rendezvous(Missing { .. } | Mismatch { .. }))) && info.rank() != 0 {
+    let is_told =
+        matches!(checked, Err(CheckError::Rendezvous(Missing { .. } | Mismatch { .. }) | CheckError::Unfit { .. }));
+    if is_told && info.rank() != 0 {
         thread::sleep(AFTER_RANK_0);
     }
     let Some(map) = checked? else { return Ok(()) };

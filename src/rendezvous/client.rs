@@ -6,10 +6,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::Meeting;
 use super::error::{Error, Met};
-use super::frame::{Hello, Kind, LONGEST_TEXT, REPLY_HEAD, ReplyHead, Version, reply};
+use super::frame::{HERE, Hello, Kind, LONGEST_TEXT, REPLY_HEAD, ReplyHead, Version, reply};
 use super::table;
-use super::{Meeting, Rendezvous};
+use super::{Gathered, LONGEST_BLOB, Rendezvous};
 use crate::port::Port;
 
 /// Pause after the first try that failed; it doubles from try to try.
@@ -27,8 +28,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long after rank 0's deadline its verdict may come.
 const GRACE: Duration = Duration::from_secs(8);
 
-/// Joins the meeting; the table when it was wanted.
-pub(super) fn join(settings: &Rendezvous, blob: Vec<u8>, wants_table: bool) -> Result<Option<Meeting>, Error> {
+/// Joins the meeting: the table when it was wanted, else rank 0's answer.
+pub(super) fn join(settings: &Rendezvous, blob: Vec<u8>, wants_table: bool) -> Result<Gathered, Error> {
     let started = Instant::now();
     let deadline = started + settings.timeout;
     let (rank, size) = (settings.rank.index(), settings.rank.size());
@@ -214,7 +215,7 @@ fn read_head(line: &mut Line) -> Result<ReplyHead, Met> {
 }
 
 /// Waits for the verdict of a rank 0 that has said welcome.
-fn wait(settings: &Rendezvous, mut line: Line, left: Duration) -> Result<Option<Meeting>, Error> {
+fn wait(settings: &Rendezvous, mut line: Line, left: Duration) -> Result<Gathered, Error> {
     let started = Instant::now();
     // A rank that started before rank 0 waits on: rank 0's verdict names what is wrong.
     line.deadline = started + left.min(settings.timeout) + GRACE;
@@ -228,18 +229,22 @@ fn wait(settings: &Rendezvous, mut line: Line, left: Duration) -> Result<Option<
             other => other.to_string(),
         }),
     };
-    let head = read_head(&mut line).map_err(|met| silent(met, &line))?;
+    let mut head = read_head(&mut line).map_err(|met| silent(met, &line))?;
+    while head.kind == Kind::Ready {
+        line.write_all(&HERE).map_err(|error| settings.lost(error))?;
+        head = read_head(&mut line).map_err(|met| silent(met, &line))?;
+    }
+    let mut read = |most| payload(&mut line, head, most).map_err(|error| settings.lost(error));
     match head.kind {
-        Kind::Done => Ok(None),
+        Kind::Done => Ok(Gathered::Answer(read(LONGEST_BLOB)?)),
         Kind::Table => {
-            let bytes =
-                payload(&mut line, head, table::largest(settings.rank.size())).map_err(|error| settings.lost(error))?;
+            let bytes = read(table::largest(settings.rank.size()))?;
             let rows = table::decode(&bytes, settings.rank.size());
             let rows = rows.ok_or_else(|| settings.lost("its list of ranks cannot be read"))?;
-            Ok(Some(Meeting::new(rows, reached, 0)))
+            Ok(Gathered::All(Meeting::new(rows, reached, 0)))
         }
         Kind::TimedOut | Kind::Mismatch => Err(failure(settings, &mut line, head)),
-        Kind::Welcome | Kind::OtherJob => Err(settings.lost("it answered out of order")),
+        Kind::Welcome | Kind::OtherJob | Kind::Ready => Err(settings.lost("it answered out of order")),
     }
 }
 

@@ -3,6 +3,7 @@
 //! A rank opens with a hello: magic (8), protocol (2), crate version (3 x 2), rank (4), world size (4),
 //! what for (1), token length (1), blob length (4), token, blob.
 //! Rank 0 answers with replies: magic (8), protocol (2), crate version (3 x 2), kind (1), length (4), payload.
+//! Once all have come it asks whether they are still there, which each answers with one byte; then comes the verdict.
 //! The fixed parts keep their layout in every protocol version, so that two versions can name each other.
 
 use std::fmt;
@@ -15,11 +16,13 @@ use crate::port::Port;
 /// First bytes of every frame; the line end shows a transfer that rewrites text.
 const MAGIC: [u8; 8] = *b"mpienv\r\n";
 /// Raised when the frames change.
-const PROTOCOL: u16 = 1;
+const PROTOCOL: u16 = 2;
 /// Length of a hello's fixed part.
 const HELLO_HEAD: usize = 30;
 /// Length of a reply's fixed part.
 pub(super) const REPLY_HEAD: usize = 21;
+/// What a rank says that is still there.
+pub(super) const HERE: [u8; 1] = [1];
 /// Longest text of a failure, in bytes.
 pub(super) const LONGEST_TEXT: usize = 64 * 1024;
 
@@ -229,7 +232,7 @@ pub(super) enum Kind {
     Welcome,
     /// Everybody came, and here is the table.
     Table,
-    /// Everybody came.
+    /// Everybody came; the payload is rank 0's answer.
     Done,
     /// Not everybody came in time; the payload is the text.
     TimedOut,
@@ -237,10 +240,13 @@ pub(super) enum Kind {
     Mismatch,
     /// The token is not this job's.
     OtherJob,
+    /// Everybody came: is this rank still there?
+    Ready,
 }
 
 impl Kind {
-    const ALL: [Kind; 6] = [Kind::Welcome, Kind::Table, Kind::Done, Kind::TimedOut, Kind::Mismatch, Kind::OtherJob];
+    const ALL: [Kind; 7] =
+        [Kind::Welcome, Kind::Table, Kind::Done, Kind::TimedOut, Kind::Mismatch, Kind::OtherJob, Kind::Ready];
 
     fn code(self) -> u8 {
         match self {
@@ -250,6 +256,7 @@ impl Kind {
             Kind::TimedOut => 4,
             Kind::Mismatch => 5,
             Kind::OtherJob => 6,
+            Kind::Ready => 7,
         }
     }
 }

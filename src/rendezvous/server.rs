@@ -1,6 +1,7 @@
 //! Rank 0: takes every connection, tells ranks from strangers, and knows when there is a verdict.
 
 mod delivery;
+mod presence;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,6 +20,7 @@ use super::table::{Place, Row};
 use super::verdict::Findings;
 use super::{Meeting, Rendezvous};
 use crate::port::Port;
+use presence::{Presence, RollCall};
 
 /// After something is wrong, how long rank 0 waits for the ranks that have not come yet, so that they are told too.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -29,13 +31,16 @@ const AT_ONCE: usize = 512;
 /// Bytes read at a time, for all connections in turn.
 const SCRATCH: usize = 64 * 1024;
 
+/// What rank 0 says of the meeting to the ranks that do not want the table.
+pub(super) type Answer<'a> = &'a mut dyn FnMut(&Meeting) -> Vec<u8>;
+
 /// Serves the meeting as rank 0.
-pub(super) fn serve(settings: &Rendezvous, blob: Vec<u8>) -> Result<Meeting, Error> {
+pub(super) fn serve(settings: &Rendezvous, blob: Vec<u8>, answer: Answer<'_>) -> Result<Meeting, Error> {
     let own = Row { place: Place::WithFirst, blob: blob.into() };
     if settings.rank.size() == 1 {
         return Ok(Meeting::new(vec![own], own_address(settings, None), 0));
     }
-    Server::new(settings)?.run(own)
+    Server::new(settings)?.run(own, answer)
 }
 
 fn own_address(settings: &Rendezvous, seen: Option<SocketAddr>) -> SocketAddr {
@@ -47,6 +52,7 @@ fn own_address(settings: &Rendezvous, seen: Option<SocketAddr>) -> SocketAddr {
 struct Joined {
     id: usize,
     row: Row,
+    presence: Presence,
 }
 
 struct Server<'a> {
@@ -63,6 +69,7 @@ struct Server<'a> {
     free: Vec<usize>,
     serial: u64,
     joined: BTreeMap<u32, Joined>,
+    roll: RollCall,
     findings: Findings,
     /// When something went wrong first, and last.
     trouble: Option<(Instant, Instant)>,
@@ -93,6 +100,7 @@ impl<'a> Server<'a> {
             free: Vec::new(),
             serial: 0,
             joined: BTreeMap::new(),
+            roll: RollCall::default(),
             findings: Findings::default(),
             trouble: None,
             seen: None,
@@ -113,12 +121,16 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    fn run(mut self, own: Row) -> Result<Meeting, Error> {
+    fn run(mut self, own: Row, answer: Answer<'_>) -> Result<Meeting, Error> {
         let mut events = Events::with_capacity(1024);
         loop {
             let now = Instant::now();
             if self.is_complete() {
-                return self.succeed(own, &mut events);
+                self.call_the_roll();
+                // One that was gone already is no longer among those that joined.
+                if self.is_complete() && self.roll.is_done() {
+                    return self.succeed(own, answer, &mut events);
+                }
             }
             let until = self.ends_at();
             if now >= until {
@@ -156,9 +168,10 @@ impl<'a> Server<'a> {
 
     /// When rank 0 stops waiting, as things are.
     fn ends_at(&self) -> Instant {
-        let Some((first, last)) = self.trouble else { return self.deadline };
+        let deadline = if self.is_complete() { self.roll.ends_at(self.deadline) } else { self.deadline };
+        let Some((first, last)) = self.trouble else { return deadline };
         if self.findings.conflicts() == 0 && self.findings.lost.is_empty() {
-            return self.deadline;
+            return deadline;
         }
         let heard = self.present() + self.findings.conflicts() + self.findings.lost.len();
         let settled = match (heard >= self.size(), self.findings.lost.is_empty()) {
@@ -180,6 +193,7 @@ impl<'a> Server<'a> {
             // Earlier, a connection without a whole hello may still be a rank's.
             let silent = |connection: &&Connection| matches!(connection.stage, Stage::Stranger(_));
             self.findings.silent = self.connections.iter().flatten().filter(silent).count() as u64;
+            self.note_the_silent();
         }
         let joined: Vec<u32> = std::iter::once(0).chain(self.joined.keys().copied()).collect();
         let waited = now - self.started;
@@ -280,10 +294,13 @@ impl<'a> Server<'a> {
                 Input::Closed => return self.close(id),
             };
             let Stage::Stranger(hello) = &mut connection.stage else {
-                if connection.discard(length) {
-                    continue;
+                if !connection.discard(length) {
+                    return self.close(id);
                 }
-                return self.close(id);
+                if let Stage::Member { rank, joined: true, .. } = connection.stage {
+                    self.confirm(rank);
+                }
+                continue;
             };
             let (peer, port) = (connection.peer, connection.port);
             match hello.feed(&self.scratch[..length], &self.settings.token) {
@@ -336,7 +353,8 @@ impl<'a> Server<'a> {
         }
         let place = if peer.is_loopback() { Place::WithFirst } else { Place::Address(peer) };
         self.findings.lost.remove(&rank);
-        self.joined.insert(rank, Joined { id, row: Row { place, blob: blob.into() } });
+        self.joined.insert(rank, Joined { id, row: Row { place, blob: blob.into() }, presence: Presence::Unknown });
+        self.roll.count_joined();
         self.join(id, rank, wants_table, true);
     }
 
@@ -373,7 +391,9 @@ impl<'a> Server<'a> {
         match connection.stage {
             Stage::Stranger(_) if connection.port == self.settings.port => self.findings.strangers += 1,
             Stage::Member { rank, joined: true, .. } => {
-                self.joined.remove(&rank);
+                if let Some(joined) = self.joined.remove(&rank) {
+                    self.roll.count_lost(joined.presence);
+                }
                 self.findings.lost.insert(rank, connection.peer);
                 self.trouble();
             }

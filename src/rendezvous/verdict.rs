@@ -22,6 +22,8 @@ type Others = BTreeMap<u32, BTreeMap<u32, IpAddr>>;
 pub(super) struct Findings {
     /// Ranks whose connection closed after the hello.
     pub(super) lost: BTreeMap<u32, IpAddr>,
+    /// Ranks that came and said nothing more when all had come.
+    pub(super) unanswered: BTreeMap<u32, IpAddr>,
     duplicates: Vec<(u32, Option<IpAddr>, IpAddr)>,
     sizes: Others,
     ports: Others,
@@ -100,6 +102,7 @@ impl Findings {
         let broken = !parts.is_empty();
         if time_is_up {
             self.tell_missing(&mut parts, size, &host.with_port(port), joined, waited);
+            self.tell_unanswered(&mut parts, waited);
         }
         self.tell_strangers(&mut parts);
         let verdict = parts.join("; ");
@@ -169,6 +172,20 @@ impl Findings {
             if one { "has" } else { "have" },
             seconds(waited),
             if one { "its" } else { "their" },
+        ));
+    }
+
+    fn tell_unanswered(&self, parts: &mut Vec<String>, waited: Duration) {
+        if self.unanswered.is_empty() {
+            return;
+        }
+        let list: Vec<u32> = self.unanswered.keys().copied().collect();
+        parts.push(format!(
+            "{} ({}) came and did not answer any more within {}: stopped, or {} host was cut off or lost",
+            ranks(&list),
+            addresses(self.unanswered.values().copied().collect()),
+            seconds(waited),
+            if list.len() == 1 { "its" } else { "their" },
         ));
     }
 
@@ -300,6 +317,7 @@ mod tests {
         findings.duplicate(0, None, THERE);
         findings.version(3, Version::OWN, THERE);
         findings.lost.insert(2, THERE);
+        findings.unanswered.insert(1, HERE);
         findings.strangers = 2;
         findings.silent = 1;
         findings.other_job(THERE);
@@ -312,6 +330,7 @@ mod tests {
             "rank 3 (10.0.0.2) runs mpienv 0.1.0",
             "rank 2 (10.0.0.2) came and was lost",
             "rank 7 of 8 has not come",
+            "rank 1 (10.0.0.1) came and did not answer any more within 60 s: stopped, or its host was cut off or lost",
             "3 connections that were no ranks of this job were turned away, with another job's token from 10.0.0.2",
         ] {
             assert!(text.contains(part), "{part:?} is not in {text:?}");

@@ -8,6 +8,7 @@
 //! the first time.
 
 #[path = "../support/wire.rs"]
+#[expect(dead_code, reason = "rank 0 is the real one")]
 mod wire;
 
 use std::io::{self, Read, Write};
@@ -124,6 +125,7 @@ fn play(ranks: &str, port: &str, wants_table: &str, blob: &str) -> Result<(), Fa
         line.write_all(&hello)?;
         lines.push(line);
     }
+    lines.iter_mut().for_each(wire::answer_roll_call);
     let (mut bytes, mut sink) = (0, Vec::new());
     for mut line in lines {
         sink.clear();

@@ -5,19 +5,19 @@ use std::time::{Duration, Instant};
 
 use mio::Events;
 
-use super::{Server, own_address};
+use super::{Answer, Server, own_address};
 use crate::rendezvous::connection::{Connection, Stage};
 use crate::rendezvous::error::Error;
 use crate::rendezvous::frame::{Kind, reply};
 use crate::rendezvous::table::{self, Row};
-use crate::rendezvous::{LARGEST_TABLE, Meeting};
+use crate::rendezvous::{LARGEST_TABLE, LONGEST_BLOB, Meeting};
 
 /// How long the last bytes to the ranks may take beyond the deadline.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 impl Server<'_> {
-    /// The table, or that all is done, to all ranks.
-    pub(super) fn succeed(mut self, own: Row, events: &mut Events) -> Result<Meeting, Error> {
+    /// The table, or the answer, to all ranks.
+    pub(super) fn succeed(mut self, own: Row, answer: Answer<'_>, events: &mut Events) -> Result<Meeting, Error> {
         let total: usize = self.joined.values().map(|joined| joined.row.blob.len() + 32).sum();
         if total > LARGEST_TABLE {
             let verdict = format!(
@@ -27,9 +27,6 @@ impl Server<'_> {
             );
             return Err(self.fail(Error::Mismatch { verdict }, events));
         }
-        // The port is free for others from here on.
-        self.listeners.clear();
-        self.more_to_accept = false;
         let rows: Vec<Row> = std::iter::once(own)
             .chain(
                 self.joined
@@ -37,15 +34,28 @@ impl Server<'_> {
                     .map(|joined| Row { place: joined.row.place, blob: std::mem::take(&mut joined.row.blob) }),
             )
             .collect();
+        // The port is free for others from here on.
+        self.listeners.clear();
+        self.more_to_accept = false;
+        for id in 0..self.connections.len() {
+            if let Some(Some(Connection { stage: Stage::Stranger(_), .. })) = self.connections.get(id) {
+                self.close(id);
+            }
+        }
         let table: Arc<[u8]> = reply(Kind::Table, &table::encode(&rows)).into();
-        let done: Arc<[u8]> = reply(Kind::Done, &[]).into();
+        let reached = own_address(self.settings, self.seen);
+        let meeting = Meeting::new(rows, reached, self.findings.strangers);
+        let answer = answer(&meeting);
+        if answer.len() > LONGEST_BLOB {
+            return Err(self.fail(Error::BlobTooLong { length: answer.len() }, events));
+        }
+        let done: Arc<[u8]> = reply(Kind::Done, &answer).into();
         self.stuck = None;
         for id in 0..self.connections.len() {
             match self.connections[id].as_ref().map(|connection| &connection.stage) {
                 Some(Stage::Member { wants_table: true, .. }) => self.send(id, table.clone()),
                 Some(Stage::Member { .. }) => self.send(id, done.clone()),
-                Some(Stage::Stranger(_)) => self.close(id),
-                Some(Stage::Closing) | None => {}
+                Some(Stage::Stranger(_) | Stage::Closing) | None => {}
             }
         }
         self.deliver(events)?;
@@ -53,8 +63,7 @@ impl Server<'_> {
         if let Some(error) = self.undelivered() {
             return Err(error);
         }
-        let reached = own_address(self.settings, self.seen);
-        Ok(Meeting::new(rows, reached, self.findings.strangers))
+        Ok(meeting)
     }
 
     /// The failure to all ranks that came, and to those that come meanwhile.
