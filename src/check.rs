@@ -4,16 +4,25 @@
 //! use std::time::Duration;
 //!
 //! use mpienv::ClusterInfo;
-//! use mpienv::check::check;
+//! use mpienv::check::{CheckError, Map, Place, check};
 //!
 //! // Each rank of a job calls it, with the name of its host; this job has one rank.
 //! let alone: [(&str, &str); 0] = [];
 //! let info = ClusterInfo::from_vars(alone)?;
-//! if let Some(map) = check(&info, "node0".to_owned(), Duration::from_secs(10))? {
+//! let map: Option<Map> = check(&info, "node0".to_owned(), Duration::from_secs(10))?;
+//! // Rank 0 alone has it.
+//! if let Some(map) = map {
 //!     assert_eq!(map.hosts(), [("node0", vec![0])]);
 //!     assert_eq!(map.findings(), []);
+//!     let place: &Place = &map.ranks[0];
+//!     assert_eq!((place.local_rank, place.local_size), (Some(0), Some(1)));
 //! }
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//!
+//! // Ranks that do not know where to meet are told so at once.
+//! let nowhere = ClusterInfo::from_vars([("PMI_RANK", "0"), ("PMI_SIZE", "2")])?;
+//! let error = check(&nowhere, "node0".to_owned(), Duration::from_secs(10)).unwrap_err();
+//! assert!(matches!(error, CheckError::Environment(_)));
+//! # Ok::<(), CheckError>(())
 //! ```
 
 use std::collections::BTreeMap;

@@ -63,6 +63,16 @@ impl ClusterInfo {
     /// As [`ClusterInfo::from_env`], and asks the launcher's PMIx server for rank 0's host and for the
     /// nodes, which it knows in every layout.
     ///
+    /// ```no_run
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let info = ClusterInfo::ask_pmix()?;
+    /// println!("rank 0 runs on {}", info.master_addr()?);
+    /// // The same, beside another wish.
+    /// let info = ClusterInfo::builder().master_port("29500".parse()?).ask_pmix().from_env()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`ClusterInfo::from_env`]; and when there is no PMIx server, or no library to ask it.
     #[cfg(feature = "pmix")]
@@ -79,17 +89,23 @@ impl ClusterInfo {
 /// What goes before the environment when a [`ClusterInfo`] is read.
 ///
 /// ```
-/// use mpienv::ClusterInfo;
+/// use mpienv::{Builder, ClusterInfo, Environment, Launcher, NcclIfname};
 ///
-/// let info = ClusterInfo::builder()
+/// let builder: Builder = ClusterInfo::builder()
+///     .launcher(Launcher::OpenMpi)
 ///     .master_addr("node-0".parse()?)
-///     .from_vars([
-///         ("OMPI_COMM_WORLD_RANK", "5"),
-///         ("OMPI_COMM_WORLD_SIZE", "8"),
-///         ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
-///         ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
-///     ])?;
-/// assert_eq!(info.master_addr()?.to_string(), "node-0");
+///     .master_port("29500".parse()?)
+///     .nccl_ifname(NcclIfname::Unset);
+/// let vars = [
+///     ("OMPI_COMM_WORLD_RANK", "5"),
+///     ("OMPI_COMM_WORLD_SIZE", "8"),
+///     ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+///     ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
+/// ];
+/// let info = builder.from_vars(vars)?;
+/// assert_eq!(info.master_addr()?.with_port(info.master_port()), "node-0:29500");
+/// // The same, for a program that reads other variables as well.
+/// assert_eq!(builder.from_environment(&Environment::from_vars(vars))?, info);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default)]

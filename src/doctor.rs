@@ -3,7 +3,7 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use mpienv::doctor::{Machine, examine};
+//! use mpienv::doctor::{CODES, Machine, examine};
 //! use mpienv::{ClusterInfo, Environment};
 //!
 //! let environment = Environment::of_this_process();
@@ -11,6 +11,10 @@
 //! let machine = Machine::here(&info, &environment, Duration::from_secs(1));
 //! for finding in examine(&info, &environment, &machine) {
 //!     println!("{} [{}]: {}", finding.severity, finding.code, finding.what);
+//! }
+//! // What else may be found.
+//! for (code, what) in CODES {
+//!     println!("{code}: {what}");
 //! }
 //! # Ok::<(), mpienv::Error>(())
 //! ```

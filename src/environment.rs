@@ -13,8 +13,8 @@ use serde::forward_to_deserialize_any;
 /// Names and values may be any bytes: what is not UTF-8 matters only to whoever asks for it.
 ///
 /// ```
-/// use mpienv::Environment;
 /// use mpienv::launcher::open_mpi::OpenMpiVars;
+/// use mpienv::{Environment, ReadError};
 ///
 /// let environment = Environment::from_vars([
 ///     ("OMPI_COMM_WORLD_RANK", "1"),
@@ -24,6 +24,12 @@ use serde::forward_to_deserialize_any;
 /// ]);
 /// let vars: OpenMpiVars = environment.read()?;
 /// assert_eq!((vars.rank, vars.size), (1, 4));
+/// assert_eq!(environment.text("OMPI_COMM_WORLD_RANK")?, Some("1"));
+/// assert!(!environment.has("PMI_RANK"));
+///
+/// let half = Environment::from_vars([("OMPI_COMM_WORLD_RANK", "1")]);
+/// let missing = ReadError::Missing { name: "OMPI_COMM_WORLD_SIZE".into() };
+/// assert_eq!(half.read::<OpenMpiVars>(), Err(missing));
 /// # Ok::<(), mpienv::ReadError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,14 +13,18 @@ use crate::rank::RankError;
 /// Its text is one paragraph: the launcher, the variable and its value, the reason and the remedy.
 ///
 /// ```
-/// use mpienv::ClusterInfo;
+/// use mpienv::{ClusterInfo, Launcher, Reason};
 ///
 /// let error = ClusterInfo::from_vars([
 ///     ("OMPI_COMM_WORLD_RANK", "four"),
 ///     ("OMPI_COMM_WORLD_SIZE", "8"),
 /// ])
 /// .unwrap_err();
+/// assert_eq!(error.launcher(), Some(Launcher::OpenMpi));
 /// assert_eq!(error.variable(), Some("OMPI_COMM_WORLD_RANK"));
+/// assert_eq!(error.value(), Some("four"));
+/// assert_eq!(error.reason(), &Reason::NotANumber);
+/// assert!(error.remedy().starts_with("start the process with mpirun"));
 /// assert_eq!(
 ///     error.to_string(),
 ///     "Open MPI: OMPI_COMM_WORLD_RANK=\"four\": not a whole number from 0 to 4294967295; \

@@ -56,6 +56,24 @@ impl ClusterInfo {
 /// Variables to set and to unset, in order.
 ///
 /// Iterates over those to set, as `Command::envs` takes them; see also [`Exports::unset`].
+///
+/// ```
+/// use std::process::Command;
+///
+/// use mpienv::{ClusterInfo, Exports};
+///
+/// let vars = [("RANK", "0"), ("WORLD_SIZE", "1"), ("TORCHELASTIC_USE_AGENT_STORE", "True")];
+/// let exports: Exports = ClusterInfo::from_vars(vars)?.exports()?;
+/// assert_eq!(exports.get("RANK"), Some("0"));
+/// for (name, value) in exports.iter() {
+///     println!("{name}: {}", value.unwrap_or("to be unset"));
+/// }
+/// // Unsets too, which `Command::envs` cannot.
+/// let mut python = Command::new("python");
+/// exports.apply_to(&mut python);
+/// assert!(python.get_envs().any(|(name, value)| name == "TORCHELASTIC_USE_AGENT_STORE" && value.is_none()));
+/// # Ok::<(), mpienv::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exports {
     variables: Vec<Variable>,

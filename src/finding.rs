@@ -30,11 +30,12 @@ impl fmt::Display for Severity {
 /// Something suspicious in the environment, with advice.
 ///
 /// ```
-/// use mpienv::ClusterInfo;
+/// use mpienv::{ClusterInfo, Finding, Severity};
 ///
 /// // A batch script of Slurm's, where no task runs.
 /// let info = ClusterInfo::from_vars([("SLURM_PROCID", "0"), ("SLURM_JOB_ID", "7")])?;
-/// let finding = &info.findings()[0];
+/// let finding: &Finding = &info.findings()[0];
+/// assert!(finding.severity > Severity::Note);
 /// assert_eq!(finding.code, "slurm-not-a-task");
 /// assert!(finding.remedy.contains("srun"));
 /// # Ok::<(), mpienv::Error>(())

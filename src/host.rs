@@ -11,14 +11,17 @@ use crate::port::Port;
 /// A DNS name, an IPv4 address or a bare IPv6 address, as `MASTER_ADDR` holds it.
 ///
 /// ```
-/// use mpienv::{Host, Port};
+/// use mpienv::{Host, HostError, Port};
 ///
 /// let host: Host = "fe::1".parse()?;
 /// let port = Port::new(6105).unwrap();
 /// assert_eq!(host.to_string(), "fe::1");
 /// assert_eq!(host.with_port(port), "[fe::1]:6105");
-/// assert!("node/1".parse::<Host>().is_err());
-/// # Ok::<(), mpienv::HostError>(())
+/// assert!(host.address().is_some_and(|address| address.is_ipv6()));
+/// assert_eq!(Host::parse_with_port("[fe::1]:6105")?, (host, Some(port)));
+/// assert!(Host::LOOPBACK.is_loopback());
+/// assert_eq!("node/1".parse::<Host>(), Err(HostError::Character('/')));
+/// # Ok::<(), HostError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Host(Kind);

@@ -29,6 +29,8 @@ use crate::token::Token;
 ///     ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
 /// ])?;
 /// assert_eq!((info.rank(), info.world_size()), (3, 4));
+/// assert_eq!((info.local_rank(), info.local_world_size()), (Some(3), Some(4)));
+/// assert_eq!((info.node_rank(), info.node_count()), (Some(0), Some(1)));
 /// assert_eq!(info.master_addr()?.with_port(info.master_port()), "127.0.0.1:54965");
 /// # Ok::<(), mpienv::Error>(())
 /// ```
@@ -161,6 +163,18 @@ impl ClusterInfo {
 }
 
 /// Where each value of a [`ClusterInfo`] comes from: a variable's name, or a rule in words.
+///
+/// ```
+/// use mpienv::{ClusterInfo, Port, Provenance};
+///
+/// let info = ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_PORT", "29500")])?;
+/// let provenance: &Provenance = info.provenance();
+/// assert_eq!(provenance.master_port, "MASTER_PORT");
+/// assert_eq!(provenance.master_addr, "all ranks are on this node");
+/// // A rank that the variable did not reach takes this port.
+/// assert_eq!(info.default_master_port(), Port::ONE_NODE);
+/// # Ok::<(), mpienv::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each field is the source of the value of its name")]

@@ -46,10 +46,12 @@ const GRACE: Duration = Duration::from_secs(5);
 ///
 /// ```
 /// use std::process::Command;
-/// use mpienv::{ClusterInfo, Launch};
+/// use std::time::Duration;
+/// use mpienv::{ClusterInfo, Launch, Output};
 ///
 /// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
-/// Launch::new(&info, 2)?.run(|_worker| {
+/// let workers = Launch::new(&info, 2)?.output(Output::Prefixed).grace(Duration::from_secs(1)).keep_binding();
+/// workers.run(|_worker| {
 ///     let mut command = Command::new("sh");
 ///     command.args(["-c", "test $WORLD_SIZE = 2"]);
 ///     command
@@ -86,6 +88,21 @@ impl Launch {
     /// This process's own place, given to one worker.
     ///
     /// For programs that need a scheduler beside rank 0's worker: see [`Launch::variables`].
+    ///
+    /// ```
+    /// use std::process::Command;
+    /// use mpienv::{ClusterInfo, Environment, Launch, VariableSet};
+    ///
+    /// let environment = Environment::from_vars([("PATH", "/bin")]);
+    /// let info = ClusterInfo::builder().from_environment(&environment)?;
+    /// // `sh` is started twice: as the worker, and as the scheduler.
+    /// Launch::in_place(&info).variables(VariableSet::MindSpore, &environment).run(|_worker| {
+    ///     let mut command = Command::new("sh");
+    ///     command.args(["-c", "test -n \"$MS_ROLE\""]);
+    ///     command
+    /// })?;
+    /// # Ok::<(), mpienv::LaunchError>(())
+    /// ```
     #[must_use]
     pub fn in_place(info: &ClusterInfo) -> Launch {
         Launch { keep_binding: true, ..Launch::of(vec![info.clone()]) }

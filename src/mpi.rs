@@ -121,6 +121,16 @@ impl<'a> MpiVars<'a> {
 ///
 /// It is loaded, and stays so, and MPI is not initialized.
 ///
+/// ```no_run
+/// use mpienv::mpi::{MpiVars, find_library};
+/// use mpienv::{Environment, Launcher};
+///
+/// let environment = Environment::of_this_process();
+/// let (file, version) = find_library(Launcher::OpenMpi, &MpiVars::of(&environment))?;
+/// println!("{version}: {}", file.display());
+/// # Ok::<(), mpienv::mpi::Error>(())
+/// ```
+///
 /// # Errors
 /// When no library can be loaded, or it is none of a known ABI.
 pub fn find_library(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(PathBuf, String), Error> {
@@ -137,6 +147,28 @@ pub fn find_library(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(PathBuf, 
 ///
 /// On an error of its own, a program calls [`abort`](World::abort), rather than to let the others
 /// wait.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use mpienv::mpi::{Abi, Hints, MpiVars, World};
+/// use mpienv::{ClusterInfo, Environment};
+///
+/// let environment = Environment::of_this_process();
+/// let info = ClusterInfo::builder().from_environment(&environment)?;
+/// let hints = Hints { one_machine: info.node_count() == Some(1), ..Hints::default() };
+/// let world = World::init_with(info.launcher(), &MpiVars::of(&environment), &hints)?;
+/// world.check(info.world())?;
+/// if world.abi() == Abi::Standard {
+///     println!("{}: {}", world.version(), world.library().display());
+/// }
+/// if let Err(error) = world.barrier() {
+///     eprintln!("{error}");
+///     world.abort(1);
+/// }
+/// world.finalize_within(Duration::from_secs(10))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct World {
     communicator: Communicator,
     launcher: Launcher,

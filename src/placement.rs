@@ -20,6 +20,9 @@ use crate::rank::{Local, Rank, RankError};
 /// let info = ClusterInfo::from_vars([("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MASTER_ADDR", "node0")])?;
 /// assert_eq!(info.launcher(), Launcher::Hydra);
 /// assert_eq!(Launcher::from_name("hydra"), Some(Launcher::Hydra));
+/// for launcher in Launcher::ALL {
+///     println!("{}: {}", launcher.name(), launcher.title());
+/// }
 /// # Ok::<(), mpienv::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -138,6 +141,7 @@ impl Serialize for Launcher {
 /// let job = [("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")];
 /// let info = ClusterInfo::from_vars(job)?;
 /// assert_eq!(info.launch_style(), LaunchStyle::PerNode);
+/// assert_eq!(info.launch_style().name(), "per-node");
 /// # Ok::<(), mpienv::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]

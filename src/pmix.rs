@@ -8,12 +8,13 @@
 //!
 //! ```no_run
 //! use mpienv::Environment;
-//! use mpienv::pmix::{PmixVars, ask};
+//! use mpienv::pmix::{Answer, PmixVars, ask};
 //!
 //! let environment = Environment::of_this_process();
 //! let namespace = environment.get("PMIX_NAMESPACE");
 //! let vars = PmixVars { namespace, rank: environment.get("PMIX_RANK"), ..PmixVars::default() };
-//! println!("rank 0 runs on {}", ask(&vars)?.rank0_host);
+//! let answer: Answer = ask(&vars)?;
+//! println!("rank 0 runs on {}", answer.rank0_host);
 //! # Ok::<(), mpienv::pmix::PmixError>(())
 //! ```
 //!
@@ -67,6 +68,13 @@ pub struct Answer {
 }
 
 /// Why the launcher's PMIx server did not answer.
+///
+/// ```
+/// use mpienv::pmix::{PmixError, PmixVars, ask};
+///
+/// let error = ask(&PmixVars::default()).unwrap_err();
+/// assert!(matches!(error, PmixError::NoServer { .. }));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PmixError {

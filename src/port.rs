@@ -9,12 +9,13 @@ use serde::{Serialize, Serializer};
 /// A TCP port, 1 to 65535.
 ///
 /// ```
-/// use mpienv::Port;
+/// use mpienv::{Port, PortError};
 ///
-/// assert_eq!("6105".parse::<Port>()?.get(), 6105);
-/// assert!("0".parse::<Port>().is_err());
-/// assert!("65536".parse::<Port>().is_err());
-/// # Ok::<(), mpienv::PortError>(())
+/// assert_eq!("6105".parse(), Ok(Port::SEVERAL_NODES));
+/// assert_eq!(Port::new(54965), Some(Port::ONE_NODE));
+/// assert_eq!(Port::ONE_NODE.get(), 54965);
+/// assert_eq!("0".parse::<Port>(), Err(PortError));
+/// assert_eq!("65536".parse::<Port>(), Err(PortError));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Port(NonZeroU16);

@@ -6,13 +6,15 @@ use std::num::NonZeroU32;
 /// A rank within a group of known size: `0 <= rank < size`, by construction.
 ///
 /// ```
-/// use mpienv::Rank;
+/// use mpienv::{Rank, RankError};
 ///
 /// let rank = Rank::new(3, 8)?;
 /// assert_eq!((rank.index(), rank.size()), (3, 8));
 /// assert!(!rank.is_first());
-/// assert!(Rank::new(8, 8).is_err());
-/// # Ok::<(), mpienv::RankError>(())
+/// assert_eq!(rank.all().nth(3), Some(rank));
+/// assert_eq!(Rank::new(0, 1)?, Rank::ALONE);
+/// assert_eq!(Rank::new(8, 8), Err(RankError::Outside { index: 8, size: 8 }));
+/// # Ok::<(), RankError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rank {
@@ -73,7 +75,9 @@ impl fmt::Display for Rank {
 /// use mpienv::{Local, Rank};
 ///
 /// let world = Rank::new(5, 8)?;
-/// assert!(Local::new(Some(1), Some(4), world).is_ok());
+/// let local = Local::new(Some(1), Some(4), world)?;
+/// assert_eq!((local.rank(), local.size()), (Some(1), Some(4)));
+/// assert_eq!(Local::new(None, None, world)?, Local::UNTOLD);
 /// assert!(Local::new(Some(4), Some(4), world).is_err());
 /// assert!(Local::new(Some(1), Some(9), world).is_err());
 /// # Ok::<(), mpienv::RankError>(())

@@ -143,6 +143,22 @@ impl Rendezvous {
     ///
     /// Ranks may mix [`Rendezvous::meet`] and `gather`.
     ///
+    /// ```
+    /// use mpienv::rendezvous::{LONGEST_BLOB, Member, Rendezvous};
+    /// use mpienv::{Host, Port, Rank};
+    ///
+    /// # let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    /// # let port = Port::new(free).unwrap();
+    /// // A job of one rank, which meets nobody else.
+    /// let alone = Rendezvous::new(Rank::ALONE, Host::LOOPBACK, port).token("job 17").default_port(Port::ONE_NODE);
+    /// let meeting = alone.gather("hello")?.expect("rank 0 gets the blobs");
+    /// assert_eq!((meeting.members().len(), meeting.strangers()), (1, 0));
+    /// let member: &Member = &meeting.members()[0];
+    /// assert_eq!(member.at(Port::ONE_NODE).to_string(), "127.0.0.1:54965");
+    /// assert!(alone.gather(vec![0; LONGEST_BLOB + 1]).is_err());
+    /// # Ok::<(), mpienv::rendezvous::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Rendezvous::meet`].
     pub fn gather(&self, blob: impl Into<Vec<u8>>) -> Result<Option<Meeting>, Error> {

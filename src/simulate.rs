@@ -26,6 +26,22 @@ pub type Vars = Vec<(String, String)>;
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// Nodes may have different numbers of ranks, and a job tells where each rank is:
+///
+/// ```
+/// use mpienv::Launcher;
+/// use mpienv::simulate::{Job, JobError, Place, Vars};
+///
+/// let job = Job::of(Launcher::OpenMpi).counts([2, 1]).by_node().build()?;
+/// assert_eq!((job.launcher(), job.world_size(), job.counts()), (Launcher::OpenMpi, 3, &[2, 1][..]));
+/// // Rank 1 is on the other node.
+/// assert_eq!(job.place(2), Some(Place { node: 0, local_rank: 1 }));
+/// let vars: Option<Vars> = job.environment(2);
+/// assert!(vars.unwrap().contains(&("OMPI_COMM_WORLD_RANK".into(), "2".into())));
+/// assert_eq!(Job::of(Launcher::Alone).per_node(2).build(), Err(JobError::OneProcess(Launcher::Alone)));
+/// # Ok::<(), JobError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     launcher: Launcher,
@@ -127,6 +143,18 @@ impl Job {
 }
 
 /// The shape of a [`Job`]: one node with one process, until more is asked for.
+///
+/// ```
+/// use mpienv::simulate::{Job, JobBuilder};
+///
+/// let builders: [JobBuilder; 5] =
+///     [Job::open_mpi(), Job::open_mpi_5(), Job::hydra(), Job::intel_mpi(), Job::torchrun()];
+/// for builder in builders {
+///     let job = builder.nodes(2).per_node(4).rotate_local_ranks(1).build()?;
+///     assert_eq!(job.place(0).map(|place| place.local_rank), Some(1));
+/// }
+/// # Ok::<(), mpienv::simulate::JobError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct JobBuilder {

@@ -10,10 +10,11 @@ use crate::job::Job;
 /// is there. It travels as it is: it keeps jobs apart that meet by mistake, not an attacker out.
 ///
 /// ```
-/// use mpienv::ClusterInfo;
+/// use mpienv::{ClusterInfo, Token};
 ///
 /// let info = ClusterInfo::from_vars([("MPIENV_TOKEN", "of this job")])?;
-/// assert_eq!(info.token().as_bytes(), b"of this job");
+/// let token: &Token = info.token();
+/// assert_eq!(token.as_bytes(), b"of this job");
 /// # Ok::<(), mpienv::Error>(())
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]

@@ -102,6 +102,15 @@ fn lines(to: &impl Lines, dialect: &'static str, exports: &Exports) -> Result<St
 }
 
 /// What a dialect has no way to write.
+///
+/// ```
+/// use mpienv::{ClusterInfo, Dialect, Unrepresentable};
+///
+/// let info = ClusterInfo::from_vars([("NCCL_SOCKET_IFNAME", "ib0\nib1")])?;
+/// let error: Unrepresentable = info.exports()?.to_text(Dialect::Docker).unwrap_err();
+/// assert_eq!((error.name.as_str(), error.dialect), ("NCCL_SOCKET_IFNAME", "docker"));
+/// # Ok::<(), mpienv::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct Unrepresentable {

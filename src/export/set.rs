@@ -17,6 +17,14 @@ use crate::wish::LAUNCHER;
 /// | [`Torch`](VariableSet::Torch) | - | - |
 /// | [`MindSpore`](VariableSet::MindSpore) | `MS_WORKER_NUM`, `MS_SCHED_HOST`, `MS_SCHED_PORT`, `MS_NODE_ID`, `MS_ROLE=MS_WORKER` | `OMPI_*`, `PMIX_*`, `PMI_*` |
 /// | [`Jax`](VariableSet::Jax) | `JAX_COORDINATOR_ADDRESS` | - |
+///
+/// ```
+/// use mpienv::VariableSet;
+///
+/// for &set in VariableSet::ALL {
+///     assert_eq!(VariableSet::from_name(set.name()), Some(set));
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum VariableSet {

@@ -6,6 +6,16 @@ use std::iter::FusedIterator;
 use super::scan::{Range, Scanner, brackets, push_number};
 
 /// The hosts of a [`Hostlist`](super::Hostlist), in Slurm's order.
+///
+/// ```
+/// use mpienv::hostlist::{Hostlist, Hosts};
+///
+/// // A long list costs no more than the hosts that are asked for.
+/// let mut hosts: Hosts<'_> = Hostlist::parse("gpu[1-65000]")?.iter();
+/// assert_eq!(hosts.next().as_deref(), Some("gpu1"));
+/// assert_eq!(hosts.size_hint(), (64_999, Some(64_999)));
+/// # Ok::<(), mpienv::hostlist::HostlistError>(())
+/// ```
 pub struct Hosts<'a> {
     text: &'a str,
     scanner: Scanner<'a>,

@@ -8,6 +8,16 @@ use std::process::ExitStatus;
 use crate::error::Error;
 
 /// Why workers were not started, or did not all succeed.
+///
+/// ```
+/// use std::process::Command;
+/// use mpienv::{ClusterInfo, Launch, LaunchError};
+///
+/// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
+/// let error = Launch::new(&info, 1)?.run(|_worker| Command::new("false")).unwrap_err();
+/// assert!(matches!(error, LaunchError::Failed { rank: 0, .. }));
+/// # Ok::<(), LaunchError>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {

@@ -10,6 +10,17 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 /// when it is killed; a worker that calls this first is safe also in the instant in which it is started.
 /// `parent` is the process id of who started it: where that has ended already, this process is too late to be told.
 ///
+/// ```no_run
+/// use std::process::Command;
+///
+/// // Whoever starts this program gives its process id as the first argument.
+/// let parent = std::env::args().nth(1).and_then(|id| id.parse().ok()).unwrap_or_default();
+/// mpienv::end_with_parent(parent)?;
+/// let error = mpienv::exec(Command::new("python").arg("train.py"));
+/// eprintln!("python cannot be started: {error}");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
 /// # Errors
 /// When the parent has ended already, or the system refuses.
 pub fn end_with_parent(parent: u32) -> io::Result<()> {

@@ -26,6 +26,16 @@ const MAIN_INDEX: &str = "AWS_BATCH_JOB_MAIN_NODE_INDEX";
 const MAIN_ADDRESS: &str = "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS";
 
 /// The variables of a multi-node parallel job.
+///
+/// ```
+/// use mpienv::Environment;
+/// use mpienv::launcher::aws_batch::AwsBatchVars;
+///
+/// let environment = Environment::from_vars([("AWS_BATCH_JOB_NODE_INDEX", "1"), ("AWS_BATCH_JOB_NUM_NODES", "2")]);
+/// let vars: AwsBatchVars = environment.read()?;
+/// assert_eq!((vars.index, vars.nodes), (1, 2));
+/// # Ok::<(), mpienv::ReadError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct AwsBatchVars {

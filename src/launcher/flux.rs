@@ -27,6 +27,16 @@ const LOCAL_RANK: &str = "FLUX_TASK_LOCAL_ID";
 const NODES: &str = "FLUX_JOB_NNODES";
 
 /// The variables that Flux sets for every process.
+///
+/// ```
+/// use mpienv::Environment;
+/// use mpienv::launcher::flux::FluxVars;
+///
+/// let environment = Environment::from_vars([("FLUX_TASK_RANK", "1"), ("FLUX_JOB_SIZE", "2")]);
+/// let vars: FluxVars = environment.read()?;
+/// assert_eq!((vars.rank, vars.size), (1, 2));
+/// # Ok::<(), mpienv::ReadError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct FluxVars {

@@ -27,6 +27,16 @@ const LOCAL_SIZE: &str = "MPI_LOCALNRANKS";
 const NODE_ID: &str = "HYDRA_BSTRAP_NODE_ID";
 
 /// The variables that Hydra sets for every process.
+///
+/// ```
+/// use mpienv::Environment;
+/// use mpienv::launcher::hydra::HydraVars;
+///
+/// let environment = Environment::from_vars([("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALRANKID", "1")]);
+/// let vars: HydraVars = environment.read()?;
+/// assert_eq!((vars.rank, vars.size, vars.local_rank), (1, 2, Some(1)));
+/// # Ok::<(), mpienv::ReadError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct HydraVars {

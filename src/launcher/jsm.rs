@@ -28,6 +28,16 @@ const LOCAL_SIZE: &str = "JSM_NAMESPACE_LOCAL_SIZE";
 const HOSTS: &str = "LSB_MCPU_HOSTS";
 
 /// The variables that jsrun and LSF set for every process.
+///
+/// ```
+/// use mpienv::Environment;
+/// use mpienv::launcher::jsm::JsmVars;
+///
+/// let environment = Environment::from_vars([("JSM_NAMESPACE_RANK", "1"), ("JSM_NAMESPACE_SIZE", "2")]);
+/// let vars: JsmVars = environment.read()?;
+/// assert_eq!((vars.rank, vars.size), (1, 2));
+/// # Ok::<(), mpienv::ReadError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct JsmVars {

@@ -33,6 +33,16 @@ pub(crate) const INDEX: &str = "JOB_COMPLETION_INDEX";
 const SIZE: &str = "WORLD_SIZE";
 
 /// The variables of Kubeflow Trainer.
+///
+/// ```
+/// use mpienv::Environment;
+/// use mpienv::launcher::kubernetes::PetVars;
+///
+/// let environment = Environment::from_vars([("PET_NODE_RANK", "1"), ("PET_NNODES", "2")]);
+/// let vars: PetVars = environment.read()?;
+/// assert_eq!((vars.node_rank, vars.nodes), (1, 2));
+/// # Ok::<(), mpienv::ReadError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct PetVars {
@@ -51,6 +61,16 @@ pub struct PetVars {
 }
 
 /// The variables of an indexed job.
+///
+/// ```
+/// use mpienv::Environment;
+/// use mpienv::launcher::kubernetes::IndexedJobVars;
+///
+/// let environment = Environment::from_vars([("JOB_COMPLETION_INDEX", "1"), ("WORLD_SIZE", "2")]);
+/// let vars: IndexedJobVars = environment.read()?;
+/// assert_eq!((vars.index, vars.size), (1, 2));
+/// # Ok::<(), mpienv::ReadError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct IndexedJobVars {

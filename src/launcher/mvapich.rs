@@ -32,6 +32,16 @@ const PMI_RANK: &str = "PMI_RANK";
 const PMI_SIZE: &str = "PMI_SIZE";
 
 /// The variables that MVAPICH2 sets for every process.
+///
+/// ```
+/// use mpienv::Environment;
+/// use mpienv::launcher::mvapich::MvapichVars;
+///
+/// let environment = Environment::from_vars([("MV2_COMM_WORLD_RANK", "1"), ("MV2_COMM_WORLD_SIZE", "2")]);
+/// let vars: MvapichVars = environment.read()?;
+/// assert_eq!((vars.rank, vars.size), (1, 2));
+/// # Ok::<(), mpienv::ReadError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct MvapichVars {
@@ -50,6 +60,20 @@ pub struct MvapichVars {
 }
 
 /// The variables that MVAPICH sets from version 3 on.
+///
+/// ```
+/// use mpienv::Environment;
+/// use mpienv::launcher::mvapich::MvpVars;
+///
+/// let environment = Environment::from_vars([
+///     ("MVP_COMM_WORLD_LOCAL_RANK", "0"),
+///     ("PMI_ID", "1"),
+///     ("PMI_SIZE", "2"),
+/// ]);
+/// let vars: MvpVars = environment.read()?;
+/// assert_eq!((vars.pmi_id, vars.pmi_size), (Some(1), 2));
+/// # Ok::<(), mpienv::ReadError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct MvpVars {

@@ -28,6 +28,16 @@ const LOCAL_SIZE: &str = "PALS_LOCAL_SIZE";
 const NODE_ID: &str = "PALS_NODEID";
 
 /// The variables that PALS sets for every process.
+///
+/// ```
+/// use mpienv::Environment;
+/// use mpienv::launcher::pals::PalsVars;
+///
+/// let environment = Environment::from_vars([("PALS_RANKID", "1"), ("PMI_SIZE", "2")]);
+/// let vars: PalsVars = environment.read()?;
+/// assert_eq!((vars.rank, vars.size), (1, 2));
+/// # Ok::<(), mpienv::ReadError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct PalsVars {

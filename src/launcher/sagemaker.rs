@@ -22,6 +22,19 @@ const HOSTS: &str = "SM_HOSTS";
 const CURRENT: &str = "SM_CURRENT_HOST";
 
 /// The variables of SageMaker that tell a host's place.
+///
+/// ```
+/// use mpienv::Environment;
+/// use mpienv::launcher::sagemaker::SageMakerVars;
+///
+/// let environment = Environment::from_vars([
+///     ("SM_HOSTS", "[\"algo-1\", \"algo-2\"]"),
+///     ("SM_CURRENT_HOST", "algo-2"),
+/// ]);
+/// let vars: SageMakerVars = environment.read()?;
+/// assert_eq!(vars.current, "algo-2");
+/// # Ok::<(), mpienv::ReadError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct SageMakerVars {

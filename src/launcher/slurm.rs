@@ -49,6 +49,16 @@ const STEP_ID: &str = "SLURM_STEP_ID";
 const NO_STEP_FROM: u32 = 0xffff_fff0;
 
 /// The variables that srun sets for every task.
+///
+/// ```
+/// use mpienv::Environment;
+/// use mpienv::launcher::slurm::SlurmVars;
+///
+/// let environment = Environment::from_vars([("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "2")]);
+/// let vars: SlurmVars = environment.read()?;
+/// assert_eq!((vars.rank, vars.step_size), (1, Some(2)));
+/// # Ok::<(), mpienv::ReadError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct SlurmVars {

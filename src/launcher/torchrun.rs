@@ -30,6 +30,21 @@ const NODE_RANK: &str = "GROUP_RANK";
 const NODES: &str = "GROUP_WORLD_SIZE";
 
 /// The variables that torchrun sets for every worker.
+///
+/// ```
+/// use mpienv::Environment;
+/// use mpienv::launcher::torchrun::TorchrunVars;
+///
+/// let environment = Environment::from_vars([
+///     ("RANK", "1"),
+///     ("WORLD_SIZE", "2"),
+///     ("LOCAL_RANK", "1"),
+///     ("LOCAL_WORLD_SIZE", "2"),
+/// ]);
+/// let vars: TorchrunVars = environment.read()?;
+/// assert_eq!((vars.rank, vars.size), (1, 2));
+/// # Ok::<(), mpienv::ReadError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct TorchrunVars {

@@ -28,6 +28,16 @@ const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
 const NODE_RANK: &str = "NODE_RANK";
 
 /// The variables of PyTorch's convention that tell a rank.
+///
+/// ```
+/// use mpienv::Environment;
+/// use mpienv::launcher::user::UserVars;
+///
+/// let environment = Environment::from_vars([("RANK", "1"), ("WORLD_SIZE", "2")]);
+/// let vars: UserVars = environment.read()?;
+/// assert_eq!((vars.rank, vars.world_size), (1, 2));
+/// # Ok::<(), mpienv::ReadError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct UserVars {

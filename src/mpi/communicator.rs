@@ -20,6 +20,28 @@ use crate::rank::Rank;
 /// waited for within a limit.
 ///
 /// It stays in the thread that initialized MPI: it is neither `Send` nor `Sync`.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use mpienv::mpi::{Communicator, Error};
+///
+/// fn talk(world: &Communicator) -> Result<(), Error> {
+///     let mut seed = [17];
+///     world.broadcast(&mut seed, 0)?;
+///
+///     // Ranks with even numbers sum by themselves, and so do the others.
+///     let rank = world.rank().index();
+///     let half = world.split(rank % 2, rank)?;
+///     let mut count = [1.0];
+///     half.all_reduce_sum(&mut count)?;
+///     assert_eq!(count[0], f64::from(half.size()));
+///
+///     let names = world.all_gather(format!("rank {rank}").as_bytes())?;
+///     assert_eq!(names[0], b"rank 0");
+///     world.all_gather_within(b"done", Duration::from_secs(60))?;
+///     world.barrier()
+/// }
+/// ```
 pub struct Communicator {
     group: Either,
 }

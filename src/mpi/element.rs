@@ -1,6 +1,16 @@
 //! The numbers that ranks can sum.
 
 /// A number that ranks can sum: `f32` or `f64`.
+///
+/// ```no_run
+/// use mpienv::mpi::{Communicator, Element, Error};
+///
+/// fn sum<T: Element>(world: &Communicator, value: T) -> Result<T, Error> {
+///     let mut values = [value];
+///     world.all_reduce_sum(&mut values)?;
+///     Ok(values[0])
+/// }
+/// ```
 pub trait Element: sealed::Sealed + Copy + 'static {
     #[doc(hidden)]
     const KIND: Kind;

@@ -19,6 +19,24 @@ use crate::rank::Rank;
 /// MPI goes on with the call while [`test`](Request::test) or a wait asks. A request that goes out
 /// of scope before it is done never gives its buffer's memory back, and MPI cannot be finalized
 /// any more: a started call cannot be taken back.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use mpienv::mpi::{Communicator, Error, Request};
+///
+/// fn sum(world: &Communicator, gradients: Vec<f32>) -> Result<Vec<f32>, Error> {
+///     let mut sum: Request<Vec<f32>> = world.start_all_reduce_sum(gradients)?;
+///     while !sum.test()? {
+///         // Computes on, and lets MPI go on with the sum now and then.
+///     }
+///     let seed = world.start_broadcast(vec![17], 0)?;
+///     let ranks = world.start_all_gather(&world.rank().index().to_ne_bytes())?;
+///     assert_eq!(seed.wait()?.len(), 1);
+///     assert_eq!(ranks.wait()?.len(), 4 * world.size() as usize);
+///     world.start_barrier()?.wait_within(Duration::from_secs(60))?;
+///     sum.wait()
+/// }
+/// ```
 #[must_use = "a call that was started must be waited for"]
 pub struct Request<B: Default> {
     buffer: B,

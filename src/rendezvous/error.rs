@@ -8,6 +8,24 @@ use super::{LONGEST_BLOB, LONGEST_TOKEN};
 use crate::port::Port;
 
 /// Why the ranks did not meet: what happened, why, and what to do.
+///
+/// ```
+/// use std::time::Duration;
+/// use mpienv::rendezvous::{Error, ErrorKind, LONGEST_TOKEN, Met, Rendezvous};
+/// use mpienv::{Host, Port, Rank};
+///
+/// // Nobody listens at port 1.
+/// let port = Port::new(1).unwrap();
+/// let rank = Rendezvous::new(Rank::new(1, 2)?, Host::LOOPBACK, port).timeout(Duration::from_millis(50));
+/// let error = rank.meet("hello").unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::TimedOut);
+/// if let Error::NoMaster { met: Met::Refused, .. } = error {
+///     println!("rank 0 has not started");
+/// }
+/// let error = rank.token([0; LONGEST_TOKEN + 1]).meet("hello").unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Refused);
+/// # Ok::<(), mpienv::RankError>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
