@@ -211,6 +211,26 @@ impl Rendezvous {
 }
 
 /// What a rank has of [`Rendezvous::gather_and_answer`].
+///
+/// ```
+/// use mpienv::rendezvous::{Gathered, Rendezvous};
+/// use mpienv::{Host, Port, Rank};
+/// # let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+/// # let port = Port::new(free).unwrap();
+///
+/// // Rank 0 counts all bytes that came; the others hear how many.
+/// let count = move |index: u32| {
+///     let rank = Rank::new(index, 2).expect("0 and 1 are ranks of 2");
+///     let rendezvous = Rendezvous::new(rank, Host::LOOPBACK, port);
+///     rendezvous.gather_and_answer("four", |all| {
+///         all.members().iter().map(|member| member.blob().len()).sum::<usize>().to_string().into()
+///     })
+/// };
+/// let other = std::thread::spawn(move || count(1));
+/// assert!(matches!(count(0)?, Gathered::All(meeting) if meeting.members().len() == 2));
+/// assert!(matches!(other.join().unwrap()?, Gathered::Answer(sum) if sum == b"8"));
+/// # Ok::<(), mpienv::rendezvous::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub enum Gathered {
     /// Rank 0: what all ranks brought.

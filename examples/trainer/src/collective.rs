@@ -44,6 +44,14 @@ pub trait Collective {
     /// Where a rank can only end by itself, it does nothing and returns.
     fn abort(&mut self, _code: u8, _last_words: &mut dyn FnMut()) {}
 
+    /// Ends what joins the ranks, once every rank is through; groups split from it cannot be used any more.
+    ///
+    /// # Errors
+    /// As [`Collective::all_reduce_sum`].
+    fn end(self: Box<Self>) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+
     /// Splits the group into groups of one `color` each, ordered by `key`, then by rank; this rank gets its own.
     ///
     /// Every rank of this group calls it. Both groups can be used afterwards, in any order that is the same on all

@@ -126,13 +126,14 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
         Ok(trained.and(finished)?)
     };
     let result = run(group.as_mut(), &mut remark);
-    if let Err(error) = &result
-        && !error.is_of_all_ranks()
-    {
-        // The others would wait for this rank until their timeout.
-        group.abort(error.exit_code(), &mut || remark(&error.to_string()));
+    match &result {
+        Err(error) if !error.is_of_all_ranks() => {
+            // The others would wait for this rank until their timeout.
+            group.abort(error.exit_code(), &mut || remark(&error.to_string()));
+            result
+        }
+        _ => result.and(group.end().map_err(|error| TrainError::from(error).into())),
     }
-    result
 }
 
 /// The file of metrics, begun or gone on with; only rank 0 writes one.

@@ -75,9 +75,17 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
         let resumed = resumed(options)?;
         // What carries the parts is no line of the quick start.
         let mut group = backend::connect(options.backend, &info, options.timeout, &mut |_| {})?;
-        return train_rank(options, &plan, resumed.as_ref(), group.as_mut(), |line| {
+        let result = train_rank(options, &plan, resumed.as_ref(), group.as_mut(), |line| {
             out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(QuickstartError::Output)
         });
+        return match &result {
+            Err(error) if !error.is_of_all_ranks() => {
+                // The others would wait for this rank until their timeout.
+                group.abort(error.exit_code(), &mut || exit::say("quickstart", error));
+                result
+            }
+            _ => result.and(group.end().map_err(QuickstartError::Collective)),
+        };
     };
     let plan = plan(&options.sharding, count)?;
     let resumed = resumed(options)?;
@@ -240,5 +248,11 @@ impl QuickstartError {
             QuickstartError::Diverged { .. } => exit::TRAINING_FAILED,
             _ => exit::WRONG_INPUT,
         }
+    }
+
+    /// Whether every rank ends by itself, for the same reason.
+    fn is_of_all_ranks(&self) -> bool {
+        use ExecuteError::{Disagreement, World};
+        matches!(self, QuickstartError::Execute(Disagreement { .. } | World { .. }) | QuickstartError::Diverged { .. })
     }
 }

@@ -145,6 +145,16 @@ impl Collective for Mpi {
         }
     }
 
+    fn end(self: Box<Self>) -> Result<(), CollectiveError> {
+        let Mpi { watch, ranks, timeout, .. } = *self;
+        // A group ends with the world.
+        let Ranks::World(world) = ranks else { return Ok(()) };
+        let ended = watch.over(|| world.finalize_within(watch::limit(timeout)));
+        // A rank that has said that it ends is not missed.
+        watch.end();
+        Ok(ended?)
+    }
+
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Collective>, CollectiveError> {
         // MPI's own split waits without a limit: first all ranks are known to be there.
         self.barrier()?;

@@ -14,8 +14,8 @@ use super::{Own, Socket, WAKE, host, reason};
 use crate::collective::CollectiveError;
 
 const LISTENER: Token = Token(usize::MAX - 1);
-/// Connections that have not said yet which rank they are; more are closed.
-const MOST_UNKNOWN: usize = 4096;
+/// How many connections, beside one for each rank, may take their time to say which rank they are.
+const MOST_UNKNOWN: usize = 256;
 /// How long a connection may take to say which rank it is.
 const GREETING: Duration = Duration::from_secs(5);
 /// How long ranks may take to hear the last word: a connection that is closed before may lose it.
@@ -26,6 +26,8 @@ struct Caller {
     line: Line,
     /// Its rank, once it said so.
     rank: Option<u32>,
+    /// Whether it knows that it has come to the right place: else it may try again by another way.
+    is_settled: bool,
     heard: Instant,
     calls: u64,
     since: Instant,
@@ -35,10 +37,13 @@ struct Hub<'a> {
     own: Own,
     hosts: &'a [String],
     token: String,
-    listener: TcpListener,
+    /// Until all ranks have come.
+    listener: Option<TcpListener>,
     poll: Poll,
     callers: BTreeMap<usize, Caller>,
     next: usize,
+    /// How many ranks have come.
+    settled: usize,
 }
 
 /// Watches until this rank ends; returns who is lost.
@@ -47,7 +52,8 @@ pub(super) fn watch(own: Own, socket: Socket, poll: Poll, hosts: &[String]) -> O
     listener.set_nonblocking(true).ok()?;
     let mut listener = TcpListener::from_std(listener);
     poll.registry().register(&mut listener, LISTENER, Interest::READABLE).ok()?;
-    let mut hub = Hub { own, hosts, token, listener, poll, callers: BTreeMap::new(), next: 0 };
+    let mut hub =
+        Hub { own, hosts, token, listener: Some(listener), poll, callers: BTreeMap::new(), next: 0, settled: 0 };
     let lost = hub.run();
     let (message, late) = match &lost {
         Some(CollectiveError::Lost { rank, reason, .. }) => {
@@ -88,6 +94,8 @@ impl Hub<'_> {
             }
             if now >= beat {
                 beat = now + self.own.times.beat;
+                // What was left over where files had run out.
+                self.accept(now);
                 let calls = self.own.look(now);
                 self.tell(&Message::Beat { calls });
                 if let Some(late) = self.late(now) {
@@ -98,18 +106,41 @@ impl Hub<'_> {
     }
 
     fn accept(&mut self, now: Instant) {
-        while let Ok((mut stream, _)) = self.listener.accept() {
+        while let Some(listener) = &self.listener {
+            let mut stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // Files have run out, or the connection is gone again.
+                Err(_) if self.make_room() => continue,
+                Err(_) => return,
+            };
             // The last word is not to wait for an answer to the one before.
             let _ = stream.set_nodelay(true);
-            let unknown = self.callers.values().filter(|caller| caller.rank.is_none()).count();
-            let token = Token(self.next);
-            if unknown >= MOST_UNKNOWN || self.poll.registry().register(&mut stream, token, Interest::READABLE).is_err()
-            {
+            if self.poll.registry().register(&mut stream, Token(self.next), Interest::READABLE).is_err() {
                 continue;
             }
-            let caller = Caller { line: Line::new(stream), rank: None, heard: now, calls: 0, since: now };
+            let line = Line::new(stream);
+            let caller = Caller { line, rank: None, is_settled: false, heard: now, calls: 0, since: now };
             self.callers.insert(self.next, caller);
             self.next += 1;
+            if self.callers.len() > self.hosts.len() + MOST_UNKNOWN {
+                self.make_room();
+            }
+        }
+    }
+
+    /// Closes the oldest connection that is no rank's; false where there is none.
+    fn make_room(&mut self) -> bool {
+        let oldest = self.callers.iter().find(|(_, caller)| caller.rank.is_none()).map(|(&id, _)| id);
+        oldest.and_then(|id| self.callers.remove(&id)).is_some()
+    }
+
+    /// Counts a rank; once all others have come, nobody else is listened to.
+    fn count_settled(&mut self) {
+        self.settled += 1;
+        if self.settled + 1 >= self.hosts.len() {
+            self.listener = None;
+            self.callers.retain(|_, caller| caller.rank.is_some());
         }
     }
 
@@ -118,7 +149,7 @@ impl Hub<'_> {
         let caller = self.callers.get_mut(&id)?;
         let mut messages = Vec::new();
         let received = caller.line.receive(&mut messages);
-        let mut stays = true;
+        let (mut stays, mut is_new) = (true, false);
         for message in messages {
             caller.heard = now;
             match (message, caller.rank) {
@@ -129,6 +160,8 @@ impl Hub<'_> {
                     stays = caller.line.send(&Message::Beat { calls }).is_ok();
                 }
                 (Message::Beat { calls }, Some(_)) => {
+                    is_new |= !caller.is_settled;
+                    caller.is_settled = true;
                     if calls != caller.calls {
                         caller.calls = calls;
                         caller.since = now;
@@ -138,7 +171,10 @@ impl Hub<'_> {
                 _ => stays = false,
             }
         }
-        let rank = caller.rank;
+        let rank = caller.rank.filter(|_| caller.is_settled);
+        if is_new {
+            self.count_settled();
+        }
         if !stays {
             self.callers.remove(&id);
             return None;

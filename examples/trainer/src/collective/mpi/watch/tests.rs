@@ -18,12 +18,23 @@ struct Ranks {
 
 impl Ranks {
     fn new(size: u32) -> Ranks {
+        Ranks::after(size, |_| {})
+    }
+
+    /// The ranks, of which all but rank 0 begin after something was done at rank 0's port.
+    fn after(size: u32, before: impl FnOnce(u16)) -> Ranks {
+        let mut before = Some(before);
         let hosts: Vec<String> = (0..size).map(|rank| format!("node{rank}")).collect();
         let mut socket = Socket::open();
         let mut listens = socket.as_ref().and_then(Socket::told).unwrap();
         listens.addresses = vec![Ipv4Addr::LOCALHOST.into()];
         let mut ranks = Ranks { pulses: Vec::new(), found: Vec::new(), port: listens.port };
         for rank in 0..size {
+            if rank == 1
+                && let Some(before) = before.take()
+            {
+                before(listens.port);
+            }
             let pulse = Arc::new(Pulse::default());
             let (tell, found) = mpsc::channel();
             ranks.pulses.push(Arc::clone(&pulse));
@@ -95,21 +106,35 @@ fn where_all_wait_in_the_same_call_nobody_is_named() {
     }
 }
 
-#[test]
-fn strangers_are_sent_away_and_change_nothing() {
-    let ranks = Ranks::new(2);
-    let mut strangers = Vec::new();
-    for greeting in
-        ["GET / HTTP/1.1\r\n\r\n", "{\"hello\":{\"token\":\"00\",\"rank\":1}}\n", "{\"beat\":{\"calls\":1}}\n", ""]
-    {
-        let mut stranger = TcpStream::connect((Ipv4Addr::LOCALHOST, ranks.port)).unwrap();
-        stranger.write_all(greeting.as_bytes()).unwrap();
+/// A thousand connections that say nothing, and some that say what no rank says.
+fn strangers(port: u16) -> Vec<TcpStream> {
+    let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    let mut strangers: Vec<_> = (0..1000).map(|_| connect()).collect();
+    // The last one is longer than any line may be, and has no end.
+    let greetings: [&[u8]; 5] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"{\"hello\":{\"token\":\"00\",\"rank\":1}}\n",
+        b"{\"beat\":{\"calls\":1}}\n",
+        b"",
+        &[b'x'; 100_000],
+    ];
+    for greeting in greetings {
+        let mut stranger = connect();
+        // Rank 0 may have closed already.
+        let _ = stranger.write_all(greeting);
         strangers.push(stranger);
     }
-    // More than a line may have, without an end.
-    let mut stranger = TcpStream::connect((Ipv4Addr::LOCALHOST, ranks.port)).unwrap();
-    let _ = stranger.write_all(&[b'x'; 100_000]);
+    strangers
+}
+
+#[test]
+fn strangers_give_way_and_change_nothing_and_the_port_closes_once_all_have_come() {
+    let mut held = Vec::new();
+    let ranks = Ranks::after(3, |port| held = strangers(port));
+    let found = TcpStream::connect((Ipv4Addr::LOCALHOST, ranks.port)).map_err(|error| error.kind());
+    assert_eq!(found.err(), Some(io::ErrorKind::ConnectionRefused));
+    ranks.calls(&[6, 6, 6]);
     thread::sleep(2 * TIMEOUT);
     ranks.end();
-    assert_eq!(ranks.found(), [None, None]);
+    assert_eq!(ranks.found(), [const { None }; 3]);
 }
