@@ -65,6 +65,10 @@ enum Verb {
         verbose: bool,
     },
     /// Become a command that has the variables set
+    ///
+    /// The process stays the same one: its number, its open files, the signals that it ignores. SIGPIPE alone is at its
+    /// default for the command, though it was ignored: `mpienv exec -- sh -c 'trap "" PIPE; exec "$@"' sh CMD` ignores
+    /// it.
     #[command(after_help = examples::EXEC)]
     Exec {
         #[command(flatten)]

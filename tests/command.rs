@@ -122,6 +122,17 @@ fn exec_passes_bytes_that_are_no_text() {
 }
 
 #[test]
+fn exec_leaves_signals_ignored_but_sigpipe() {
+    let script = "trap '' HUP PIPE; exec mpienv exec -- grep SigIgn /proc/self/status";
+    let (_, stdout, stderr) = output(clean("sh").args(["-c", script]));
+    // Elsewhere than on Linux there is no such file.
+    let Some(ignored) = stdout.trim().strip_prefix("SigIgn:") else { return eprintln!("skipped: {stderr}") };
+    let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+    let is_ignored = |signal: u32| ignored >> (signal - 1) & 1 == 1;
+    assert_eq!((is_ignored(1), is_ignored(13)), (true, false), "what `mpienv exec --help` says");
+}
+
+#[test]
 fn exec_fails_as_shells_do() {
     let (code, _, stderr) = output(clean("mpienv").args(["exec", "--", "no-such-program"]));
     assert_eq!(code, Some(127));
