@@ -76,7 +76,14 @@ fn each_check_fires_and_is_quiet_where_its_cause_is_gone() {
     let as_it_is: fn(&mut Machine) = |_| {};
     fires("master-unresolved", &[("MASTER_ADDR", "nowhere")], |m| m.master = Err("unknown".into()));
     fires("master-not-here", &[("MASTER_ADDR", "10.0.0.9")], |m| m.master = Ok(vec!["10.0.0.9".parse().unwrap()]));
-    fires("master-link-local", &[("MASTER_ADDR", "169.254.0.4")], |m| m.master = Ok(vec![]));
+    fires("master-link-local", &[("MASTER_ADDR", "169.254.0.4")], |m| {
+        m.master = Ok(vec!["169.254.0.4".parse().unwrap()]);
+        m.interfaces.push(("eth0".into(), "169.254.0.4".parse().unwrap()));
+    });
+    fires("master-link-local", &[("MASTER_ADDR", "fe80::4%eth0")], |m| {
+        m.master = Ok(vec!["fe80::4".parse().unwrap()]);
+        m.interfaces.push(("eth0".into(), "fe80::4".parse().unwrap()));
+    });
     fires("port-in-use", &[], |m| m.port_is_free = false);
     fires("port-ephemeral", &[("MASTER_PORT", "54965")], as_it_is);
     fires("hostname-loopback", &[], |m| m.own_name.1 = vec!["127.0.1.1".parse().unwrap()]);
@@ -130,6 +137,12 @@ fn one_node_needs_neither_a_network_nor_a_proxys_consent() {
     machine.master = Ok(vec!["127.0.0.1".parse().unwrap()]);
     machine.own_name.1 = vec!["127.0.1.1".parse().unwrap()];
     assert_eq!(codes(&one_node, &machine), [""; 0]);
+}
+
+#[test]
+fn anothers_link_local_address_is_not_here() {
+    let machine = Machine { master: Ok(vec!["fe80::9".parse().unwrap()]), ..host() };
+    assert_eq!(codes(&[("MASTER_ADDR", "fe80::9%eth0")], &machine), ["master-not-here", "master-link-local"]);
 }
 
 #[test]
