@@ -14,7 +14,7 @@ pub(crate) fn run(wishes: Wishes, json: bool) -> Result<(), Failure> {
         return Ok(());
     }
     let mut stdout = anstream::stdout().lock();
-    print_table(&mut stdout, &info)?;
+    print_table(&mut stdout, &info, &[])?;
     if !info.findings().is_empty() {
         writeln!(stdout)?;
         print_findings(&mut stdout, info.findings())?;
@@ -22,8 +22,9 @@ pub(crate) fn run(wishes: Wishes, json: bool) -> Result<(), Failure> {
     Ok(stdout.flush()?)
 }
 
-pub(super) fn print_table(to: &mut impl Write, info: &ClusterInfo) -> io::Result<()> {
-    let rows = rows(info);
+/// The values, and after them `more` rows of the same kind.
+pub(super) fn print_table(to: &mut impl Write, info: &ClusterInfo, more: &[[String; 3]]) -> io::Result<()> {
+    let rows = [&rows(info), more].concat();
     let width = |column: fn(&[String; 3]) -> &String| {
         rows.iter().map(|row| column(row).chars().count()).max().unwrap_or_default()
     };

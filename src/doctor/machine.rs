@@ -57,7 +57,8 @@ impl Machine {
     }
 
     /// The names of the interfaces, each once.
-    pub(super) fn names(&self) -> Vec<&str> {
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for (name, _) in &self.interfaces {
             if !names.contains(&name.as_str()) {
