@@ -347,7 +347,7 @@ fn print_error(error: &dyn std::error::Error) {
     };
 }
 
-fn print_findings(mut to: impl Write, findings: &[Finding]) -> io::Result<()> {
+fn print_findings<'a>(mut to: impl Write, findings: impl IntoIterator<Item = &'a Finding>) -> io::Result<()> {
     for finding in findings {
         let color = match finding.severity {
             Severity::Error => anstyle::AnsiColor::Red,

@@ -15,6 +15,8 @@
 //! # Ok::<(), mpienv::Error>(())
 //! ```
 
+mod cores;
+mod devices;
 mod interface;
 mod machine;
 mod mpi_library;
@@ -46,8 +48,8 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
         hostname_loopback(info, machine),
         stale_session(environment, machine),
         proxy(info, environment),
-        cuda_devices(info, environment),
-        cpu_binding(info, environment, machine),
+        devices::cuda(info, environment),
+        cores::binding(info, environment, machine.cores),
         mpi_library::differs(info, environment, machine),
         interface::nccl(info, machine),
         interface::gloo(environment, machine),
@@ -67,7 +69,7 @@ pub const CODES: &[(&str, &str)] = &[
     ("stale-open-mpi", "Open MPI's variables are left from a job that has ended"),
     ("proxy", "a proxy is set and does not leave out the master"),
     ("cuda-devices", "there are fewer visible devices than ranks on this node"),
-    ("cpu-binding", "this process may use only some of the host's cores"),
+    ("cpu-binding", "this process may use only some of the cores that are there for it; in `show` too"),
     ("mpi-library", "the MPI library of this host does not find the launcher (with the feature `mpi`)"),
     ("nccl-nothing-left", "NCCL_SOCKET_IFNAME leaves no interface of this host"),
     ("nccl-bridge", "NCCL_SOCKET_IFNAME leaves a container's or virtual machine's bridge"),
@@ -80,6 +82,12 @@ pub const CODES: &[(&str, &str)] = &[
 #[must_use]
 pub fn nccl_interfaces<'a>(info: &ClusterInfo, machine: &'a Machine) -> Option<Vec<&'a str>> {
     Some(interface::selected(info.nccl_socket_ifname()?, machine))
+}
+
+/// The finding `cpu-binding` alone: it looks at this process's cores, and at nothing else of the host.
+#[must_use]
+pub fn cpu_binding(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
+    cores::binding(info, environment, cores::count())
 }
 
 fn finding(severity: Severity, code: &'static str, what: String, why: &str, remedy: String) -> Option<Finding> {
@@ -273,38 +281,4 @@ fn proxy(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
 fn covers(entry: &str, host: &str) -> bool {
     let domain = entry.strip_prefix('.').unwrap_or(entry);
     !domain.is_empty() && (host == domain || host.strip_suffix(domain).is_some_and(|front| front.ends_with('.')))
-}
-
-fn cuda_devices(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
-    let size = info.local_world_size()?;
-    let devices = environment.get("CUDA_VISIBLE_DEVICES")?.to_string_lossy().into_owned();
-    let count = devices.split(',').filter(|device| !device.trim().is_empty()).count();
-    if count >= size as usize {
-        return None;
-    }
-    finding(
-        Severity::Warning,
-        "cuda-devices",
-        format!("CUDA_VISIBLE_DEVICES={devices} shows {count} devices to {size} ranks of this node"),
-        "a program that takes the device of its LOCAL_RANK finds none, or shares one",
-        "give the node as many devices as ranks; where the launcher gives each rank its own, use device 0".into(),
-    )
-}
-
-fn cpu_binding(info: &ClusterInfo, environment: &Environment, machine: &Machine) -> Option<Finding> {
-    let (allowed, online) = machine.cores?;
-    if allowed >= online {
-        return None;
-    }
-    let threads = environment.get("OMP_NUM_THREADS").and_then(|text| text.to_str()?.trim().parse::<usize>().ok());
-    let too_many = threads.is_some_and(|threads| threads > allowed);
-    let severity = if too_many { Severity::Warning } else { Severity::Note };
-    let threads = threads.map_or(String::new(), |threads| format!(", with OMP_NUM_THREADS={threads}"));
-    finding(
-        severity,
-        "cpu-binding",
-        format!("bound to {allowed} of {online} cores, by {}{threads}", info.launcher()),
-        "threads and workers that this process starts share these cores",
-        "mpirun --bind-to none, or fewer threads".into(),
-    )
 }

@@ -1,7 +1,6 @@
 //! The command as its users run it: words, exit codes, what is printed where.
 
 #[path = "support/tool.rs"]
-#[expect(dead_code, reason = "this file needs no program that may be absent")]
 mod tool;
 
 use std::os::unix::ffi::OsStringExt;
@@ -90,6 +89,28 @@ fn show_is_a_table_of_values_and_sources_without_colour_where_it_is_no_terminal(
     assert!(!stdout.contains('\u{1b}'));
     let (_, stdout, _) = output(clean("mpienv").arg("show").env("CLICOLOR_FORCE", "1"));
     assert!(stdout.contains('\u{1b}'));
+}
+
+#[test]
+fn show_and_doctor_tell_a_binding_where_there_is_one() {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if cores == 1 || !tool::is_there("taskset") {
+        return;
+    }
+    let taskset = |cores: &str, words: &[&str]| {
+        let (_, stdout, stderr) = output(clean("taskset").args(["-c", cores, "mpienv"]).args(words));
+        assert!(!stdout.is_empty(), "{stderr}");
+        stdout
+    };
+    let (_, allowed, _) = output(clean("taskset").args(["-cp", &std::process::id().to_string()]));
+    let first = allowed.rsplit(": ").next().unwrap().split(['\n', ',', '-']).next().unwrap();
+    for verb in ["show", "doctor"] {
+        assert!(taskset(first, &[verb]).contains("\nnote [cpu-binding]: bound to 1 of "), "{verb}");
+        // Linux leaves out what is not there.
+        assert!(!taskset("0-1023", &[verb]).contains("cpu-binding"), "{verb}");
+    }
+    let shown: serde_json::Value = serde_json::from_str(&taskset(first, &["show", "--json"])).unwrap();
+    assert_eq!(shown["findings"][0]["code"], "cpu-binding");
 }
 
 #[test]

@@ -99,6 +99,7 @@ fn each_check_fires_and_is_quiet_where_its_cause_is_gone() {
     fires("proxy", &[("https_proxy", "http://proxy:3128")], as_it_is);
     fires("proxy", &[("https_proxy", "http://proxy:3128"), ("no_proxy", "localhost,.cluster")], as_it_is);
     fires("cuda-devices", &[("CUDA_VISIBLE_DEVICES", "0")], as_it_is);
+    fires("cuda-devices", &[("CUDA_VISIBLE_DEVICES", "-1,-1")], as_it_is);
     fires("cpu-binding", &[], |m| m.cores = Some((1, 64)));
     fires("mpi-library", &[], |m| m.mpi = mpi("MPICH Version: 4.0.2"));
     fires("mpi-library", &[("OMPI_VERSION", "5.0.11")], as_it_is);
@@ -231,6 +232,44 @@ fn what_nccl_selects_is_told_by_nccls_own_grammar() {
     assert_eq!(selected("=eth").as_deref(), Some(""));
     assert_eq!(selected("eth,lo").as_deref(), Some("lo,eth0"));
     assert_eq!(selected("unset"), None);
+}
+
+#[test]
+fn a_binding_is_told_against_threads_and_ranks_with_the_launchers_own_remedy() {
+    let told = |vars: &[(&str, &str)], cores: (usize, usize)| {
+        let vars = || vars.iter().chain(&[("MASTER_ADDR", "10.0.0.4"), ("MASTER_PORT", "29500")]).copied();
+        let machine = Machine { cores: Some(cores), mpi: None, ..host() };
+        let info = ClusterInfo::from_vars(vars()).unwrap();
+        let found = examine(&info, &Environment::from_vars(vars()), &machine);
+        found.into_iter().find(|f| f.code == "cpu-binding").map(|f| (f.severity, f.what, f.remedy))
+    };
+    let told_as = |severity, what: &str, remedy: &str| Some((severity, what.to_owned(), remedy.to_owned()));
+    let open_mpi = "mpirun --bind-to none, or fewer threads";
+    assert_eq!(
+        told(RANK_0, (1, 64)),
+        told_as(
+            Severity::Note,
+            "bound to 1 of 64 cores, by Open MPI; each of this node's 2 ranks could have 32",
+            open_mpi
+        )
+    );
+    assert_eq!(
+        told(&[RANK_0, &[("OMP_NUM_THREADS", "33,2")]].concat(), (32, 64)),
+        told_as(
+            Severity::Warning,
+            "bound to 32 of 64 cores, by Open MPI, with OMP_NUM_THREADS=33; this node has 2 ranks",
+            open_mpi
+        )
+    );
+    assert_eq!(
+        told(&[("OMP_NUM_THREADS", "1")], (1, 2)),
+        told_as(
+            Severity::Note,
+            "bound to 1 of 2 cores, by what started it, with OMP_NUM_THREADS=1",
+            "start it without taskset, numactl and the like (`mpirun --bind-to none`), or fewer threads"
+        )
+    );
+    assert_eq!(told(RANK_0, (64, 64)), None);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use super::cores;
 use super::mpi_library::MpiLibrary;
 use crate::environment::Environment;
 use crate::host::Host;
@@ -29,7 +30,7 @@ pub struct Machine {
     pub ephemeral_ports: Option<RangeInclusive<u16>>,
     /// This host's name, and the addresses that it has for it.
     pub own_name: (String, Vec<IpAddr>),
-    /// How many cores this process may use, and how many are online.
+    /// How many cores this process may use, and to how many it may widen that.
     pub cores: Option<(usize, usize)>,
     /// The MPI library that programs find; `None` without the feature `mpi`, and where no launcher of MPI programs
     /// started several ranks.
@@ -50,7 +51,7 @@ impl Machine {
             port_is_free: port_is_free(info),
             ephemeral_ports: ephemeral_ports(),
             own_name: (name, own),
-            cores: cores(),
+            cores: cores::count(),
             mpi: mpi(info, environment),
             is_folder: Path::is_dir,
         }
@@ -117,34 +118,6 @@ fn ephemeral_ports() -> Option<RangeInclusive<u16>> {
     Some(numbers.next()??..=numbers.next()??)
 }
 
-/// Nobody binds processes to cores where the system has no such thing.
-#[cfg(not(target_os = "linux"))]
-fn cores() -> Option<(usize, usize)> {
-    None
-}
-
-#[cfg(target_os = "linux")]
-fn cores() -> Option<(usize, usize)> {
-    let allowed = rustix::thread::sched_getaffinity(None).ok()?.count();
-    // In a container these are the container's, elsewhere all that are online.
-    let files = ["/sys/fs/cgroup/cpuset.cpus.effective", "/sys/devices/system/cpu/online"];
-    let online = files.iter().find_map(|file| count_cores(&std::fs::read_to_string(file).ok()?))?;
-    Some((usize::try_from(allowed).ok()?, online))
-}
-
-/// How many cores a list like `0-3,8` has.
-#[cfg(any(test, target_os = "linux"))]
-fn count_cores(list: &str) -> Option<usize> {
-    list.trim()
-        .split(',')
-        .map(|run| {
-            let (first, last) = run.split_once('-').unwrap_or((run, run));
-            let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-            Some(last.checked_sub(first)? + 1)
-        })
-        .sum()
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
@@ -191,12 +164,5 @@ mod tests {
     fn an_address_in_ipv6s_clothes_is_told_as_what_it_is() {
         let mapped = "::ffff:127.0.0.1".parse().unwrap();
         assert_eq!(addresses(&mapped, Duration::ZERO), Ok(vec!["127.0.0.1".parse().unwrap()]));
-    }
-
-    #[test]
-    fn lists_of_cores_are_counted() {
-        assert_eq!(count_cores("0-3,8\n"), Some(5));
-        assert_eq!(count_cores("0"), Some(1));
-        assert_eq!(count_cores("\n"), None);
     }
 }
