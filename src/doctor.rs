@@ -83,12 +83,41 @@ pub const CODES: &[(&str, &str)] = &[
 
 /// The interfaces of this host that `NCCL_SOCKET_IFNAME` leaves to NCCL, by NCCL's own grammar; `None` where it is not
 /// set, and NCCL chooses by itself.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use mpienv::doctor::{Machine, nccl_interfaces};
+/// use mpienv::{ClusterInfo, Environment};
+///
+/// let alone: [(&str, &str); 0] = [];
+/// let environment = Environment::from_vars(alone);
+/// let info = ClusterInfo::from_vars(alone)?;
+/// let mut machine = Machine::here(&info, &environment, Duration::from_secs(1));
+/// machine.interfaces = ["lo", "eth0"].map(|name| (name.to_owned(), "10.0.0.4".parse().unwrap())).into();
+/// assert_eq!(machine.names(), ["lo", "eth0"]);
+/// // `^docker0,lo`: all others.
+/// assert_eq!(nccl_interfaces(&info, &machine), Some(vec!["eth0"]));
+/// # Ok::<(), mpienv::Error>(())
+/// ```
 #[must_use]
 pub fn nccl_interfaces<'a>(info: &ClusterInfo, machine: &'a Machine) -> Option<Vec<&'a str>> {
     Some(interface::selected(info.nccl_socket_ifname()?, machine))
 }
 
 /// The finding `cpu-binding` alone: it looks at this process's cores, and at nothing else of the host.
+///
+/// ```
+/// use mpienv::doctor::cpu_binding;
+/// use mpienv::{ClusterInfo, Environment};
+///
+/// let environment = Environment::of_this_process();
+/// let info = ClusterInfo::builder().from_environment(&environment)?;
+/// if let Some(finding) = cpu_binding(&info, &environment) {
+///     println!("{}; {}", finding.what, finding.remedy);
+/// }
+/// # Ok::<(), mpienv::Error>(())
+/// ```
 #[must_use]
 pub fn cpu_binding(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
     cores::binding(info, environment, cores::count())
