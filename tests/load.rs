@@ -4,11 +4,12 @@
 //! two.
 #![cfg(target_os = "linux")]
 
+#[path = "support/port.rs"]
+mod port;
 #[path = "support/tool.rs"]
 mod tool;
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use mpienv::rendezvous::Rendezvous;
 use mpienv::{Host, Port, Rank};
+use port::free_port;
 use tool::{clean, inherited, missing};
 
 fn times(what: usize) -> usize {
@@ -36,7 +38,7 @@ fn held() -> (usize, u64) {
 fn meetings_in_a_row_leave_no_file_open_and_no_memory_behind() {
     const RANKS: u32 = 100;
     let meet = || {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let free = free_port();
         thread::scope(|scope| {
             let part = |index| {
                 let rank = Rank::new(index, RANKS).unwrap();

@@ -236,10 +236,11 @@ fn a_rank_lost_after_its_hello_is_named_to_all() {
         line.write_all(&hello(2, 4, b"job 1", 0)).unwrap();
         line.read_exact(&mut [0; 25]).unwrap();
     });
-    let error = part(0, 4, port).meet("").unwrap_err().to_string();
+    let error = part(0, 4, port).meet("").unwrap_err();
     lost.join().unwrap();
-    assert!(error.starts_with("rank 2 (127.0.0.1) came and was lost before"), "{error}");
-    assert_eq!(other.join().unwrap().unwrap_err().to_string(), error);
+    assert!(error.to_string().starts_with("rank 2 (127.0.0.1) came and was lost before"), "{error}");
+    let told = other.join().unwrap().unwrap_err();
+    assert_eq!((told.to_string(), told.kind()), (error.to_string(), ErrorKind::Lost));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use mpienv::check::{self, CheckError, Map};
-use mpienv::rendezvous::Error::{Mismatch, Missing};
+use mpienv::rendezvous::Error::{Lost, Mismatch, Missing};
 use mpienv::{ClusterInfo, Launcher, Severity, host_name};
 
 use super::{Failure, Wishes, print_findings};
@@ -17,8 +17,10 @@ const AFTER_RANK_0: Duration = Duration::from_millis(500);
 pub(crate) fn run(wishes: Wishes, timeout: Duration, json: bool) -> Result<(), Failure> {
     let info = wishes.read()?;
     let checked = check::check(&info, host_name().unwrap_or_default(), timeout);
-    let is_told =
-        matches!(checked, Err(CheckError::Rendezvous(Missing { .. } | Mismatch { .. }) | CheckError::Unfit { .. }));
+    let is_told = matches!(
+        checked,
+        Err(CheckError::Rendezvous(Missing { .. } | Lost { .. } | Mismatch { .. }) | CheckError::Unfit { .. })
+    );
     if is_told && info.rank() != 0 {
         thread::sleep(AFTER_RANK_0);
     }

@@ -135,7 +135,7 @@ fn attempt(settings: &Rendezvous, port: Port, hello: &[u8], deadline: Instant) -
         Kind::OtherJob => {
             Err(Failed::Final(Error::OtherJob { rank: settings.rank.index(), master: settings.master() }))
         }
-        Kind::TimedOut | Kind::Mismatch => Err(Failed::Final(failure(settings, &mut line, head))),
+        Kind::TimedOut | Kind::Mismatch | Kind::Lost => Err(Failed::Final(failure(settings, &mut line, head))),
         _ => Err(Failed::Again(Met::NotMpienv("it answered out of order".to_owned()))),
     }
 }
@@ -243,7 +243,7 @@ fn wait(settings: &Rendezvous, mut line: Line, left: Duration) -> Result<Gathere
             let rows = rows.ok_or_else(|| settings.lost("its list of ranks cannot be read"))?;
             Ok(Gathered::All(Meeting::new(rows, reached, 0)))
         }
-        Kind::TimedOut | Kind::Mismatch => Err(failure(settings, &mut line, head)),
+        Kind::TimedOut | Kind::Mismatch | Kind::Lost => Err(failure(settings, &mut line, head)),
         Kind::Welcome | Kind::OtherJob | Kind::Ready => Err(settings.lost("it answered out of order")),
     }
 }
@@ -264,7 +264,11 @@ fn failure(settings: &Rendezvous, line: &mut Line, head: ReplyHead) -> Error {
         Ok(text) => {
             // Whoever listens there wrote it: nothing in it may command a terminal.
             let verdict = String::from_utf8_lossy(&text).replace(char::is_control, "\u{fffd}");
-            if head.kind == Kind::TimedOut { Error::Missing { verdict } } else { Error::Mismatch { verdict } }
+            match head.kind {
+                Kind::TimedOut => Error::Missing { verdict },
+                Kind::Lost => Error::Lost { verdict },
+                _ => Error::Mismatch { verdict },
+            }
         }
         Err(error) => settings.lost(error),
     }

@@ -124,7 +124,13 @@ pub enum Error {
         /// Rank 0's explanation, which names the missing ranks.
         verdict: String,
     },
-    /// Ranks came twice, disagreed or were lost; all that came hold this same text.
+    /// Ranks came and were lost before all had come; all that came hold this same text.
+    #[error("{verdict}")]
+    Lost {
+        /// Rank 0's explanation, which names the lost ranks.
+        verdict: String,
+    },
+    /// Ranks came twice or disagreed; all that came hold this same text.
     #[error("{verdict}")]
     Mismatch {
         /// Rank 0's explanation, which names the ranks.
@@ -170,16 +176,19 @@ pub enum Met {
 pub enum ErrorKind {
     /// The deadline passed: a later try may succeed.
     TimedOut,
+    /// A rank was lost, rank 0 perhaps: a later try may succeed.
+    Lost,
     /// The ranks or the port do not fit: it will fail again.
     Refused,
 }
 
 impl Error {
-    /// Whether the deadline passed, or the meeting was refused.
+    /// Whether the deadline passed, a rank was lost, or the meeting was refused.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::NoMaster { .. } | Error::NoVerdict { .. } | Error::Missing { .. } => ErrorKind::TimedOut,
+            Error::MasterLost { .. } | Error::Lost { .. } => ErrorKind::Lost,
             _ => ErrorKind::Refused,
         }
     }

@@ -242,11 +242,21 @@ pub(super) enum Kind {
     OtherJob,
     /// Everybody came: is this rank still there?
     Ready,
+    /// A rank was lost before everybody came; the payload is the text.
+    Lost,
 }
 
 impl Kind {
-    const ALL: [Kind; 7] =
-        [Kind::Welcome, Kind::Table, Kind::Done, Kind::TimedOut, Kind::Mismatch, Kind::OtherJob, Kind::Ready];
+    const ALL: [Kind; 8] = [
+        Kind::Welcome,
+        Kind::Table,
+        Kind::Done,
+        Kind::TimedOut,
+        Kind::Mismatch,
+        Kind::OtherJob,
+        Kind::Ready,
+        Kind::Lost,
+    ];
 
     fn code(self) -> u8 {
         match self {
@@ -257,6 +267,7 @@ impl Kind {
             Kind::Mismatch => 5,
             Kind::OtherJob => 6,
             Kind::Ready => 7,
+            Kind::Lost => 8,
         }
     }
 }

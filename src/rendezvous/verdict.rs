@@ -99,14 +99,17 @@ impl Findings {
         self.tell_duplicates(&mut parts);
         self.tell_versions(&mut parts);
         self.tell_lost(&mut parts);
-        let broken = !parts.is_empty();
         if time_is_up {
             self.tell_missing(&mut parts, size, &host.with_port(port), joined, waited);
             self.tell_unanswered(&mut parts, waited);
         }
         self.tell_strangers(&mut parts);
         let verdict = parts.join("; ");
-        if broken { Error::Mismatch { verdict } } else { Error::Missing { verdict } }
+        match (self.conflicts(), self.lost.is_empty()) {
+            (0, true) => Error::Missing { verdict },
+            (0, false) => Error::Lost { verdict },
+            _ => Error::Mismatch { verdict },
+        }
     }
 
     fn tell_duplicates(&self, parts: &mut Vec<String>) {

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use mpienv::{ClusterInfo, rendezvous};
+use mpienv::ClusterInfo;
+use mpienv::rendezvous::ErrorKind;
 
 use crate::collective::Collective;
 use crate::collective::alone::Alone;
 #[cfg(feature = "mpi")]
 use crate::collective::mpi::Mpi;
 use crate::collective::tcp::{ConnectError, Place, Tcp};
+use crate::exit;
 
 #[cfg(feature = "mpi")]
 mod library;
@@ -93,13 +95,17 @@ pub enum BackendError {
 }
 
 impl BackendError {
-    /// Whether a rank did not come in time.
+    /// The exit code for it, of [`exit`].
     #[must_use]
-    pub fn is_timeout(&self) -> bool {
+    pub fn exit_code(&self) -> u8 {
         match self {
-            BackendError::Connect(ConnectError::Rendezvous(error)) => error.kind() == rendezvous::ErrorKind::TimedOut,
-            BackendError::Connect(ConnectError::Collective(error)) => error.is_timeout(),
-            _ => false,
+            BackendError::Connect(ConnectError::Rendezvous(error)) => match error.kind() {
+                ErrorKind::TimedOut => exit::TIMED_OUT,
+                ErrorKind::Lost => exit::TRAINING_FAILED,
+                _ => exit::WRONG_INPUT,
+            },
+            BackendError::Connect(ConnectError::Collective(error)) => exit::of_collective(error),
+            _ => exit::WRONG_INPUT,
         }
     }
 }

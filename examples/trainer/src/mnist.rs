@@ -210,7 +210,7 @@ impl MnistError {
     pub fn exit_code(&self) -> u8 {
         match self {
             MnistError::Train(TrainError::Collective(error)) => exit::of_collective(error),
-            MnistError::Backend(error) if error.is_timeout() => exit::TIMED_OUT,
+            MnistError::Backend(error) => error.exit_code(),
             MnistError::Train(
                 TrainError::Disagreement(_) | TrainError::Plan(_) | TrainError::Checkpoint(_) | TrainError::Report(_),
             ) => exit::WRONG_INPUT,

@@ -246,7 +246,7 @@ impl QuickstartError {
             QuickstartError::Collective(error) | QuickstartError::Execute(ExecuteError::Collective(error)) => {
                 exit::of_collective(error)
             }
-            QuickstartError::Backend(error) if error.is_timeout() => exit::TIMED_OUT,
+            QuickstartError::Backend(error) => error.exit_code(),
             QuickstartError::Diverged { .. } => exit::TRAINING_FAILED,
             _ => exit::WRONG_INPUT,
         }

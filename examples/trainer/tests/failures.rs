@@ -81,6 +81,42 @@ fn a_killed_rank_ends_all_others_which_name_it_and_its_host() {
     }
 }
 
+/// Waits until a rank has said to rank 0 who it is.
+fn wait_for_a_hello(port: u16) {
+    let is_joined = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        // Local address, remote address, established.
+        words[2].ends_with(&format!(":{port:04X}")) && words[3] == "01"
+    };
+    let begun = Instant::now();
+    while !fs::read_to_string("/proc/net/tcp").unwrap().lines().skip(1).any(is_joined) {
+        assert!(begun.elapsed() < 4 * SLACK, "no rank came to {port}");
+        thread::sleep(Duration::from_millis(10));
+    }
+    thread::sleep(Duration::from_millis(500));
+}
+
+#[test]
+fn a_rank_killed_before_all_have_come_is_a_lost_one() {
+    for odd in [0, 1] {
+        let port = free_port();
+        let start = |index| Running::start(rank(index, 3, port).args(FOREVER).args(["--timeout", "60"]));
+        let mut ranks = vec![start(0), start(1)];
+        wait_for_a_hello(port);
+        let killed = ranks.remove(odd);
+        signal(&killed, Signal::KILL);
+        if odd == 1 {
+            ranks.push(start(2));
+        }
+        for rank in ranks {
+            let (code, said) = rank.end();
+            assert_eq!(code, Some(3), "{said}");
+            assert!(said.contains("lost") && said.contains("before all ranks had come"), "{said}");
+        }
+        killed.end();
+    }
+}
+
 #[test]
 fn a_hung_rank_ends_all_others_within_the_timeout_which_name_it_and_its_host() {
     for odd in [0, 1] {

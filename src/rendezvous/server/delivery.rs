@@ -70,6 +70,7 @@ impl Server<'_> {
     pub(super) fn fail(mut self, error: Error, events: &mut Events) -> Error {
         let kind = match error {
             Error::Missing { .. } => Kind::TimedOut,
+            Error::Lost { .. } => Kind::Lost,
             _ => Kind::Mismatch,
         };
         let failure: Arc<[u8]> = reply(kind, error.text().as_bytes()).into();
@@ -110,6 +111,6 @@ impl Server<'_> {
             "rank {rank} ({address}) came and did not take the list of all ranks: it was killed, stopped or cut off; look at \
              its output"
         );
-        Some(Error::Mismatch { verdict })
+        Some(Error::Lost { verdict })
     }
 }

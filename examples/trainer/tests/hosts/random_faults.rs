@@ -22,16 +22,14 @@ const TIMEOUT: u64 = 5;
 /// How long a rank may take to end: it waits for the others to come, for rank 0's verdict, and for a rank that is lost.
 const LIMIT: Duration = Duration::from_secs(2 * TIMEOUT + 8 + 1);
 /// What a rank says that lost another, or waited for it in vain.
-const LOSSES: [&str; 5] = [
+const LOSSES: [&str; 6] = [
+    " before all ranks had come",
     " is lost: ",
     " did not come within ",
     " not come to 10.77.0.1:",
     " did not reach rank 0 at ",
     " had no verdict from rank 0 at ",
 ];
-/// What it says with the code of a wrong input: nothing was trained yet. The last names the port of a rank to connect to.
-const LOSSES_BEFORE_ALL_MET: [&str; 2] = [" before all ranks had come", " is lost: 10.77.0."];
-
 /// What befalls a job.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
@@ -112,14 +110,13 @@ fn number(variable: &str, default: u64) -> u64 {
 /// Every rank went to its end, or was killed by this fault, or says which rank it lost by it.
 fn assert_ends_by(fault: Option<Fault>, ends: &[End]) {
     for (rank, End { code, said }) in ends.iter().enumerate() {
-        let told = |losses: &[&str]| {
-            let names = |line: &str| line.starts_with("mnist: ") && losses.iter().any(|loss| line.contains(loss));
+        let told = || {
+            let names = |line: &str| line.starts_with("mnist: ") && LOSSES.iter().any(|loss| line.contains(loss));
             fault.is_some_and(Fault::is_fatal) && said.lines().any(names)
         };
         let by_fault = match code {
             Some(0) => true,
-            Some(1) => told(&LOSSES_BEFORE_ALL_MET),
-            Some(3 | 124) => told(&LOSSES),
+            Some(3 | 124) => told(),
             // A panic's code, 101, is among these.
             Some(_) => false,
             None => fault.is_some_and(|fault| fault.kills(rank)),
