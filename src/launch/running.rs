@@ -98,6 +98,8 @@ impl Running {
             self.control.wait(Some(left));
         }
         self.kill();
+        // Nobody is left to pass signals on to: whoever waits for a slow reader ends by them.
+        self.control.stop_listening();
         self.ended.iter().for_each(Captured::finish);
         Ok(())
     }

@@ -16,7 +16,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// The workers' ruler.
 #[derive(Debug)]
 pub(in crate::launch) struct Control {
-    signals: Signals,
+    /// None once nobody is left to pass them on to.
+    signals: Option<Signals>,
     guard: Guard,
     /// The groups of workers that run.
     running: Vec<Pid>,
@@ -27,7 +28,7 @@ pub(in crate::launch) struct Control {
 
 impl Control {
     pub(in crate::launch) fn new() -> io::Result<Control> {
-        let signals = Signals::new()?;
+        let signals = Some(Signals::new()?);
         Ok(Control { signals, guard: Guard::new(), running: Vec::new(), remains: Vec::new(), passed: Vec::new() })
     }
 
@@ -74,9 +75,15 @@ impl Control {
     /// Waits until a child has ended or a signal has come, and passes that on.
     pub(in crate::launch) fn wait(&mut self, at_most: Option<Duration>) {
         let at_most = if self.remains.is_empty() { at_most } else { at_most.map(|most| most.min(LOOK_EVERY)) };
-        for signal in self.signals.wait(at_most) {
+        let come = self.signals.as_mut().map(|signals| signals.wait(at_most));
+        for signal in come.unwrap_or_default() {
             self.pass_on(signal);
         }
+    }
+
+    /// From now on signals do again what they did before.
+    pub(in crate::launch) fn stop_listening(&mut self) {
+        self.signals = None;
     }
 
     /// Whether a signal of this number has been passed on.
