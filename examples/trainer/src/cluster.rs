@@ -18,7 +18,7 @@ pub fn place() -> Result<ClusterInfo, ClusterError> {
 /// # Errors
 /// When the launcher's variables contradict each other, or a rank cannot be started or fails.
 pub fn start(count: u32, mut command: impl FnMut() -> Command) -> Result<(), ClusterError> {
-    let launch = Launch::new(&place()?, count)?;
+    let launch = Launch::new(&place()?, count)?.adopt_orphans();
     Ok(launch.run(|_rank| command())?)
 }
 

@@ -13,7 +13,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 pub(in crate::launch) struct Control;
 
 impl Control {
-    pub(in crate::launch) fn new() -> io::Result<Control> {
+    pub(in crate::launch) fn new(_adopts: bool) -> io::Result<Control> {
         Ok(Control)
     }
 
@@ -24,7 +24,7 @@ impl Control {
     pub(in crate::launch) fn ended(&mut self, _child: &Child) {}
 
     /// Asks nothing: a worker whose peers are gone ends by itself, or is killed.
-    pub(in crate::launch) fn terminate(&self) {}
+    pub(in crate::launch) fn terminate(&mut self) {}
 
     pub(in crate::launch) fn kill(&mut self, children: &mut dyn Iterator<Item = &mut Child>) {
         for child in children {
