@@ -84,8 +84,11 @@ enum Verb {
     /// For jobs with one process on each node, or for N ranks on this machine where there is no launcher. Each line of
     /// a worker's output gets `[rank] ` before it. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on. When a
     /// worker fails the others get SIGTERM, and after a while SIGKILL; the exit code is the first failure's, 128 and the
-    /// signal's number for one that a signal ended. No process of a worker stays behind, not even when mpienv itself is
-    /// killed. The node's first worker has the stdin, unless that is a terminal.
+    /// signal's number for one that a signal ended. The node's first worker has the stdin, unless that is a terminal.
+    ///
+    /// When the job ends, all that descends from a worker ends with it on Linux, in whatever group or session, also when
+    /// mpienv itself is killed. Two can stay: another user's process; and, when mpienv was killed, one that had lost its
+    /// parents and its environment. On other systems the worker's process group ends.
     #[command(after_help = examples::LAUNCH)]
     Launch {
         #[command(flatten)]

@@ -38,6 +38,11 @@ const GRACE: Duration = Duration::from_secs(5);
 /// With the feature `launch`, on Unix:
 /// - each worker is a process group of its own, and no process of it outlives the worker's job:
 ///   not when a worker fails, not when this process is killed;
+/// - on Linux nor does any other that descends from a worker, in whatever group or session. It is found
+///   through its parents, or by a variable that workers have and all inherit: `MPIENV_LAUNCH_` and
+///   numbers. So one can stay that has lost its parents and cleared, overwritten or hidden its
+///   environment (see [`Launch::adopt_orphans`]), and another user's. This process's other children,
+///   and what they start, are left alone;
 /// - SIGINT, SIGTERM and SIGHUP that this process gets while it waits are passed on to every
 ///   process of every worker, SIGUSR1 and SIGUSR2 to the workers alone; what this process ignores
 ///   (`nohup`) it passes on to nobody;
@@ -63,6 +68,7 @@ pub struct Launch {
     workers: Vec<ClusterInfo>,
     grace: Duration,
     keep_binding: bool,
+    adopts: bool,
     output: Output,
     set: VariableSet,
     inherited: Environment,
@@ -113,6 +119,7 @@ impl Launch {
             workers,
             grace: GRACE,
             keep_binding: false,
+            adopts: false,
             output: Output::default(),
             set: VariableSet::default(),
             inherited: Environment::default(),
@@ -132,6 +139,18 @@ impl Launch {
     #[must_use]
     pub fn keep_binding(mut self) -> Launch {
         self.keep_binding = true;
+        self
+    }
+
+    /// For programs that start nothing else: makes them the parent of what workers start and leave.
+    ///
+    /// On Linux, with the feature `launch`, while the workers run (`PR_SET_CHILD_SUBREAPER`). Every descendant of a
+    /// worker is then found, also one that dropped its environment, unless this process is killed; and those that
+    /// have ended are waited for. Where this process has children already nothing changes. A child that it starts
+    /// while the workers run would be taken for a worker's: do not ask for this where that can be.
+    #[must_use]
+    pub fn adopt_orphans(mut self) -> Launch {
+        self.adopts = true;
         self
     }
 
@@ -160,7 +179,7 @@ impl Launch {
     /// # Errors
     /// When a worker cannot be started or fails: the first one's is told, after all others ended.
     pub fn run(self, mut command: impl FnMut(&ClusterInfo) -> Command) -> Result<(), LaunchError> {
-        let mut running = Running::new(self.output.clone(), self.grace)?;
+        let mut running = Running::new(self.output.clone(), self.grace, self.adopts)?;
         let unbound = (!self.keep_binding).then(Unbound::of_this_thread);
         for (index, worker) in self.workers.iter().enumerate() {
             let exports = worker.exports_for(self.set, &self.inherited)?;

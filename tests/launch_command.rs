@@ -1,14 +1,18 @@
 //! `mpienv launch`: places, lines, signals, and that nobody is left behind.
 
+#[path = "support/processes.rs"]
+mod processes;
 #[path = "support/tool.rs"]
 mod tool;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use processes::{all, command_line};
 use tool::{clean, is_there};
 
 /// As mpirun sets them for the second of two processes, each alone on its node.
@@ -35,15 +39,9 @@ fn piped(command: &mut Command) -> Child {
 /// The processes that live and have the mark, with their command lines.
 fn living(mark: &str) -> Vec<String> {
     let wanted = format!("MARK={mark}");
-    let has_mark = |folder: &std::path::Path| {
-        let vars = fs::read(folder.join("environ")).unwrap_or_default();
-        let stat = fs::read_to_string(folder.join("stat")).unwrap_or_default();
-        let ended = stat.rsplit(") ").next().unwrap().starts_with(['Z', 'X']);
-        !ended && vars.split(|byte| *byte == 0).any(|var| var == wanted.as_bytes())
-    };
-    let folders = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
-    let found = folders.filter(|folder| has_mark(folder));
-    found.map(|folder| fs::read_to_string(folder.join("cmdline")).unwrap_or_default().replace('\0', " ")).collect()
+    let vars = |folder: &PathBuf| fs::read(folder.join("environ")).unwrap_or_default();
+    let has_mark = |folder: &PathBuf| vars(folder).split(|byte| *byte == 0).any(|var| var == wanted.as_bytes());
+    all().iter().filter(|folder| has_mark(folder)).map(|folder| command_line(folder)).collect()
 }
 
 /// Waits until something is so; fails after ten seconds.
@@ -275,6 +273,41 @@ fn workers_learn_that_nobody_reads_them_any_more() {
     let mut command = clean("sh");
     command.args(["-c", "mpienv launch --nproc-per-node 2 -- yes | head -n 1"]);
     assert!(command.output().unwrap().stdout.ends_with(b"] y\n"));
+}
+
+#[test]
+fn a_reader_that_takes_its_time_gets_every_line() {
+    let mut command = clean("bash");
+    let launch = "mpienv launch --nproc-per-node 2 -- sh -c 'seq 1 20000; seq 1 10 >&2' 2>&1";
+    command.args(["-c", &format!("{launch} | (sleep 2.5; wc -l); echo ${{PIPESTATUS[@]}}")]);
+    assert_eq!(text(&command.output().unwrap().stdout), "40020\n0 0\n");
+}
+
+#[test]
+fn a_signal_ends_a_launch_whose_reader_never_reads() {
+    let mut child = piped(&mut launch("unread", 1, &[], "seq 1 12000; exit 3"));
+    until("the launch is alone", || matches!(&living("unread")[..], [one] if one.starts_with("mpienv launch ")));
+    // It waits for the reader, as cat would, and longer than an outsider is waited for.
+    thread::sleep(Duration::from_millis(1500));
+    assert!(child.try_wait().unwrap().is_none());
+    signal("TERM", &child);
+    let status = child.wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15), "{status}");
+    assert_eq!(living("unread"), [""; 0]);
+}
+
+#[test]
+fn an_outsider_that_holds_the_pipe_delays_the_end_by_a_second() {
+    let mut child = piped(&mut launch("held", 1, &[], "echo $$; sleep 0.5; echo last"));
+    let (first, mut stdout) = lines(&mut child, 1);
+    let worker = first[0].trim().strip_prefix("[0] ").unwrap();
+    let _held = fs::File::options().write(true).open(format!("/proc/{worker}/fd/1")).unwrap();
+    let start = Instant::now();
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "[0] last\n");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
 #[test]

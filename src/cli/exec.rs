@@ -14,7 +14,7 @@ pub(crate) fn run(wishes: Wishes, set: VariableSet, words: Vec<OsString>) -> Res
     let info = wishes.read_from(&environment)?;
     if set == VariableSet::MindSpore && info.world().is_first() {
         // Two commands to start and one process: this one waits for both.
-        let launch = Launch::in_place(&info).variables(set, &environment);
+        let launch = Launch::in_place(&info).variables(set, &environment).adopt_orphans();
         return launch.run(|_| worker(&words)).map_err(|error| launch::failure(&words, error));
     }
     let mut command = command(&words);

@@ -40,7 +40,7 @@ pub(crate) fn run(wishes: Wishes, set: VariableSet, options: Options, words: Vec
     let info = wishes.read_from(&environment)?;
     let output = options.log_dir.map_or(Output::Prefixed, Output::Folder);
     let launch = Launch::new(&info, options.nproc_per_node).map_err(|error| failure(&words, error))?;
-    let launch = launch.variables(set, &environment).output(output).grace(options.grace);
+    let launch = launch.variables(set, &environment).output(output).grace(options.grace).adopt_orphans();
     let launch = if options.keep_binding { launch.keep_binding() } else { launch };
     launch.run(|_| worker(&words)).map_err(|error| failure(&words, error))
 }

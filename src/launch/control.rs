@@ -1,16 +1,21 @@
 //! How this system lets a process rule over those that it started.
 //!
 //! With the feature `launch`, on Unix, each worker is a process group of its own: a worker's own
-//! children end with it, and signals are passed on. Without, workers are only killed.
+//! children end with it, and signals are passed on. On Linux so it is with all that descends from a
+//! worker, in whatever group. Without the feature workers are only killed.
 
 #[cfg(all(feature = "launch", target_os = "linux"))]
 mod binding;
+#[cfg(all(feature = "launch", unix))]
+mod descendants;
 #[cfg(all(feature = "launch", unix))]
 mod groups;
 #[cfg(all(feature = "launch", unix))]
 mod guard;
 #[cfg(not(all(feature = "launch", unix)))]
 mod plain;
+#[cfg(all(feature = "launch", unix))]
+mod processes;
 #[cfg(all(feature = "launch", unix))]
 mod signals;
 

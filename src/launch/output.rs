@@ -5,9 +5,10 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::launch::error::LaunchError;
 use crate::launch::member::Who;
@@ -37,8 +38,10 @@ const TAIL_LINES: usize = 3;
 const TAIL_WIDTH: usize = 300;
 /// How much of a file is looked at for its last lines, in bytes.
 const TAIL_BYTES: u64 = 8 << 10;
-/// How long the last lines may take once all workers are gone: who left their group may hold the pipe.
-const LAST_LINES: Duration = Duration::from_secs(1);
+/// How often it is looked whether the last lines have come.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// How many looks may find nothing to copy once all workers are gone: an outsider may hold the pipe.
+const QUIET_LOOKS: u32 = 1000;
 
 /// Held while a line is written: stdout and stderr may be the same terminal.
 static WRITING: Mutex<()> = Mutex::new(());
@@ -50,8 +53,37 @@ type Tail = Arc<Mutex<VecDeque<String>>>;
 #[derive(Debug)]
 pub(super) enum Captured {
     Nothing,
-    Lines { tail: Tail, threads: Vec<JoinHandle<()>> },
+    Lines { tail: Tail, copies: Vec<Copying> },
     File(PathBuf),
+}
+
+/// A thread that copies lines.
+#[derive(Debug)]
+pub(super) struct Copying {
+    thread: JoinHandle<()>,
+    reads: Arc<AtomicBool>,
+}
+
+impl Copying {
+    /// Whether it has nothing to write now.
+    fn is_quiet(&self) -> bool {
+        self.thread.is_finished() || self.reads.load(Ordering::SeqCst)
+    }
+}
+
+/// What is read, and whether somebody waits for more of it now.
+struct Watched<R> {
+    from: R,
+    reads: Arc<AtomicBool>,
+}
+
+impl<R: Read> Read for Watched<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.reads.store(true, Ordering::SeqCst);
+        let read = self.from.read(buffer);
+        self.reads.store(false, Ordering::SeqCst);
+        read
+    }
 }
 
 impl Output {
@@ -88,7 +120,7 @@ impl Output {
                 let tail = Tail::default();
                 let stdout = child.stdout.take().map(|from| spawn(from, io::stdout, who, None));
                 let stderr = child.stderr.take().map(|from| spawn(from, io::stderr, who, Some(tail.clone())));
-                Captured::Lines { tail, threads: stdout.into_iter().chain(stderr).collect() }
+                Captured::Lines { tail, copies: stdout.into_iter().chain(stderr).collect() }
             }
         }
     }
@@ -103,12 +135,16 @@ impl Output {
 }
 
 impl Captured {
-    /// Waits for the last lines of a worker whose group has ended.
+    /// Waits for the last lines of a worker whose group has ended, for as long as their reader takes.
     pub(super) fn finish(&self) {
-        let Captured::Lines { threads, .. } = self else { return };
-        let deadline = Instant::now() + LAST_LINES;
-        while !threads.iter().all(JoinHandle::is_finished) && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(1));
+        let Captured::Lines { copies, .. } = self else { return };
+        let mut quiet = 0;
+        // Looks are counted and not time: while this process is stopped nobody could have read.
+        while quiet < QUIET_LOOKS && !copies.iter().all(|copy| copy.thread.is_finished()) {
+            thread::sleep(LOOK_EVERY);
+            if copies.iter().all(Copying::is_quiet) {
+                quiet += 1;
+            }
         }
     }
 
@@ -140,15 +176,18 @@ fn last_bytes(path: &PathBuf) -> io::Result<Vec<u8>> {
 }
 
 /// Copies lines in a thread of its own, with the prefix before each.
-fn spawn<R, W>(from: R, to: fn() -> W, who: Who, tail: Option<Tail>) -> JoinHandle<()>
+fn spawn<R, W>(from: R, to: fn() -> W, who: Who, tail: Option<Tail>) -> Copying
 where
     R: Read + Send + 'static,
     W: Write + 'static,
 {
-    thread::spawn(move || {
+    let reads = Arc::new(AtomicBool::new(false));
+    let from = Watched { from, reads: Arc::clone(&reads) };
+    let thread = thread::spawn(move || {
         // Where nobody reads any more the pipe is closed, and the worker learns of it by its next line.
         let _ = copy(BufReader::with_capacity(64 << 10, from), to(), &format!("[{who}] "), tail);
-    })
+    });
+    Copying { thread, reads }
 }
 
 fn copy(mut from: impl BufRead, mut to: impl Write, prefix: &str, tail: Option<Tail>) -> io::Result<()> {

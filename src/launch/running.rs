@@ -18,12 +18,14 @@ pub(super) struct Running {
     control: Control,
     output: Output,
     grace: Duration,
+    /// Whether nobody is left.
+    is_over: bool,
 }
 
 impl Running {
-    pub(super) fn new(output: Output, grace: Duration) -> Result<Running, LaunchError> {
-        let control = Control::new().map_err(LaunchError::Signals)?;
-        Ok(Running { members: Vec::new(), ended: Vec::new(), control, output, grace })
+    pub(super) fn new(output: Output, grace: Duration, adopts: bool) -> Result<Running, LaunchError> {
+        let control = Control::new(adopts).map_err(LaunchError::Signals)?;
+        Ok(Running { members: Vec::new(), ended: Vec::new(), control, output, grace, is_over: false })
     }
 
     /// Starts a worker, or the scheduler of the rank.
@@ -88,7 +90,11 @@ impl Running {
                 self.ended.push(member.captured);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if !self.is_left() || left.is_zero() {
+            if !self.is_left() {
+                break;
+            }
+            if left.is_zero() {
+                self.kill();
                 break;
             }
             if !asked {
@@ -97,15 +103,15 @@ impl Running {
             }
             self.control.wait(Some(left));
         }
-        self.kill();
+        self.is_over = true;
+        // Nobody is left to pass signals on to: whoever waits for a slow reader ends by them.
+        self.control.stop_listening();
         self.ended.iter().for_each(Captured::finish);
         Ok(())
     }
 
     fn is_left(&mut self) -> bool {
-        // Both are looked at: the one forgets what is gone.
-        let remains = self.control.has_remains();
-        remains || !self.members.is_empty()
+        !self.members.is_empty() || self.control.has_remains()
     }
 
     fn kill(&mut self) {
@@ -116,8 +122,6 @@ impl Running {
             }
             self.ended.push(member.captured);
         }
-        // What is gone by now is forgotten.
-        self.control.has_remains();
     }
 
     /// The error that tells of a worker's end.
@@ -135,6 +139,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.kill();
+        if !self.is_over {
+            self.kill();
+        }
     }
 }

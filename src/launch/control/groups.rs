@@ -1,38 +1,55 @@
-//! Each worker is the first of a process group, which gets signals and ends as a whole.
+//! Each worker is the first of a process group, which gets signals and ends as a whole; on Linux
+//! with it whatever else descends from the worker.
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 
+use super::descendants::{self, Descendants};
 use super::guard::Guard;
+use super::processes::{self, Process};
 use super::signals::Signals;
 
 /// How often remains are looked at: the system tells the end of nobody else's children.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How much longer than a look the pause after it is at least: machines may have thousands of processes.
+const PAUSE_PER_LOOK: u32 = 10;
+/// How long who was killed may take to be gone; what hangs in the system itself ends when that lets it.
+const KILLED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The workers' ruler.
 #[derive(Debug)]
 pub(in crate::launch) struct Control {
-    signals: Signals,
+    /// None once nobody is left to pass them on to.
+    signals: Option<Signals>,
     guard: Guard,
+    descendants: Descendants,
     /// The groups of workers that run.
     running: Vec<Pid>,
     /// The groups of workers that have ended and may have left processes behind.
     remains: Vec<Pid>,
+    /// Where somebody was left when it was last looked: when to look again.
+    look_again: Option<Duration>,
     passed: Vec<Signal>,
 }
 
 impl Control {
-    pub(in crate::launch) fn new() -> io::Result<Control> {
-        let signals = Signals::new()?;
-        Ok(Control { signals, guard: Guard::new(), running: Vec::new(), remains: Vec::new(), passed: Vec::new() })
+    /// `adopts`: this process has no other children, so that what loses its parent may be given to it.
+    pub(in crate::launch) fn new(adopts: bool) -> io::Result<Control> {
+        let signals = Some(Signals::new()?);
+        let mut descendants = Descendants::new(adopts);
+        let guard = Guard::new(descendants.mark(), &descendants::above());
+        guard.process().into_iter().for_each(|guard| descendants.except(guard));
+        let (running, remains, passed) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Control { signals, guard, descendants, running, remains, look_again: None, passed })
     }
 
     pub(in crate::launch) fn prepare(&self, command: &mut Command) {
-        command.process_group(0);
+        command.process_group(0).env(self.descendants.mark(), "1");
     }
 
     pub(in crate::launch) fn started(&mut self, child: &Child) {
@@ -46,37 +63,64 @@ impl Control {
         self.running.retain(|running| *running != group);
         self.remains.push(group);
         // At once, before the number of a group that is no more becomes another's.
-        self.has_remains();
+        if test_kill_process_group(group).is_err() {
+            self.forget_groups(None);
+        }
     }
 
-    /// Asks every process of every group to end.
-    pub(in crate::launch) fn terminate(&self) {
-        self.signal_groups(Signal::TERM);
+    /// Asks every process of every worker to end.
+    pub(in crate::launch) fn terminate(&mut self) {
+        self.signal_all(Signal::TERM);
     }
 
     pub(in crate::launch) fn kill(&mut self, _children: &mut dyn Iterator<Item = &mut Child>) {
-        self.signal_groups(Signal::KILL);
+        let deadline = Instant::now() + KILLED_WITHIN;
+        // Who starts another while it is looked is found by the next look.
+        while self.signal_all(Signal::KILL) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.descendants.reap(&self.running);
     }
 
-    /// Whether a worker that has ended left processes behind.
+    /// Whether workers, all of which have ended, left processes behind.
     pub(in crate::launch) fn has_remains(&mut self) -> bool {
+        let start = Instant::now();
+        let all = processes::all().ok();
+        self.forget_groups(all.as_deref());
+        let living = self.descendants.living(&self.running, all.as_deref().unwrap_or_default());
+        let is_left = !self.remains.is_empty() || !living.is_empty();
+        self.look_again = is_left.then(|| LOOK_EVERY.max(start.elapsed() * PAUSE_PER_LOOK));
+        is_left
+    }
+
+    /// Forgets groups that have nobody who can still do anything.
+    fn forget_groups(&mut self, all: Option<&[Process]>) {
         let guard = &mut self.guard;
         self.remains.retain(|group| {
-            let lives = is_alive(*group);
-            if !lives {
+            // Who ended and was not waited for counts here, and in many containers nobody ever waits.
+            let lives = |process: &Process| process.group == Some(*group) && process.lives;
+            let is_left = test_kill_process_group(*group).is_ok() && all.is_none_or(|all| all.iter().any(lives));
+            if !is_left {
                 guard.forget(*group);
             }
-            lives
+            is_left
         });
-        !self.remains.is_empty()
     }
 
     /// Waits until a child has ended or a signal has come, and passes that on.
     pub(in crate::launch) fn wait(&mut self, at_most: Option<Duration>) {
-        let at_most = if self.remains.is_empty() { at_most } else { at_most.map(|most| most.min(LOOK_EVERY)) };
-        for signal in self.signals.wait(at_most) {
+        self.descendants.reap(&self.running);
+        let at_most = at_most.map(|most| self.look_again.map_or(most, |again| most.min(again)));
+        let come = self.signals.as_mut().map(|signals| signals.wait(at_most));
+        for signal in come.unwrap_or_default() {
             self.pass_on(signal);
         }
+    }
+
+    /// From now on signals do again what they did before.
+    pub(in crate::launch) fn stop_listening(&mut self) {
+        self.descendants.reap(&self.running);
+        self.signals = None;
     }
 
     /// Whether a signal of this number has been passed on.
@@ -92,35 +136,27 @@ impl Control {
                 let _ = kill_process(*worker, signal);
             }
         } else {
-            self.signal_groups(signal);
+            self.signal_all(signal);
         }
     }
 
-    fn signal_groups(&self, signal: Signal) {
-        for group in self.running.iter().chain(&self.remains) {
+    /// Sends a signal to every group and every descendant; whether there was any of these.
+    fn signal_all(&mut self, signal: Signal) -> bool {
+        // Before the first of them ends and its children have another parent.
+        let all = processes::all().ok();
+        self.forget_groups(all.as_deref());
+        let all = all.unwrap_or_default();
+        let living = self.descendants.living(&self.running, &all);
+        let groups = || self.running.iter().chain(&self.remains);
+        for group in groups() {
             // A group that has just ended gets none, and needs none.
             let _ = kill_process_group(*group, signal);
         }
-    }
-}
-
-/// Whether a group has a process that can still do anything.
-fn is_alive(group: Pid) -> bool {
-    // One that ended and that nobody has waited for counts there, and in many containers nobody ever does.
-    test_kill_process_group(group).is_ok() && has_living(group).unwrap_or(true)
-}
-
-/// Whether a process of the group has not ended, by Linux's list of processes.
-fn has_living(group: Pid) -> io::Result<bool> {
-    let group = group.as_raw_pid().to_string();
-    for entry in std::fs::read_dir("/proc")? {
-        let Ok(stat) = std::fs::read_to_string(entry?.path().join("stat")) else { continue };
-        // pid (name) state parent group ...; the name may hold anything.
-        let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
-        let (state, found) = (fields.next().unwrap_or_default(), fields.nth(1).unwrap_or_default());
-        if found == group && !matches!(state, "Z" | "X") {
-            return Ok(true);
+        for process in all.iter().filter(|process| living.contains(&process.id)) {
+            if !process.group.is_some_and(|of| groups().any(|group| *group == of)) {
+                let _ = kill_process(process.id, signal);
+            }
         }
+        !living.is_empty()
     }
-    Ok(false)
 }

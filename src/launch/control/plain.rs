@@ -13,7 +13,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 pub(in crate::launch) struct Control;
 
 impl Control {
-    pub(in crate::launch) fn new() -> io::Result<Control> {
+    pub(in crate::launch) fn new(_adopts: bool) -> io::Result<Control> {
         Ok(Control)
     }
 
@@ -24,7 +24,7 @@ impl Control {
     pub(in crate::launch) fn ended(&mut self, _child: &Child) {}
 
     /// Asks nothing: a worker whose peers are gone ends by itself, or is killed.
-    pub(in crate::launch) fn terminate(&self) {}
+    pub(in crate::launch) fn terminate(&mut self) {}
 
     pub(in crate::launch) fn kill(&mut self, children: &mut dyn Iterator<Item = &mut Child>) {
         for child in children {
@@ -42,6 +42,9 @@ impl Control {
     pub(in crate::launch) fn wait(&mut self, at_most: Option<Duration>) {
         thread::sleep(at_most.map_or(LOOK_EVERY, |most| most.min(LOOK_EVERY)));
     }
+
+    /// No signal is passed on.
+    pub(in crate::launch) fn stop_listening(&mut self) {}
 
     /// Whether a signal of this number has been passed on.
     pub(in crate::launch) fn has_passed(&self, _signal: i32) -> bool {
