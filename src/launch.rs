@@ -148,6 +148,20 @@ impl Launch {
     /// worker is then found, also one that dropped its environment, unless this process is killed; and those that
     /// have ended are waited for. Where this process has children already nothing changes. A child that it starts
     /// while the workers run would be taken for a worker's: do not ask for this where that can be.
+    ///
+    /// ```
+    /// use std::process::Command;
+    /// use mpienv::{ClusterInfo, Launch};
+    ///
+    /// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
+    /// Launch::new(&info, 1)?.adopt_orphans().run(|_worker| {
+    ///     let mut command = Command::new("sh");
+    ///     // It has lost its parent, and ends with the worker.
+    ///     command.args(["-c", "(sleep 60 &)"]);
+    ///     command
+    /// })?;
+    /// # Ok::<(), mpienv::LaunchError>(())
+    /// ```
     #[must_use]
     pub fn adopt_orphans(mut self) -> Launch {
         self.adopts = true;
