@@ -157,7 +157,7 @@ impl Launch {
     /// Launch::new(&info, 1)?.adopt_orphans().run(|_worker| {
     ///     let mut command = Command::new("sh");
     ///     // It has lost its parent, and ends with the worker.
-    ///     command.args(["-c", "(sleep 60 &)"]);
+    ///     command.args(["-c", "(sleep 1 &)"]);
     ///     command
     /// })?;
     /// # Ok::<(), mpienv::LaunchError>(())
