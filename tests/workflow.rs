@@ -64,7 +64,14 @@ fn scripts_are_what_bash_can_read() {
     if !is_there("bash") {
         return;
     }
-    for file in ["tests/run", ".ci/run", ".ci/generate", "tests/hosts/two-hosts.sh", "tests/slurm/one-machine.sh"] {
+    for file in [
+        "tests/run",
+        "tests/mutants",
+        ".ci/run",
+        ".ci/generate",
+        "tests/hosts/two-hosts.sh",
+        "tests/slurm/one-machine.sh",
+    ] {
         let output = clean("bash").args(["-n", file]).output().unwrap();
         assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
     }
