@@ -11,7 +11,8 @@ mod tool;
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use hosts::{Hosts, LAYOUTS, Layout, SECOND_NETWORK, address, mpiruns, partly_told};
@@ -224,4 +225,28 @@ fn slurms_steps_on_two_hosts_know_their_places_and_meet() {
             assert_eq!(shown["findings"], Value::Array(Vec::new()), "{shown}");
         }
     }
+}
+
+#[test]
+fn a_rank_whose_host_is_cut_off_while_the_last_one_is_waited_for_is_named_by_all_others() {
+    let Some(hosts) = Hosts::up("waiting", 3, &[]) else { return };
+    let rank = |index: u32, host: &str| {
+        let mut command = hosts.on(host, env!("CARGO_BIN_EXE_mpienv"));
+        command.args(["check", "--timeout", "10"]).env("RANK", index.to_string()).env("WORLD_SIZE", "3");
+        command.env("MASTER_ADDR", "10.77.0.1").env("MASTER_PORT", "6105");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let (zero, one) = (rank(0, "nodeA"), rank(1, "nodeB"));
+    // Rank 1 has said hello, and waits.
+    thread::sleep(Duration::from_secs(3));
+    hosts.act(&["cut", "nodeB"]);
+    let two = rank(2, "nodeC");
+    for told in [zero, two] {
+        let output = told.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(124), "{said}");
+        assert!(output.stdout.is_empty(), "{output:?}");
+        assert!(said.starts_with("mpienv: rank 1 (10.77.0.2) came and did not answer any more within 1"), "{said}");
+    }
+    assert_eq!(one.wait_with_output().unwrap().status.code(), Some(124));
 }
