@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::python::from_python;
-use crate::tool::clean;
+use crate::tool::{clean, is_there};
 use crate::{example, printed};
 
 const DOCKERFILES: [&str; 2] = ["docker/Dockerfile", "azureml/Dockerfile"];
@@ -32,4 +32,26 @@ fn images_are_built_with_the_oldest_compiler_that_is_promised() {
             assert!(top.join(source).exists(), "{file}: {line}");
         }
     }
+}
+
+#[test]
+fn ssh_and_its_server_take_the_images_settings() {
+    if !is_there("sshd") || !is_there("ssh") {
+        return;
+    }
+    // The key comes with the job; this one stands for it.
+    let folder = tempfile::tempdir().unwrap();
+    let (key, settings) = (folder.path().join("key"), folder.path().join("sshd_config"));
+    printed(clean("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key));
+    let text = fs::read_to_string(example("docker/sshd_config")).unwrap();
+    fs::write(&settings, text.replace("/home/mpiuser/.ssh/id_rsa", key.to_str().unwrap())).unwrap();
+    // sshd wants to be called by its whole path, and as root a folder that the image makes.
+    const SSHD: &str = r#"PATH=$PATH:/usr/sbin:/sbin; sshd=$(command -v sshd)
+        [ "$(id -u)" != 0 ] || exec unshare --mount sh -c 'mount -t tmpfs none /run; mkdir /run/sshd; exec "$@"' sh \
+            "$sshd" -T -f "$0"
+        exec "$sshd" -T -f "$0""#;
+    let said = printed(clean("sh").args(["-c", SSHD]).arg(&settings));
+    assert!(said.lines().any(|line| line == "port 2222"), "{said}");
+    let said = printed(clean("ssh").args(["-G", "-F"]).arg(example("docker/ssh_config")).arg("worker"));
+    assert!(said.lines().any(|line| line == "port 2222"), "{said}");
 }
