@@ -4,7 +4,7 @@
 mod tool;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tool::{clean, inherited, is_there};
 
@@ -68,6 +68,11 @@ fn lines_match(expected: &[String], found: &[&str]) -> bool {
     }
 }
 
+/// Where the programs are that users run.
+fn release() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_mpienv")).ancestors().nth(2).unwrap().join("release")
+}
+
 /// Runs a page's commands in the project's folder; each must print what the page says.
 fn run_commands_of(page: &str, at_least: usize) {
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -85,8 +90,7 @@ fn run_commands_of(page: &str, at_least: usize) {
         }
         // Containers are root, and have few cores.
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        let release = Path::new(env!("CARGO_BIN_EXE_mpienv")).ancestors().nth(2).unwrap().join("release");
-        let script = format!("exec 2>&1; PATH={}:$PATH; {}", release.display(), step.command);
+        let script = format!("exec 2>&1; PATH={}:$PATH; {}", release().display(), step.command);
         let output = command.args(["-c", &script]).current_dir(top).output().unwrap();
         let found = String::from_utf8(output.stdout).unwrap();
         let found: Vec<_> = found.lines().collect();
@@ -103,6 +107,24 @@ fn every_console_block_prints_what_the_readme_says() {
 #[test]
 fn every_console_block_prints_what_the_page_of_examples_says() {
     run_commands_of("examples/README.md", 3);
+}
+
+#[test]
+fn the_python_block_of_the_page_of_examples_sets_what_mpienv_exports() {
+    if !is_there("python3") {
+        return;
+    }
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/README.md");
+    let text = fs::read_to_string(page).unwrap();
+    let (_, block) = text.split_once("\n```python\n").unwrap();
+    let (block, _) = block.split_once("```\n").unwrap();
+    let shown = "print([os.environ.get(name) for name in ('RANK', 'WORLD_SIZE', 'TORCHELASTIC_USE_AGENT_STORE')])";
+    let mut command = clean("sh");
+    command.args(["-c", "PATH=$0:$PATH exec python3 -c \"$1\""]).arg(release()).arg(format!("{block}\n{shown}"));
+    command.env("RANK", "0").env("WORLD_SIZE", "1");
+    let output = command.env("TORCHELASTIC_USE_AGENT_STORE", "True").output().unwrap();
+    let found = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(found, "['0', '1', None]\n", "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Links to files of the project, and to headings of its pages.
