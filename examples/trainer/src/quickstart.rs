@@ -20,6 +20,7 @@ use crate::sharding::execute::{ExecuteError, Executor, State};
 use crate::sharding::gather::gather;
 use crate::sharding::network::Chain;
 use crate::sharding::number::as_written;
+use crate::sharding::origin::Origin;
 use crate::sharding::plan::{Plan, PlanError, Terms};
 use crate::whole_file;
 use folder::FolderError;
@@ -147,9 +148,9 @@ fn train_rank(
     mut print: impl FnMut(String) -> Result<(), QuickstartError>,
 ) -> Result<(), QuickstartError> {
     let rank = group.rank().index();
-    let mut state: State<f32> = match resumed {
-        Some((path, checkpoint)) => checkpoint.state(path, plan, rank)?,
-        None => State::new(options.init().parameters(plan, rank)),
+    let (mut state, origin): (State<f32>, Origin) = match resumed {
+        Some((path, checkpoint)) => (checkpoint.state(path, plan, rank)?, checkpoint.origin(plan)),
+        None => (State::new(options.init().parameters(plan, rank)), Origin::new(plan, &options.init())),
     };
     let start = match resumed {
         Some(_) => format!("start: step {}", state.steps),
@@ -174,20 +175,28 @@ fn train_rank(
             return Err(QuickstartError::Diverged { epoch, step, loss });
         }
         print(format!("epoch: {epoch} step: {step}, loss is {}\n", f64::from(loss)))?;
-        let checkpoint =
-            if options.integrated { integrated(plan, &state, group)? } else { Checkpoint::new(plan, rank, &state) };
+        let checkpoint = if options.integrated {
+            integrated(plan, &state, &origin, group)?
+        } else {
+            Checkpoint::new(plan, rank, &state, &origin)
+        };
         folder::add(&checkpoints, moment, &checkpoint)?;
     }
     Ok(())
 }
 
 /// The parts of all ranks put together, on every rank.
-fn integrated(plan: &Plan, own: &State<f32>, group: &mut dyn Collective) -> Result<Checkpoint, QuickstartError> {
+fn integrated(
+    plan: &Plan,
+    own: &State<f32>,
+    origin: &Origin,
+    group: &mut dyn Collective,
+) -> Result<Checkpoint, QuickstartError> {
     let tensors: Vec<_> = own.parameters.iter().chain(&own.momenta).cloned().collect();
     let of_rank = |(rank, mut parameters): (u32, Vec<_>)| {
         let momenta = parameters.split_off(own.parameters.len());
         let state = State { parameters, momenta, steps: own.steps };
-        (PathBuf::from(format!("rank {rank}")), Checkpoint::new(plan, rank, &state))
+        (PathBuf::from(format!("rank {rank}")), Checkpoint::new(plan, rank, &state, origin))
     };
     let parts: Vec<_> = (0..).zip(gather(&tensors, group)?).map(of_rank).collect();
     Ok(Checkpoint::merge(&parts)?)
