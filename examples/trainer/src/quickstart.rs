@@ -131,29 +131,37 @@ fn print_in_order(lines: Vec<mpsc::Receiver<String>>, out: &mut dyn Write) -> Re
     }
 }
 
+/// What a run goes on from.
+struct Resumed<'a> {
+    path: &'a Path,
+    checkpoint: Checkpoint,
+    /// The file's SHA-256.
+    digest: String,
+}
+
 /// The checkpoint to go on from, if one is named.
-fn resumed(options: &Training) -> Result<Option<(&Path, Checkpoint)>, QuickstartError> {
-    let read = |path: &PathBuf| Checkpoint::read(path);
-    Ok(match &options.resume {
-        Some(path) => Some((path.as_path(), read(path)?)),
-        None => None,
-    })
+fn resumed(options: &Training) -> Result<Option<Resumed<'_>>, QuickstartError> {
+    let read = |path| -> Result<Resumed<'_>, QuickstartError> {
+        let (checkpoint, digest) = Checkpoint::read_with_digest(path)?;
+        Ok(Resumed { path, checkpoint, digest })
+    };
+    options.resume.as_deref().map(read).transpose()
 }
 
 fn train_rank(
     options: &Training,
     plan: &Plan,
-    resumed: Option<&(&Path, Checkpoint)>,
+    resumed: Option<&Resumed<'_>>,
     group: &mut dyn Collective,
     mut print: impl FnMut(String) -> Result<(), QuickstartError>,
 ) -> Result<(), QuickstartError> {
     let rank = group.rank().index();
     let (mut state, origin): (State<f32>, Origin) = match resumed {
-        Some((path, checkpoint)) => (checkpoint.state(path, plan, rank)?, checkpoint.origin(plan)),
+        Some(Resumed { path, checkpoint, .. }) => (checkpoint.state(path, plan, rank)?, checkpoint.origin(plan)),
         None => (State::new(options.init().parameters(plan, rank)), Origin::new(plan, &options.init())),
     };
     let start = match resumed {
-        Some(_) => format!("start: step {}", state.steps),
+        Some(Resumed { digest, .. }) => format!("start: step {} of a file with SHA-256 {digest}", state.steps),
         None => format!("start: {:?}", options.init()),
     };
     let Training { epochs, integrated: whole, .. } = options;

@@ -104,8 +104,16 @@ impl Checkpoint {
     /// # Errors
     /// When it cannot be read or is no checkpoint.
     pub fn read(path: &Path) -> Result<Checkpoint, CheckpointError> {
+        Ok(Checkpoint::read_with_digest(path)?.0)
+    }
+
+    /// Reads a file; the second is its SHA-256, in hexadecimal.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::read`].
+    pub fn read_with_digest(path: &Path) -> Result<(Checkpoint, String), CheckpointError> {
         let strange = |reason: String| CheckpointError::Strange { path: path.to_owned(), reason };
-        let file = TensorFile::read(path)?;
+        let (file, digest) = TensorFile::read_with_digest(path)?;
         let about: About = serde_json::from_str(&file.about).map_err(|error| strange(error.to_string()))?;
         let mut tensors = Vec::new();
         for place in &about.places {
@@ -124,7 +132,7 @@ impl Checkpoint {
             }
             tensors.push(tensor.clone());
         }
-        Ok(Checkpoint { about, tensors })
+        Ok((Checkpoint { about, tensors }, digest))
     }
 
     /// Puts the parts of ranks together. Each comes with where it was found, for errors.
