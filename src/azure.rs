@@ -24,6 +24,7 @@ const BATCH: &str = "AZ_BATCH_MASTER_NODE";
 const BATCHAI: &str = "AZ_BATCHAI_MPI_MASTER_NODE";
 const HOST_LIST: &str = "AZ_BATCH_HOST_LIST";
 const NODE_LIST: &str = "AZ_BATCH_NODE_LIST";
+const VARIABLES: [&str; 4] = [BATCH, BATCHAI, HOST_LIST, NODE_LIST];
 
 /// The variables of Azure that name the master.
 ///
@@ -56,7 +57,7 @@ impl AzureVars {
     /// Azure's variables; `None` when none of them is set.
     pub(crate) fn find(environment: &Environment) -> Result<Option<AzureVars>, Error> {
         // Most processes are not on Azure.
-        if ![BATCH, BATCHAI, HOST_LIST, NODE_LIST].iter().any(|name| environment.has(name)) {
+        if !VARIABLES.iter().any(|name| environment.has(name)) {
             return Ok(None);
         }
         environment.read().map(Some).map_err(Error::reading_setting)
@@ -102,6 +103,11 @@ impl AzureVars {
             remedy: "if rank 0 is on the other, set MPIENV_MASTER_ADDR for all ranks".into(),
         })
     }
+}
+
+/// Whether a variable is one of Azure's, whose host may have a port behind it.
+pub(crate) fn may_have_port(variable: &str) -> bool {
+    VARIABLES.contains(&variable)
 }
 
 /// A host; its port, where it has one, is another service's.

@@ -65,6 +65,10 @@ enum Verb {
         verbose: bool,
     },
     /// Become a command that has the variables set
+    ///
+    /// The process stays the same one: its number, its open files, the signals that it ignores. SIGPIPE alone is at its
+    /// default for the command, though it was ignored: `mpienv exec -- sh -c 'trap "" PIPE; exec "$@"' sh CMD` ignores
+    /// it.
     #[command(after_help = examples::EXEC)]
     Exec {
         #[command(flatten)]
@@ -343,7 +347,7 @@ fn print_error(error: &dyn std::error::Error) {
     };
 }
 
-fn print_findings(mut to: impl Write, findings: &[Finding]) -> io::Result<()> {
+fn print_findings<'a>(mut to: impl Write, findings: impl IntoIterator<Item = &'a Finding>) -> io::Result<()> {
     for finding in findings {
         let color = match finding.severity {
             Severity::Error => anstyle::AnsiColor::Red,

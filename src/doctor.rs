@@ -19,6 +19,8 @@
 //! # Ok::<(), mpienv::Error>(())
 //! ```
 
+mod cores;
+mod devices;
 mod interface;
 mod machine;
 mod mpi_library;
@@ -40,17 +42,18 @@ use crate::placement::LaunchStyle;
 /// finding's code is one of [`CODES`] or of reading's.
 #[must_use]
 pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine) -> Vec<Finding> {
-    let checks: [Option<Finding>; 13] = [
+    let checks: [Option<Finding>; 14] = [
         master_unresolved(info, machine),
         master_not_here(info, machine),
+        master_loopback(info, machine),
         master_link_local(info),
         port_in_use(info, machine),
         port_ephemeral(info, machine),
         hostname_loopback(info, machine),
         stale_session(environment, machine),
         proxy(info, environment),
-        cuda_devices(info, environment),
-        cpu_binding(info, environment, machine),
+        devices::cuda(info, environment),
+        cores::binding(info, environment, machine.cores),
         mpi_library::differs(info, environment, machine),
         interface::nccl(info, machine),
         interface::gloo(environment, machine),
@@ -62,6 +65,7 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
 pub const CODES: &[(&str, &str)] = &[
     ("master-unresolved", "the master's name has no address on this host"),
     ("master-not-here", "rank 0 runs here, and the master's address is not this host's"),
+    ("master-loopback", "the master's address is a loopback address, and the job is on several nodes"),
     ("master-link-local", "the master's address is link-local: it needs a zone, which differs from host to host"),
     ("port-in-use", "rank 0 runs here, and something listens on the master's port"),
     ("port-ephemeral", "the master's port is in the range of outgoing connections, which may take it"),
@@ -69,7 +73,7 @@ pub const CODES: &[(&str, &str)] = &[
     ("stale-open-mpi", "Open MPI's variables are left from a job that has ended"),
     ("proxy", "a proxy is set and does not leave out the master"),
     ("cuda-devices", "there are fewer visible devices than ranks on this node"),
-    ("cpu-binding", "this process may use only some of the host's cores"),
+    ("cpu-binding", "this process may use only some of the cores that are there for it; in `show` too"),
     ("mpi-library", "the MPI library of this host does not find the launcher (with the feature `mpi`)"),
     ("nccl-nothing-left", "NCCL_SOCKET_IFNAME leaves no interface of this host"),
     ("nccl-bridge", "NCCL_SOCKET_IFNAME leaves a container's or virtual machine's bridge"),
@@ -77,12 +81,70 @@ pub const CODES: &[(&str, &str)] = &[
     ("gloo-no-such-interface", "GLOO_SOCKET_IFNAME names no interface of this host"),
 ];
 
+/// The interfaces of this host that `NCCL_SOCKET_IFNAME` leaves to NCCL, by NCCL's own grammar; `None` where it is not
+/// set, and NCCL chooses by itself.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use mpienv::doctor::{Machine, nccl_interfaces};
+/// use mpienv::{ClusterInfo, Environment};
+///
+/// let alone: [(&str, &str); 0] = [];
+/// let environment = Environment::from_vars(alone);
+/// let info = ClusterInfo::from_vars(alone)?;
+/// let mut machine = Machine::here(&info, &environment, Duration::from_secs(1));
+/// machine.interfaces = ["lo", "eth0"].map(|name| (name.to_owned(), "10.0.0.4".parse().unwrap())).into();
+/// assert_eq!(machine.names(), ["lo", "eth0"]);
+/// // `^docker0,lo`: all others.
+/// assert_eq!(nccl_interfaces(&info, &machine), Some(vec!["eth0"]));
+/// # Ok::<(), mpienv::Error>(())
+/// ```
+#[must_use]
+pub fn nccl_interfaces<'a>(info: &ClusterInfo, machine: &'a Machine) -> Option<Vec<&'a str>> {
+    Some(interface::selected(info.nccl_socket_ifname()?, machine))
+}
+
+/// The finding `cpu-binding` alone: it looks at this process's cores, and at nothing else of the host.
+///
+/// ```
+/// use mpienv::doctor::cpu_binding;
+/// use mpienv::{ClusterInfo, Environment};
+///
+/// let environment = Environment::of_this_process();
+/// let info = ClusterInfo::builder().from_environment(&environment)?;
+/// if let Some(finding) = cpu_binding(&info, &environment) {
+///     println!("{}; {}", finding.what, finding.remedy);
+/// }
+/// # Ok::<(), mpienv::Error>(())
+/// ```
+#[must_use]
+pub fn cpu_binding(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
+    cores::binding(info, environment, cores::count())
+}
+
 fn finding(severity: Severity, code: &'static str, what: String, why: &str, remedy: String) -> Option<Finding> {
     Some(Finding { severity, code, what, why: why.to_owned(), remedy })
 }
 
+/// Whether the job may be on several nodes.
 fn several_nodes(info: &ClusterInfo) -> bool {
-    !matches!(info.launch_style(), LaunchStyle::Alone | LaunchStyle::SingleNode)
+    known_nodes(info) != Some(Nodes::One)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nodes {
+    One,
+    Several,
+}
+
+/// How many nodes the job is on, where that is known.
+fn known_nodes(info: &ClusterInfo) -> Option<Nodes> {
+    match (info.launch_style(), info.node_count()) {
+        (LaunchStyle::Alone | LaunchStyle::SingleNode, _) => Some(Nodes::One),
+        (LaunchStyle::PerNode | LaunchStyle::PerProcess, _) => Some(Nodes::Several),
+        (LaunchStyle::Unknown, nodes) => nodes.map(|nodes| if nodes == 1 { Nodes::One } else { Nodes::Several }),
+    }
 }
 
 fn master_unresolved(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
@@ -105,24 +167,53 @@ fn master_not_here(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     if info.rank() != 0 || found.is_empty() || found.iter().any(here) {
         return None;
     }
-    let own: Vec<_> = machine.interfaces.iter().filter(|(_, own)| !own.is_loopback()).collect();
-    let own: Vec<_> = own.iter().map(|(name, address)| format!("{address} ({name})")).collect();
     finding(
         Severity::Error,
         "master-not-here",
-        format!("this is rank 0, and MASTER_ADDR {host} is none of this host's addresses: {}", own.join(", ")),
+        format!("this is rank 0, and MASTER_ADDR {host} is none of this host's addresses: {}", routed(machine)),
         "the other ranks look for rank 0 on another host and wait for ever",
         "give one of these addresses to all ranks as MASTER_ADDR; under Open MPI --ask-pmix finds the host".into(),
     )
 }
 
+/// The addresses at which other hosts may reach this one, with their interfaces; bridges' where there is no other.
+fn routed(machine: &Machine) -> String {
+    let reachable = machine.interfaces.iter().filter(|(_, own)| !own.is_loopback() && !is_link_local(own));
+    let (bridges, others): (Vec<_>, Vec<_>) = reachable.partition(|(name, _)| interface::is_bridge(name));
+    let own = if others.is_empty() { bridges } else { others };
+    own.iter().map(|(name, address)| format!("{address} ({name})")).collect::<Vec<_>>().join(", ")
+}
+
+fn master_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
+    let (host, found) = (info.master_addr().ok()?, machine.master.as_ref().ok()?);
+    let first = found.first()?;
+    if !several_nodes(info) || !found.iter().all(|address| address.is_loopback() || address.is_unspecified()) {
+        return None;
+    }
+    let is_name = host.address().is_none() && !host.is_loopback();
+    let (severity, nodes) = match known_nodes(info) {
+        None => (Severity::Note, "the job may be on several nodes: nothing tells"),
+        // Other hosts may know the name by a better address.
+        Some(_) if is_name => (Severity::Warning, "the job is on several nodes"),
+        Some(_) => (Severity::Error, "the job is on several nodes"),
+    };
+    let what =
+        if is_name { format!("MASTER_ADDR {host} means {first} here") } else { format!("MASTER_ADDR is {host}") };
+    let own = Some(routed(machine)).filter(|own| info.world().is_first() && !own.is_empty());
+    let own = own.map_or(String::new(), |own| format!(" (this is rank 0, with {own})"));
+    let mend = if is_name { ", or mend /etc/hosts" } else { "" };
+    finding(
+        severity,
+        "master-loopback",
+        format!("{what}, and {nodes}"),
+        "every host takes that for itself: ranks on other hosts look for rank 0 on their own and wait for ever",
+        format!("give an address of rank 0's host that the others reach to all ranks as MASTER_ADDR{own}{mend}"),
+    )
+}
+
 fn master_link_local(info: &ClusterInfo) -> Option<Finding> {
     let host = info.master_addr().ok()?;
-    let link_local = match host.address()? {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    };
-    if !link_local {
+    if !is_link_local(&host.address()?) {
         return None;
     }
     finding(
@@ -132,6 +223,13 @@ fn master_link_local(info: &ClusterInfo) -> Option<Finding> {
         "it means another interface on every host, and few programs take a zone",
         "give an address of rank 0's host that routes, or its name".into(),
     )
+}
+
+fn is_link_local(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
 }
 
 fn port_in_use(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
@@ -216,38 +314,4 @@ fn proxy(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
 fn covers(entry: &str, host: &str) -> bool {
     let domain = entry.strip_prefix('.').unwrap_or(entry);
     !domain.is_empty() && (host == domain || host.strip_suffix(domain).is_some_and(|front| front.ends_with('.')))
-}
-
-fn cuda_devices(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
-    let size = info.local_world_size()?;
-    let devices = environment.get("CUDA_VISIBLE_DEVICES")?.to_string_lossy().into_owned();
-    let count = devices.split(',').filter(|device| !device.trim().is_empty()).count();
-    if count >= size as usize {
-        return None;
-    }
-    finding(
-        Severity::Warning,
-        "cuda-devices",
-        format!("CUDA_VISIBLE_DEVICES={devices} shows {count} devices to {size} ranks of this node"),
-        "a program that takes the device of its LOCAL_RANK finds none, or shares one",
-        "give the node as many devices as ranks; where the launcher gives each rank its own, use device 0".into(),
-    )
-}
-
-fn cpu_binding(info: &ClusterInfo, environment: &Environment, machine: &Machine) -> Option<Finding> {
-    let (allowed, online) = machine.cores?;
-    if allowed >= online {
-        return None;
-    }
-    let threads = environment.get("OMP_NUM_THREADS").and_then(|text| text.to_str()?.trim().parse::<usize>().ok());
-    let too_many = threads.is_some_and(|threads| threads > allowed);
-    let severity = if too_many { Severity::Warning } else { Severity::Note };
-    let threads = threads.map_or(String::new(), |threads| format!(", with OMP_NUM_THREADS={threads}"));
-    finding(
-        severity,
-        "cpu-binding",
-        format!("bound to {allowed} of {online} cores, by {}{threads}", info.launcher()),
-        "threads and workers that this process starts share these cores",
-        "mpirun --bind-to none, or fewer threads".into(),
-    )
 }

@@ -5,7 +5,10 @@ use std::process::Command;
 
 /// Replaces this process by `command`; returns only when that fails.
 ///
-/// Process id, open files and environment are kept, and signals reach the program itself.
+/// Process id, open files and environment are kept, and signals reach the program itself. What is ignored stays so
+/// (`nohup`), but for SIGPIPE, which the program gets at its default: Rust's runtime ignores it before `main`, so that
+/// nobody knows any more how it was. A program that is to ignore it does so itself, or a shell before it:
+/// `sh -c 'trap "" PIPE; exec "$@"' sh CMD`.
 ///
 /// ```no_run
 /// use std::process::Command;

@@ -101,6 +101,20 @@ impl Host {
     }
 }
 
+/// The host and port that a bare IPv6 address may be meant as, though it reads as one address: `fd00::1:6105`.
+///
+/// Quiet where that is unlikely: low numbers end many addresses; before a port stands a whole address; and four groups
+/// after `::` are an interface's own half of one.
+pub(crate) fn meant_with_port(text: &str) -> Option<(Ipv6Addr, Port)> {
+    const LOWEST_LIKELY: u16 = 1024;
+    let (front, last) = text.rsplit_once(':')?;
+    let port = last.parse::<Port>().ok().filter(|port| port.get() >= LOWEST_LIKELY && !last.starts_with('0'))?;
+    let is_half = text.split_once("::").is_some_and(|(_, half)| half.split(':').count() == 4);
+    // The whole must be an address too; else it is an error of its own.
+    text.parse::<Ipv6Addr>().ok().filter(|_| !is_half)?;
+    Some((front.parse().ok()?, port))
+}
+
 fn parse_port(text: &str) -> Result<Port, HostError> {
     text.parse().map_err(|_| HostError::Port(text.to_owned()))
 }
@@ -207,4 +221,34 @@ pub enum HostError {
     /// What follows the colon is no port.
     #[error("{0:?} after the colon is no port from 1 to 65535")]
     Port(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_address_whose_end_reads_as_a_port_is_told_from_others() {
+        for (text, meant) in [
+            ("fd00::1:6105", Some(("fd00::1", 6105))),
+            ("2001:db8::10:6000", Some(("2001:db8::10", 6000))),
+            ("fe80::a8bb:ccff:fedd:1234:6000", Some(("fe80::a8bb:ccff:fedd:1234", 6000))),
+            ("fd00::1", None),
+            ("fd00::6105", None),
+            ("fd00::1:2", None),
+            ("fd00::1:1000", None),
+            ("fd00::1:61a5", None),
+            ("fd00::1:06105", None),
+            ("fe80::a8bb:ccff:fedd:1234", None),
+            ("2001:db8:1:2:3:4:5:6105", None),
+            ("fd00:0:0:0:0:0:1:6105", None),
+            ("[fd00::1]:6105", None),
+            ("10.0.0.4:6105", None),
+            ("node-0:6105", None),
+            ("", None),
+        ] {
+            let meant = meant.map(|(host, port)| (host.parse().unwrap(), Port::new(port).unwrap()));
+            assert_eq!(meant_with_port(text), meant, "{text}");
+        }
+    }
 }

@@ -1,10 +1,10 @@
 //! Which host and port all ranks meet at: `MASTER_ADDR` and `MASTER_PORT`.
 
-use crate::azure::AzureVars;
+use crate::azure::{self, AzureVars};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
-use crate::host::{Host, HostError};
+use crate::host::{Host, HostError, meant_with_port};
 use crate::placement::{Launcher, Placement, Sourced};
 use crate::port::Port;
 use crate::wish::{self, PortWish};
@@ -16,6 +16,18 @@ const MASTER_PORT: &str = "MASTER_PORT";
 ///
 /// The first that applies: what is asked for, Azure, what is inherited, the launcher.
 pub(crate) fn addr(
+    environment: &Environment,
+    placement: &Placement,
+    azure: Option<&AzureVars>,
+    wish: Option<Sourced<Host>>,
+    findings: &mut Vec<Finding>,
+) -> Result<Option<Sourced<Host>>, Error> {
+    let host = named(environment, placement, azure, wish, findings)?;
+    findings.extend(host.as_ref().and_then(|host| unbracketed(environment, host)));
+    Ok(host)
+}
+
+fn named(
     environment: &Environment,
     placement: &Placement,
     azure: Option<&AzureVars>,
@@ -62,6 +74,28 @@ fn replaced(inherited: &Host, host: &Sourced<Host>) -> Finding {
         why: "on Azure the platform's own variables name the master".into(),
         remedy: format!("to use {inherited} set MPIENV_MASTER_ADDR={inherited} for all ranks"),
     }
+}
+
+/// An IPv6 address that may have taken a port for its last group. Whoever means the address writes it otherwise.
+fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Option<Finding> {
+    // Azure's lists hold more hosts, of which the first is the master.
+    let text = environment.text(&host.source).ok()??.split([',', ';']).next()?.trim();
+    let (meant, port) = meant_with_port(text)?;
+    let variable = &host.source;
+    let remedy = match azure::may_have_port(variable) {
+        true => format!("for {meant} set {variable} to [{meant}]:{port}, for {text} to [{text}]"),
+        false => format!(
+            "where [{meant}]:{port} is meant set {variable} to {meant} and MASTER_PORT to {port}; \
+             for {text} itself write all eight groups"
+        ),
+    };
+    Some(Finding {
+        severity: Severity::Warning,
+        code: "unbracketed-ipv6",
+        what: format!("{variable} is {text}, which is taken as the address {}", host.value),
+        why: format!("its last group reads as a port too: without brackets {meant} with port {port} is the same text"),
+        remedy,
+    })
 }
 
 fn inherited(environment: &Environment) -> Result<Option<Sourced<Host>>, Error> {

@@ -55,7 +55,7 @@ mod client;
 mod connection;
 mod error;
 mod frame;
-mod listen;
+pub(crate) mod listen;
 mod server;
 mod table;
 mod verdict;

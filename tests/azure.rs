@@ -93,6 +93,35 @@ fn two_azure_masters_on_several_nodes_are_a_finding() {
 }
 
 #[test]
+fn an_ipv6_address_that_may_have_taken_the_port_is_a_finding() {
+    let found = |variable: &str, text: &str| {
+        let info = read("2", &[(variable, text)]);
+        let found = info.findings().iter().find(|finding| finding.code == "unbracketed-ipv6");
+        found.map(|finding| (finding.what.clone(), finding.remedy.clone()))
+    };
+    let (azure, master) = ("AZ_BATCH_MASTER_NODE", "MASTER_ADDR");
+    assert_eq!(
+        found(azure, "fd00::1:6105"),
+        Some((
+            "AZ_BATCH_MASTER_NODE is fd00::1:6105, which is taken as the address fd00::1:6105".to_owned(),
+            "for fd00::1 set AZ_BATCH_MASTER_NODE to [fd00::1]:6105, for fd00::1:6105 to [fd00::1:6105]".to_owned()
+        ))
+    );
+    assert_eq!(
+        found(master, "fd00::1:6105").unwrap().1,
+        "where [fd00::1]:6105 is meant set MASTER_ADDR to fd00::1 and MASTER_PORT to 6105; \
+         for fd00::1:6105 itself write all eight groups"
+    );
+    assert!(found("AZ_BATCH_NODE_LIST", "fd00::1:6000;fd00::2:6000").is_some());
+    for text in ["[fd00::1]:6105", "[fd00::1:6105]", "fd00::1", "10.0.0.4:6105"] {
+        assert_eq!(found(azure, text), None, "{text}");
+    }
+    for text in ["fd00::1", "fd00:0:0:0:0:0:1:6105", "node-0"] {
+        assert_eq!(found(master, text), None, "{text}");
+    }
+}
+
+#[test]
 fn one_process_a_node_has_its_rank_for_node_rank() {
     let vars = [
         ("OMPI_COMM_WORLD_RANK", "2"),

@@ -1,7 +1,6 @@
 //! The command as its users run it: words, exit codes, what is printed where.
 
 #[path = "support/tool.rs"]
-#[expect(dead_code, reason = "this file needs no program that may be absent")]
 mod tool;
 
 use std::os::unix::ffi::OsStringExt;
@@ -93,6 +92,28 @@ fn show_is_a_table_of_values_and_sources_without_colour_where_it_is_no_terminal(
 }
 
 #[test]
+fn show_and_doctor_tell_a_binding_where_there_is_one() {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if cores == 1 || !tool::is_there("taskset") {
+        return;
+    }
+    let taskset = |cores: &str, words: &[&str]| {
+        let (_, stdout, stderr) = output(clean("taskset").args(["-c", cores, "mpienv"]).args(words));
+        assert!(!stdout.is_empty(), "{stderr}");
+        stdout
+    };
+    let (_, allowed, _) = output(clean("taskset").args(["-cp", &std::process::id().to_string()]));
+    let first = allowed.rsplit(": ").next().unwrap().split(['\n', ',', '-']).next().unwrap();
+    for verb in ["show", "doctor"] {
+        assert!(taskset(first, &[verb]).contains("\nnote [cpu-binding]: bound to 1 of "), "{verb}");
+        // Linux leaves out what is not there.
+        assert!(!taskset("0-1023", &[verb]).contains("cpu-binding"), "{verb}");
+    }
+    let shown: serde_json::Value = serde_json::from_str(&taskset(first, &["show", "--json"])).unwrap();
+    assert_eq!(shown["findings"][0]["code"], "cpu-binding");
+}
+
+#[test]
 fn findings_go_to_stderr_when_asked_for() {
     let vars = SEVERAL_NODES.iter().chain(&[("MASTER_ADDR", "a"), ("RANK", "0"), ("WORLD_SIZE", "9")]).copied();
     let (code, stdout, stderr) = output(clean("mpienv").args(["export", "-v"]).envs(vars));
@@ -119,6 +140,17 @@ fn exec_passes_bytes_that_are_no_text() {
     let mut command = clean("mpienv");
     command.args(["exec", "--", "/bin/sh", "-c", r#"printf %s "$1$JUNK""#, "sh"]).arg(&junk).env("JUNK", &junk);
     assert_eq!(command.output().unwrap().stdout, b"a\xffba\xffb");
+}
+
+#[test]
+fn exec_leaves_signals_ignored_but_sigpipe() {
+    let script = "trap '' HUP PIPE; exec mpienv exec -- grep SigIgn /proc/self/status";
+    let (_, stdout, stderr) = output(clean("sh").args(["-c", script]));
+    // Elsewhere than on Linux there is no such file.
+    let Some(ignored) = stdout.trim().strip_prefix("SigIgn:") else { return eprintln!("skipped: {stderr}") };
+    let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+    let is_ignored = |signal: u32| ignored >> (signal - 1) & 1 == 1;
+    assert_eq!((is_ignored(1), is_ignored(13)), (true, false), "what `mpienv exec --help` says");
 }
 
 #[test]

@@ -2,28 +2,40 @@
 
 use std::io::{self, Write};
 
-use mpienv::ClusterInfo;
+use mpienv::{ClusterInfo, Environment, Finding, doctor};
+use serde_json::Value;
 
 use super::{Failure, Wishes, print_findings};
 
 pub(crate) fn run(wishes: Wishes, json: bool) -> Result<(), Failure> {
-    let info = wishes.read()?;
+    let environment = Environment::of_this_process();
+    let info = wishes.read_from(&environment)?;
+    let binding = doctor::cpu_binding(&info, &environment);
+    let findings: Vec<&Finding> = info.findings().iter().chain(&binding).collect();
     if json {
-        let text = serde_json::to_string_pretty(&info).map_err(io::Error::from)?;
-        writeln!(io::stdout().lock(), "{text}")?;
+        let text = object(&info, &findings).and_then(|object| serde_json::to_string_pretty(&object));
+        writeln!(io::stdout().lock(), "{}", text.map_err(io::Error::from)?)?;
         return Ok(());
     }
     let mut stdout = anstream::stdout().lock();
-    print_table(&mut stdout, &info)?;
-    if !info.findings().is_empty() {
+    print_table(&mut stdout, &info, &[])?;
+    if !findings.is_empty() {
         writeln!(stdout)?;
-        print_findings(&mut stdout, info.findings())?;
+        print_findings(&mut stdout, findings)?;
     }
     Ok(stdout.flush()?)
 }
 
-pub(super) fn print_table(to: &mut impl Write, info: &ClusterInfo) -> io::Result<()> {
-    let rows = rows(info);
+/// What reading found, with these findings in place of its own.
+fn object(info: &ClusterInfo, findings: &[&Finding]) -> serde_json::Result<Value> {
+    let mut object = serde_json::to_value(info)?;
+    object["findings"] = serde_json::to_value(findings)?;
+    Ok(object)
+}
+
+/// The values, and after them `more` rows of the same kind.
+pub(super) fn print_table(to: &mut impl Write, info: &ClusterInfo, more: &[[String; 3]]) -> io::Result<()> {
+    let rows = [&rows(info), more].concat();
     let width = |column: fn(&[String; 3]) -> &String| {
         rows.iter().map(|row| column(row).chars().count()).max().unwrap_or_default()
     };

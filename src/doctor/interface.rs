@@ -1,9 +1,9 @@
-//! Whether variables that choose network interfaces choose any of this host's.
+//! Which of this host's interfaces the variables choose that choose network interfaces.
 
 use std::net::IpAddr;
 
-use super::finding;
 use super::machine::Machine;
+use super::{finding, several_nodes};
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::info::ClusterInfo;
@@ -20,8 +20,7 @@ pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
             format!("the interface's name{}", of_address(machine, address)),
         );
     }
-    let names = machine.names();
-    let left: Vec<&str> = names.iter().copied().filter(|name| nccl_takes(value, name)).collect();
+    let (names, left) = (machine.names(), selected(value, machine));
     if left.is_empty() && !names.is_empty() {
         return finding(
             Severity::Warning,
@@ -31,21 +30,38 @@ pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
             "--nccl-ifname with a name of this list, or --nccl-ifname unset".into(),
         );
     }
-    let bridges: Vec<&str> = left.iter().copied().filter(|name| is_bridge(name)).collect();
-    if bridges.is_empty() || left.len() == bridges.len() {
+    let (bridges, others): (Vec<&str>, Vec<&str>) = left.into_iter().partition(|name| is_bridge(name));
+    if bridges.is_empty() {
         return None;
     }
+    let (what, better) = match others[..] {
+        [] => (format!("only {}", bridges.join(", ")), instead(info, machine)),
+        _ => (format!("{} beside {}", bridges.join(", "), others.join(",")), others),
+    };
+    let remedy = match better[..] {
+        [] => "--nccl-ifname with an interface of the cluster's network, of which this host has none".to_owned(),
+        _ => format!("--nccl-ifname {}", better.join(",")),
+    };
     finding(
         Severity::Warning,
         "nccl-bridge",
-        format!("NCCL_SOCKET_IFNAME={value} leaves {} beside {}", bridges.join(", "), others(&left, &bridges)),
+        format!("NCCL_SOCKET_IFNAME={value} leaves {what}"),
         "a bridge has the same address on every host: ranks that choose it connect to themselves",
-        format!("--nccl-ifname {}", others(&left, &bridges)),
+        remedy,
     )
 }
 
-fn others(all: &[&str], without: &[&str]) -> String {
-    all.iter().copied().filter(|name| !without.contains(name)).collect::<Vec<_>>().join(",")
+/// The interfaces of this host that a value of `NCCL_SOCKET_IFNAME` leaves to NCCL.
+pub(super) fn selected<'a>(value: &str, machine: &'a Machine) -> Vec<&'a str> {
+    machine.names().into_iter().filter(|name| nccl_takes(value, name)).collect()
+}
+
+/// What NCCL could take but bridges; loopback only where nothing else is there and the job is on this node.
+fn instead<'a>(info: &ClusterInfo, machine: &'a Machine) -> Vec<&'a str> {
+    let names = machine.names().into_iter().filter(|name| !is_bridge(name));
+    let loopback = |name: &&str| machine.interfaces.iter().any(|(own, address)| own == name && address.is_loopback());
+    let (loopback, others): (Vec<&str>, Vec<&str>) = names.partition(loopback);
+    if others.is_empty() && !several_nodes(info) { loopback } else { others }
 }
 
 fn of_address(machine: &Machine, address: &str) -> String {
@@ -65,7 +81,7 @@ fn nccl_takes(value: &str, name: &str) -> bool {
 }
 
 /// Containers' and virtual machines' bridges and the ends of their cables.
-fn is_bridge(name: &str) -> bool {
+pub(super) fn is_bridge(name: &str) -> bool {
     ["docker", "br-", "veth", "virbr", "cni", "podman"].iter().any(|prefix| name.starts_with(prefix))
 }
 

@@ -1,18 +1,21 @@
 //! What this host is like: everything that a check looks at, gathered once.
 
 use std::io;
-use std::net::{IpAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use super::cores;
 use super::mpi_library::MpiLibrary;
 use crate::environment::Environment;
 use crate::host::Host;
 use crate::host_name::host_name;
 use crate::info::ClusterInfo;
+use crate::rendezvous::Error;
+use crate::rendezvous::listen::listen;
 
 /// What the checks look at beside the environment.
 #[derive(Clone, Debug)]
@@ -21,13 +24,13 @@ pub struct Machine {
     pub master: Result<Vec<IpAddr>, String>,
     /// This host's interfaces: name and address, one row for each address.
     pub interfaces: Vec<(String, IpAddr)>,
-    /// Whether nothing listens on the master's port.
+    /// Whether nothing listens on the master's port; on other ranks than 0, which do not look, true.
     pub port_is_free: bool,
     /// Ports of outgoing connections.
     pub ephemeral_ports: Option<RangeInclusive<u16>>,
     /// This host's name, and the addresses that it has for it.
     pub own_name: (String, Vec<IpAddr>),
-    /// How many cores this process may use, and how many are online.
+    /// How many cores this process may use, and to how many it may widen that.
     pub cores: Option<(usize, usize)>,
     /// The MPI library that programs find; `None` without the feature `mpi`, and where no launcher of MPI programs
     /// started several ranks.
@@ -48,14 +51,15 @@ impl Machine {
             port_is_free: port_is_free(info),
             ephemeral_ports: ephemeral_ports(),
             own_name: (name, own),
-            cores: cores(),
+            cores: cores::count(),
             mpi: mpi(info, environment),
             is_folder: Path::is_dir,
         }
     }
 
     /// The names of the interfaces, each once.
-    pub(super) fn names(&self) -> Vec<&str> {
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for (name, _) in &self.interfaces {
             if !names.contains(&name.as_str()) {
@@ -78,7 +82,7 @@ fn mpi(_info: &ClusterInfo, _environment: &Environment) -> Option<MpiLibrary> {
 
 fn addresses(host: &Host, patience: Duration) -> Result<Vec<IpAddr>, String> {
     match host.address() {
-        Some(address) => Ok(vec![address]),
+        Some(address) => Ok(vec![address.to_canonical()]),
         None => resolve(host.to_string(), patience),
     }
 }
@@ -102,11 +106,10 @@ fn interfaces() -> Vec<(String, IpAddr)> {
     found.into_iter().map(|interface| (interface.name.clone(), interface.ip())).collect()
 }
 
+/// Tries as rank 0 of any program would, on every address; `check` listens by the same function.
 fn port_is_free(info: &ClusterInfo) -> bool {
-    let port = info.master_port().get();
-    let tried = [TcpListener::bind(("::", port)), TcpListener::bind(("0.0.0.0", port))];
-    !tried.iter().any(|tried| tried.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse))
-        || tried.iter().any(Result::is_ok)
+    // Ranks that tried beside rank 0 would be found by it.
+    !info.world().is_first() || !matches!(listen(&Host::ANY, info.master_port()), Err(Error::PortInUse { .. }))
 }
 
 fn ephemeral_ports() -> Option<RangeInclusive<u16>> {
@@ -115,42 +118,51 @@ fn ephemeral_ports() -> Option<RangeInclusive<u16>> {
     Some(numbers.next()??..=numbers.next()??)
 }
 
-/// Nobody binds processes to cores where the system has no such thing.
-#[cfg(not(target_os = "linux"))]
-fn cores() -> Option<(usize, usize)> {
-    None
-}
-
-#[cfg(target_os = "linux")]
-fn cores() -> Option<(usize, usize)> {
-    let allowed = rustix::thread::sched_getaffinity(None).ok()?.count();
-    // In a container these are the container's, elsewhere all that are online.
-    let files = ["/sys/fs/cgroup/cpuset.cpus.effective", "/sys/devices/system/cpu/online"];
-    let online = files.iter().find_map(|file| count_cores(&std::fs::read_to_string(file).ok()?))?;
-    Some((usize::try_from(allowed).ok()?, online))
-}
-
-/// How many cores a list like `0-3,8` has.
-#[cfg(any(test, target_os = "linux"))]
-fn count_cores(list: &str) -> Option<usize> {
-    list.trim()
-        .split(',')
-        .map(|run| {
-            let (first, last) = run.split_once('-').unwrap_or((run, run));
-            let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-            Some(last.checked_sub(first)? + 1)
-        })
-        .sum()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
+    fn port_is_free_for(rank: &str, port: u16) -> bool {
+        let port = port.to_string();
+        let vars = [("RANK", rank), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "10.0.0.4"), ("MASTER_PORT", port.as_str())];
+        port_is_free(&ClusterInfo::from_vars(vars).unwrap())
+    }
+
     #[test]
-    fn lists_of_cores_are_counted() {
-        assert_eq!(count_cores("0-3,8\n"), Some(5));
-        assert_eq!(count_cores("0"), Some(1));
-        assert_eq!(count_cores("\n"), None);
+    fn a_port_is_taken_on_whatever_address_somebody_listens() {
+        for address in ["0.0.0.0", "127.0.0.1", "::", "::1"] {
+            // Without IPv6 nobody listens there.
+            let Ok(listener) = TcpListener::bind((address, 0)) else { continue };
+            let port = listener.local_addr().unwrap().port();
+            assert!(!port_is_free_for("0", port), "{address}");
+            drop(listener);
+            assert!(port_is_free_for("0", port), "{address}");
+        }
+    }
+
+    /// Two that try at the same moment would each find the other.
+    #[test]
+    fn rank_0_alone_tries_the_port() {
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        assert!(port_is_free_for("1", listener.local_addr().unwrap().port()));
+    }
+
+    #[test]
+    fn link_local_addresses_are_this_hosts_too() {
+        let own = interfaces();
+        // One line for each address of IPv6: 32 digits, then what else is known.
+        let listed = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+        for digits in listed.lines().filter_map(|line| line.split_ascii_whitespace().next()) {
+            let address = IpAddr::from(u128::from_str_radix(digits, 16).unwrap().to_be_bytes());
+            assert!(own.iter().any(|(_, own)| *own == address), "{address}");
+        }
+    }
+
+    #[test]
+    fn an_address_in_ipv6s_clothes_is_told_as_what_it_is() {
+        let mapped = "::ffff:127.0.0.1".parse().unwrap();
+        assert_eq!(addresses(&mapped, Duration::ZERO), Ok(vec!["127.0.0.1".parse().unwrap()]));
     }
 }

@@ -14,7 +14,7 @@ use crate::port::Port;
 const BACKLOG: i32 = 4096;
 
 /// Rank 0's sockets: only loopback when the master is a loopback address, else every address of the host.
-pub(super) fn listen(host: &Host, port: Port) -> Result<Vec<TcpListener>, Error> {
+pub(crate) fn listen(host: &Host, port: Port) -> Result<Vec<TcpListener>, Error> {
     let v4 = |address| IpAddr::V4(address);
     if !host.is_loopback() {
         // One socket takes IPv6 and IPv4, where the host has IPv6 at all.

@@ -1,5 +1,6 @@
 //! Several hosts on this machine, each with its own network, name, processes and sshd: see tests/hosts/two-hosts.sh.
 
+use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,6 +36,9 @@ pub const LAYOUTS: [Layout; 5] = [
     },
 ];
 
+/// What keeps mpirun's own connections to the second network.
+pub const SECOND_NETWORK: &[&str] = &["--mca", "oob_tcp_if_include", "eth1"];
+
 /// In each host's own /tmp.
 const HOSTFILE: &str = "/tmp/hostfile";
 
@@ -52,6 +56,18 @@ pub fn address(host: &str) -> &'static str {
         "nodeB" => "10.77.0.2",
         _ => "10.77.0.3",
     }
+}
+
+/// What starts four ranks so that mpirun gives what its shell exports to those on its own host alone: those of rank 0, or
+/// the others. And how the ranks say that they disagree on MASTER_PORT when the shell has 23456.
+pub fn partly_told<'a>(program: &[&'a str]) -> [(Vec<&'a str>, &'static str); 2] {
+    let part = |master, count, places| [&["-x", master, "-n", count, "-H", places], program].concat();
+    let near = part("MASTER_ADDR=10.77.0.1", "4", "nodeA:2,nodeB:2");
+    let far = ["nodeB:2", "nodeA:2"].map(|places| part("MASTER_ADDR=10.77.0.2", "2", places)).join(&":");
+    [
+        (near, "ranks 0-1 say 23456, ranks 2-3 (10.77.0.2) say 6105"),
+        (far, "ranks 0-1 say 6105, ranks 2-3 (10.77.0.1) say 23456"),
+    ]
 }
 
 /// Hosts that are up; ended when dropped.
@@ -105,6 +121,15 @@ impl Hosts {
     pub fn act(&self, words: &[&str]) {
         let output = self.script().args(words).output().unwrap();
         assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// From now on nodeA and nodeB know the names in this text alone, not their own; `folder` keeps it.
+    pub fn forget_names(&self, folder: &Path, known: &str) {
+        let names = folder.join("hosts");
+        fs::write(&names, known).unwrap();
+        for host in ["nodeA", "nodeB"] {
+            self.act(&["exec", host, "--", "mount", "--bind", names.to_str().unwrap(), "/etc/hosts"]);
+        }
     }
 
     /// A program on a host.

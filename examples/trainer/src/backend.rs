@@ -25,7 +25,7 @@ pub enum Backend {
     Tcp,
 }
 
-/// Meets the other ranks; `remark` is told what carries the gradients, if there are others.
+/// Meets the other ranks; `remark` is told what carries the gradients, if there are others, and `warn` what is suspicious.
 ///
 /// # Errors
 /// When a rank does not come within `timeout`, the master is not known, or MPI does not work. That a rank does not come
@@ -35,6 +35,7 @@ pub fn connect(
     info: &ClusterInfo,
     timeout: Duration,
     remark: &mut dyn FnMut(&str),
+    warn: &mut dyn FnMut(&str),
 ) -> Result<Box<dyn Collective>, BackendError> {
     if info.world_size() == 1 {
         return Ok(Box::new(Alone));
@@ -61,9 +62,10 @@ pub fn connect(
     };
     let tcp = Tcp::connect(info.world(), &place, timeout)?;
     if tcp.strangers() > 0 {
-        remark(&format!(
-            "connections to this rank that were no ranks of this job: {}; they came from a port scanner, a health check, \
-             or another job with the same MASTER_PORT",
+        warn(&format!(
+            "connections to rank {} that were no ranks of this job: {}; they came from a port scanner, a health check, or \
+             another job with the same MASTER_PORT",
+            info.rank(),
             tcp.strangers()
         ));
     }

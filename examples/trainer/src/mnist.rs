@@ -2,6 +2,7 @@
 
 pub mod plan;
 
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::process::{self, Command};
 
@@ -90,16 +91,18 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
     let metrics = metrics(options, rank)?;
     let steps = plan.steps(data.train.count(), rank);
     let plot = plot(options, rank, steps)?;
+    let remarks = RefCell::new(remarks);
+    let remark = |text: &str| {
+        // A remark that nobody can read is no reason to stop.
+        let _ = remarks.borrow_mut().write_all(format!("mnist: {text}\n").as_bytes());
+    };
     let mut say = |text: &str| {
         if rank.is_first() && !options.quiet {
-            let _ = writeln!(remarks, "mnist: {text}");
+            remark(text);
         }
     };
-    let mut group = backend::connect(options.backend, &info, options.timeout, &mut say)?;
-    let mut remark = |text: &str| {
-        let _ = remarks.write_all(format!("mnist: {text}\n").as_bytes());
-    };
-    let run = |group: &mut dyn Collective, remark: &mut dyn FnMut(&str)| -> Result<(), MnistError> {
+    let mut group = backend::connect(options.backend, &info, options.timeout, &mut say, &mut |text| remark(text))?;
+    let run = |group: &mut dyn Collective| -> Result<(), MnistError> {
         // Before this there is nothing to keep, and a signal ends the process as ever.
         let stop = Stop::on_signals().map_err(MnistError::Signals)?;
         let run = checkpoint::Run::new(&plan, model.parameter_shapes(), rank.size(), &data.train);
@@ -107,7 +110,8 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
             Some(cut) => run.with_strategies(&cut.named_strategies()),
             None => run,
         };
-        let mut checkpoints = Checkpoints::begin(&options.checkpoints(), run, &mut parameters, group, remark)?;
+        let mut checkpoints =
+            Checkpoints::begin(&options.checkpoints(), run, &mut parameters, group, &mut |text| remark(text))?;
         checkpoints.stop = stop;
         let plot = plot.map(|mut plot| {
             plot.go_on(checkpoints.start());
@@ -125,7 +129,7 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
         let finished = log.finish().map_err(TrainError::Report);
         Ok(trained.and(finished)?)
     };
-    let result = run(group.as_mut(), &mut remark);
+    let result = run(group.as_mut());
     match &result {
         Err(error) if !error.is_of_all_ranks() => {
             // The others would wait for this rank until their timeout.

@@ -75,7 +75,9 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
         let plan = plan(&options.sharding, info.world_size())?;
         let resumed = resumed(options)?;
         // What carries the parts is no line of the quick start.
-        let mut group = backend::connect(options.backend, &info, options.timeout, &mut |_| {})?;
+        let mut group = backend::connect(options.backend, &info, options.timeout, &mut |_| {}, &mut |text| {
+            exit::say("quickstart", &text);
+        })?;
         let result = train_rank(options, &plan, resumed.as_ref(), group.as_mut(), |line| {
             out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(QuickstartError::Output)
         });

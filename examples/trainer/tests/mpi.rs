@@ -19,6 +19,8 @@ mod running;
 #[expect(dead_code, reason = "the command of mpienv is not run")]
 mod tool;
 
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard};
@@ -203,6 +205,35 @@ fn a_rank_that_hangs_ends_the_job_after_the_timeout() {
             format!("mnist: rank 1 on {} did not come within {timeout} s: it hangs, is cut off", host_name().unwrap());
         assert!(said.contains(&words), "{launcher}: {said}");
         assert!(taken < Duration::from_secs(20 + u64::from(timeout)), "{launcher}: {taken:?}, {said}");
+    }
+}
+
+#[test]
+fn a_rank_that_hangs_at_the_end_ends_the_job_after_the_timeout_too() {
+    const PIPE: usize = 65_536;
+    let _guard = one_job();
+    let folder = tempfile::tempdir().unwrap();
+    let (file, pipe) = (folder.path().join("metrics"), folder.path().join("pipe"));
+    let run = |launcher: &Path, to: &Path| {
+        let mut job = two_ranks(launcher);
+        job.args(["--backend", "mpi", "--epochs", "2", "--timeout", "8", "--metrics"]).arg(to);
+        job.output().unwrap()
+    };
+    for launcher in launchers() {
+        outcome(&run(&launcher, &file));
+        // Rank 0 writes its last line into a pipe that nobody reads, and that is full in the middle of it.
+        let length = fs::metadata(&file).unwrap().len() as usize;
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let mut unread = File::options().read(true).write(true).open(&pipe).unwrap();
+        unread.write_all(&vec![b' '; PIPE - length + 60]).unwrap();
+        let begun = Instant::now();
+        let output = run(&launcher, &pipe);
+        let (name, said) = (launcher.display(), texts(&output).1);
+        assert!(!output.status.success(), "{name}: {said}");
+        let words = format!("mnist: rank 0 on {} did not come within 8 s", host_name().unwrap());
+        assert!(said.contains(&words), "{name}: {said}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "{name}: {:?}, {said}", begun.elapsed());
+        fs::remove_file(&pipe).unwrap();
     }
 }
 

@@ -35,7 +35,7 @@ pub fn run(head: &str, sizes: &[u32], work: Work) -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if let Some(over) = words.iter().find_map(|word| word.strip_prefix(OVER)) {
         let backend = Backend::from_str(over, false)?;
-        let mut group = backend::connect(backend, &cluster::place()?, TIMEOUT, &mut |_| ())?;
+        let mut group = backend::connect(backend, &cluster::place()?, TIMEOUT, &mut |_| (), &mut |_| ())?;
         return work(group.as_mut(), over);
     }
     let named = |over: &&str| words.iter().any(|word| word == over);

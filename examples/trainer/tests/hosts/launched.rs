@@ -6,12 +6,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::checkpoints::{Checkpoints, undisturbed};
-use crate::hosts::{Hosts, LAYOUTS, Layout, address, mpiruns};
+use crate::hosts::{Hosts, LAYOUTS, Layout, SECOND_NETWORK, address, mpiruns, partly_told};
 use crate::job::SLACK;
 use crate::tool::is_there;
 
 const MNIST: &str = env!("CARGO_BIN_EXE_mnist");
 const QUICKSTART: &str = env!("CARGO_BIN_EXE_quickstart");
+const TRAIN: [&str; 5] = ["--epochs", "1", "--quiet", "--timeout", "30"];
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -30,29 +31,68 @@ fn outcome(text: &str) -> String {
     line.unwrap_or_else(|| panic!("{text}")).split(", ").take(4).collect::<Vec<_>>().join(", ")
 }
 
+/// What one epoch of four ranks of this machine comes to.
+fn one_machine() -> String {
+    let alone = Command::new(MNIST).env_clear().args(["--ranks", "4"]).args(TRAIN).output().unwrap();
+    outcome(&succeeded("one machine", &alone))
+}
+
+/// Four ranks that mpirun starts train to what one machine comes to: over TCP to the same digits, over MPI, which may
+/// add in another order, but for the last one.
+#[track_caller]
+fn assert_trains(what: &str, command: &mut Command, backend: &str, expected: &str) {
+    let output = command.args([MNIST, "--backend", backend]).args(TRAIN).output().unwrap();
+    let found = outcome(&succeeded(&format!("{what}, {backend}"), &output));
+    let near = numbers(&found).iter().zip(numbers(expected)).all(|(a, b)| (a - b).abs() < 1.5e-4);
+    assert!(found == expected || backend == "mpi" && near, "{what}, {backend}: {found}");
+}
+
+/// The losses and the accuracy of an outcome.
+fn numbers(outcome: &str) -> [f64; 3] {
+    let numbers: Vec<f64> =
+        outcome.split(", ").skip(1).map(|part| part.rsplit(' ').next().unwrap().parse().unwrap()).collect();
+    numbers.try_into().unwrap()
+}
+
 #[test]
 fn jobs_in_every_layout_train_as_four_ranks_of_one_machine() {
     let Some(hosts) = Hosts::up("train", 3, &[]) else { return };
-    let train = ["--epochs", "1", "--quiet", "--timeout", "30"];
-    let alone = Command::new(MNIST).env_clear().args(["--ranks", "4"]).args(train).output().unwrap();
-    let expected = outcome(&succeeded("one machine", &alone));
+    let expected = one_machine();
     for (version, mpirun) in mpiruns() {
         for Layout { name, words, hosts: places } in LAYOUTS {
             let master = format!("MASTER_ADDR={}", address(places[0]));
             let words = [&["-x", &master], words].concat();
-            // Told rank 0's host, version 5 places the ranks as version 4 does: two layouts are enough of it.
-            if version == 5 && !["hostfile", "by node"].contains(&name) {
-                continue;
+            for backend in ["tcp", "mpi"] {
+                let what = format!("Open MPI {version}, {name}");
+                assert_trains(&what, &mut hosts.mpirun(&mpirun, &words), backend, &expected);
             }
-            let what = format!("Open MPI {version}, {name}");
-            let tcp = hosts.mpirun(&mpirun, &words).args([MNIST, "--backend", "tcp"]).args(train).output().unwrap();
-            assert_eq!(outcome(&succeeded(&what, &tcp)), expected, "{what}");
-            let mpi = hosts.mpirun(&mpirun, &words).args([MNIST, "--backend", "mpi"]).args(train).output().unwrap();
-            // MPI may add in another order.
-            let (mpi, tcp) = (succeeded(&what, &mpi), expected.clone());
-            assert_eq!(accuracy(&outcome(&mpi)), accuracy(&tcp), "{what}: {mpi}");
         }
     }
+}
+
+#[test]
+fn jobs_over_two_networks_over_ipv6_and_without_host_names_train_as_on_one_machine() {
+    let settings = [("TWO_HOSTS_NETS", "2"), ("TWO_HOSTS_IPV6", "1")];
+    let Some(hosts) = Hosts::up("paths", 2, &settings) else { return };
+    let expected = one_machine();
+    let run = |name: &str, words: &[&str], master: &str, backends: &[&str]| {
+        for (version, mpirun) in mpiruns() {
+            // Version 5 names no host of any rank.
+            let given = format!("MASTER_ADDR={master}");
+            let given = if version == 5 || !master.starts_with("10.") { &["-x", &given][..] } else { &[] };
+            let words = [given, words, &["-H", "10.77.0.1:2,10.77.0.2:2"]].concat();
+            for backend in backends {
+                let what = format!("Open MPI {version}, {name}");
+                assert_trains(&what, &mut hosts.mpirun(&mpirun, &words), backend, &expected);
+            }
+        }
+    };
+    run("two networks", &[], "10.77.0.1", &["tcp", "mpi"]);
+    run("the second network", SECOND_NETWORK, "10.78.0.1", &["tcp", "mpi"]);
+    run("IPv6", &[], "fd77::1", &["tcp"]);
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    hosts.forget_names(folder.path(), "127.0.0.1 localhost\n");
+    run("no names", &[], "10.77.0.1", &["tcp", "mpi"]);
 }
 
 #[test]
@@ -60,16 +100,8 @@ fn slurms_steps_on_two_hosts_train_as_four_ranks_of_one_machine() {
     let Some(hosts) = Hosts::up("step", 2, &[]) else { return };
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let Some(mut command) = hosts.slurm(folder.path()) else { return };
-    let train = ["--epochs", "1", "--quiet", "--timeout", "30"];
-    let step = command.args(["srun", "-N2", "-n4", MNIST]).args(train).output().unwrap();
-    let alone = Command::new(MNIST).env_clear().args(["--ranks", "4"]).args(train).output().unwrap();
-    assert_eq!(outcome(&succeeded("Slurm", &step)), outcome(&succeeded("one machine", &alone)));
-}
-
-/// The accuracy to one in a hundred.
-fn accuracy(line: &str) -> u32 {
-    let accuracy: f64 = line.rsplit(' ').next().unwrap().parse().unwrap();
-    (accuracy * 100.0).round() as u32
+    let step = command.args(["srun", "-N2", "-n4", MNIST]).args(TRAIN).output().unwrap();
+    assert_eq!(outcome(&succeeded("Slurm", &step)), one_machine());
 }
 
 /// The losses of all ranks by their moments, in order.
@@ -81,7 +113,7 @@ fn losses(text: &str) -> Vec<(String, f64)> {
 }
 
 #[test]
-fn the_quick_start_on_two_hosts_prints_the_losses_of_one() {
+fn the_quick_start_on_two_hosts_with_names_or_without_prints_the_losses_of_one() {
     let Some(hosts) = Hosts::up("quick", 2, &[("TWO_HOSTS_IPV6", "1")]) else { return };
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let output = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -89,11 +121,11 @@ fn the_quick_start_on_two_hosts_prints_the_losses_of_one() {
     let alone = Command::new(QUICKSTART).env_clear().args(["--ranks", "8"]).args(words).arg(output("alone")).output();
     let expected = succeeded("one process", &alone.unwrap());
     let expected = losses(&expected);
-    for (version, mpirun) in mpiruns() {
-        for (backend, master) in [("tcp", "10.77.0.1"), ("tcp", "fd77::1"), ("mpi", "10.77.0.1")] {
+    let run = |name: &str, backend: &str, master: &str| {
+        for (version, mpirun) in mpiruns() {
             let master = format!("MASTER_ADDR={master}");
-            let mut command = hosts.mpirun(&mpirun, &["-x", &master, "-H", "nodeA:4,nodeB:4", QUICKSTART]);
-            let what = format!("Open MPI {version}, {backend}");
+            let mut command = hosts.mpirun(&mpirun, &["-x", &master, "-H", "10.77.0.1:4,10.77.0.2:4", QUICKSTART]);
+            let what = format!("Open MPI {version}, {name}, {backend}");
             let output = command.args(["--backend", backend]).args(words).arg(output("apart")).output().unwrap();
             let found = losses(&succeeded(&what, &output));
             // MPI may add in another order.
@@ -101,24 +133,31 @@ fn the_quick_start_on_two_hosts_prints_the_losses_of_one() {
             let same = |(a, b): (&(String, f64), &(String, f64))| a.0 == b.0 && (a.1 - b.1).abs() <= rounding;
             assert!(found.len() == 8 * 20 && found.iter().zip(&expected).all(same), "{what}: {found:?}");
         }
-    }
+    };
+    run("names", "tcp", "nodeA");
+    run("names", "mpi", "nodeA");
+    run("IPv6", "tcp", "fd77::1");
+    hosts.forget_names(folder.path(), "127.0.0.1 localhost\n");
+    run("no names", "tcp", "10.77.0.1");
 }
 
 #[test]
 fn a_port_that_some_ranks_only_were_told_ends_the_start_with_their_names() {
     let Some(hosts) = Hosts::up("told", 2, &[]) else { return };
-    let words = ["-x", "MASTER_ADDR=10.77.0.1", "-H", "nodeA:2,nodeB:2"];
     for (version, mpirun) in mpiruns() {
-        // Both meet by the same code.
-        for program in if version == 4 { &[MNIST, QUICKSTART][..] } else { &[MNIST] } {
-            let mut command = hosts.mpirun(&mpirun, &[&words[..], &[*program]].concat());
-            let begun = Instant::now();
-            let output = command.env("MASTER_PORT", "23456").args(["--backend", "tcp", "--timeout", "4"]).output();
-            let output = output.unwrap();
-            assert!(!output.status.success() && output.stdout.is_empty(), "Open MPI {version}");
-            let verdict = ": the ranks disagree on MASTER_PORT: ranks 0-1 say 23456, ranks 2-3 (10.77.0.2) say 6105; ";
-            assert!(said(&output).contains(verdict), "Open MPI {version}: {}", said(&output));
-            assert!(begun.elapsed() < Duration::from_secs(20), "Open MPI {version}: {:?}", begun.elapsed());
+        // Both meet by the same code: one case is enough of the quick start.
+        for (program, cases) in [(MNIST, 2), (QUICKSTART, 1)] {
+            for (words, verdict) in &partly_told(&[program, "--backend", "tcp", "--timeout", "4"])[..cases] {
+                let what = format!("Open MPI {version}, {program}");
+                let begun = Instant::now();
+                let output = hosts.mpirun(&mpirun, words).env("MASTER_PORT", "23456").output().unwrap();
+                assert!(!output.status.success() && output.stdout.is_empty(), "{what}");
+                let verdict = format!(": the ranks disagree on MASTER_PORT: {verdict}; ");
+                assert!(said(&output).contains(&verdict), "{what}: {}", said(&output));
+                // Before the deadline; and what mpirun takes to start and end on a busy machine.
+                assert!(!said(&output).contains("come to"), "{what}: {}", said(&output));
+                assert!(begun.elapsed() < Duration::from_secs(20), "{what}: {:?}", begun.elapsed());
+            }
         }
     }
 }

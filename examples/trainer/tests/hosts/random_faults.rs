@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::checkpoints::{Checkpoints, undisturbed};
 use crate::hosts::Hosts;
-use crate::job::{Job, PLACES, SLACK};
+use crate::job::{End, Job, PLACES, SLACK};
 use crate::tool::inherited;
 
 /// How many faults, and what they are drawn from.
@@ -21,6 +21,16 @@ const EPOCHS: u64 = 30;
 const TIMEOUT: u64 = 5;
 /// How long a rank may take to end: it waits for the others to come, for rank 0's verdict, and for a rank that is lost.
 const LIMIT: Duration = Duration::from_secs(2 * TIMEOUT + 8 + 1);
+/// What a rank says that lost another, or waited for it in vain.
+const LOSSES: [&str; 5] = [
+    " is lost: ",
+    " did not come within ",
+    " not come to 10.77.0.1:",
+    " did not reach rank 0 at ",
+    " had no verdict from rank 0 at ",
+];
+/// What it says with the code of a wrong input: nothing was trained yet. The last names the port of a rank to connect to.
+const LOSSES_BEFORE_ALL_MET: [&str; 2] = [" before all ranks had come", " is lost: 10.77.0."];
 
 /// What befalls a job.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +64,15 @@ impl Fault {
     /// Whether the job ends by it.
     fn is_fatal(self) -> bool {
         !matches!(self, Fault::CutBriefly(..) | Fault::Stop(..))
+    }
+
+    /// Whether a signal ends this rank by it; one that hangs is ended after the others.
+    fn kills(self, rank: usize) -> bool {
+        match self {
+            Fault::Kill(victim) | Fault::Hang(victim) => victim == rank,
+            Fault::KillHost(host) | Fault::Crash(host) => PLACES[rank] == host,
+            _ => false,
+        }
     }
 
     fn happen(self, hosts: &Hosts, job: &mut Job) {
@@ -90,30 +109,50 @@ fn number(variable: &str, default: u64) -> u64 {
     inherited(variable).map_or(default, |text| text.to_str().unwrap().parse().unwrap())
 }
 
+/// Every rank went to its end, or was killed by this fault, or says which rank it lost by it.
+fn assert_ends_by(fault: Option<Fault>, ends: &[End]) {
+    for (rank, End { code, said }) in ends.iter().enumerate() {
+        let told = |losses: &[&str]| {
+            let names = |line: &str| line.starts_with("mnist: ") && losses.iter().any(|loss| line.contains(loss));
+            fault.is_some_and(Fault::is_fatal) && said.lines().any(names)
+        };
+        let by_fault = match code {
+            Some(0) => true,
+            Some(1) => told(&LOSSES_BEFORE_ALL_MET),
+            Some(3 | 124) => told(&LOSSES),
+            // A panic's code, 101, is among these.
+            Some(_) => false,
+            None => fault.is_some_and(|fault| fault.kills(rank)),
+        };
+        assert!(by_fault && !said.contains("corrupt"), "{fault:?}: rank {rank}: {ends:?}");
+    }
+}
+
 #[test]
 fn random_faults_end_in_no_hang_no_wrong_result_and_no_corrupt_checkpoint() {
     let Some(hosts) = Hosts::up("random", 2, &[]) else { return };
     let (count, seed) = (number(COUNT, 5), number(SEED, 1));
     let mut random = Stream::new(seed, Purpose::Digit(0));
     let expected = undisturbed(4, EPOCHS);
-    let (mut faults, mut fatal, mut jobs) = (0, 0, 0);
+    let (mut faults, mut fatal, mut starts, mut jobs) = (0, 0, 0, 0);
     let mut kept = Checkpoints::new();
     while faults < count || jobs == 0 {
         let epochs = EPOCHS.to_string();
         let timeout = TIMEOUT.to_string();
         let words = ["--epochs", &epochs, "--timeout", &timeout, "--resume", "--checkpoint-dir", kept.path()];
         let mut job = Job::start(&hosts, &[&words[..], &["--checkpoint-every", "7"]].concat());
-        let fault = (faults < count).then(|| Fault::draw(&mut random));
+        starts += 1;
+        let drawn = (faults < count).then(|| Fault::draw(&mut random));
         let moment = Duration::from_secs_f64(random.between(0.0, 3.0));
-        if let Some(fault) = fault {
+        if drawn.is_some() {
             thread::sleep(moment);
-            // A job that ended before is one to which nothing happened.
-            if job.is_under_way() {
-                eprintln!("fault {faults} of seed {seed}: {fault:?} after {moment:?}");
-                faults += 1;
-                fatal += u64::from(fault.is_fatal());
-                fault.happen(&hosts, &mut job);
-            }
+        }
+        // A job that has ended before is one to which nothing happens.
+        let fault = drawn.filter(|_| job.is_under_way());
+        if let Some(fault) = fault {
+            eprintln!("fault {faults} of seed {seed}: {fault:?} after {moment:?}");
+            faults += 1;
+            fault.happen(&hosts, &mut job);
         }
         let begun = Instant::now();
         let ends = job.end(LIMIT + SLACK);
@@ -122,22 +161,19 @@ fn random_faults_end_in_no_hang_no_wrong_result_and_no_corrupt_checkpoint() {
         if let Some(fault) = fault {
             fault.mend(&hosts);
         }
-        // Who fails says why; those that were killed have no exit code.
-        for end in &ends {
-            let told = end.said.lines().any(|line| line.starts_with("mnist: "));
-            assert!(end.code.is_none_or(|code| code == 0) || told, "{fault:?}: {ends:?}");
-            assert!(!end.said.contains("corrupt"), "{fault:?}: {ends:?}");
-        }
-        let done = codes.iter().all(|code| *code == Some(0));
-        assert!(done || fault.is_some_and(Fault::is_fatal), "{fault:?}: {ends:?}");
+        assert_ends_by(fault, &ends);
         let newest = kept.newest();
         if codes.contains(&Some(0)) {
             assert!(fs::read(newest.unwrap()).unwrap() == expected, "{fault:?}: {EPOCHS} epochs come to other weights");
         }
-        if done {
+        if codes.iter().all(|code| *code == Some(0)) {
             jobs += 1;
             kept = Checkpoints::new();
+        } else {
+            fatal += 1;
         }
     }
-    eprintln!("{faults} faults, {fatal} of them fatal, in {jobs} jobs of {EPOCHS} epochs: nothing lost");
+    eprintln!(
+        "{faults} faults, {fatal} of which ended all or some ranks, in {starts} starts of {jobs} jobs of {EPOCHS} epochs: nothing lost"
+    );
 }

@@ -15,7 +15,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use mio::{Poll, Token, Waker};
@@ -26,6 +26,8 @@ use crate::collective::CollectiveError;
 use crate::exit;
 
 const WAKE: Token = Token(usize::MAX);
+/// How long ranks may take to hear the last word: a connection that is closed before may lose it.
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// Rank 0's socket, before the others know of it.
 #[derive(Debug)]
@@ -73,6 +75,7 @@ struct Pulse {
 pub(super) struct Watch {
     pulse: Arc<Pulse>,
     waker: Waker,
+    thread: JoinHandle<()>,
 }
 
 impl Watch {
@@ -85,7 +88,7 @@ impl Watch {
         let own = Own { rank, pulse: Arc::clone(&pulse), calls: 0, since: Instant::now(), times };
         let hosts: Vec<String> = cards.iter().map(|card| card.host.clone()).collect();
         let listens = cards.first().and_then(|card| card.listens.clone());
-        thread::Builder::new().name("watch".to_owned()).spawn(move || {
+        let thread = thread::Builder::new().name("watch".to_owned()).spawn(move || {
             let lost = match socket {
                 Some(socket) => hub::watch(own, socket, poll, &hosts),
                 None => member::watch(own, listens, poll, &hosts),
@@ -94,7 +97,7 @@ impl Watch {
                 exit::at_once(&error, exit::of_collective(&error));
             }
         })?;
-        Ok(Watch { pulse, waker })
+        Ok(Watch { pulse, waker, thread })
     }
 
     /// Makes a call that waits for other ranks.
@@ -105,11 +108,15 @@ impl Watch {
         result
     }
 
-    /// Says that this rank ends as it should.
+    /// Says that this rank ends as it should; returns when the others have heard it, as far as it knows.
     pub(super) fn end(&self) {
         self.pulse.ended.store(true, Ordering::Relaxed);
         // If it cannot be woken, it sees the end at its next beat.
         let _ = self.waker.wake();
+        let begun = Instant::now();
+        while !self.thread.is_finished() && begun.elapsed() < LAST_WORD {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 
 use super::line::{Line, Message};
-use super::{Own, Socket, WAKE, host, reason};
+use super::{LAST_WORD, Own, Socket, WAKE, host, reason};
 use crate::collective::CollectiveError;
 
 const LISTENER: Token = Token(usize::MAX - 1);
@@ -18,8 +18,6 @@ const LISTENER: Token = Token(usize::MAX - 1);
 const MOST_UNKNOWN: usize = 256;
 /// How long a connection may take to say which rank it is.
 const GREETING: Duration = Duration::from_secs(5);
-/// How long ranks may take to hear the last word: a connection that is closed before may lose it.
-const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// A connection.
 struct Caller {
