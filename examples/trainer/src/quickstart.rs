@@ -90,6 +90,11 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
             _ => result.and(group.end().map_err(QuickstartError::Collective)),
         };
     };
+    // Every process would train all ranks, and write the same files.
+    let launched = cluster::place()?.world_size();
+    if launched > 1 {
+        return Err(QuickstartError::Launched(launched));
+    }
     let plan = plan(&options.sharding, count)?;
     let resumed = resumed(options)?;
     let ranks = threads::group(count, options.timeout)?;
@@ -225,6 +230,12 @@ pub enum QuickstartError {
     /// The launcher's variables are wrong.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
+    /// Several processes are about to start the same ranks.
+    #[error(
+        "this is one of {0} ranks: quickstart --ranks is to be started once, without mpirun or srun; leave out --ranks, and \
+         each process is the rank that its launcher says"
+    )]
+    Launched(u32),
     /// The ranks did not meet.
     #[error(transparent)]
     Backend(#[from] BackendError),
