@@ -1,6 +1,7 @@
 //! The `quickstart` program: operator sharding on the smallest network that shows it.
 
 pub mod data;
+pub mod float;
 pub mod folder;
 pub mod options;
 
@@ -189,7 +190,7 @@ fn train_rank(
         if !loss.is_finite() {
             return Err(QuickstartError::Diverged { epoch, step, loss });
         }
-        print(format!("epoch: {epoch} step: {step}, loss is {}\n", f64::from(loss)))?;
+        print(format!("epoch: {epoch} step: {step}, loss is {}\n", float::repr(f64::from(loss))))?;
         let checkpoint = if options.integrated {
             integrated(plan, &state, &origin, group)?
         } else {
