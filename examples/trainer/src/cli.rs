@@ -119,7 +119,7 @@ pub struct Cuts {
     #[arg(long = "strategy", value_name = "[OP=]STRATEGY")]
     pub strategies: Vec<Assignment>,
 
-    /// Which calls the ranks exchange by under a --strategy; the losses are the same
+    /// Which calls the ranks exchange by under a --strategy; the losses are the same, to rounding
     #[arg(long, value_enum, default_value_t = Collectives::Compat, requires = "strategies")]
     pub collectives: Collectives,
 }

@@ -64,6 +64,8 @@ pub trait Collective {
     /// Adds the ranks' `values`, and returns this rank's part of the sum: one of as many equal parts as there are
     /// ranks, in rank order.
     ///
+    /// What does not do it otherwise sums everything on every rank.
+    ///
     /// # Errors
     /// As [`Collective::all_reduce_sum`].
     fn reduce_scatter_sum(&mut self, values: &[f32]) -> Result<Vec<f32>, CollectiveError> {
@@ -77,7 +79,8 @@ pub trait Collective {
 
     /// Sends part number r to rank r, and returns what every rank sent to this one, in rank order.
     ///
-    /// There is a part for every rank, and all parts of all ranks have the same length.
+    /// There is a part for every rank, and all parts of all ranks have the same length. What does not do it otherwise
+    /// brings all parts to all ranks.
     ///
     /// # Errors
     /// As [`Collective::all_reduce_sum`].

@@ -1,6 +1,7 @@
 //! The `quickstart` program: operator sharding on the smallest network that shows it.
 
 pub mod data;
+pub mod float;
 pub mod folder;
 pub mod options;
 
@@ -20,6 +21,7 @@ use crate::sharding::execute::{ExecuteError, Executor, State};
 use crate::sharding::gather::gather;
 use crate::sharding::network::Chain;
 use crate::sharding::number::as_written;
+use crate::sharding::origin::Origin;
 use crate::sharding::plan::{Plan, PlanError, Terms};
 use crate::whole_file;
 use folder::FolderError;
@@ -89,6 +91,11 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
             _ => result.and(group.end().map_err(QuickstartError::Collective)),
         };
     };
+    // Every process would train all ranks, and write the same files.
+    let launched = cluster::place()?.world_size();
+    if launched > 1 {
+        return Err(QuickstartError::Launched(launched));
+    }
     let plan = plan(&options.sharding, count)?;
     let resumed = resumed(options)?;
     let ranks = threads::group(count, options.timeout)?;
@@ -132,29 +139,37 @@ fn print_in_order(lines: Vec<mpsc::Receiver<String>>, out: &mut dyn Write) -> Re
     }
 }
 
+/// What a run goes on from.
+struct Resumed<'a> {
+    path: &'a Path,
+    checkpoint: Checkpoint,
+    /// The file's SHA-256.
+    digest: String,
+}
+
 /// The checkpoint to go on from, if one is named.
-fn resumed(options: &Training) -> Result<Option<(&Path, Checkpoint)>, QuickstartError> {
-    let read = |path: &PathBuf| Checkpoint::read(path);
-    Ok(match &options.resume {
-        Some(path) => Some((path.as_path(), read(path)?)),
-        None => None,
-    })
+fn resumed(options: &Training) -> Result<Option<Resumed<'_>>, QuickstartError> {
+    let read = |path| -> Result<Resumed<'_>, QuickstartError> {
+        let (checkpoint, digest) = Checkpoint::read_with_digest(path)?;
+        Ok(Resumed { path, checkpoint, digest })
+    };
+    options.resume.as_deref().map(read).transpose()
 }
 
 fn train_rank(
     options: &Training,
     plan: &Plan,
-    resumed: Option<&(&Path, Checkpoint)>,
+    resumed: Option<&Resumed<'_>>,
     group: &mut dyn Collective,
     mut print: impl FnMut(String) -> Result<(), QuickstartError>,
 ) -> Result<(), QuickstartError> {
     let rank = group.rank().index();
-    let mut state: State<f32> = match resumed {
-        Some((path, checkpoint)) => checkpoint.state(path, plan, rank)?,
-        None => State::new(options.init().parameters(plan, rank)),
+    let (mut state, origin): (State<f32>, Origin) = match resumed {
+        Some(Resumed { path, checkpoint, .. }) => (checkpoint.state(path, plan, rank)?, checkpoint.origin(plan)),
+        None => (State::new(options.init().parameters(plan, rank)), Origin::new(plan, &options.init())),
     };
     let start = match resumed {
-        Some(_) => format!("start: step {}", state.steps),
+        Some(Resumed { digest, .. }) => format!("start: step {} of a file with SHA-256 {digest}", state.steps),
         None => format!("start: {:?}", options.init()),
     };
     let Training { epochs, integrated: whole, .. } = options;
@@ -175,21 +190,29 @@ fn train_rank(
         if !loss.is_finite() {
             return Err(QuickstartError::Diverged { epoch, step, loss });
         }
-        print(format!("epoch: {epoch} step: {step}, loss is {}\n", f64::from(loss)))?;
-        let checkpoint =
-            if options.integrated { integrated(plan, &state, group)? } else { Checkpoint::new(plan, rank, &state) };
+        print(format!("epoch: {epoch} step: {step}, loss is {}\n", float::repr(f64::from(loss))))?;
+        let checkpoint = if options.integrated {
+            integrated(plan, &state, &origin, group)?
+        } else {
+            Checkpoint::new(plan, rank, &state, &origin)
+        };
         folder::add(&checkpoints, moment, &checkpoint)?;
     }
     Ok(())
 }
 
 /// The parts of all ranks put together, on every rank.
-fn integrated(plan: &Plan, own: &State<f32>, group: &mut dyn Collective) -> Result<Checkpoint, QuickstartError> {
+fn integrated(
+    plan: &Plan,
+    own: &State<f32>,
+    origin: &Origin,
+    group: &mut dyn Collective,
+) -> Result<Checkpoint, QuickstartError> {
     let tensors: Vec<_> = own.parameters.iter().chain(&own.momenta).cloned().collect();
     let of_rank = |(rank, mut parameters): (u32, Vec<_>)| {
         let momenta = parameters.split_off(own.parameters.len());
         let state = State { parameters, momenta, steps: own.steps };
-        (PathBuf::from(format!("rank {rank}")), Checkpoint::new(plan, rank, &state))
+        (PathBuf::from(format!("rank {rank}")), Checkpoint::new(plan, rank, &state, origin))
     };
     let parts: Vec<_> = (0..).zip(gather(&tensors, group)?).map(of_rank).collect();
     Ok(Checkpoint::merge(&parts)?)
@@ -208,6 +231,12 @@ pub enum QuickstartError {
     /// The launcher's variables are wrong.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
+    /// Several processes are about to start the same ranks.
+    #[error(
+        "this is one of {0} ranks: quickstart --ranks is to be started once, without mpirun or srun; leave out --ranks, and \
+         each process is the rank that its launcher says"
+    )]
+    Launched(u32),
     /// The ranks did not meet.
     #[error(transparent)]
     Backend(#[from] BackendError),

@@ -28,6 +28,7 @@ pub mod mesh;
 pub mod network;
 pub mod number;
 pub mod operator;
+pub mod origin;
 pub mod plan;
 pub mod propagate;
 pub mod redistribute;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
+use sha2::{Digest, Sha256};
 
 use crate::whole_file;
 
@@ -84,6 +85,14 @@ impl TensorFile {
     /// # Errors
     /// When it cannot be read, is cut off or otherwise no safetensors file, or has numbers of another type.
     pub fn read(path: &Path) -> Result<TensorFile, TensorFileError> {
+        Ok(TensorFile::read_with_digest(path)?.0)
+    }
+
+    /// Reads a file; the second is its SHA-256, in hexadecimal.
+    ///
+    /// # Errors
+    /// As [`TensorFile::read`].
+    pub fn read_with_digest(path: &Path) -> Result<(TensorFile, String), TensorFileError> {
         let bytes = fs::read(path).map_err(|error| TensorFileError::Unreadable { path: path.to_owned(), error })?;
         let wrong = |error| TensorFileError::Wrong { path: path.to_owned(), error };
         let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(wrong)?;
@@ -101,7 +110,8 @@ impl TensorFile {
             tensors.push(NamedTensor { name, numbers, shape: view.shape().to_vec(), bytes: view.data().to_vec() });
         }
         tensors.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(TensorFile { about: about.unwrap_or_default(), tensors })
+        let digest = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok((TensorFile { about: about.unwrap_or_default(), tensors }, digest))
     }
 
     /// The tensor of that name, if there is one.

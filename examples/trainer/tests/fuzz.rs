@@ -142,7 +142,7 @@ fn any_part_of_a_sharded_checkpoint_is_merged_or_refused() {
             format!("{{\"name\":\"{name}\",\"shape\":[4,2],\"layout\":\"[0, -]\",\"offset\":[{offset},0]}}")
         };
         format!(
-            "{{\"rank\":{rank},\"world\":{world},\"mesh\":\"(2)\",\"strategies\":\"a ((2,1),(1,1))\",\"steps\":3,\"places\":[{},{}]}}",
+            "{{\"rank\":{rank},\"world\":{world},\"mesh\":\"(2)\",\"strategies\":\"a ((2,1),(1,1))\",\"steps\":3,\"origin\":{{\"plan\":\"ab\",\"start\":\"cd\"}},\"places\":[{},{}]}}",
             place("w"),
             place("w.momentum")
         )

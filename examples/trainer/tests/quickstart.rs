@@ -42,11 +42,13 @@ const SEED: [&str; 6] = ["--ranks", "8", "--lr", "0.4", "--init", "mindspore-1.x
 
 #[test]
 fn the_published_losses_come_out_on_all_ranks() {
-    for collectives in ["compat", "min"] {
+    let [compat, min] = ["compat", "min"].map(|collectives| {
         let folder = tempfile::tempdir().unwrap();
-        let text = stdout(quickstart(folder.path(), &[&SEED[..], &["--collectives", collectives]].concat()));
-        assert_published(&text);
-    }
+        stdout(quickstart(folder.path(), &[&SEED[..], &["--collectives", collectives]].concat()))
+    });
+    assert_published(&compat);
+    // To the last bit.
+    assert_eq!(min, compat);
 }
 
 #[test]
@@ -187,16 +189,19 @@ fn checkpoints_that_cannot_be_merged_are_refused() {
     );
     assert_fails(&merge(&["saved_graph"]), 1, "saved_graph: has no CKP-EPOCH_STEP.safetensors");
     assert_fails(&merge(&["nowhere"]), 1, "nowhere: No such file or directory");
-    // A replica of another run.
-    stdout(quickstart(path, &["--ranks", "8", "--epochs", "1", "--seed", "2", "--output", "other"]));
+    // A replica with another number, in the last byte of the file.
+    let replica = path.join("device/4/CKP-1_4.safetensors");
+    let mut bytes = fs::read(&replica).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&replica, bytes).unwrap();
     assert_fails(
-        &merge(&["device/0", "other/device/4"]),
+        &merge(&["device/0", "device/1", "device/2", "device/3", "device/4"]),
         1,
-        "other/device/4/CKP-1_4.safetensors: number 0 of w is not that of device/0/CKP-1_4.safetensors",
+        "device/4/CKP-1_4.safetensors: number 63 of w2.momentum is not that of device/0/CKP-1_4.safetensors",
     );
     // Of another strategy.
     stdout(quickstart(path, &["--ranks", "4", "--epochs", "1", "--output", "four"]));
-    assert_fails(&merge(&["device/0", "four/device/1"]), 1, "only parts of one step can be merged");
+    assert_fails(&merge(&["device/0", "four/device/1"]), 1, "only parts of one step of one run can be merged");
     // One that is cut off.
     let cut = path.join("device/5/CKP-1_4.safetensors");
     fs::write(&cut, &fs::read(&cut).unwrap()[..700]).unwrap();
@@ -207,6 +212,41 @@ fn checkpoints_that_cannot_be_merged_are_refused() {
     // A part is no whole.
     let resume = quickstart(path, &["--ranks", "8", "--resume", "device/3/CKP-1_4.safetensors"]);
     assert_fails(&resume, 1, "device/3/CKP-1_4.safetensors: has only the parts of rank 3 of 8");
+}
+
+#[test]
+fn parts_of_different_runs_are_not_merged() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let train = |output: &str, more: &[&str]| {
+        let common = ["--ranks", "4", "--strategy", "((1,4),(4,1))", "--output", output];
+        stdout(quickstart(path, &[&common[..], more].concat()));
+    };
+    let merge = |runs: [&str; 4], output: &str| {
+        let parts: Vec<String> = (0..4).zip(runs).map(|(rank, run)| format!("{run}/device/{rank}")).collect();
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        quickstart(path, &[&["merge", "-o", output], &parts[..]].concat())
+    };
+    train("a", &["--epochs", "1"]);
+    train("seed", &["--epochs", "1", "--seed", "2"]);
+    train("lr", &["--epochs", "1", "--lr", "0.4"]);
+    train("init", &["--epochs", "1", "--init", "mindspore-1.x"]);
+    train("again", &["--epochs", "1"]);
+    let refusal = "only parts of one step of one run can be merged";
+    for other in ["seed", "lr", "init"] {
+        assert_fails(&merge(["a", other, "a", other], "none"), 1, refusal);
+    }
+    // The same run once more has the same parts.
+    stdout(merge(["a", "again", "a", "again"], "a.safetensors"));
+
+    // Runs that go on remember where they come from.
+    stdout(merge(["lr"; 4], "lr.safetensors"));
+    train("from_a", &["--epochs", "2", "--resume", "a.safetensors"]);
+    train("from_lr", &["--epochs", "2", "--resume", "lr.safetensors"]);
+    train("whole", &["--epochs", "2"]);
+    assert_fails(&merge(["from_a", "from_lr", "from_a", "from_lr"], "none"), 1, refusal);
+    stdout(merge(["from_a", "whole", "from_a", "whole"], "both"));
+    assert!(!path.join("none").exists());
 }
 
 #[test]

@@ -87,6 +87,40 @@ fn a_process_with_other_options_is_named_by_all() {
 }
 
 #[test]
+fn a_process_that_goes_on_from_another_file_is_named_by_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let common = ["--ranks", "3", "--epochs", "1", "--integrated"];
+    for (output, seed) in [("one", "1"), ("other", "2")] {
+        stdout(&threads(folder.path(), &[&common[..], &["--output", output, "--seed", seed]].concat()));
+    }
+    let before = files(folder.path());
+    let arguments = |rank| {
+        let file = if rank == 1 { "other/device/0/CKP-1_4.safetensors" } else { "one/device/0/CKP-1_4.safetensors" };
+        vec!["--resume", file]
+    };
+    for output in processes(folder.path(), 3, arguments) {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let text = "rank 1 has another plan: \"start: step 4 of a file with SHA-256 ";
+        assert!(said.contains(text), "{said}");
+        assert!(output.stdout.is_empty());
+    }
+    assert!(files(folder.path()) == before);
+}
+
+#[test]
+fn a_process_of_several_does_not_run_all_ranks_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    for output in processes(folder.path(), 2, |_| vec!["--ranks", "4"]) {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("this is one of 2 ranks: quickstart --ranks is to be started once"), "{said}");
+        assert!(output.stdout.is_empty());
+    }
+    assert!(files(folder.path()).is_empty());
+}
+
+#[test]
 fn a_process_that_never_comes_is_named_at_the_deadline() {
     let folder = tempfile::tempdir().unwrap();
     // The last one is gone at once: it only asks for help.

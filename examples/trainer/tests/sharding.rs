@@ -5,6 +5,7 @@ mod dense;
 #[path = "sharding/random_network.rs"]
 mod random_network;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,9 +17,10 @@ use mpienv_trainer::sharding::execute::{Executor, State};
 use mpienv_trainer::sharding::layout::Layout;
 use mpienv_trainer::sharding::mesh::Mesh;
 use mpienv_trainer::sharding::number::Number;
+use mpienv_trainer::sharding::origin::Origin;
 use mpienv_trainer::sharding::plan::{Collectives, Feed, Placed, Plan};
 use mpienv_trainer::sharding::redistribute::redistribute;
-use mpienv_trainer::sharding::tensor::Tensor;
+use mpienv_trainer::sharding::tensor::{Tensor, places};
 use proptest::prelude::*;
 use random_network::Case;
 
@@ -50,9 +52,11 @@ fn run<N: Number>(case: &Case, plan: &Plan, from: Option<&Checkpoint>, steps: u6
         let mut group = Counting::new(rank.split(0, own).unwrap());
         let counter = group.counter();
         let mut executor = Executor::new(plan, "", &mut group).unwrap();
-        let mut state = match from {
-            Some(checkpoint) => checkpoint.state(&PathBuf::from("whole"), plan, own).unwrap(),
-            None => State::of_whole(plan, own, &whole),
+        let (mut state, origin) = match from {
+            Some(checkpoint) => {
+                (checkpoint.state(&PathBuf::from("whole"), plan, own).unwrap(), checkpoint.origin(plan))
+            }
+            None => (State::of_whole(plan, own, &whole), Origin::new(plan, &case.parameters)),
         };
         let _of_the_start = counter.take();
         let samples = part(mesh, plan.fed(Feed::Samples), &samples, own);
@@ -62,7 +66,7 @@ fn run<N: Number>(case: &Case, plan: &Plan, from: Option<&Checkpoint>, steps: u6
             losses.push(executor.step(&mut state, &samples, &labels).unwrap());
             traffic.push(counter.take());
         }
-        Ran { losses, checkpoint: Checkpoint::new(plan, own, &state), traffic }
+        Ran { losses, checkpoint: Checkpoint::new(plan, own, &state, &origin), traffic }
     })
     .unwrap()
 }
@@ -97,6 +101,60 @@ fn assert_dense<N: Number>(case: &Case, collectives: Collectives, tolerance: f64
     }
 }
 
+/// What ranks print alike: all but which rank it is, where its slices begin and end, and who is in its groups.
+fn common(instructions: &str) -> Vec<String> {
+    let mut lines = instructions.lines();
+    let head = lines.next().unwrap();
+    assert!(head.starts_with("# rank "), "{head}");
+    let line = |line: &str| match line.split_once("{begin: ") {
+        Some((before, rest)) => format!("{before}{}", rest.split_once('}').unwrap().1),
+        None => match line.split_once("{group: ") {
+            Some((before, rest)) => format!("{before}{}", rest.split_once(", ").unwrap().1),
+            None => line.to_owned(),
+        },
+    };
+    let rank_of = head.split_once(" of ").unwrap().1.to_owned();
+    std::iter::once(rank_of).chain(lines.map(line)).collect()
+}
+
+/// In each line the printed groups of all ranks are disjoint, of one size, and each rank's own has it.
+fn assert_groups_are_whole(plan: &Plan) {
+    let groups = |rank: u32| -> Vec<Vec<u32>> {
+        let text = plan.instructions_of(rank);
+        let groups = text.lines().filter_map(|line| line.split_once("{group: ")?.1.split_once(", "));
+        groups.map(|(group, _)| group.split('-').map(|rank| rank.parse().unwrap()).collect()).collect()
+    };
+    let all: Vec<_> = (0..plan.mesh().world()).map(groups).collect();
+    for (rank, groups) in (0..).zip(&all) {
+        for (line, group) in groups.iter().enumerate() {
+            assert!(group.contains(&rank), "rank {rank} is not in {group:?}");
+            for &member in group {
+                assert_eq!(&all[member as usize][line], group, "ranks {rank} and {member}");
+            }
+        }
+    }
+}
+
+/// Each number of each parameter is in the parts of as many ranks, and parts are the same or have no number in common.
+fn assert_parts_tile_parameters(plan: &Plan) {
+    let (mesh, world) = (plan.mesh(), plan.mesh().world() as usize);
+    for (parameter, layout) in plan.parameters() {
+        let mut parts = BTreeMap::<Vec<usize>, usize>::new();
+        for rank in 0..mesh.world() {
+            *parts.entry(layout.offset(mesh, &parameter.shape, rank)).or_default() += 1;
+        }
+        let size = layout.local_shape(mesh, &parameter.shape);
+        let mut holders = vec![0; parameter.shape.iter().product()];
+        for (offset, ranks) in &parts {
+            assert_eq!(*ranks, world / parts.len(), "{} at {offset:?}", parameter.name);
+            for place in places(&parameter.shape, offset, &size) {
+                holders[place] += 1;
+            }
+        }
+        assert!(holders.iter().all(|&parts| parts == 1), "{}: {parts:?}", parameter.name);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -123,11 +181,16 @@ proptest! {
 
     #[test]
     fn all_ranks_print_one_network_and_slices_of_their_own(case in random_network::case()) {
-        let plan = case.plan(Collectives::Compat);
-        let same = case.plan(Collectives::Compat);
-        for rank in 0..plan.mesh().world() {
-            prop_assert_eq!(plan.instructions_of(rank), same.instructions_of(rank));
-            prop_assert_eq!(plan.instructions_of(rank).lines().count(), plan.instructions().len() + 3);
+        for collectives in [Collectives::Compat, Collectives::Min] {
+            let plan = case.plan(collectives);
+            let first = plan.instructions_of(0);
+            prop_assert_eq!(first.lines().count(), plan.instructions().len() + 3);
+            for rank in 0..plan.mesh().world() {
+                prop_assert_eq!(plan.text(rank).unwrap(), plan.graph() + &plan.instructions_of(rank));
+                prop_assert_eq!(common(&plan.instructions_of(rank)), common(&first));
+            }
+            assert_groups_are_whole(&plan);
+            assert_parts_tile_parameters(&plan);
         }
     }
 

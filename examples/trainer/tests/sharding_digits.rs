@@ -18,6 +18,7 @@ use mpienv_trainer::sharding::execute::{Executor, State};
 use mpienv_trainer::sharding::init::Init;
 use mpienv_trainer::sharding::network::Chain;
 use mpienv_trainer::sharding::operator::{bias_add, matmul, relu};
+use mpienv_trainer::sharding::origin::Origin;
 use mpienv_trainer::sharding::plan::{Collectives, Feed, Plan, Terms};
 use mpienv_trainer::sharding::tensor::Tensor;
 
@@ -49,7 +50,8 @@ fn train(plan: &Plan, data: &Datasets, count: usize, epochs: usize) -> (f32, f64
     let ran = threads::run(WORLD, Duration::from_secs(60), |rank| {
         let own = rank.rank().index();
         let mut executor = Executor::new(plan, "", rank).unwrap();
-        let mut state: State<f32> = State::new(Init::Normal { seed: 1 }.parameters(plan, own));
+        let init = Init::Normal { seed: 1 };
+        let mut state: State<f32> = State::new(init.parameters(plan, own));
         let part = plan.fed(Feed::Samples).layout.part(plan.mesh(), own).0 as usize;
         let rows = BATCH / WORLD as usize;
         let mut loss = 0.0;
@@ -60,7 +62,7 @@ fn train(plan: &Plan, data: &Datasets, count: usize, epochs: usize) -> (f32, f64
                 loss = executor.step(&mut state, &samples, &labels).unwrap();
             }
         }
-        (loss, (PathBuf::from(own.to_string()), Checkpoint::new(plan, own, &state)))
+        (loss, (PathBuf::from(own.to_string()), Checkpoint::new(plan, own, &state, &Origin::new(plan, &init))))
     })
     .unwrap();
     let (losses, checkpoints): (Vec<f32>, Vec<_>) = ran.into_iter().unzip();

@@ -1,33 +1,32 @@
 //! `mnist --strategy` and `mnist plan`, as their users run them.
 
-use std::collections::BTreeMap;
+#[path = "support/files.rs"]
+mod files;
+#[path = "support/launcher.rs"]
+mod launcher;
+#[path = "support/mnist.rs"]
+mod mnist;
+#[path = "support/port.rs"]
+mod port;
+#[path = "support/rank.rs"]
+mod rank;
+#[path = "../../../tests/support/tool.rs"]
+#[expect(dead_code, reason = "the command of mpienv is not run")]
+mod tool;
+
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::process::{Output, Stdio};
 
-#[expect(clippy::disallowed_methods, reason = "tests find programs where the shell does")]
-fn inherited(name: &str) -> Option<std::ffi::OsString> {
-    std::env::var_os(name)
-}
-
-/// Below the ephemeral range, so that no outgoing connection takes it meanwhile.
-fn free_port() -> String {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    loop {
-        let offset = NEXT.fetch_add(1, Ordering::Relaxed) + u16::try_from(std::process::id() % 9000).unwrap();
-        let port = 20_000 + offset % 10_000;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port.to_string();
-        }
-    }
-}
+use files::files;
+use launcher::job;
+use port::free_port;
+use rank::rank;
+use tool::is_there;
 
 /// `mnist` with arguments and without any variable that it reads.
 fn mnist(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mnist"));
-    command.args(arguments).env_clear().output().unwrap()
+    mnist::mnist().args(arguments).output().unwrap()
 }
 
 fn said(output: &Output) -> String {
@@ -53,12 +52,6 @@ fn accuracy(output: &Output) -> f64 {
     let text = stdout(output);
     let line = text.lines().last().unwrap();
     line.split("test accuracy is ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap()
-}
-
-/// Every file of a folder, with its bytes.
-fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(path).unwrap())).collect()
 }
 
 #[test]
@@ -105,18 +98,12 @@ fn lines_and_metrics_are_those_of_data_parallel_training() {
 
 #[test]
 fn mpirun_trains_under_a_strategy() {
-    let path = inherited("PATH").unwrap_or_default();
-    if !std::env::split_paths(&path).any(|folder| folder.join("mpirun").is_file()) {
-        assert!(inherited("MPIENV_REQUIRE_ALL").is_none_or(|all| all != "1"), "mpirun is required");
-        eprintln!("skipped: no mpirun");
+    if !is_there("mpirun") {
         return;
     }
     let arguments = ["--epochs", "1", "--quiet", "--strategy", "((2,2),(2,1))", "--collectives", "min"];
-    let mut command = Command::new("mpirun");
-    command.env_clear().env("PATH", path).env("MASTER_PORT", free_port());
-    // Open MPI refuses root otherwise; containers are root.
-    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    command.args(["-n", "4", "--oversubscribe", env!("CARGO_BIN_EXE_mnist")]).args(arguments);
+    let mut command = job(Path::new("mpirun"), &[], 4, env!("CARGO_BIN_EXE_mnist"));
+    command.args(arguments);
     let found = accuracy(&command.output().unwrap());
     let expected = accuracy(&mnist(&["--batch-size", "128", "--epochs", "1", "--quiet"]));
     assert!((found - expected).abs() <= 0.001, "{found} instead of {expected}");
@@ -176,14 +163,12 @@ fn an_illegal_strategy_is_refused_before_training() {
 #[test]
 fn a_rank_with_another_strategy_is_named_by_all() {
     let port = free_port();
-    let start = |rank: usize| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mnist"));
-        command.env_clear().env("RANK", rank.to_string()).env("WORLD_SIZE", "2");
-        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port).args(["--timeout", "20"]);
-        command.args(&["--strategy", "((1,2),(2,1))"][..2 * rank]);
+    let start = |index: u32, arguments: &[&str]| {
+        let mut command = rank(index, 2, port);
+        command.args(["--timeout", "20"]).args(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
-    for child in [start(0), start(1)] {
+    for child in [start(0, &[]), start(1, &["--strategy", "((1,2),(2,1))"])] {
         let output = child.wait_with_output().unwrap();
         assert_fails(&output, 1, "rank 1 has strategy \"matmul ((1,2),(2,1))");
         assert!(said(&output).contains(", rank 0 has \"data parallel\": "), "{}", said(&output));

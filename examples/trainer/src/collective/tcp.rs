@@ -1,7 +1,8 @@
 //! Ranks joined by TCP, one connection to each peer.
 //!
 //! Small sums: every rank sends its numbers to all, and adds in rank order. Large ones: each rank adds up one chunk,
-//! which travels the ring, and the sums travel it once more. Either way all ranks hold the same bits.
+//! which travels the ring, and the sums travel it once more. Either way all ranks hold the same bits. Where each rank keeps
+//! a part of the sum, of any size, it is sent that part alone, and adds in rank order.
 
 mod greeting;
 mod group;
@@ -94,21 +95,25 @@ impl Tcp {
         let bytes: &[u8] = cast_slice(values);
         let mut rows = Rows { bytes: cast_slice_mut(others), length: bytes.len() };
         self.group.transfer(|_| Some(bytes), &mut rows)?;
-        if length == 0 {
-            return Ok(());
-        }
-        // In rank order, whoever adds.
-        self.sum.clear();
-        for (rank, row) in others.chunks_exact(length).enumerate() {
-            let row = if rank == own { &*values } else { row };
-            if rank == 0 {
-                self.sum.extend(row);
-            } else {
-                add(&mut self.sum, row);
-            }
-        }
+        add_in_order(others, own, values, &mut self.sum);
         values.copy_from_slice(&self.sum);
         Ok(())
+    }
+
+    /// Everybody sends everybody its part.
+    fn sum_parts(&mut self, values: &[f32]) -> Result<Vec<f32>, CollectiveError> {
+        let (size, own) = (self.size(), self.own());
+        let length = values.len() / size;
+        let part = |rank: usize| &values[rank * length..(rank + 1) * length];
+        if self.others.len() < size * length {
+            self.others.resize(size * length, 0.0);
+        }
+        let others = &mut self.others[..size * length];
+        let mut rows = Rows { bytes: cast_slice_mut(others), length: size_of_val(part(own)) };
+        self.group.transfer(|to| Some(cast_slice(part(to))), &mut rows)?;
+        let mut sum = Vec::with_capacity(length);
+        add_in_order(others, own, part(own), &mut sum);
+        Ok(sum)
     }
 
     /// Around the ring, block by block: sums are sent on while they are in the processor's cache.
@@ -146,6 +151,21 @@ impl Tcp {
             self.group.transfer(|to| (to == right).then_some(bytes), &mut slot)?;
         }
         Ok(())
+    }
+}
+
+/// Makes `sum` that of the `others`' rows, as many as there are ranks, with `mine` for the row of the rank `own`: in rank
+/// order, whoever adds.
+fn add_in_order(others: &[f32], own: usize, mine: &[f32], sum: &mut Vec<f32>) {
+    sum.clear();
+    // Rows of nothing are none.
+    for (rank, row) in others.chunks_exact(mine.len().max(1)).enumerate() {
+        let row = if rank == own { mine } else { row };
+        if rank == 0 {
+            sum.extend(row);
+        } else {
+            add(sum, row);
+        }
     }
 }
 
@@ -218,5 +238,23 @@ impl Collective for Tcp {
         // The sizes are those of ranks that there are: they fit.
         let rank = Rank::new(own as u32, members.len() as u32).unwrap_or(Rank::ALONE);
         Ok(Box::new(Tcp::of(rank, self.group.part(&members, color))))
+    }
+
+    fn reduce_scatter_sum(&mut self, values: &[f32]) -> Result<Vec<f32>, CollectiveError> {
+        self.group.begin_sum(values.len());
+        let done = self.sum_parts(values);
+        self.group.begin_sum(0);
+        done
+    }
+
+    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        let part = |rank: usize| parts.get(rank).map_or(&[][..], Vec::as_slice);
+        let own = self.own();
+        let mut all = vec![vec![0; part(own).len()]; self.size()];
+        self.group.transfer(|to| Some(part(to)), &mut Slots(&mut all))?;
+        if let Some(all) = all.get_mut(own) {
+            all.copy_from_slice(part(own));
+        }
+        Ok(all)
     }
 }

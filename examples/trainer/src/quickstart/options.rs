@@ -51,7 +51,7 @@ pub struct Sharding {
     #[arg(long = "lr", default_value_t = 0.2, value_name = "X", value_parser = positive)]
     pub learning_rate: f32,
 
-    /// Which calls the ranks exchange by; the losses are the same
+    /// Which calls the ranks exchange by; the losses are the same, to rounding
     #[arg(long, value_enum, default_value_t = Collectives::Compat)]
     pub collectives: Collectives,
 }

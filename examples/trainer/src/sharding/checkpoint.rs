@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::execute::{State, parts};
 use super::number::Number;
+use super::origin::Origin;
 use super::plan::Plan;
 use super::tensor::{Tensor, places};
 use crate::tensor_file::{NamedTensor, TensorFile, TensorFileError};
@@ -30,6 +31,7 @@ struct About {
     strategies: String,
     /// Steps made.
     steps: u64,
+    origin: Origin,
     /// A place for each tensor.
     places: Vec<Place>,
 }
@@ -45,9 +47,9 @@ struct Place {
 }
 
 impl Checkpoint {
-    /// What `rank` has after some steps of `plan`.
+    /// What `rank` has after some steps of `plan`, in a run of that origin.
     #[must_use]
-    pub fn new<N: Number>(plan: &Plan, rank: u32, state: &State<N>) -> Checkpoint {
+    pub fn new<N: Number>(plan: &Plan, rank: u32, state: &State<N>, origin: &Origin) -> Checkpoint {
         let mesh = plan.mesh();
         let (mut places, mut tensors) = (Vec::new(), Vec::new());
         for (suffix, parts) in [("", &state.parameters), (MOMENTUM, &state.momenta)] {
@@ -69,6 +71,7 @@ impl Checkpoint {
             mesh: mesh.to_string(),
             strategies: plan.named_strategies(),
             steps: state.steps,
+            origin: origin.clone(),
             places,
         };
         Checkpoint { about, tensors }
@@ -78,6 +81,12 @@ impl Checkpoint {
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.about.steps
+    }
+
+    /// The origin of what goes on from here by `plan`.
+    #[must_use]
+    pub fn origin(&self, plan: &Plan) -> Origin {
+        self.about.origin.resumed(plan, self.about.steps)
     }
 
     /// Writes the file; it is there whole or not at all.
@@ -95,8 +104,16 @@ impl Checkpoint {
     /// # Errors
     /// When it cannot be read or is no checkpoint.
     pub fn read(path: &Path) -> Result<Checkpoint, CheckpointError> {
+        Ok(Checkpoint::read_with_digest(path)?.0)
+    }
+
+    /// Reads a file; the second is its SHA-256, in hexadecimal.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::read`].
+    pub fn read_with_digest(path: &Path) -> Result<(Checkpoint, String), CheckpointError> {
         let strange = |reason: String| CheckpointError::Strange { path: path.to_owned(), reason };
-        let file = TensorFile::read(path)?;
+        let (file, digest) = TensorFile::read_with_digest(path)?;
         let about: About = serde_json::from_str(&file.about).map_err(|error| strange(error.to_string()))?;
         let mut tensors = Vec::new();
         for place in &about.places {
@@ -115,7 +132,7 @@ impl Checkpoint {
             }
             tensors.push(tensor.clone());
         }
-        Ok(Checkpoint { about, tensors })
+        Ok((Checkpoint { about, tensors }, digest))
     }
 
     /// Puts the parts of ranks together. Each comes with where it was found, for errors.
@@ -123,15 +140,15 @@ impl Checkpoint {
     /// Ranks that hold the same part may be left out, all but one.
     ///
     /// # Errors
-    /// When parts are missing, are not of one step and strategy, or ranks that should hold the same do not.
+    /// When parts are missing, are not of one step of one run, or ranks that should hold the same do not.
     pub fn merge(parts: &[(PathBuf, Checkpoint)]) -> Result<Checkpoint, CheckpointError> {
         let Some((first_path, first)) = parts.first() else {
             return Err(CheckpointError::Nothing);
         };
         for (path, other) in parts {
             let terms = |checkpoint: &Checkpoint| {
-                let About { world, mesh, strategies, steps, .. } = &checkpoint.about;
-                format!("step {steps} of {world} ranks, mesh {mesh}, {strategies}")
+                let About { world, mesh, strategies, steps, origin, .. } = &checkpoint.about;
+                format!("step {steps} of {world} ranks, mesh {mesh}, {strategies}, {origin}")
             };
             let wholes = |checkpoint: &Checkpoint| {
                 let named = checkpoint.about.places.iter().zip(&checkpoint.tensors);
@@ -139,7 +156,10 @@ impl Checkpoint {
                     .map(|(place, tensor)| (place.name.clone(), place.shape.clone(), tensor.numbers))
                     .collect::<Vec<_>>()
             };
-            if terms(other) != terms(first) || wholes(other) != wholes(first) {
+            if terms(other) != terms(first)
+                || other.about.origin != first.about.origin
+                || wholes(other) != wholes(first)
+            {
                 return Err(CheckpointError::Different {
                     path: path.clone(),
                     found: terms(other),
@@ -256,7 +276,7 @@ pub enum CheckpointError {
     #[error("there are no checkpoints to merge: name the folders of all ranks")]
     Nothing,
     /// Not of one step of one run.
-    #[error("{}: is of {found}; {} is of {expected}: only parts of one step can be merged", path.display(), first.display())]
+    #[error("{}: is of {found}; {} is of {expected}: only parts of one step of one run can be merged, with the same options, first weights and file to go on from", path.display(), first.display())]
     Different {
         /// A file.
         path: PathBuf,
@@ -268,7 +288,7 @@ pub enum CheckpointError {
         expected: String,
     },
     /// Ranks that should hold the same do not.
-    #[error("{}: number {at} of {name} is not that of {}: the ranks went apart, or a file is of another run", path.display(), other.display())]
+    #[error("{}: number {at} of {name} is not that of {}: the ranks went apart, or a file was changed", path.display(), other.display())]
     Replicas {
         /// The tensor.
         name: String,

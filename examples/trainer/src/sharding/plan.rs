@@ -13,12 +13,12 @@ use super::redistribute::Step;
 use super::strategy::Strategy;
 use crate::collective::counting::Traffic;
 
-/// Which collective calls a plan may use. The numbers that come out are the same.
+/// Which collective calls a plan may use. The numbers that come out are the same, to rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub enum Collectives {
     /// Sums and gathers alone, as MindSpore's graph has them
     Compat,
-    /// Reduce-scatter and all-to-all too: the least bytes
+    /// Reduce-scatter and all-to-all too: the least bytes over TCP; over MPI they are sums and gathers
     Min,
 }
 
@@ -222,7 +222,7 @@ impl Plan {
         self.loss_operator
     }
 
-    /// What a step sends, in f32.
+    /// What a step sends, in f32, as rings send it.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         let mut traffic = Traffic::default();

@@ -8,7 +8,8 @@ use mpienv_trainer::sharding::plan::{Collectives, Plan, Terms};
 use mpienv_trainer::sharding::tensor::Tensor;
 use proptest::prelude::*;
 
-pub const LEARNING_RATE: f64 = 0.25;
+// At 0.25 a case in a few thousand diverges, and makes more of f32's rounding than the tolerance.
+pub const LEARNING_RATE: f64 = 0.1;
 pub const MOMENTUM: f64 = 0.5;
 
 /// Sizes with many divisors and with few.

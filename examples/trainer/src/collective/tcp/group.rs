@@ -86,6 +86,12 @@ impl Group {
         self.line.borrow().lost(rank(self.members.get(place).copied().unwrap_or(place)), reason)
     }
 
+    /// What this rank has written to all others since the beginning, in all groups, heads included.
+    #[cfg(test)]
+    pub(super) fn written(&self) -> u64 {
+        self.line.borrow().written()
+    }
+
     /// Ends as a killed process does: no goodbye.
     #[cfg(test)]
     pub(super) fn fail_silently(&self) {

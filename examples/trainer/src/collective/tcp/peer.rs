@@ -6,7 +6,7 @@ use mio::net::TcpStream;
 
 /// Every frame's head: kind (1), nothing (3), call or blamed rank (4), length (8), numbers in the sum (8);
 /// little-endian.
-const HEAD: usize = 24;
+pub(super) const HEAD: usize = 24;
 const DATA: u8 = 1;
 const BYE: u8 = 2;
 const ABORT: u8 = 3;
@@ -26,6 +26,9 @@ pub(super) struct Peer {
     sent: usize,
     /// Length of the frame that comes, head included.
     due: usize,
+    /// Bytes of all frames that carried data, heads included.
+    #[cfg(test)]
+    pub(super) written: u64,
 }
 
 /// What both ends of a frame must agree on beside its length.
@@ -63,7 +66,16 @@ pub(super) struct Progress {
 
 impl Peer {
     pub(super) fn new(stream: TcpStream, host: String) -> Peer {
-        Peer { stream, host, head_in: [0; HEAD], received: 0, sent: 0, due: 0 }
+        Peer {
+            stream,
+            host,
+            head_in: [0; HEAD],
+            received: 0,
+            sent: 0,
+            due: 0,
+            #[cfg(test)]
+            written: 0,
+        }
     }
 
     pub(super) fn stream(&mut self) -> &mut TcpStream {
@@ -93,6 +105,10 @@ impl Peer {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(Fault::Lost(meaning(&error))),
             }
+        }
+        #[cfg(test)]
+        {
+            self.written += (self.sent - before) as u64;
         }
         Ok(Progress { done: self.sent == total, moved: self.sent > before })
     }

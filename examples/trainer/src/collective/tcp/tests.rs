@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod bytes;
 mod groups;
 
 const PLENTY: Duration = Duration::from_secs(20);

@@ -131,6 +131,12 @@ impl Line {
         }
     }
 
+    /// What was written to all peers since the beginning, heads included.
+    #[cfg(test)]
+    pub(super) fn written(&self) -> u64 {
+        self.peers.iter().flatten().map(|peer| peer.written).sum()
+    }
+
     /// Ends as a killed process does: no goodbye.
     #[cfg(test)]
     pub(super) fn fail_silently(&mut self) {
