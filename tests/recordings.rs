@@ -78,6 +78,7 @@ fn launcher_of(name: &str) -> &'static str {
         // Of several launchers' variables, those of the one that comes first are taken whole.
         "openmpi" | "mixed" => "open-mpi",
         "mpich" | "impi" => "hydra",
+        "torchrun" => "torchrun",
         "slurm" if shape.contains("mpirun-openmpi") => "open-mpi",
         "slurm" if shape.ends_with("-itself") => "alone",
         "slurm" => "slurm",

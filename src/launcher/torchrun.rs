@@ -2,7 +2,7 @@
 //!
 //! | variable | what it is | defined in |
 //! | --- | --- | --- |
-//! | `TORCHELASTIC_RUN_ID` | what `--rdzv-id` says, `none` by default; set by torchrun alone | [torchrun: environment variables] |
+//! | `TORCHELASTIC_RUN_ID` | what `--rdzv-id` says; by default a random one on one node, else `none` | [torchrun: environment variables] |
 //! | `RANK` | rank | same |
 //! | `WORLD_SIZE` | world size | same |
 //! | `LOCAL_RANK` | rank on this node | same |
@@ -48,7 +48,7 @@ const NODES: &str = "GROUP_WORLD_SIZE";
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct TorchrunVars {
-    /// `TORCHELASTIC_RUN_ID`: what `--rdzv-id` says, `none` by default.
+    /// `TORCHELASTIC_RUN_ID`: what `--rdzv-id` says; by default a random one on one node, else `none`.
     #[serde(rename = "torchelastic_run_id")]
     pub run_id: Option<String>,
     /// `RANK`: the rank.

@@ -1,5 +1,6 @@
 //! Rank 0: takes every connection, tells ranks from strangers, and knows when there is a verdict.
 
+mod admission;
 mod delivery;
 mod presence;
 
@@ -26,8 +27,6 @@ use presence::{Presence, RollCall};
 const SETTLE: Duration = Duration::from_secs(3);
 /// How long a rank whose connection broke may take to come back.
 const RETURN: Duration = Duration::from_secs(1);
-/// Connections taken before the others are looked at again.
-const AT_ONCE: usize = 512;
 /// Bytes read at a time, for all connections in turn.
 const SCRATCH: usize = 64 * 1024;
 
@@ -224,60 +223,6 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    fn accept(&mut self) -> Result<(), Error> {
-        let mut taken = 0;
-        let mut turn = 0;
-        while turn < self.listeners.len() {
-            if taken == AT_ONCE {
-                return Ok(());
-            }
-            taken += 1;
-            let (listener, port) = &self.listeners[turn];
-            let port = *port;
-            match listener.accept() {
-                Ok((stream, peer)) => self.admit(stream, peer, port),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => turn += 1,
-                Err(error) if is_out_of_files(&error) => self.make_room()?,
-                // The connection is gone again, or was never whole: look at the next.
-                Err(_) => {}
-            }
-        }
-        self.more_to_accept = false;
-        Ok(())
-    }
-
-    fn admit(&mut self, mut stream: mio::net::TcpStream, peer: SocketAddr, port: Port) {
-        let id = self.free.pop().unwrap_or_else(|| {
-            self.connections.push(None);
-            self.connections.len() - 1
-        });
-        let both = Interest::READABLE | Interest::WRITABLE;
-        if self.poll.registry().register(&mut stream, Token(id), both).is_err() {
-            self.findings.strangers += 1;
-            self.free.push(id);
-            return;
-        }
-        // Answers are small and complete: nothing to wait for.
-        let _ = stream.set_nodelay(true);
-        self.serial += 1;
-        self.connections[id] = Some(Connection::new(stream, peer.ip().to_canonical(), port, self.serial));
-    }
-
-    /// Closes the oldest connection that is no rank, so that the next can be taken.
-    fn make_room(&mut self) -> Result<(), Error> {
-        let strangers = self.connections.iter().enumerate().filter_map(|(id, connection)| match connection {
-            Some(Connection { stage: Stage::Member { .. }, .. }) | None => None,
-            Some(connection) => Some((connection.serial, id)),
-        });
-        match strangers.min() {
-            Some((_, id)) => {
-                self.close(id);
-                Ok(())
-            }
-            None => Err(Error::OpenFiles { joined: self.present(), size: self.settings.rank.size() }),
-        }
-    }
-
     fn flush(&mut self, id: usize) {
         let Some(Some(connection)) = self.connections.get_mut(id) else { return };
         if connection.flush().is_err() {
@@ -400,9 +345,4 @@ impl<'a> Server<'a> {
             Stage::Stranger(_) | Stage::Member { .. } | Stage::Closing => {}
         }
     }
-}
-
-fn is_out_of_files(error: &io::Error) -> bool {
-    // EMFILE and ENFILE, on Windows WSAEMFILE: the standard library has no kind for them.
-    matches!(error.raw_os_error(), Some(24 | 23 | 10024))
 }
