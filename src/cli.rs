@@ -87,8 +87,8 @@ enum Verb {
     /// signal's number for one that a signal ended. The node's first worker has the stdin, unless that is a terminal.
     ///
     /// When the job ends, all that descends from a worker ends with it on Linux, in whatever group or session, also when
-    /// mpienv itself is killed. Two can stay: another user's process; and, when mpienv was killed, one that had lost its
-    /// parents and its environment. On other systems the worker's process group ends.
+    /// mpienv itself is killed. Two can stay: another user's process; and, when mpienv was killed or became mpienv by the
+    /// exec of a shell that had children, one that had lost its parents and its environment. On other systems the worker's process group ends.
     #[command(after_help = examples::LAUNCH)]
     Launch {
         #[command(flatten)]

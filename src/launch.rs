@@ -44,7 +44,7 @@ const GRACE: Duration = Duration::from_secs(5);
 ///   environment (see [`Launch::adopt_orphans`]), and another user's. This process's other children,
 ///   and what they start, are left alone;
 /// - SIGINT, SIGTERM and SIGHUP that this process gets while it waits are passed on to every
-///   process of every worker, SIGUSR1 and SIGUSR2 to the workers alone; what this process ignores
+///   worker's process group, SIGUSR1 and SIGUSR2 to the workers alone; what this process ignores
 ///   (`nohup`) it passes on to nobody;
 /// - on Linux workers may use every core that the cgroup allows, though the launcher bound this
 ///   process to one; see [`Launch::keep_binding`].

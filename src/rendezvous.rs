@@ -76,6 +76,10 @@ pub const LONGEST_BLOB: usize = 1 << 20;
 pub const LONGEST_TOKEN: usize = 255;
 /// How long before the deadline, at most, ranks look for each other at another port: it may soon be another job's.
 const LAST_CALL: Duration = Duration::from_secs(5);
+/// How long a rank may take at least to say that it is still there once all have come, also beyond the deadline.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long the last bytes to the ranks may take then.
+const FAREWELL: Duration = Duration::from_secs(5);
 /// Largest table of all blobs, in bytes.
 const LARGEST_TABLE: usize = 1 << 30;
 
@@ -98,7 +102,8 @@ impl Rendezvous {
         Rendezvous { rank, host, port, default_port: None, timeout: Duration::from_secs(60), token: Vec::new() }
     }
 
-    /// How long to wait for all ranks, from the call of `meet` or `gather` on; at most ten years.
+    /// How long to wait for all ranks, from the call of `meet` or `gather` on; at most ten years. Up to ten seconds more
+    /// may pass where one that has come does not answer any more.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Rendezvous {
         // So that no sum of an instant and a timeout overflows.
@@ -126,8 +131,8 @@ impl Rendezvous {
     /// Brings a blob and gets the blobs of all ranks.
     ///
     /// # Errors
-    /// The same on every rank that came, when not all ranks came in time or they do not fit together; else what kept
-    /// this rank from rank 0.
+    /// The same on every rank that came, when not all ranks came in time, one was lost, or they do not fit together; else
+    /// what kept this rank from rank 0.
     pub fn meet(&self, blob: impl Into<Vec<u8>>) -> Result<Meeting, Error> {
         let blob = self.checked(blob.into())?;
         if self.rank.is_first() {

@@ -97,7 +97,7 @@ fn a_rank_that_mpirun_cannot_bring_is_named_by_all_others() {
         return;
     }
     // Rank 2 never starts it, or is killed before it has met anybody.
-    for absent in ["exec sleep 30", "mpienv check & kill -9 $!; exec sleep 30"] {
+    for absent in ["exec sleep 30", "mpienv check --master-port 1 & kill -9 $!; exec sleep 30"] {
         let folder = tempfile::tempdir().unwrap();
         // mpirun ends all once one has failed: each says first how it ended, and waits for the others.
         let script = format!(

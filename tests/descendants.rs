@@ -242,3 +242,23 @@ fn a_launch_in_a_launch_leaves_nothing_behind_when_the_outer_is_killed() {
     child.wait().unwrap();
     until("all are gone", || count(&sleep) == 0);
 }
+
+#[test]
+fn a_rank_of_a_launch_within_a_launch_is_asked_to_end_once() {
+    // It notes each signal, and goes on for a while: a second one would end a trainer before its checkpoint is written.
+    const RANK: &str = r#"trap 'echo TERM >>"$NOTED"' TERM; : >"$NOTED"; n=0
+        while [ $n -lt 600 ] && ! [ -s "$NOTED" ]; do sleep 0.05; n=$((n + 1)); done; sleep 1; sleep 1; exit 3"#;
+    let folder = tempfile::tempdir().unwrap();
+    for within in [&[][..], &["mpienv", "launch", "--nproc-per-node", "1", "--"]] {
+        let noted = folder.path().join(within.len().to_string());
+        let mut command = clean("mpienv");
+        command.args(["launch", "--nproc-per-node", "1", "--"]).args(within).args(["sh", "-c", RANK]);
+        command.env("NOTED", &noted).stderr(Stdio::null()).process_group(0);
+        let mut launch = Ended(command.spawn().unwrap());
+        until("the rank runs", || noted.exists());
+        let asked = Command::new("kill").args(["-s", "TERM", &launch.0.id().to_string()]).status().unwrap();
+        assert!(asked.success());
+        assert_eq!(launch.0.wait().unwrap().code(), Some(3));
+        assert_eq!(fs::read_to_string(&noted).unwrap(), "TERM\n", "{within:?}");
+    }
+}

@@ -14,7 +14,7 @@ impl ExitCode {
     pub(crate) const WRONG_ENVIRONMENT: ExitCode = ExitCode(1);
     /// The words on the command line are wrong.
     pub(crate) const USAGE: ExitCode = ExitCode(2);
-    /// The ranks do not fit together, or doctor found something to mend.
+    /// The ranks do not fit together, one was lost, or doctor found something to mend.
     pub(crate) const CHECK_FAILED: ExitCode = ExitCode(3);
     /// Not all ranks came in time.
     pub(crate) const TIMED_OUT: ExitCode = ExitCode(124);
@@ -28,7 +28,7 @@ impl ExitCode {
         (ExitCode::OK, "Done."),
         (ExitCode::WRONG_ENVIRONMENT, "The environment contradicts itself, or does not say what is needed."),
         (ExitCode::USAGE, "The words of the command line are wrong."),
-        (ExitCode::CHECK_FAILED, "The ranks do not fit together, or doctor found something to mend."),
+        (ExitCode::CHECK_FAILED, "The ranks do not fit together, one was lost, or doctor found something to mend."),
         (ExitCode::TIMED_OUT, "Not all ranks came in time."),
         (ExitCode::NOT_EXECUTABLE, "As shells: the command is there and cannot be executed."),
         (ExitCode::NOT_FOUND, "As shells: there is no such command."),

@@ -10,12 +10,15 @@ pub(super) fn cuda(info: &ClusterInfo, environment: &Environment) -> Option<Find
     let size = info.local_world_size()?;
     let devices = environment.get("CUDA_VISIBLE_DEVICES")?.to_string_lossy().into_owned();
     let count = visible(&devices);
-    if count >= size as usize {
+    // Who hides them all means it: the job computes without.
+    let are_hidden = devices.split(',').next().is_none_or(|first| !is_device(first.trim()));
+    if count >= size as usize || are_hidden && size == 1 {
         return None;
     }
     let shown = if count == 1 { "device" } else { "devices" };
+    let severity = if are_hidden { Severity::Note } else { Severity::Warning };
     finding(
-        Severity::Warning,
+        severity,
         "cuda-devices",
         format!("CUDA_VISIBLE_DEVICES={devices} shows {count} {shown} to {size} ranks of this node"),
         "a program that takes the device of its LOCAL_RANK finds none, or shares one",
@@ -25,13 +28,14 @@ pub(super) fn cuda(info: &ClusterInfo, environment: &Environment) -> Option<Find
 
 /// How many devices CUDA sees: its list ends at the first entry that is none, and is empty where one comes twice.
 fn visible(list: &str) -> usize {
-    let is_device = |entry: &&str| {
-        let is_number = entry.strip_prefix('+').unwrap_or(entry).starts_with(|c: char| c.is_ascii_digit());
-        is_number || entry.starts_with("GPU-") || entry.starts_with("MIG-")
-    };
-    let devices: Vec<&str> = list.split(',').map(str::trim).take_while(is_device).collect();
+    let devices: Vec<&str> = list.split(',').map(str::trim).take_while(|entry| is_device(entry)).collect();
     let twice = devices.iter().enumerate().any(|(index, device)| devices[..index].contains(device));
     if twice { 0 } else { devices.len() }
+}
+
+fn is_device(entry: &str) -> bool {
+    let is_number = entry.strip_prefix('+').unwrap_or(entry).starts_with(|c: char| c.is_ascii_digit());
+    is_number || entry.starts_with("GPU-") || entry.starts_with("MIG-")
 }
 
 #[cfg(test)]

@@ -83,7 +83,6 @@ impl Running {
     /// Ends everybody: asks, waits for the grace, kills.
     fn end(&mut self) -> Result<(), LaunchError> {
         let deadline = Instant::now() + self.grace;
-        let mut asked = false;
         loop {
             // A second failure is the first one's consequence.
             while let Some((member, _)) = self.reap()? {
@@ -97,10 +96,8 @@ impl Running {
                 self.kill();
                 break;
             }
-            if !asked {
-                self.control.terminate();
-                asked = true;
-            }
+            // Again and again: who loses its parents by it is asked, too.
+            self.control.terminate();
             self.control.wait(Some(left));
         }
         self.is_over = true;

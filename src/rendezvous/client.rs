@@ -10,7 +10,7 @@ use super::Meeting;
 use super::error::{Error, Met};
 use super::frame::{HERE, Hello, Kind, LONGEST_TEXT, REPLY_HEAD, ReplyHead, Version, reply};
 use super::table;
-use super::{Gathered, LONGEST_BLOB, Rendezvous};
+use super::{ANSWER, FAREWELL, Gathered, LONGEST_BLOB, Rendezvous};
 use crate::port::Port;
 
 /// Pause after the first try that failed; it doubles from try to try.
@@ -26,7 +26,7 @@ const WELCOME: Duration = Duration::from_secs(10);
 /// Shortest time for a look at the other port.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long after rank 0's deadline its verdict may come.
-const GRACE: Duration = Duration::from_secs(8);
+const GRACE: Duration = ANSWER.saturating_add(FAREWELL).saturating_add(Duration::from_secs(2));
 
 /// Joins the meeting: the table when it was wanted, else rank 0's answer.
 pub(super) fn join(settings: &Rendezvous, blob: Vec<u8>, wants_table: bool) -> Result<Gathered, Error> {

@@ -26,17 +26,20 @@ pub(super) struct Descendants {
     known: Vec<(Pid, u64)>,
     /// Where this process adopts orphans: which of its children are none.
     adopts: Option<Vec<Pid>>,
+    /// Whether it did so before.
+    adopted: bool,
 }
 
 impl Descendants {
-    /// Of a launch that begins now; `adopts` is for a process that has no children of its own.
-    pub(super) fn new(adopts: bool) -> Descendants {
+    /// Of a launch that begins now; to adopt is `wanted` of a process that has no children of its own.
+    pub(super) fn new(wanted: bool) -> Descendants {
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
         let count = BEGUN.fetch_add(1, Ordering::Relaxed);
         let mark = format!("MPIENV_LAUNCH_{}_{count}_{time}", process::id());
         // What was here before, as by a shell's exec, may have orphans too.
-        let adopts = adopts && ended_child() == Err(Errno::CHILD) && adopt(true);
-        Descendants { mark, known: Vec::new(), adopts: adopts.then(Vec::new) }
+        let adopted = adopts();
+        let adopts = wanted && ended_child() == Err(Errno::CHILD) && (adopted || adopt(true));
+        Descendants { mark, known: Vec::new(), adopts: adopts.then(Vec::new), adopted }
     }
 
     /// The variable that workers and all that they start inherit.
@@ -103,7 +106,7 @@ impl Descendants {
 
 impl Drop for Descendants {
     fn drop(&mut self) {
-        if self.adopts.is_some() {
+        if self.adopts.is_some() && !self.adopted {
             adopt(false);
         }
     }
@@ -117,6 +120,17 @@ fn adopt(does: bool) -> bool {
 
 #[cfg(not(target_os = "linux"))]
 fn adopt(_: bool) -> bool {
+    false
+}
+
+/// Whether this process adopts now.
+#[cfg(target_os = "linux")]
+fn adopts() -> bool {
+    matches!(rustix::process::child_subreaper(), Ok(Some(_)))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn adopts() -> bool {
     false
 }
 

@@ -18,6 +18,8 @@ use super::signals::Signals;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How much longer than a look the pause after it is at least: machines may have thousands of processes.
 const PAUSE_PER_LOOK: u32 = 10;
+/// How often groups are looked at that may have become empty, and their numbers others'.
+const FORGET_EVERY: Duration = Duration::from_secs(1);
 /// How long who was killed may take to be gone; what hangs in the system itself ends when that lets it.
 const KILLED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -35,6 +37,8 @@ pub(in crate::launch) struct Control {
     /// Where somebody was left when it was last looked: when to look again.
     look_again: Option<Duration>,
     passed: Vec<Signal>,
+    /// Groups, and processes beside them, that were asked to end.
+    asked: Vec<Pid>,
 }
 
 impl Control {
@@ -44,8 +48,9 @@ impl Control {
         let mut descendants = Descendants::new(adopts);
         let guard = Guard::new(descendants.mark(), &descendants::above());
         guard.process().into_iter().for_each(|guard| descendants.except(guard));
-        let (running, remains, passed) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Control { signals, guard, descendants, running, remains, look_again: None, passed })
+        let (running, remains) = (Vec::new(), Vec::new());
+        let (passed, asked) = (Vec::new(), Vec::new());
+        Ok(Control { signals, guard, descendants, running, remains, look_again: None, passed, asked })
     }
 
     pub(in crate::launch) fn prepare(&self, command: &mut Command) {
@@ -63,20 +68,30 @@ impl Control {
         self.running.retain(|running| *running != group);
         self.remains.push(group);
         // At once, before the number of a group that is no more becomes another's.
-        if test_kill_process_group(group).is_err() {
-            self.forget_groups(None);
-        }
+        self.forget_groups(None);
     }
 
-    /// Asks every process of every worker to end.
+    /// Asks all to end that have not been asked: the workers' groups, and beside them who has lost its parents.
+    ///
+    /// Who has a parent beside the groups is that one's to ask, which may itself be a launcher: no process is asked twice.
     pub(in crate::launch) fn terminate(&mut self) {
-        self.signal_all(Signal::TERM);
+        let (all, living) = self.look();
+        self.ask_groups(Signal::TERM);
+        let groups = || self.running.iter().chain(&self.remains);
+        for process in all.iter().filter(|process| living.contains(&process.id)) {
+            let is_in_a_group = process.group.is_some_and(|of| groups().any(|group| *group == of));
+            let has_a_parent = process.parent.is_some_and(|parent| living.contains(&parent));
+            if !is_in_a_group && !has_a_parent && !self.asked.contains(&process.id) {
+                self.asked.push(process.id);
+                let _ = kill_process(process.id, Signal::TERM);
+            }
+        }
     }
 
     pub(in crate::launch) fn kill(&mut self, _children: &mut dyn Iterator<Item = &mut Child>) {
         let deadline = Instant::now() + KILLED_WITHIN;
         // Who starts another while it is looked is found by the next look.
-        while self.signal_all(Signal::KILL) && Instant::now() < deadline {
+        while self.kill_all() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
         self.descendants.reap(&self.running);
@@ -110,7 +125,12 @@ impl Control {
     /// Waits until a child has ended or a signal has come, and passes that on.
     pub(in crate::launch) fn wait(&mut self, at_most: Option<Duration>) {
         self.descendants.reap(&self.running);
+        self.forget_groups(None);
         let at_most = at_most.map(|most| self.look_again.map_or(most, |again| most.min(again)));
+        let at_most = match self.remains.is_empty() {
+            true => at_most,
+            false => Some(at_most.map_or(FORGET_EVERY, |most| most.min(FORGET_EVERY))),
+        };
         let come = self.signals.as_mut().map(|signals| signals.wait(at_most));
         for signal in come.unwrap_or_default() {
             self.pass_on(signal);
@@ -135,27 +155,44 @@ impl Control {
             for worker in &self.running {
                 let _ = kill_process(*worker, signal);
             }
+        } else if signal == Signal::TERM {
+            self.ask_groups(signal);
         } else {
-            self.signal_all(signal);
+            for group in self.running.iter().chain(&self.remains) {
+                let _ = kill_process_group(*group, signal);
+            }
         }
     }
 
-    /// Sends a signal to every group and every descendant; whether there was any of these.
-    fn signal_all(&mut self, signal: Signal) -> bool {
-        // Before the first of them ends and its children have another parent.
+    /// Sends a signal that asks to end to the groups that have not been asked.
+    fn ask_groups(&mut self, signal: Signal) {
+        for group in self.running.iter().chain(&self.remains) {
+            if !self.asked.contains(group) {
+                self.asked.push(*group);
+                // A group that has just ended gets none, and needs none.
+                let _ = kill_process_group(*group, signal);
+            }
+        }
+    }
+
+    /// All processes, and which of them descend from workers and live; before the first of them ends and its children
+    /// have another parent.
+    fn look(&mut self) -> (Vec<Process>, Vec<Pid>) {
         let all = processes::all().ok();
         self.forget_groups(all.as_deref());
         let all = all.unwrap_or_default();
         let living = self.descendants.living(&self.running, &all);
-        let groups = || self.running.iter().chain(&self.remains);
-        for group in groups() {
-            // A group that has just ended gets none, and needs none.
-            let _ = kill_process_group(*group, signal);
+        (all, living)
+    }
+
+    /// Kills every group and every descendant; whether there was any of these.
+    fn kill_all(&mut self) -> bool {
+        let (_, living) = self.look();
+        for group in self.running.iter().chain(&self.remains) {
+            let _ = kill_process_group(*group, Signal::KILL);
         }
-        for process in all.iter().filter(|process| living.contains(&process.id)) {
-            if !process.group.is_some_and(|of| groups().any(|group| *group == of)) {
-                let _ = kill_process(process.id, signal);
-            }
+        for process in &living {
+            let _ = kill_process(*process, Signal::KILL);
         }
         !living.is_empty()
     }

@@ -6,7 +6,7 @@
 //! reach a worker's children, and has to be set by the worker itself: see `end_with_parent`.
 //!
 //! Where there is no `sh` there is no guard: such containers end with their first process. Where
-//! there is no `grep` it ends the groups alone.
+//! there is no `grep` or `tr` it ends the groups and who still has a parent among them.
 
 use std::fmt::Display;
 use std::io::Write;

@@ -21,8 +21,22 @@ while read -r sign rest; do
     esac
 done
 
+# Whether a process has the variable; each is asked once. BusyBox's grep ends at the first NUL.
+marked=' ' unmarked=' '
+is_marked() {
+    [ "$mark" ] || return 1
+    case $marked in *" $1 "*) return 0 ;; esac
+    case $unmarked in *" $1 "*) return 1 ;; esac
+    if tr '\000' '\n' <"/proc/$1/environ" | grep -q "^$mark="; then
+        marked="$marked$1 "
+    else
+        unmarked="$unmarked$1 "
+        return 1
+    fi
+}
+
 # Finds, as Linux lists them, who lives of the workers ($groups), of those that are marked and have
-# a parent in $above ($marked), and of all that descend from them.
+# a parent in $above, and of all that descend from them.
 look() {
     pairs= found=' ' want=
     for word in $(cd /proc && grep -E '^(State|PPid):' [0-9]*/status); do
@@ -37,7 +51,7 @@ look() {
             case $state in [!ZX])
                 pairs="$pairs $id:$word"
                 case "$groups " in *" $id "*) found="$found$id " ;; esac
-                case $marked in *" $id "*) case $above in *" $word "*) found="$found$id " ;; esac ;; esac
+                case $above in *" $word "*) is_marked "$id" && found="$found$id " ;; esac
                 ;;
             esac
             ;;
@@ -58,17 +72,16 @@ kill_found() {
     for each in $found; do kill -s KILL "$each"; done
 }
 
-marked=
+# First those that need no question.
+variable=$mark mark=
 look
 for group in $groups; do kill -s KILL -- "-$group"; done
 kill_found
-groups=
+groups= mark=$variable
 [ "$mark" ] || exit
 # Twice nobody is enough: who was being started at the first time is there at the second.
 quiet=0 rounds=0
 while [ $quiet -lt 2 ] && [ $rounds -lt 100 ]; do
-    marked=' '
-    for each in $(cd /proc && grep -lzF -- "$mark=" [0-9]*/environ); do marked="$marked${each%/environ} "; done
     look
     kill_found
     quiet=$((quiet + 1)) rounds=$((rounds + 1))

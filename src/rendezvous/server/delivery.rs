@@ -1,7 +1,7 @@
 //! The verdict's way to every rank: the list of all, or why there is none.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mio::Events;
 
@@ -10,10 +10,7 @@ use crate::rendezvous::connection::{Connection, Stage};
 use crate::rendezvous::error::Error;
 use crate::rendezvous::frame::{Kind, reply};
 use crate::rendezvous::table::{self, Row};
-use crate::rendezvous::{LARGEST_TABLE, LONGEST_BLOB, Meeting};
-
-/// How long the last bytes to the ranks may take beyond the deadline.
-const FAREWELL: Duration = Duration::from_secs(5);
+use crate::rendezvous::{FAREWELL, LARGEST_TABLE, LONGEST_BLOB, Meeting};
 
 impl Server<'_> {
     /// The table, or the answer, to all ranks.

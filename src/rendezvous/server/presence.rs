@@ -1,13 +1,11 @@
 //! Who is still there, once all have come: a rank may be cut off or stopped while the last ones are waited for.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::{Joined, Server};
+use crate::rendezvous::ANSWER;
 use crate::rendezvous::frame::{Kind, reply};
-
-/// How long a rank may take to answer at least, also beyond the deadline.
-const ANSWER: Duration = Duration::from_secs(5);
 
 /// Whether a rank that joined is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
