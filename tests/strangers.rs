@@ -22,15 +22,22 @@ const GROWTH: u64 = 1024;
 /// What a rank may hold in all at most, in KiB, whatever answers it.
 const MOST: u64 = 32 * 1024;
 
-fn free_port() -> u16 {
+/// Somebody who listens, and the port.
+fn listener() -> (TcpListener, u16) {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         let offset = NEXT.fetch_add(1, Ordering::Relaxed) + u16::try_from(std::process::id() % 900).unwrap() * 10;
         let port = 20_000 + offset % 10_000;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
+        if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
+            return (listener, port);
         }
     }
+}
+
+/// A port for a process to listen on. For a moment it may still be taken: whoever another test is about to start has a
+/// copy of all files until it is another program.
+fn free_port() -> u16 {
+    listener().1
 }
 
 /// A job's token, of its own: at the last call jobs of one token meet at the port that all share.
@@ -269,8 +276,7 @@ fn whoever_says_the_token_is_taken_for_a_rank() {
 
 #[test]
 fn the_token_is_said_as_it_is_to_whatever_listens() {
-    let port = free_port();
-    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let (listener, port) = listener();
     let one = rank(1, 2, port, "sesame", &["--timeout", "1"]);
     let mut said = [0; 200];
     let length = listener.accept().unwrap().0.read(&mut said).unwrap();
@@ -295,8 +301,7 @@ fn the_port_is_open_on_all_addresses_only_when_the_master_is_no_loopback_address
 
 /// Rank 1 of 2 whose master is something that says `bytes` to every connection, in pieces with pauses between.
 fn answered(bytes: &[u8], piece: usize, pause: Duration) -> (Option<i32>, String, Duration, u64) {
-    let port = free_port();
-    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let (listener, port) = listener();
     listener.set_nonblocking(true).unwrap();
     let over = AtomicBool::new(false);
     let (over, listener) = (&over, &listener);

@@ -21,18 +21,9 @@ while read -r sign rest; do
     esac
 done
 
-# Whether a process has the variable; each is asked once. BusyBox's grep ends at the first NUL.
-marked=' ' unmarked=' '
+# Whether a process has the variable. BusyBox's grep ends at the first NUL.
 is_marked() {
-    [ "$mark" ] || return 1
-    case $marked in *" $1 "*) return 0 ;; esac
-    case $unmarked in *" $1 "*) return 1 ;; esac
-    if tr '\000' '\n' <"/proc/$1/environ" | grep -q "^$mark="; then
-        marked="$marked$1 "
-    else
-        unmarked="$unmarked$1 "
-        return 1
-    fi
+    [ "$mark" ] && tr '\000' '\n' <"/proc/$1/environ" | grep -q "^$mark="
 }
 
 # Finds, as Linux lists them, who lives of the workers ($groups), of those that are marked and have
