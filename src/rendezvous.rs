@@ -42,14 +42,14 @@
 //! rank 0 then tells its node in a second meeting. Rank 0 has 1,000 connections instead of 100,000.
 //!
 //! `cargo bench --bench rendezvous -- --simulate-ranks N [--per-node P]`, until rank 0 has all blobs of 2 bytes, on two
-//! cores that had other work too; telling a node what its first rank has heard comes on top in the last row:
+//! cores; telling a node what its first rank has heard comes on top in the last row:
 //!
 //! | ranks | gather | meet | rank 0's peak memory |
 //! | --- | --- | --- | --- |
-//! | 1,000 | 0.06 s | 0.16 s | 3 MB |
-//! | 10,000 | 1.6 s | 2.9 s | 6 MB |
-//! | 19,000 | 3.9 s | 8.8 s | 10 MB |
-//! | 100,000 on 1,000 nodes: one node's gather, then the nodes | 0.01 s + 0.10 s | 0.01 s + 0.15 s | 4 MB |
+//! | 1,000 | 0.06 s | 0.07 s | 3 MB |
+//! | 10,000 | 0.6 s | 1.0 s | 7 MB |
+//! | 19,000 | 1.3 s | 3.3 s | 11 MB |
+//! | 100,000 on 1,000 nodes: one node's gather, then the nodes | 0.01 s + 0.06 s | 0.01 s + 0.11 s | 4 MB |
 
 mod client;
 mod connection;
