@@ -92,7 +92,8 @@ fn ends(part: &str) -> Vec<String> {
             let output = mpi.run(ranks, "mpi_rank", &[part]);
             let (out, err) = texts(&output);
             assert!(!output.status.success(), "{mpi:?} with {ranks} ranks: {out}\n{err}");
-            assert!(start.elapsed() < Duration::from_secs(30), "{mpi:?} with {ranks} ranks: {out}\n{err}");
+            // Jobs of other tests run beside, with more ranks that spin than there are cores.
+            assert!(start.elapsed() < Duration::from_secs(90), "{mpi:?} with {ranks} ranks: {out}\n{err}");
             texts_of_all.push(format!("{mpi:?}: {out}{err}"));
         }
     }

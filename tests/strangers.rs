@@ -1,6 +1,8 @@
 //! Strangers at the master's port, and what answers in rank 0's place: what they cost, and what the token keeps out.
 #![cfg(target_os = "linux")]
 
+#[path = "support/port.rs"]
+mod port;
 #[path = "support/tool.rs"]
 #[expect(dead_code, reason = "no program of others is run here")]
 mod tool;
@@ -11,10 +13,11 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use port::free_port;
 use tool::clean;
 
 /// What rank 0's peak memory may grow by, in KiB, whatever comes to its port.
@@ -24,20 +27,8 @@ const MOST: u64 = 32 * 1024;
 
 /// Somebody who listens, and the port.
 fn listener() -> (TcpListener, u16) {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    loop {
-        let offset = NEXT.fetch_add(1, Ordering::Relaxed) + u16::try_from(std::process::id() % 900).unwrap() * 10;
-        let port = 20_000 + offset % 10_000;
-        if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
-            return (listener, port);
-        }
-    }
-}
-
-/// A port for a process to listen on. For a moment it may still be taken: whoever another test is about to start has a
-/// copy of all files until it is another program.
-fn free_port() -> u16 {
-    listener().1
+    let port = free_port();
+    (TcpListener::bind(("127.0.0.1", port)).unwrap(), port)
 }
 
 /// A job's token, of its own: at the last call jobs of one token meet at the port that all share.

@@ -43,7 +43,8 @@ pub(super) fn one(id: Pid) -> Option<Process> {
 fn read(id: Pid, stat: &str) -> Option<Process> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let fields: Vec<_> = fields.split(' ').collect();
-    let process = |index: usize| fields.get(index)?.parse().ok().and_then(Pid::from_raw);
+    // Of one that is just ending the system says -1.
+    let process = |index: usize| fields.get(index)?.parse().ok().filter(|&number| number > 0).and_then(Pid::from_raw);
     Some(Process {
         id,
         parent: process(1),
@@ -64,5 +65,12 @@ mod tests {
         let process = read(id, stat).unwrap();
         assert_eq!((process.parent, process.group), (Pid::from_raw(5), Pid::from_raw(6)));
         assert_eq!((process.start, process.lives), (4711, true));
+    }
+
+    #[test]
+    fn a_process_that_is_just_ending_has_no_group() {
+        let id = Pid::from_raw(7).unwrap();
+        let process = read(id, "7 (a) X 0 -1 -1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n").unwrap();
+        assert_eq!((process.parent, process.group, process.lives), (None, None, false));
     }
 }

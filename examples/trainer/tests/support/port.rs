@@ -1,6 +1,6 @@
 //! Ports for ranks to meet at.
 
-use std::net::TcpListener;
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A free port below those that systems give to outgoing connections, so that none of these takes it meanwhile.
@@ -10,7 +10,8 @@ pub fn free_port() -> u16 {
         // Test programs that run side by side begin far from each other.
         let offset = (std::process::id() * 97 + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000;
         let port = u16::try_from(20_000 + offset).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        // Tried by connecting: a listener would live on for a moment in what another test is about to start.
+        if TcpStream::connect(("127.0.0.1", port)).is_err() {
             return port;
         }
     }
