@@ -1,6 +1,8 @@
 //! Workers on one machine: their places, and how they end.
 
+use std::net::TcpListener;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use mpienv::{ClusterInfo, Launch, LaunchError, Output};
@@ -39,6 +41,18 @@ fn when_one_fails_the_others_end_and_it_is_named() {
     assert_eq!((rank, status.code()), (1, Some(7)));
 }
 
+/// Listens, as soon as no test beside this one tries that port.
+fn listen(port: u16) -> TcpListener {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match TcpListener::bind(("127.0.0.1", port)) {
+            Ok(listener) => return listener,
+            Err(error) => assert!(Instant::now() < deadline, "{port}: {error}"),
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn two_jobs_on_one_machine_have_two_ports() {
     let ports: Vec<_> = (0..2)
@@ -49,7 +63,7 @@ fn two_jobs_on_one_machine_have_two_ports() {
                 .run(|worker| {
                     // Rank 0 of the first job listens while the second is started.
                     let port = worker.master_port().get();
-                    listener.get_or_init(|| std::net::TcpListener::bind(("127.0.0.1", port)).unwrap());
+                    listener.get_or_init(|| listen(port));
                     Command::new("true")
                 })
                 .unwrap();
