@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::finding::{Finding, Severity};
 use crate::info::ClusterInfo;
-use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
+use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous, told_text};
 
 /// What each rank brings to the meeting.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -79,11 +79,7 @@ pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Opti
     match gathered {
         Gathered::All(meeting) => Ok(Some(map(&meeting)?)),
         Gathered::Answer(verdict) if verdict.is_empty() => Ok(None),
-        Gathered::Answer(verdict) => {
-            // Whoever listens there wrote it: nothing in it may command a terminal.
-            let verdict = String::from_utf8_lossy(&verdict).replace(char::is_control, "\u{fffd}");
-            Err(CheckError::Unfit { verdict })
-        }
+        Gathered::Answer(verdict) => Err(CheckError::Unfit { verdict: told_text(&verdict) }),
     }
 }
 

@@ -85,6 +85,7 @@ pub const CODES: &[(&str, &str)] = &[
 /// set, and NCCL chooses by itself.
 ///
 /// ```
+/// use std::net::IpAddr;
 /// use std::time::Duration;
 ///
 /// use mpienv::doctor::{Machine, nccl_interfaces};
@@ -94,7 +95,7 @@ pub const CODES: &[(&str, &str)] = &[
 /// let environment = Environment::from_vars(alone);
 /// let info = ClusterInfo::from_vars(alone)?;
 /// let mut machine = Machine::here(&info, &environment, Duration::from_secs(1));
-/// machine.interfaces = ["lo", "eth0"].map(|name| (name.to_owned(), "10.0.0.4".parse().unwrap())).into();
+/// machine.interfaces = ["lo", "eth0"].map(|name| (name.to_owned(), IpAddr::from([10, 0, 0, 4]))).into();
 /// assert_eq!(machine.names(), ["lo", "eth0"]);
 /// // `^docker0,lo`: all others.
 /// assert_eq!(nccl_interfaces(&info, &machine), Some(vec!["eth0"]));

@@ -10,7 +10,7 @@ use super::Meeting;
 use super::error::{Error, Met};
 use super::frame::{HERE, Hello, Kind, LONGEST_TEXT, REPLY_HEAD, ReplyHead, Version, reply};
 use super::table;
-use super::{ANSWER, FAREWELL, Gathered, LONGEST_BLOB, Rendezvous};
+use super::{ANSWER, FAREWELL, Gathered, LONGEST_BLOB, Rendezvous, told_text};
 use crate::port::Port;
 
 /// Pause after the first try that failed; it doubles from try to try.
@@ -262,8 +262,7 @@ fn payload(line: &mut Line, head: ReplyHead, most: usize) -> io::Result<Vec<u8>>
 fn failure(settings: &Rendezvous, line: &mut Line, head: ReplyHead) -> Error {
     match payload(line, head, LONGEST_TEXT) {
         Ok(text) => {
-            // Whoever listens there wrote it: nothing in it may command a terminal.
-            let verdict = String::from_utf8_lossy(&text).replace(char::is_control, "\u{fffd}");
+            let verdict = told_text(&text);
             match head.kind {
                 Kind::TimedOut => Error::Missing { verdict },
                 Kind::Lost => Error::Lost { verdict },

@@ -148,13 +148,11 @@ impl Findings {
         if self.lost.is_empty() {
             return;
         }
-        let list: Vec<u32> = self.lost.keys().copied().collect();
         parts.push(format!(
-            "{} ({}) came and {} lost before all ranks had come: killed, failed or cut off; look at {} output",
-            ranks(&list),
-            addresses(self.lost.values().copied().collect()),
-            if list.len() == 1 { "was" } else { "were" },
-            if list.len() == 1 { "its" } else { "their" },
+            "{} came and {} lost before all ranks had come: killed, failed or cut off; look at {} output",
+            ranks_from(&self.lost),
+            if self.lost.len() == 1 { "was" } else { "were" },
+            if self.lost.len() == 1 { "its" } else { "their" },
         ));
     }
 
@@ -182,13 +180,11 @@ impl Findings {
         if self.unanswered.is_empty() {
             return;
         }
-        let list: Vec<u32> = self.unanswered.keys().copied().collect();
         parts.push(format!(
-            "{} ({}) came and did not answer any more within {}: stopped, or {} host was cut off or lost",
-            ranks(&list),
-            addresses(self.unanswered.values().copied().collect()),
+            "{} came and did not answer any more within {}: stopped, or {} host was cut off or lost",
+            ranks_from(&self.unanswered),
             seconds(waited),
-            if list.len() == 1 { "its" } else { "their" },
+            if self.unanswered.len() == 1 { "its" } else { "their" },
         ));
     }
 
@@ -225,9 +221,7 @@ fn disagreement(on: &str, others: &Others, own: u32, joined: &[u32], remedy: &st
     }
     let mut said = vec![format!("{} {} {own}", ranks(joined), say(joined.len()))];
     for (other, from) in others.iter().take(NAMED) {
-        let list: Vec<u32> = from.keys().copied().collect();
-        let hosts: BTreeSet<IpAddr> = from.values().copied().collect();
-        said.push(format!("{} ({}) {} {other}", ranks(&list), addresses(hosts), say(list.len())));
+        said.push(format!("{} {} {other}", ranks_from(from), say(from.len())));
     }
     Some(format!("the ranks disagree on {on}: {}; {remedy}", said.join(", ")))
 }
@@ -246,6 +240,12 @@ fn more(count: usize) -> String {
 fn addresses(set: BTreeSet<IpAddr>) -> String {
     let named: Vec<String> = set.iter().take(NAMED).map(IpAddr::to_string).collect();
     named.join(", ") + &more(set.len())
+}
+
+/// `ranks 1,3-7 (10.0.0.1, 10.0.0.2)`
+fn ranks_from(from: &BTreeMap<u32, IpAddr>) -> String {
+    let list: Vec<u32> = from.keys().copied().collect();
+    format!("{} ({})", ranks(&list), addresses(from.values().copied().collect()))
 }
 
 /// `rank 3`, `ranks 1,3-7`; the list is sorted.

@@ -100,9 +100,7 @@ impl Control {
     /// Whether workers, all of which have ended, left processes behind.
     pub(in crate::launch) fn has_remains(&mut self) -> bool {
         let start = Instant::now();
-        let all = processes::all().ok();
-        self.forget_groups(all.as_deref());
-        let living = self.descendants.living(&self.running, all.as_deref().unwrap_or_default());
+        let (_, living) = self.look();
         let is_left = !self.remains.is_empty() || !living.is_empty();
         self.look_again = is_left.then(|| LOOK_EVERY.max(start.elapsed() * PAUSE_PER_LOOK));
         is_left
