@@ -192,9 +192,19 @@ impl Launch {
     ///
     /// # Errors
     /// When a worker cannot be started or fails: the first one's is told, after all others ended.
-    pub fn run(self, mut command: impl FnMut(&ClusterInfo) -> Command) -> Result<(), LaunchError> {
+    pub fn run(self, command: impl FnMut(&ClusterInfo) -> Command) -> Result<(), LaunchError> {
         let mut running = Running::new(self.output.clone(), self.grace, self.adopts)?;
-        let unbound = (!self.keep_binding).then(Unbound::of_this_thread);
+        self.start(&mut running, command)?;
+        running.wait()
+    }
+
+    fn start(
+        &self,
+        running: &mut Running,
+        mut command: impl FnMut(&ClusterInfo) -> Command,
+    ) -> Result<(), LaunchError> {
+        // Until all have been started.
+        let _unbound = (!self.keep_binding).then(Unbound::of_this_thread);
         for (index, worker) in self.workers.iter().enumerate() {
             let exports = worker.exports_for(self.set, &self.inherited)?;
             if let Some(variables) = self.set.scheduler().filter(|_| worker.world().is_first()) {
@@ -216,7 +226,6 @@ impl Launch {
             }
             running.start(Who::Rank(worker.rank()), worker.rank(), &mut command)?;
         }
-        drop(unbound);
-        running.wait()
+        Ok(())
     }
 }
