@@ -1,19 +1,22 @@
 //! Ranks meet over real sockets, beside strangers of every kind.
 #![cfg(feature = "rendezvous")]
 
+#[path = "rendezvous/master.rs"]
+mod master;
 #[path = "support/port.rs"]
 mod port;
+#[path = "rendezvous/strangers.rs"]
+mod strangers;
 #[path = "support/wire.rs"]
 mod wire;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use mpienv::rendezvous::{Error, ErrorKind, Gathered, LONGEST_BLOB, Meeting, Met, Rendezvous};
+use mpienv::rendezvous::{Error, ErrorKind, Gathered, LONGEST_BLOB, Meeting, Rendezvous};
 use mpienv::{Host, Port, Rank};
-use socket2::{Domain, Socket, Type};
 
 const PLENTY: Duration = Duration::from_secs(20);
 
@@ -304,136 +307,6 @@ fn a_rank_whose_connection_broke_may_come_again() {
     for other in others {
         other.join().unwrap().unwrap();
     }
-}
-
-#[test]
-fn another_token_is_turned_away_and_counted() {
-    let port = free_port();
-    let server = start(part(0, 2, port), "");
-    let error = part(1, 2, port).token("job 2").meet("").unwrap_err();
-    assert!(matches!(error, Error::OtherJob { .. }));
-    assert_eq!(error.kind(), ErrorKind::Refused);
-    part(1, 2, port).meet("").unwrap();
-    assert_eq!(server.join().unwrap().unwrap().strangers(), 1);
-}
-
-#[test]
-fn strangers_with_another_token_are_in_the_verdict() {
-    let port = free_port();
-    let server = start(part(0, 2, port).timeout(Duration::from_millis(500)), "");
-    part(1, 2, port).token("").meet("").unwrap_err();
-    let error = server.join().unwrap().unwrap_err().to_string();
-    assert!(
-        error.contains("1 connection that was no rank of this job was turned away, with another job's token"),
-        "{error}"
-    );
-}
-
-#[test]
-fn strangers_of_all_sorts_delay_nobody() {
-    let port = free_port();
-    let server = start(part(0, 2, port), "");
-    let mut strangers = Vec::new();
-    let claim = hello(1, 2, b"job 1", u32::MAX);
-    let half = &hello(1, 2, b"job 1", 10)[..33];
-    let wrong_token_flood = [hello(1, 2, b"job 7", 1 << 20), vec![1; 1 << 20]].concat();
-    let bytes: [&[u8]; 9] = [
-        b"",
-        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        &[0; 100_000],
-        &[0xff; 31],
-        b"mpienv\r\n",
-        &claim,
-        half,
-        &wrong_token_flood,
-    ];
-    for _ in 0..25 {
-        for bytes in bytes {
-            let mut stream = stranger(port);
-            // Rank 0 may have closed already.
-            let _ = stream.write_all(bytes);
-            strangers.push(stream);
-        }
-    }
-    // One drips a byte at a time, all the while.
-    let mut dripping = stranger(port);
-    let slow = thread::spawn(move || {
-        for byte in hello(1, 2, b"job 1", 1) {
-            if dripping.write_all(&[byte]).is_err() {
-                return;
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-    });
-    let begun = Instant::now();
-    part(1, 2, port).meet("").unwrap();
-    let meeting = server.join().unwrap().unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
-    assert!(meeting.strangers() >= 225, "{}", meeting.strangers());
-    slow.join().unwrap();
-}
-
-#[test]
-fn a_thousand_idle_connections_are_no_matter() {
-    let port = free_port();
-    let server = start(part(0, 2, port), "");
-    let idle: Vec<_> = (0..1000).map(|_| stranger(port)).collect();
-    part(1, 2, port).meet("").unwrap();
-    assert_eq!(server.join().unwrap().unwrap().strangers(), 1000);
-    drop(idle);
-}
-
-#[test]
-fn a_rank_without_rank_0_says_what_it_met() {
-    let short = Duration::from_millis(300);
-    let met = |host: &str, port: Port| {
-        let rank = Rank::new(3, 8).unwrap();
-        let error = Rendezvous::new(rank, host.parse().unwrap(), port).timeout(short).meet("").unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::TimedOut);
-        let text = error.to_string();
-        assert!(text.starts_with("rank 3 did not reach rank 0 at "), "{text}");
-        match error {
-            Error::NoMaster { met, .. } => met,
-            other => panic!("{other}"),
-        }
-    };
-    assert_eq!(met("127.0.0.1", free_port()), Met::Refused);
-    assert!(matches!(met("no-such-host.invalid", free_port()), Met::Unresolved(_)));
-    let port = free_port();
-    let silent = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
-    assert_eq!(met("127.0.0.1", port), Met::NotMpienv("it took the connection and said nothing".to_owned()));
-    drop(silent);
-    let web = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
-    thread::spawn(move || {
-        while let Ok((mut stream, _)) = web.accept() {
-            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
-        }
-    });
-    assert!(matches!(met("127.0.0.1", port), Met::NotMpienv(said) if said.starts_with("it said \"HTTP")));
-    // A host that answers to nothing: once the queue of a listener is full, the system drops what comes.
-    let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-    full.listen(0).unwrap();
-    let port = full.local_addr().unwrap().as_socket().unwrap().port();
-    let waiting: Vec<_> =
-        (0..4).map(|_| TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), short / 3)).collect();
-    assert_eq!(met("127.0.0.1", Port::new(port).unwrap()), Met::TimedOut);
-    drop((full, waiting));
-}
-
-#[test]
-fn a_rank_0_that_dies_is_named() {
-    let port = free_port();
-    let listener = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
-    let dying = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        stream.read_exact(&mut [0; 35]).unwrap();
-        stream.write_all(&wire::reply(1, 4, &10_000u32.to_be_bytes())).unwrap();
-    });
-    let error = part(1, 2, port).meet("").unwrap_err();
-    dying.join().unwrap();
-    assert!(matches!(error, Error::MasterLost { .. }), "{error}");
 }
 
 #[test]
