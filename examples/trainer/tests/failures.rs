@@ -5,7 +5,7 @@
 mod living;
 #[path = "support/mnist.rs"]
 mod mnist;
-#[path = "support/port.rs"]
+#[path = "../../../tests/support/port.rs"]
 mod port;
 #[path = "support/rank.rs"]
 mod rank;

@@ -9,7 +9,7 @@ mod launcher;
 mod living;
 #[path = "support/parity.rs"]
 mod parity;
-#[path = "support/port.rs"]
+#[path = "../../../tests/support/port.rs"]
 mod port;
 #[path = "../../../tests/support/python.rs"]
 mod python;

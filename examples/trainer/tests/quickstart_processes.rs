@@ -4,7 +4,7 @@
 mod files;
 #[path = "support/launcher.rs"]
 mod launcher;
-#[path = "support/port.rs"]
+#[path = "../../../tests/support/port.rs"]
 mod port;
 #[path = "support/published.rs"]
 mod published;

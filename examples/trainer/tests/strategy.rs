@@ -6,7 +6,7 @@ mod files;
 mod launcher;
 #[path = "support/mnist.rs"]
 mod mnist;
-#[path = "support/port.rs"]
+#[path = "../../../tests/support/port.rs"]
 mod port;
 #[path = "support/rank.rs"]
 mod rank;

@@ -2,7 +2,7 @@
 
 #[path = "../support/launcher.rs"]
 mod launcher;
-#[path = "../support/port.rs"]
+#[path = "../../../../tests/support/port.rs"]
 mod port;
 #[path = "../../../../tests/support/tool.rs"]
 #[expect(dead_code, reason = "the command of mpienv is not run")]

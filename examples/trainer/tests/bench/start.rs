@@ -7,7 +7,7 @@
 mod launcher;
 #[path = "../support/living.rs"]
 mod living;
-#[path = "../support/port.rs"]
+#[path = "../../../../tests/support/port.rs"]
 mod port;
 #[path = "../support/start.rs"]
 mod start;
