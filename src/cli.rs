@@ -214,7 +214,6 @@ struct Wishes {
     /// It knows the host in every layout, also where mpirun itself runs on another host, and the number of this
     /// node. Needs libpmix (MPIENV_PMIX_LIB names another than the launcher's). It takes 3 to 30 ms. Under Open MPI
     /// 4 a program that is started by the same rank afterwards can no longer call MPI_Init; under 5 it can.
-    #[cfg(feature = "pmix")]
     #[arg(long)]
     ask_pmix: bool,
 }
@@ -250,7 +249,6 @@ impl Wishes {
         if let Some(wish) = self.nccl_ifname {
             builder = builder.nccl_ifname(wish);
         }
-        #[cfg(feature = "pmix")]
         if self.ask_pmix {
             builder = builder.ask_pmix();
         }

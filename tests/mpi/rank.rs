@@ -1,4 +1,4 @@
-//! One rank of the jobs that tests/mpi.rs starts: `mpirun -n 4 mpi_rank sums`.
+//! One rank of the jobs that tests/it/mpi.rs starts: `mpirun -n 4 mpi_rank sums`.
 
 use std::error::Error;
 use std::process::{self, Command, ExitCode};

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::python::from_python;
-use crate::root::is_root;
-use crate::tool::{clean, is_there};
+use super::python::from_python;
+use super::root::is_root;
+use super::tool::{clean, is_there};
 
 /// Where four ranks are when mpirun is started on nodeA.
 pub struct Layout {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::tool::missing;
+use super::tool::missing;
 
 /// A program of a Python environment that `tests/run` makes.
 pub fn from_python(environment: &str, program: &str) -> Option<PathBuf> {

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::tool::missing;
+use super::tool::missing;
 
 /// Whether this is root; where not, the test says so and is to return.
 #[must_use]

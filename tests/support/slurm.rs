@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::root::is_root;
-use crate::tool::{clean, is_there};
+use super::root::is_root;
+use super::tool::{clean, is_there};
 
 /// A real Slurm on this machine; ended when dropped.
 pub struct Slurm {

@@ -158,12 +158,10 @@ pub enum Action {
     /// Print the plan of a step, as --strategy cuts it, without running it
     Plan(Show),
     /// Download MNIST over HTTPS into a folder, for --data
-    #[cfg(feature = "fetch")]
     Fetch(FetchOptions),
 }
 
 /// The arguments of `mnist fetch`.
-#[cfg(feature = "fetch")]
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub struct FetchOptions {
     /// The folder for the four files; made when it is not there
@@ -268,7 +266,6 @@ fn at_least_one<T: std::str::FromStr + PartialOrd + From<u8>>(text: &str) -> Res
 }
 
 /// Plain http is well too: what comes is told by its SHA-256.
-#[cfg(feature = "fetch")]
 fn address(text: &str) -> Result<String, String> {
     let known = ["https://", "http://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
     if known {
@@ -349,13 +346,9 @@ mod tests {
             "--resume",
             "--checkpoint-every 10",
             "--checkpoint-dir d --checkpoint-every 0",
-            #[cfg(feature = "fetch")]
             "fetch",
-            #[cfg(feature = "fetch")]
             "fetch d --mirror ftp://x",
-            #[cfg(feature = "fetch")]
             "fetch d --only",
-            #[cfg(feature = "fetch")]
             "--epochs 1 fetch d",
             "--model cnn",
         ] {

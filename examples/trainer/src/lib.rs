@@ -19,7 +19,9 @@ pub mod metrics;
 pub mod mnist;
 pub mod model;
 pub mod parameters;
+#[cfg(feature = "plot")]
 pub mod plot;
+#[cfg(feature = "progress")]
 pub mod progress;
 pub mod quickstart;
 pub mod random;

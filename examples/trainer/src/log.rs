@@ -5,7 +5,9 @@ use std::io::{self, Write};
 use mpienv::Rank;
 
 use crate::metrics::Metrics;
+#[cfg(feature = "plot")]
 use crate::plot::Plot;
+#[cfg(feature = "progress")]
 use crate::progress::Progress;
 use crate::train::{Epoch, Report, Step};
 
@@ -21,8 +23,10 @@ pub struct Log<W> {
     /// The file of metrics; only rank 0 has one.
     pub metrics: Option<Metrics>,
     /// The picture; only rank 0 has one.
+    #[cfg(feature = "plot")]
     pub plot: Option<Plot>,
     /// The bar on the terminal; only rank 0 has one.
+    #[cfg(feature = "progress")]
     pub progress: Option<Progress>,
 }
 
@@ -32,25 +36,31 @@ impl<W: Write> Log<W> {
     /// # Errors
     /// When it cannot be written.
     pub fn finish(&mut self) -> io::Result<()> {
-        self.progress = None;
-        self.plot.as_mut().map_or(Ok(()), Plot::draw)
+        #[cfg(feature = "progress")]
+        drop(self.progress.take());
+        #[cfg(feature = "plot")]
+        self.plot.as_mut().map_or(Ok(()), Plot::draw)?;
+        Ok(())
     }
 
     /// One write a line: lines of ranks that share a terminal do not mix.
     fn line(&mut self, line: &str) -> io::Result<()> {
         let mut write = || self.out.write_all(line.as_bytes()).and_then(|()| self.out.flush());
-        match &self.progress {
-            Some(progress) => progress.aside(write),
-            None => write(),
+        #[cfg(feature = "progress")]
+        if let Some(progress) = &self.progress {
+            return progress.aside(write);
         }
+        write()
     }
 
     /// All that has a report of its own.
     fn others(&mut self) -> impl Iterator<Item = &mut dyn Report> {
-        let metrics = self.metrics.as_mut().map(|metrics| metrics as &mut dyn Report);
-        let plot = self.plot.as_mut().map(|plot| plot as &mut dyn Report);
-        let progress = self.progress.as_mut().map(|progress| progress as &mut dyn Report);
-        metrics.into_iter().chain(plot).chain(progress)
+        let others = self.metrics.as_mut().map(|metrics| metrics as &mut dyn Report).into_iter();
+        #[cfg(feature = "plot")]
+        let others = others.chain(self.plot.as_mut().map(|plot| plot as &mut dyn Report));
+        #[cfg(feature = "progress")]
+        let others = others.chain(self.progress.as_mut().map(|progress| progress as &mut dyn Report));
+        others
     }
 }
 
@@ -92,7 +102,16 @@ mod tests {
         "epoch: 0, train loss is 0.4568, test loss is 0.3000, test accuracy is 0.9089, 0.050 s, 1234568 samples/s\n";
 
     fn lines(rank: Rank, quiet: bool) -> String {
-        let mut log = Log { out: Vec::new(), rank, quiet, metrics: None, plot: None, progress: None };
+        let mut log = Log {
+            out: Vec::new(),
+            rank,
+            quiet,
+            metrics: None,
+            #[cfg(feature = "plot")]
+            plot: None,
+            #[cfg(feature = "progress")]
+            progress: None,
+        };
         log.step(&STEP).unwrap();
         log.epoch(&EPOCH).unwrap();
         String::from_utf8(log.out).unwrap()

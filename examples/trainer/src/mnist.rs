@@ -18,7 +18,9 @@ use crate::exit;
 use crate::initial::{self, InitialError};
 use crate::log::Log;
 use crate::metrics::Metrics;
+#[cfg(feature = "plot")]
 use crate::plot::Plot;
+#[cfg(feature = "progress")]
 use crate::progress::Progress;
 use crate::sharding::plan::PlanError;
 use crate::stop::Stop;
@@ -50,6 +52,8 @@ pub fn run(options: &Options, mut out: impl Write, remarks: impl Write) -> Resul
             let ranks = cluster::place()?.world_size();
             if ranks > 1 { Err(MnistError::Ranks(ranks)) } else { Ok(fetch.fetch().run(out, remarks)?) }
         }
+        #[cfg(not(feature = "fetch"))]
+        (Some(Action::Fetch(_)), _) => Err(MnistError::NotBuilt { what: "mnist fetch", feature: "fetch" }),
         (_, Some(count)) => start_ranks(count),
         (_, None) => train(options, out, remarks),
     }
@@ -68,6 +72,9 @@ fn start_ranks(count: u32) -> Result<(), MnistError> {
 }
 
 fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<(), MnistError> {
+    if cfg!(not(feature = "plot")) && options.plot.is_some() {
+        return Err(MnistError::NotBuilt { what: "--plot", feature: "plot" });
+    }
     let info = cluster::place()?;
     let rank = info.world();
     let source = options.source();
@@ -89,7 +96,9 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
         None => model.initial_parameters(plan.seed),
     };
     let metrics = metrics(options, rank)?;
+    #[cfg(any(feature = "plot", feature = "progress"))]
     let steps = plan.steps(data.train.count(), rank);
+    #[cfg(feature = "plot")]
     let plot = plot(options, rank, steps)?;
     let remarks = RefCell::new(remarks);
     let remark = |text: &str| {
@@ -113,12 +122,19 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
         let mut checkpoints =
             Checkpoints::begin(&options.checkpoints(), run, &mut parameters, group, &mut |text| remark(text))?;
         checkpoints.stop = stop;
-        let plot = plot.map(|mut plot| {
-            plot.go_on(checkpoints.start());
-            plot
-        });
-        let progress = (rank.is_first() && !options.quiet).then(|| Progress::new(plan.epochs, steps));
-        let mut log = Log { out, rank, quiet: options.quiet, metrics, plot, progress };
+        let mut log = Log {
+            out,
+            rank,
+            quiet: options.quiet,
+            metrics,
+            #[cfg(feature = "plot")]
+            plot: plot.map(|mut plot| {
+                plot.go_on(checkpoints.start());
+                plot
+            }),
+            #[cfg(feature = "progress")]
+            progress: (rank.is_first() && !options.quiet).then(|| Progress::new(plan.epochs, steps)),
+        };
         let trained = match &cut {
             Some(cut) => {
                 let sharded = Sharded { model: model.as_mut(), plan: cut };
@@ -148,6 +164,7 @@ fn metrics(options: &Options, rank: Rank) -> Result<Option<Metrics>, MnistError>
 }
 
 /// The picture, not yet drawn; only rank 0 draws one.
+#[cfg(feature = "plot")]
 fn plot(options: &Options, rank: Rank, steps: usize) -> Result<Option<Plot>, MnistError> {
     let path = options.plot.as_deref().filter(|_| rank.is_first());
     let plot = path.map(|path| Plot::new(path, options.title(rank), steps));
@@ -171,8 +188,17 @@ pub enum MnistError {
     #[error("{0}; --metrics names a file that can be written")]
     Metrics(io::Error),
     /// The picture cannot be written.
+    #[cfg(feature = "plot")]
     #[error("{0}; --plot names a file that can be written")]
     Plot(io::Error),
+    /// This program was compiled without a part of it.
+    #[error("{what}: this program was built without the feature `{feature}`; build it with --features {feature}")]
+    NotBuilt {
+        /// What was asked for.
+        what: &'static str,
+        /// The feature that has it.
+        feature: &'static str,
+    },
     /// The operators cannot be cut so.
     #[error(transparent)]
     Plan(#[from] PlanError),

@@ -1,0 +1,277 @@
+//! Ranks that are killed, hung or told to stop, as real processes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::living::living;
+use crate::support::mnist::mnist;
+use crate::support::port::free_port;
+use crate::support::rank::rank;
+use crate::support::running::Running;
+use mpienv_trainer::random::{Purpose, Stream};
+use mpienv_trainer::tensor_file::TensorFile;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Far more epochs than any test waits for.
+const FOREVER: [&str; 3] = ["--epochs", "1000000", "--quiet"];
+/// What the tests' machine may take beyond what is promised: it does other things too.
+const SLACK: Duration = Duration::from_secs(5);
+
+fn signal(run: &Running, signal: Signal) {
+    kill_process(Pid::from_child(&run.child), signal).unwrap();
+}
+
+/// Three ranks that nobody watches, all training; `more` arguments for all.
+fn three_ranks(more: &[&str]) -> Vec<Running> {
+    let port = free_port();
+    let ranks = [0, 1, 2].map(|index| Running::start(rank(index, 3, port).args(FOREVER).args(more)));
+    assert!(ranks[0].trains());
+    ranks.into()
+}
+
+/// `ranks` ranks that `mnist` starts, all training, and the process of rank 1; `more` arguments for all.
+fn launched(ranks: &str, more: &[&str]) -> (Running, Pid) {
+    let mark = format!("{}-{:?}", std::process::id(), thread::current().id());
+    let mut command = mnist();
+    command.env("MNIST_TEST", &mark).args(["--ranks", ranks]).args(FOREVER).args(more);
+    let launcher = Running::start(&mut command);
+    assert!(launcher.trains());
+    let found = living(&[&format!("MNIST_TEST={mark}"), "RANK=1"]);
+    assert_eq!(found.len(), 1);
+    (launcher, found[0])
+}
+
+fn host() -> String {
+    fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned()
+}
+
+fn is_there(process: Pid) -> bool {
+    Path::new(&format!("/proc/{}", process.as_raw_nonzero())).exists()
+}
+
+#[test]
+fn a_killed_rank_ends_all_others_which_name_it_and_its_host() {
+    for odd in [0, 1] {
+        let mut ranks = three_ranks(&["--timeout", "60"]);
+        let killed = ranks.remove(odd);
+        let begun = Instant::now();
+        signal(&killed, Signal::KILL);
+        for rank in ranks {
+            let (code, said) = rank.end();
+            assert_eq!(code, Some(3), "{said}");
+            assert!(said.contains(&format!("mnist: rank {odd} on {} (127.0.0.1) is lost: ", host())), "{said}");
+        }
+        assert!(begun.elapsed() < SLACK);
+        killed.end();
+    }
+}
+
+/// Waits until a rank has said to rank 0 who it is.
+fn wait_for_a_hello(port: u16) {
+    let is_joined = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        // Local address, remote address, established.
+        words[2].ends_with(&format!(":{port:04X}")) && words[3] == "01"
+    };
+    let begun = Instant::now();
+    while !fs::read_to_string("/proc/net/tcp").unwrap().lines().skip(1).any(is_joined) {
+        assert!(begun.elapsed() < 4 * SLACK, "no rank came to {port}");
+        thread::sleep(Duration::from_millis(10));
+    }
+    thread::sleep(Duration::from_millis(500));
+}
+
+#[test]
+fn a_rank_killed_before_all_have_come_is_a_lost_one() {
+    for odd in [0, 1] {
+        let port = free_port();
+        let start = |index| Running::start(rank(index, 3, port).args(FOREVER).args(["--timeout", "60"]));
+        let mut ranks = vec![start(0), start(1)];
+        wait_for_a_hello(port);
+        let killed = ranks.remove(odd);
+        signal(&killed, Signal::KILL);
+        if odd == 1 {
+            ranks.push(start(2));
+        }
+        for rank in ranks {
+            let (code, said) = rank.end();
+            assert_eq!(code, Some(3), "{said}");
+            assert!(said.contains("lost") && said.contains("before all ranks had come"), "{said}");
+        }
+        killed.end();
+    }
+}
+
+#[test]
+fn a_hung_rank_ends_all_others_within_the_timeout_which_name_it_and_its_host() {
+    for odd in [0, 1] {
+        let mut ranks = three_ranks(&["--timeout", "1"]);
+        let hung = ranks.remove(odd);
+        let begun = Instant::now();
+        signal(&hung, Signal::STOP);
+        for rank in ranks {
+            let (code, said) = rank.end();
+            assert_eq!(code, Some(124), "{said}");
+            assert!(
+                said.contains(&format!("mnist: rank {odd} on {} (127.0.0.1) did not come within 1 s", host())),
+                "{said}"
+            );
+        }
+        let waited = begun.elapsed();
+        assert!(waited >= Duration::from_secs(1) && waited < Duration::from_millis(1500) + SLACK, "{waited:?}");
+        signal(&hung, Signal::KILL);
+        hung.end();
+    }
+}
+
+#[test]
+fn a_killed_rank_of_a_launcher_ends_all() {
+    let (launcher, killed) = launched("3", &[]);
+    kill_process(killed, Signal::KILL).unwrap();
+    let begun = Instant::now();
+    let (code, said) = launcher.end();
+    // Whose end is seen first is chance.
+    assert!(code == Some(137) || code == Some(3), "{code:?} {said}");
+    assert!(said.contains(&format!("mnist: rank 1 on {} (127.0.0.1) is lost: ", host())), "{said}");
+    assert!(begun.elapsed() < SLACK + SLACK, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_hung_rank_of_a_launcher_ends_all() {
+    let (launcher, hung) = launched("3", &["--timeout", "1"]);
+    kill_process(hung, Signal::STOP).unwrap();
+    let begun = Instant::now();
+    let (code, said) = launcher.end();
+    assert_eq!(code, Some(124), "{said}");
+    assert!(said.contains(&format!("mnist: rank 1 on {} (127.0.0.1) did not come within 1 s", host())), "{said}");
+    // The launcher gives the others 5 s to end by themselves; a hung one does not.
+    assert!(begun.elapsed() < Duration::from_secs(7) + SLACK, "{:?}", begun.elapsed());
+    assert!(!is_there(hung));
+}
+
+/// The arguments that keep checkpoints in `folder`.
+fn keeping(folder: &Path) -> [&str; 5] {
+    ["--checkpoint-dir", folder.to_str().unwrap(), "--checkpoint-every", "3", "--resume"]
+}
+
+/// The checkpoints in a folder, the newest last.
+fn checkpoints(folder: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|end| end == "safetensors")).collect();
+    files.sort();
+    files
+}
+
+/// What a checkpoint says about itself.
+fn about(checkpoint: &Path) -> serde_json::Value {
+    serde_json::from_str(&TensorFile::read(checkpoint).unwrap().about).unwrap()
+}
+
+fn succeeded(output: &Output) {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn fifty_kills_at_random_times_leave_a_newest_checkpoint_that_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("killed");
+    let mut random = Stream::new(7, Purpose::Digit(0));
+    let (mut kills, mut steps) = (0, 0);
+    // A machine may be so busy that kills come before the runs have done anything: then more follow, later.
+    let mut longest = 0.25;
+    while kills < 50 || steps < 30 && kills < 500 {
+        let run = Running::start(mnist().args(["--epochs", "1000000", "--quiet"]).args(keeping(&kept)));
+        thread::sleep(Duration::from_secs_f64(random.between(0.05, longest)));
+        signal(&run, Signal::KILL);
+        let (_, said) = run.end();
+        assert!(!said.contains("corrupt"), "{said}");
+        kills += 1;
+        let files = checkpoints(&kept);
+        for file in &files {
+            assert!(!about(file)["sha256"].is_null(), "{}", file.display());
+        }
+        assert!(files.len() <= 5, "{files:?}");
+        if let Some(newest) = files.last() {
+            let now = newest.file_stem().unwrap().to_str().unwrap().split_once('-').unwrap().1.parse().unwrap();
+            // No run goes back behind what the one before had kept.
+            assert!(now >= steps, "{now} after {steps}");
+            if now == steps {
+                longest = 3.0_f64.min(longest * 1.1);
+            }
+            steps = now;
+        }
+    }
+    assert!(steps >= 30, "{steps} steps in {kills} kills");
+
+    // What all those pieces came to is what one run without a stop comes to.
+    let epochs = (steps / 375 + 1).to_string();
+    let whole = folder.path().join("whole");
+    for kept in [&kept, &whole] {
+        let arguments = ["--epochs", &epochs, "--quiet", "--resume", "--checkpoint-dir", kept.to_str().unwrap()];
+        succeeded(&mnist().args(arguments).output().unwrap());
+    }
+    let last = |folder: &Path| fs::read(checkpoints(folder).pop().unwrap()).unwrap();
+    assert_eq!(last(&kept), last(&whole));
+}
+
+#[test]
+fn a_signal_to_any_rank_stops_all_after_the_same_step_and_a_checkpoint_is_kept() {
+    for (number, code, name) in [(Signal::TERM, 143, "SIGTERM"), (Signal::INT, 130, "SIGINT")] {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = folder.path().join("kept");
+        let ranks = three_ranks(&["--checkpoint-dir", kept.to_str().unwrap()]);
+        signal(&ranks[1], number);
+        let ends: Vec<_> = ranks.into_iter().map(Running::end).collect();
+        let newest = checkpoints(&kept).pop().unwrap();
+        let about = about(&newest);
+        let text = |name: &str| about[name].as_str().unwrap();
+        let at = format!("mnist: stopped by {name} in epoch {} after {} steps; ", text("epoch"), text("step"));
+        for (index, (end, said)) in ends.into_iter().enumerate() {
+            assert_eq!(end, Some(code), "{said}");
+            let rest = match index {
+                0 => format!("{} is written: go on from it with --resume", newest.display()),
+                _ => "rank 0 has written a checkpoint: go on from it with --resume".to_owned(),
+            };
+            assert!(said.contains(&format!("{at}{rest}")), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_signal_without_a_folder_stops_all_and_says_that_nothing_is_kept() {
+    let run = Running::start(mnist().args(FOREVER));
+    assert!(run.trains());
+    signal(&run, Signal::INT);
+    let (code, said) = run.end();
+    assert_eq!(code, Some(130));
+    assert!(said.ends_with(" steps; nothing is kept without --checkpoint-dir\n"), "{said}");
+}
+
+#[test]
+fn sigterm_to_a_launcher_reaches_its_ranks_and_none_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let (launcher, rank) = launched("2", &keeping(folder.path()));
+    signal(&launcher, Signal::TERM);
+    let (code, said) = launcher.end();
+    assert_eq!(code, Some(143), "{said}");
+    assert!(said.contains("mnist: stopped by SIGTERM in epoch "), "{said}");
+    assert!(!is_there(rank));
+    assert!(TensorFile::read(&checkpoints(folder.path()).pop().unwrap()).is_ok());
+}
+
+#[test]
+fn a_checkpoint_of_another_world_is_refused_by_all_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["--epochs", "1", "--quiet", "--resume", "--checkpoint-dir", folder.path().to_str().unwrap()];
+    succeeded(&mnist().args(arguments).output().unwrap());
+    let port = free_port();
+    let ranks = [0, 1].map(|index| Running::start(rank(index, 2, port).args(arguments)));
+    for (end, said) in ranks.map(Running::end) {
+        assert_eq!(end, Some(1), "{said}");
+        assert!(said.contains("000000375.safetensors is of another run: it has ranks 1, this run has 2; "), "{said}");
+    }
+}

@@ -1,0 +1,7 @@
+//! The trainer on several hosts: started by the real mpirun in every layout, and by hand under faults.
+
+mod checkpoints;
+mod faults;
+mod job;
+mod launched;
+mod random_faults;

@@ -1,0 +1,235 @@
+//! Jobs that the real mpirun starts on several hosts, over TCP and over MPI.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::checkpoints::{Checkpoints, undisturbed};
+use super::job::SLACK;
+use crate::support::hosts::{Hosts, LAYOUTS, Layout, SECOND_NETWORK, address, mpiruns, partly_told};
+use crate::support::tool::is_there;
+
+const MNIST: &str = env!("CARGO_BIN_EXE_mnist");
+const QUICKSTART: &str = env!("CARGO_BIN_EXE_quickstart");
+const TRAIN: [&str; 5] = ["--epochs", "1", "--quiet", "--timeout", "30"];
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Standard output of a job that succeeds.
+#[track_caller]
+fn succeeded(what: &str, output: &Output) -> String {
+    assert!(output.status.success(), "{what}: {:?} {}", output.status, said(output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What the line of the first epoch says without its speed.
+fn outcome(text: &str) -> String {
+    let line = text.lines().find(|line| line.starts_with("epoch: 0, train loss"));
+    line.unwrap_or_else(|| panic!("{text}")).split(", ").take(4).collect::<Vec<_>>().join(", ")
+}
+
+/// What one epoch of four ranks of this machine comes to.
+fn one_machine() -> String {
+    let alone = Command::new(MNIST).env_clear().args(["--ranks", "4"]).args(TRAIN).output().unwrap();
+    outcome(&succeeded("one machine", &alone))
+}
+
+/// Four ranks that mpirun starts train to what one machine comes to: over TCP to the same digits, over MPI, which may
+/// add in another order, but for the last one.
+#[track_caller]
+fn assert_trains(what: &str, command: &mut Command, backend: &str, expected: &str) {
+    let output = command.args([MNIST, "--backend", backend]).args(TRAIN).output().unwrap();
+    let found = outcome(&succeeded(&format!("{what}, {backend}"), &output));
+    let near = numbers(&found).iter().zip(numbers(expected)).all(|(a, b)| (a - b).abs() < 1.5e-4);
+    assert!(found == expected || backend == "mpi" && near, "{what}, {backend}: {found}");
+}
+
+/// The losses and the accuracy of an outcome.
+fn numbers(outcome: &str) -> [f64; 3] {
+    let numbers: Vec<f64> =
+        outcome.split(", ").skip(1).map(|part| part.rsplit(' ').next().unwrap().parse().unwrap()).collect();
+    numbers.try_into().unwrap()
+}
+
+#[test]
+fn jobs_in_every_layout_train_as_four_ranks_of_one_machine() {
+    let Some(hosts) = Hosts::up("train", 3, &[]) else { return };
+    let expected = one_machine();
+    for (version, mpirun) in mpiruns() {
+        for Layout { name, words, hosts: places } in LAYOUTS {
+            let master = format!("MASTER_ADDR={}", address(places[0]));
+            let words = [&["-x", &master], words].concat();
+            for backend in ["tcp", "mpi"] {
+                let what = format!("Open MPI {version}, {name}");
+                assert_trains(&what, &mut hosts.mpirun(&mpirun, &words), backend, &expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn jobs_over_two_networks_over_ipv6_and_without_host_names_train_as_on_one_machine() {
+    let settings = [("TWO_HOSTS_NETS", "2"), ("TWO_HOSTS_IPV6", "1")];
+    let Some(hosts) = Hosts::up("paths", 2, &settings) else { return };
+    let expected = one_machine();
+    let run = |name: &str, words: &[&str], master: &str, backends: &[&str]| {
+        for (version, mpirun) in mpiruns() {
+            // Version 5 names no host of any rank.
+            let given = format!("MASTER_ADDR={master}");
+            let given = if version == 5 || !master.starts_with("10.") { &["-x", &given][..] } else { &[] };
+            let words = [given, words, &["-H", "10.77.0.1:2,10.77.0.2:2"]].concat();
+            for backend in backends {
+                let what = format!("Open MPI {version}, {name}");
+                assert_trains(&what, &mut hosts.mpirun(&mpirun, &words), backend, &expected);
+            }
+        }
+    };
+    run("two networks", &[], "10.77.0.1", &["tcp", "mpi"]);
+    run("the second network", SECOND_NETWORK, "10.78.0.1", &["tcp", "mpi"]);
+    run("IPv6", &[], "fd77::1", &["tcp"]);
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    hosts.forget_names(folder.path(), "127.0.0.1 localhost\n");
+    run("no names", &[], "10.77.0.1", &["tcp", "mpi"]);
+}
+
+#[test]
+fn slurms_steps_on_two_hosts_train_as_four_ranks_of_one_machine() {
+    let Some(hosts) = Hosts::up("step", 2, &[]) else { return };
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let Some(mut command) = hosts.slurm(folder.path()) else { return };
+    let step = command.args(["srun", "-N2", "-n4", MNIST]).args(TRAIN).output().unwrap();
+    assert_eq!(outcome(&succeeded("Slurm", &step)), one_machine());
+}
+
+/// The losses of all ranks by their moments, in order.
+fn losses(text: &str) -> Vec<(String, f64)> {
+    let split = |line: &str| line.split_once(", loss is ").map(|(at, loss)| (at.to_owned(), loss.parse().unwrap()));
+    let mut losses: Vec<(String, f64)> = text.lines().filter_map(split).collect();
+    losses.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    losses
+}
+
+#[test]
+fn the_quick_start_on_two_hosts_with_names_or_without_prints_the_losses_of_one() {
+    let Some(hosts) = Hosts::up("quick", 2, &[("TWO_HOSTS_IPV6", "1")]) else { return };
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let output = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let words = ["--lr", "0.4", "--init", "mindspore-1.x", "--output"];
+    let alone = Command::new(QUICKSTART).env_clear().args(["--ranks", "8"]).args(words).arg(output("alone")).output();
+    let expected = succeeded("one process", &alone.unwrap());
+    let expected = losses(&expected);
+    let run = |name: &str, backend: &str, master: &str| {
+        for (version, mpirun) in mpiruns() {
+            let master = format!("MASTER_ADDR={master}");
+            let mut command = hosts.mpirun(&mpirun, &["-x", &master, "-H", "10.77.0.1:4,10.77.0.2:4", QUICKSTART]);
+            let what = format!("Open MPI {version}, {name}, {backend}");
+            let output = command.args(["--backend", backend]).args(words).arg(output("apart")).output().unwrap();
+            let found = losses(&succeeded(&what, &output));
+            // MPI may add in another order.
+            let rounding = if backend == "mpi" { 1e-6 } else { 0.0 };
+            let same = |(a, b): (&(String, f64), &(String, f64))| a.0 == b.0 && (a.1 - b.1).abs() <= rounding;
+            assert!(found.len() == 8 * 20 && found.iter().zip(&expected).all(same), "{what}: {found:?}");
+        }
+    };
+    run("names", "tcp", "nodeA");
+    run("names", "mpi", "nodeA");
+    run("IPv6", "tcp", "fd77::1");
+    hosts.forget_names(folder.path(), "127.0.0.1 localhost\n");
+    run("no names", "tcp", "10.77.0.1");
+}
+
+#[test]
+fn a_port_that_some_ranks_only_were_told_ends_the_start_with_their_names() {
+    let Some(hosts) = Hosts::up("told", 2, &[]) else { return };
+    for (version, mpirun) in mpiruns() {
+        // Both meet by the same code: one case is enough of the quick start.
+        for (program, cases) in [(MNIST, 2), (QUICKSTART, 1)] {
+            for (words, verdict) in &partly_told(&[program, "--backend", "tcp", "--timeout", "4"])[..cases] {
+                let what = format!("Open MPI {version}, {program}");
+                let begun = Instant::now();
+                let output = hosts.mpirun(&mpirun, words).env("MASTER_PORT", "23456").output().unwrap();
+                assert!(!output.status.success() && output.stdout.is_empty(), "{what}");
+                let verdict = format!(": the ranks disagree on MASTER_PORT: {verdict}; ");
+                assert!(said(&output).contains(&verdict), "{what}: {}", said(&output));
+                // Before the deadline; and what mpirun takes to start and end on a busy machine.
+                assert!(!said(&output).contains("come to"), "{what}: {}", said(&output));
+                assert!(begun.elapsed() < Duration::from_secs(20), "{what}: {:?}", begun.elapsed());
+            }
+        }
+    }
+}
+
+/// Starts two ranks on two hosts by mpirun, which train without end, and waits until they have kept something.
+fn training(hosts: &Hosts, backend: &str, kept: &Checkpoints) -> Child {
+    let before = kept.newest();
+    // After a kill of all that there was, the host's sshd comes back in a moment.
+    while !hosts.on("nodeA", "ssh").args(["nodeB", "true"]).output().unwrap().status.success() {
+        thread::sleep(Duration::from_millis(100));
+    }
+    let mut command = two_ranks(hosts, backend, kept, "1000000");
+    let mut running = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    while kept.newest() == before {
+        // mpirun is ended after a minute.
+        if running.try_wait().unwrap().is_some() {
+            panic!("{backend}: no checkpoint: {}", said(&running.wait_with_output().unwrap()));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    running
+}
+
+fn two_ranks(hosts: &Hosts, backend: &str, kept: &Checkpoints, epochs: &str) -> Command {
+    let mut command = hosts.mpirun(Path::new("mpirun"), &["-H", "nodeA:1,nodeB:1", MNIST, "--quiet"]);
+    command.args(["--backend", backend, "--epochs", epochs, "--timeout", "5"]);
+    command.args(["--resume", "--checkpoint-dir", kept.path(), "--checkpoint-every", "20"]);
+    command
+}
+
+/// What mpirun passes on, when it ends by itself and tells of a failure.
+#[track_caller]
+fn failed(running: Child, what: &str) -> String {
+    let begun = Instant::now();
+    let output = running.wait_with_output().unwrap();
+    let code = output.status.code();
+    assert!(code.is_some_and(|code| code != 0), "{what}: {code:?} {}", said(&output));
+    assert!(begun.elapsed() < SLACK, "{what}: {:?} {}", begun.elapsed(), said(&output));
+    said(&output)
+}
+
+#[test]
+fn mpirun_ends_after_a_kill_and_all_ranks_after_a_cut_and_the_job_goes_on() {
+    let Some(hosts) = Hosts::up("ended", 2, &[]) else { return };
+    if !is_there("mpirun") || !is_there("pgrep") {
+        return;
+    }
+    let runs_on = |host| hosts.on(host, "pgrep").args(["-x", "mnist"]).output().unwrap().status.success();
+    for backend in ["tcp", "mpi"] {
+        let kept = Checkpoints::new();
+        // The rank; then mpirun's daemon on its host too.
+        for victims in ["pkill -KILL -x mnist", "kill -KILL -1"] {
+            let running = training(&hosts, backend, &kept);
+            hosts.on("nodeB", "sh").args(["-c", victims]).output().unwrap();
+            failed(running, &format!("{backend}, {victims}"));
+        }
+
+        // mpirun waits for its daemon as long as the cable is cut, but no rank does.
+        let running = training(&hosts, backend, &kept);
+        hosts.act(&["cut", "nodeB"]);
+        let until = Instant::now() + Duration::from_secs(6) + SLACK;
+        while runs_on("nodeA") || runs_on("nodeB") {
+            assert!(Instant::now() < until, "{backend}: ranks outlive the timeout");
+            thread::sleep(Duration::from_millis(100));
+        }
+        hosts.act(&["heal", "nodeB"]);
+        let told = failed(running, backend);
+        assert!(told.contains(" did not come within 5 s") || told.contains(" is lost: "), "{backend}: {told}");
+
+        let epochs = kept.epochs(2) + 1;
+        succeeded(backend, &two_ranks(&hosts, backend, &kept, &epochs.to_string()).output().unwrap());
+        // Of two ranks every backend adds to the same bits.
+        assert!(kept.last() == undisturbed(2, epochs), "{backend}: {epochs} epochs come to other weights");
+    }
+}

@@ -1,0 +1,176 @@
+//! Faults of any kind at any time, one after the other, while jobs on two hosts go on and on from their checkpoints.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mpienv_trainer::random::{Purpose, Stream};
+use rustix::process::Signal;
+
+use super::checkpoints::{Checkpoints, undisturbed};
+use super::job::{End, Job, PLACES, SLACK};
+use crate::support::hosts::Hosts;
+use crate::support::tool::inherited;
+
+/// How many faults, and what they are drawn from.
+const COUNT: &str = "MPIENV_FAULTS";
+const SEED: &str = "MPIENV_FAULTS_SEED";
+/// The length of a job.
+const EPOCHS: u64 = 30;
+/// How long ranks wait for each other, in seconds.
+const TIMEOUT: u64 = 5;
+/// How long a rank may take to end: it waits for the others to come, for rank 0's verdict, and for a rank that is lost.
+const LIMIT: Duration = Duration::from_secs(2 * TIMEOUT + 8 + 1);
+/// What a rank says that lost another, or waited for it in vain.
+const LOSSES: [&str; 6] = [
+    " before all ranks had come",
+    " is lost: ",
+    " did not come within ",
+    " not come to 10.77.0.1:",
+    " did not reach rank 0 at ",
+    " had no verdict from rank 0 at ",
+];
+/// What befalls a job.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Kill(usize),
+    KillHost(&'static str),
+    Cut(&'static str),
+    CutBriefly(&'static str, Duration),
+    Crash(&'static str),
+    Stop(usize, Duration),
+    Hang(usize),
+}
+
+impl Fault {
+    fn draw(random: &mut Stream) -> Fault {
+        let rank = random.between(0.0, 4.0) as usize;
+        let host = PLACES[rank];
+        // A third of the timeout: what is lost meanwhile is sent again in time.
+        let moment = Duration::from_secs_f64(random.between(0.1, TIMEOUT as f64 / 3.0));
+        match random.between(0.0, 7.0) as u32 {
+            0 => Fault::Kill(rank),
+            1 => Fault::KillHost(host),
+            2 => Fault::Cut(host),
+            3 => Fault::CutBriefly(host, moment),
+            4 => Fault::Crash(host),
+            5 => Fault::Stop(rank, moment),
+            _ => Fault::Hang(rank),
+        }
+    }
+
+    /// Whether the job ends by it.
+    fn is_fatal(self) -> bool {
+        !matches!(self, Fault::CutBriefly(..) | Fault::Stop(..))
+    }
+
+    /// Whether a signal ends this rank by it; one that hangs is ended after the others.
+    fn kills(self, rank: usize) -> bool {
+        match self {
+            Fault::Kill(victim) | Fault::Hang(victim) => victim == rank,
+            Fault::KillHost(host) | Fault::Crash(host) => PLACES[rank] == host,
+            _ => false,
+        }
+    }
+
+    fn happen(self, hosts: &Hosts, job: &mut Job) {
+        match self {
+            Fault::Kill(rank) => job.signal(rank, Signal::KILL),
+            Fault::KillHost(host) => hosts.act(&["killall", host]),
+            Fault::Cut(host) => hosts.act(&["cut", host]),
+            Fault::CutBriefly(host, time) => {
+                hosts.act(&["cut", host]);
+                thread::sleep(time);
+                hosts.act(&["heal", host]);
+            }
+            Fault::Crash(host) => hosts.act(&["crash", host]),
+            Fault::Stop(rank, time) => {
+                job.signal(rank, Signal::STOP);
+                thread::sleep(time);
+                job.signal(rank, Signal::CONT);
+            }
+            Fault::Hang(rank) => job.signal(rank, Signal::STOP),
+        }
+    }
+
+    /// What must be mended before the next job.
+    fn mend(self, hosts: &Hosts) {
+        match self {
+            Fault::Cut(host) => hosts.act(&["heal", host]),
+            Fault::Crash(host) => hosts.act(&["boot", host]),
+            _ => {}
+        }
+    }
+}
+
+fn number(variable: &str, default: u64) -> u64 {
+    inherited(variable).map_or(default, |text| text.to_str().unwrap().parse().unwrap())
+}
+
+/// Every rank went to its end, or was killed by this fault, or says which rank it lost by it.
+fn assert_ends_by(fault: Option<Fault>, ends: &[End]) {
+    for (rank, End { code, said }) in ends.iter().enumerate() {
+        let told = || {
+            let names = |line: &str| line.starts_with("mnist: ") && LOSSES.iter().any(|loss| line.contains(loss));
+            fault.is_some_and(Fault::is_fatal) && said.lines().any(names)
+        };
+        let by_fault = match code {
+            Some(0) => true,
+            Some(3 | 124) => told(),
+            // A panic's code, 101, is among these.
+            Some(_) => false,
+            None => fault.is_some_and(|fault| fault.kills(rank)),
+        };
+        assert!(by_fault && !said.contains("corrupt"), "{fault:?}: rank {rank}: {ends:?}");
+    }
+}
+
+#[test]
+fn random_faults_end_in_no_hang_no_wrong_result_and_no_corrupt_checkpoint() {
+    let Some(hosts) = Hosts::up("random", 2, &[]) else { return };
+    let (count, seed) = (number(COUNT, 5), number(SEED, 1));
+    let mut random = Stream::new(seed, Purpose::Digit(0));
+    let expected = undisturbed(4, EPOCHS);
+    let (mut faults, mut fatal, mut starts, mut jobs) = (0, 0, 0, 0);
+    let mut kept = Checkpoints::new();
+    while faults < count || jobs == 0 {
+        let epochs = EPOCHS.to_string();
+        let timeout = TIMEOUT.to_string();
+        let words = ["--epochs", &epochs, "--timeout", &timeout, "--resume", "--checkpoint-dir", kept.path()];
+        let mut job = Job::start(&hosts, &[&words[..], &["--checkpoint-every", "7"]].concat());
+        starts += 1;
+        let drawn = (faults < count).then(|| Fault::draw(&mut random));
+        let moment = Duration::from_secs_f64(random.between(0.0, 3.0));
+        if drawn.is_some() {
+            thread::sleep(moment);
+        }
+        // A job that has ended before is one to which nothing happens.
+        let fault = drawn.filter(|_| job.is_under_way());
+        if let Some(fault) = fault {
+            eprintln!("fault {faults} of seed {seed}: {fault:?} after {moment:?}");
+            faults += 1;
+            fault.happen(&hosts, &mut job);
+        }
+        let begun = Instant::now();
+        let ends = job.end(LIMIT + SLACK);
+        let codes: Vec<_> = ends.iter().map(|end| end.code).collect();
+        eprintln!("  exit codes {codes:?} after {:?}", begun.elapsed());
+        if let Some(fault) = fault {
+            fault.mend(&hosts);
+        }
+        assert_ends_by(fault, &ends);
+        let newest = kept.newest();
+        if codes.contains(&Some(0)) {
+            assert!(fs::read(newest.unwrap()).unwrap() == expected, "{fault:?}: {EPOCHS} epochs come to other weights");
+        }
+        if codes.iter().all(|code| *code == Some(0)) {
+            jobs += 1;
+            kept = Checkpoints::new();
+        } else {
+            fatal += 1;
+        }
+    }
+    eprintln!(
+        "{faults} faults, {fatal} of which ended all or some ranks, in {starts} starts of {jobs} jobs of {EPOCHS} epochs: nothing lost"
+    );
+}

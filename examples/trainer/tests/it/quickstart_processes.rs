@@ -1,0 +1,121 @@
+//! The `quickstart` program with a process for each rank: by the real mpirun, and by hand.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use crate::support::files::files;
+use crate::support::launcher::job;
+use crate::support::port::free_port;
+use crate::support::published::assert_published;
+use crate::support::tool::is_there;
+
+const SEED: [&str; 4] = ["--lr", "0.4", "--init", "mindspore-1.x"];
+
+/// What each of `size` ranks says that nobody else starts, each with its own arguments.
+fn processes(folder: &Path, size: u32, arguments: impl Fn(u32) -> Vec<&'static str>) -> Vec<Output> {
+    let port = free_port();
+    let start = |rank: u32| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
+        command.env_clear().env("RANK", rank.to_string()).env("WORLD_SIZE", size.to_string());
+        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string()).current_dir(folder);
+        command.args(arguments(rank)).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let started: Vec<_> = (0..size).map(start).collect();
+    started.into_iter().map(|child| child.wait_with_output().unwrap()).collect()
+}
+
+fn threads(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
+    command.env_clear().current_dir(folder).args(arguments).output().unwrap()
+}
+
+#[track_caller]
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn mpirun_prints_the_published_losses_on_all_ranks() {
+    if !is_there("mpirun") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = job(Path::new("mpirun"), &[], 8, env!("CARGO_BIN_EXE_quickstart"));
+    assert_published(&stdout(&command.args(SEED).current_dir(folder.path()).output().unwrap()));
+}
+
+#[test]
+fn processes_write_the_same_bytes_as_threads() {
+    for collectives in ["compat", "min"] {
+        let (apart, together) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let arguments = [&SEED[..], &["--epochs", "2", "--collectives", collectives]].concat();
+        let outputs = processes(apart.path(), 8, |_| arguments.clone());
+        let text = stdout(&threads(together.path(), &[&["--ranks", "8"], &arguments[..]].concat()));
+        for output in &outputs {
+            // All ranks print the same losses, one rank's line after the other's.
+            let lines: Vec<&str> = text.lines().step_by(8).collect();
+            assert_eq!(stdout(output).lines().collect::<Vec<_>>(), lines);
+        }
+        assert!(files(apart.path()) == files(together.path()), "{collectives}");
+    }
+}
+
+#[test]
+fn a_process_with_other_options_is_named_by_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let outputs = processes(folder.path(), 3, |rank| if rank == 2 { vec!["--lr", "0.3"] } else { Vec::new() });
+    for output in outputs {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("rank 2"), "{said}");
+        assert!(output.stdout.is_empty());
+    }
+    assert!(files(folder.path()).is_empty());
+}
+
+#[test]
+fn a_process_that_goes_on_from_another_file_is_named_by_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let common = ["--ranks", "3", "--epochs", "1", "--integrated"];
+    for (output, seed) in [("one", "1"), ("other", "2")] {
+        stdout(&threads(folder.path(), &[&common[..], &["--output", output, "--seed", seed]].concat()));
+    }
+    let before = files(folder.path());
+    let arguments = |rank| {
+        let file = if rank == 1 { "other/device/0/CKP-1_4.safetensors" } else { "one/device/0/CKP-1_4.safetensors" };
+        vec!["--resume", file]
+    };
+    for output in processes(folder.path(), 3, arguments) {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let text = "rank 1 has another plan: \"start: step 4 of a file with SHA-256 ";
+        assert!(said.contains(text), "{said}");
+        assert!(output.stdout.is_empty());
+    }
+    assert!(files(folder.path()) == before);
+}
+
+#[test]
+fn a_process_of_several_does_not_run_all_ranks_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    for output in processes(folder.path(), 2, |_| vec!["--ranks", "4"]) {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("this is one of 2 ranks: quickstart --ranks is to be started once"), "{said}");
+        assert!(output.stdout.is_empty());
+    }
+    assert!(files(folder.path()).is_empty());
+}
+
+#[test]
+fn a_process_that_never_comes_is_named_at_the_deadline() {
+    let folder = tempfile::tempdir().unwrap();
+    // The last one is gone at once: it only asks for help.
+    let arguments = |rank| if rank == 2 { vec!["--help"] } else { vec!["--timeout", "2"] };
+    for output in processes(folder.path(), 3, arguments).iter().take(2) {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(124), "{said}");
+        assert!(said.contains("rank 2"), "{said}");
+    }
+}

@@ -1,0 +1,103 @@
+//! The `mnist` program with several ranks: started by itself and by the real mpirun.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::data::real_mnist;
+use crate::support::launcher::job;
+use crate::support::mnist::mnist;
+use crate::support::port::free_port;
+use crate::support::rank::rank;
+use crate::support::tool::is_there;
+
+fn spawn(command: &mut Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The test accuracy of the last epoch.
+fn accuracy(output: &Output) -> f64 {
+    assert!(output.status.success(), "{}", said(output));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().rfind(|line| line.contains("test accuracy")).unwrap_or_else(|| panic!("{text}"));
+    line.split("test accuracy is ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn two_ranks_of_32_train_as_one_of_64() {
+    let two = mnist().args(["--ranks", "2", "--epochs", "2", "--quiet"]).output().unwrap();
+    let one = mnist().args(["--batch-size", "64", "--epochs", "2", "--quiet"]).output().unwrap();
+    assert!((accuracy(&two) - accuracy(&one)).abs() <= 0.002, "{two:?} {one:?}");
+    assert!(accuracy(&one) > 0.8);
+}
+
+#[test]
+fn each_rank_prints_its_own_losses_and_rank_0_the_epochs() {
+    let output = mnist().args(["--ranks", "3", "--epochs", "1"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(text.lines().filter(|line| line.starts_with("epoch: 0, step: 0, loss is 2.3")).count(), 3, "{text}");
+    assert_eq!(text.lines().filter(|line| line.contains("test accuracy")).count(), 1, "{text}");
+}
+
+#[test]
+fn mpirun_starts_two_ranks_on_real_mnist() {
+    let Some((data, _)) = real_mnist() else { return };
+    if !is_there("mpirun") {
+        return;
+    }
+    let mut command = job(Path::new("mpirun"), &[], 2, env!("CARGO_BIN_EXE_mnist"));
+    let two = command.args(["--epochs", "1", "--quiet", "--data"]).arg(&data).output().unwrap();
+    let one = mnist().args(["--batch-size", "64", "--epochs", "1", "--quiet", "--data"]).arg(&data).output().unwrap();
+    assert!(accuracy(&two) >= 0.90, "{two:?}");
+    assert!((accuracy(&two) - accuracy(&one)).abs() <= 0.002, "{two:?} {one:?}");
+}
+
+#[test]
+fn a_port_in_use_at_rank_0_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let output = rank(0, 2, port).args(["--timeout", "5"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains(&format!("port {port} is in use on this host")), "{}", said(&output));
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn a_rank_that_never_comes_is_named_at_the_deadline_by_all_that_came() {
+    let port = free_port();
+    let start = Instant::now();
+    let came = [0, 1, 3].map(|index| spawn(rank(index, 4, port).args(["--timeout", "2"])));
+    for child in came {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(124), "{}", said(&output));
+        assert!(said(&output).contains("rank 2"), "{}", said(&output));
+        assert!(output.stdout.is_empty());
+    }
+    assert!(start.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_master_that_is_not_there_is_named_at_the_deadline() {
+    let output = rank(1, 2, free_port()).args(["--timeout", "1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(124));
+    assert!(said(&output).contains("connection refused: nothing listens there"), "{}", said(&output));
+}
+
+#[test]
+fn several_nodes_without_a_master_are_an_error_with_the_ways_to_name_one() {
+    let output = mnist().env("RANK", "0").env("WORLD_SIZE", "2").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("MPIENV_MASTER_ADDR=HOST"), "{}", said(&output));
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn a_rank_that_fails_gives_the_program_its_exit_code() {
+    let output = mnist().args(["--ranks", "2", "--lr", "1e38", "--epochs", "1", "--quiet"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+}

@@ -1,0 +1,260 @@
+//! `mpienv check`, run by all ranks.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::port::free_port;
+use crate::support::root::is_root;
+use crate::support::tool::{clean, is_there};
+
+/// One rank of a world that nobody else starts.
+fn rank(index: u32, size: u32, port: u16, words: &[&str]) -> Child {
+    let mut command: Command = clean("mpienv");
+    command.args(["check", "--timeout", "3"]).args(words);
+    command.env("RANK", index.to_string()).env("WORLD_SIZE", size.to_string());
+    command.env("LOCAL_RANK", index.to_string()).env("LOCAL_WORLD_SIZE", size.to_string());
+    command.env("MASTER_PORT", port.to_string());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn ended(child: Child) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+/// `mpirun -n 4`, whose ranks meet at a port.
+fn mpirun(port: u16) -> Command {
+    let mut command = clean("timeout");
+    // Open MPI refuses root otherwise; containers are root, and have few cores.
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.env("MASTER_PORT", port.to_string()).args(["-k", "5", "60"]);
+    command.args(["mpirun", "-n", "4", "--oversubscribe"]);
+    command
+}
+
+/// That many connections to rank 0, each with some bytes that no rank says.
+fn strangers(count: usize, port: u16, bytes: &[u8]) -> Vec<TcpStream> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let mut strangers = Vec::new();
+    while strangers.len() < count {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(mut stream) => {
+                // Rank 0 may have closed already.
+                let _ = stream.write_all(bytes);
+                strangers.push(stream);
+            }
+            Err(error) if Instant::now() > deadline => panic!("rank 0 does not listen: {error}"),
+            Err(_) => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+    strangers
+}
+
+#[test]
+fn mpiruns_ranks_meet_and_rank_0_prints_the_map() {
+    if !is_there("mpirun") {
+        return;
+    }
+    let output = mpirun(free_port()).args(["mpienv", "check"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[0].starts_with("4 ranks on 1 host, started by open-mpi, met at 127.0.0.1:"), "{text}");
+    assert!(lines[1].starts_with("host"), "{text}");
+    assert!(lines[2].contains("127.0.0.1") && lines[2].ends_with("0-3    0-3"), "{text}");
+    assert_eq!(lines.len(), 3, "{text}");
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_named_by_all_others() {
+    let (port, begun) = (free_port(), Instant::now());
+    let came = [0, 1, 3].map(|index| rank(index, 4, port, &[]));
+    for child in came {
+        let (code, stdout, stderr) = ended(child);
+        assert_eq!((code, stdout.as_str()), (Some(124), ""), "{stderr}");
+        assert!(stderr.contains("rank 2"), "{stderr}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_rank_that_mpirun_cannot_bring_is_named_by_all_others() {
+    if !is_there("mpirun") {
+        return;
+    }
+    // Rank 2 never starts it, or is killed before it has met anybody.
+    for absent in ["exec sleep 30", "mpienv check --master-port 1 & kill -9 $!; exec sleep 30"] {
+        let folder = tempfile::tempdir().unwrap();
+        // mpirun ends all once one has failed: each says first how it ended, and waits for the others.
+        let script = format!(
+            "cd $FOLDER; if test $OMPI_COMM_WORLD_RANK = 2; then {absent}; fi; \
+             mpienv check --timeout 3 2> said.$OMPI_COMM_WORLD_RANK; code=$?; \
+             echo $code > new.$OMPI_COMM_WORLD_RANK; mv new.$OMPI_COMM_WORLD_RANK code.$OMPI_COMM_WORLD_RANK; \
+             while ! test -e code.0 -a -e code.1 -a -e code.3; do sleep 0.01; done; exit $code"
+        );
+        let begun = Instant::now();
+        let output = mpirun(free_port()).args(["sh", "-c", &script]).env("FOLDER", folder.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(124), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        let text = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        for rank in [0, 1, 3] {
+            assert_eq!(text(&format!("code.{rank}")), "124\n", "rank {rank}");
+            let said = text(&format!("said.{rank}"));
+            assert!(said.starts_with("mpienv: rank 2 of 4 has not come to 127.0.0.1:"), "rank {rank}: {said}");
+            assert!(said.contains(" within 3 s: "), "rank {rank}: {said}");
+        }
+    }
+}
+
+#[test]
+fn rank_0_names_the_missing_one_before_mpirun_ends_it() {
+    if !is_there("mpirun") {
+        return;
+    }
+    let script = "test $OMPI_COMM_WORLD_RANK != 2 || exec sleep 30; exec mpienv check --timeout 3";
+    let mut command = mpirun(free_port());
+    let output = command.args(["--tag-output", "sh", "-c", script]).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(124), "{stderr}");
+    assert!(stderr.contains("[1,0]<stderr>:mpienv: rank 2 of 4 has not come to 127.0.0.1:"), "{stderr}");
+}
+
+#[test]
+fn a_rank_of_another_version_is_named_by_all_others() {
+    let port = free_port();
+    let ranks = [rank(0, 3, port, &[]), rank(1, 3, port, &[])];
+    let [protocol, ..] = crate::support::wire::own_version();
+    let mut other =
+        strangers(1, port, &crate::support::wire::hello([protocol, 9, 8, 7], 2, 3, false, b"", 0)).remove(0);
+    let named = format!("rank 2 (127.0.0.1) runs mpienv 9.8.7 (protocol {protocol}), rank 0 runs mpienv 0.");
+    for child in ranks {
+        let (code, stdout, stderr) = ended(child);
+        assert_eq!((code, stdout.as_str()), (Some(3), ""), "{stderr}");
+        assert!(stderr.starts_with(&format!("mpienv: {named}")), "{stderr}");
+    }
+    let mut told = Vec::new();
+    other.read_to_end(&mut told).unwrap();
+    assert!(String::from_utf8_lossy(&told).contains(&named));
+}
+
+#[test]
+fn a_rank_with_another_world_size_is_named_by_all() {
+    let port = free_port();
+    let ranks = [rank(0, 2, port, &[]), rank(1, 3, port, &[])];
+    for child in ranks {
+        let (code, _, stderr) = ended(child);
+        assert_eq!(code, Some(3), "{stderr}");
+        assert!(stderr.contains("world size"), "{stderr}");
+    }
+}
+
+/// Rank 1 of 2 with other variables than its launcher would give.
+fn odd_rank_1(port: u16, vars: &[(&str, &str)]) -> Child {
+    let mut command: Command = clean("mpienv");
+    command.args(["check", "--timeout", "3"]).env("RANK", "1").env("WORLD_SIZE", "2");
+    command.env("MASTER_PORT", port.to_string()).envs(vars.iter().copied());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn two_ranks_with_one_local_rank_are_an_error_on_both() {
+    let port = free_port();
+    let second = odd_rank_1(port, &[("LOCAL_RANK", "0"), ("MASTER_ADDR", "127.0.0.1")]);
+    let (code, stdout, stderr) = ended(rank(0, 2, port, &[]));
+    assert_eq!(code, Some(3), "{stderr}");
+    let what = "ranks 0 and 1 are both local rank 0";
+    assert!(stdout.contains(&format!("error [local-rank-twice]: {what}")), "{stdout}");
+    let (code, stdout, stderr) = ended(second);
+    assert_eq!((code, stdout.as_str()), (Some(3), ""));
+    assert!(stderr.starts_with(&format!("mpienv: all ranks met, and do not fit together: {what}")), "{stderr}");
+}
+
+#[test]
+fn local_sizes_and_names_of_the_master_that_differ_are_findings() {
+    let port = free_port();
+    let vars = [("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2"), ("MASTER_ADDR", "localhost")];
+    let second = odd_rank_1(port, &vars);
+    let mut first: Command = clean("mpienv");
+    first.args(["check", "--timeout", "3"]).env("RANK", "0").env("WORLD_SIZE", "2").env("LOCAL_RANK", "0");
+    first.env("LOCAL_WORLD_SIZE", "1").env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
+    let (code, stdout, stderr) = ended(first.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    assert_eq!(code, Some(0), "{stderr}");
+    let names = format!("rank 0 calls the master 127.0.0.1:{port}, and rank 1 calls it localhost:{port}");
+    assert!(stdout.contains(&format!("note [master-names-differ]: {names}")), "{stdout}");
+    let size = "rank 0 was told that 1 ranks are on its node, and 2 ranks say they are on ";
+    assert!(stdout.contains(&format!("warning [local-size-differs]: {size}")), "{stdout}");
+    assert_eq!(ended(second).0, Some(0));
+}
+
+#[test]
+fn a_network_without_a_way_to_the_master_is_named() {
+    if !is_root() || !is_there("unshare") {
+        return;
+    }
+    // A network of its own, in which nothing is up.
+    let mut command: Command = clean("unshare");
+    command.args(["--net", "mpienv", "check", "--timeout", "1"]);
+    command.env("RANK", "1").env("WORLD_SIZE", "2").env("MASTER_ADDR", "10.9.8.7").env("MASTER_PORT", "6105");
+    let (code, _, stderr) = ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    assert_eq!(code, Some(124), "{stderr}");
+    let text = "mpienv: rank 1 did not reach rank 0 at 10.9.8.7:6105 within 1 s: no route to it";
+    assert!(stderr.starts_with(text), "{stderr}");
+}
+
+#[test]
+fn two_hundred_strangers_are_counted_and_break_nothing() {
+    let port = free_port();
+    let zero = rank(0, 2, port, &["--json"]);
+    let strangers = strangers(200, port, b"GET / HTTP/1.1\r\n\r\n");
+    let (code, _, stderr) = ended(rank(1, 2, port, &[]));
+    assert_eq!(code, Some(0), "{stderr}");
+    let (code, stdout, stderr) = ended(zero);
+    assert_eq!(code, Some(0), "{stderr}");
+    let map: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(map["strangers"], strangers.len());
+    assert_eq!(map["ranks"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn mpiruns_ranks_meet_beside_two_hundred_strangers() {
+    if !is_there("mpirun") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (go, port) = (folder.path().join("go"), free_port());
+    // The last rank comes once all strangers have.
+    let script =
+        "test $OMPI_COMM_WORLD_RANK != 3 || while ! test -e $GO; do sleep 0.01; done; exec mpienv check --json";
+    let mut command = mpirun(port);
+    command.args(["sh", "-c", script]).env("GO", &go).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let job = command.spawn().unwrap();
+    let noise: Vec<u8> = (0..1000u32).map(|i| (i * 7919 % 251) as u8).collect();
+    let strangers = strangers(200, port, &noise);
+    fs::write(&go, "").unwrap();
+    let (code, stdout, stderr) = ended(job);
+    assert_eq!(code, Some(0), "{stderr}");
+    let map: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(map["strangers"], strangers.len());
+    assert_eq!(map["ranks"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn another_jobs_ranks_are_kept_out() {
+    let port = free_port();
+    let spawn = |index: &str, token: &str| {
+        let mut command: Command = clean("mpienv");
+        command.args(["check", "--timeout", "2"]).env("RANK", index).env("WORLD_SIZE", "2").env("MPIENV_TOKEN", token);
+        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let zero = spawn("0", "one");
+    let (code, _, stderr) = ended(spawn("1", "two"));
+    assert_eq!(code, Some(3), "{stderr}");
+    assert!(stderr.contains("another job token"), "{stderr}");
+    let (code, _, stderr) = ended(zero);
+    assert_eq!(code, Some(124), "{stderr}");
+}

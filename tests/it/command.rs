@@ -1,0 +1,181 @@
+//! The command as its users run it: words, exit codes, what is printed where.
+
+use std::os::unix::ffi::OsStringExt;
+use std::process::{Command, Output};
+
+use crate::support::tool::clean;
+
+const SEVERAL_NODES: &[(&str, &str)] = &[
+    ("OMPI_COMM_WORLD_RANK", "1"),
+    ("OMPI_COMM_WORLD_SIZE", "4"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+    ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+];
+
+fn output(command: &mut Command) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+#[test]
+fn export_prints_nothing_on_stdout_when_it_fails() {
+    for vars in [SEVERAL_NODES, &[("OMPI_COMM_WORLD_RANK", "0")], &[("MASTER_PORT", "x")]] {
+        let (code, stdout, stderr) = output(clean("mpienv").arg("export").envs(vars.iter().copied()));
+        assert_eq!((code, stdout.as_str()), (Some(1), ""));
+        assert!(stderr.starts_with("mpienv: ") && stderr.lines().count() == 1, "{stderr}");
+    }
+}
+
+#[test]
+fn words_that_are_wrong_are_code_2_and_say_how_it_goes() {
+    for words in [&["exports"][..], &["export", "--shell", "perl"], &["export", "--master-port", "0"], &["exec"], &[]] {
+        let (code, stdout, stderr) = output(clean("mpienv").args(words));
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{words:?}");
+        assert!(stderr.contains("Usage") || stderr.contains("--help"), "{stderr}");
+    }
+}
+
+#[test]
+fn a_wish_goes_before_the_environment() {
+    let mut command = clean("mpienv");
+    command.envs(SEVERAL_NODES.iter().copied()).env("MASTER_PORT", "1");
+    command.args(["export", "--master-addr", "node-0", "--master-port", "2", "--nccl-ifname", "eth0"]);
+    let (code, stdout, _) = output(&mut command);
+    assert_eq!(code, Some(0));
+    for line in ["export MASTER_ADDR=node-0;", "export MASTER_PORT=2;", "export NCCL_SOCKET_IFNAME=eth0;"] {
+        assert!(stdout.lines().any(|found| found == line), "{stdout}");
+    }
+}
+
+#[test]
+fn nccl_interfaces_are_kept_or_unset_when_asked() {
+    let export = |words: &[&str], set: Option<&str>| {
+        let mut command = clean("mpienv");
+        command.arg("export").args(words).envs(set.map(|value| ("NCCL_SOCKET_IFNAME", value)));
+        let (_, stdout, _) = output(&mut command);
+        stdout.lines().find(|line| line.contains(" NCCL_SOCKET_IFNAME")).map(str::to_owned)
+    };
+    assert_eq!(export(&[], None).as_deref(), Some("export NCCL_SOCKET_IFNAME='^docker0,lo';"));
+    assert_eq!(export(&[], Some("ib0")).as_deref(), Some("export NCCL_SOCKET_IFNAME=ib0;"));
+    assert_eq!(export(&["--nccl-ifname", "keep"], None), None);
+    assert_eq!(export(&["--nccl-ifname", "keep"], Some("ib0")).as_deref(), Some("export NCCL_SOCKET_IFNAME=ib0;"));
+    assert_eq!(export(&["--nccl-ifname", "unset"], Some("ib0")).as_deref(), Some("unset NCCL_SOCKET_IFNAME;"));
+    assert_eq!(export(&["--nccl-ifname", "eth9"], Some("ib0")).as_deref(), Some("export NCCL_SOCKET_IFNAME=eth9;"));
+}
+
+#[test]
+fn show_prints_the_rest_where_the_master_is_not_known() {
+    let (code, stdout, _) = output(clean("mpienv").args(["show", "--json"]).envs(SEVERAL_NODES.iter().copied()));
+    assert_eq!(code, Some(0));
+    let shown: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((&shown["rank"], &shown["world_size"]), (&1.into(), &4.into()));
+    assert_eq!(shown["master_addr"], serde_json::Value::Null);
+    assert_eq!(shown["findings"][0]["severity"], "error");
+    assert_eq!(shown["findings"][0]["code"], "master-unknown");
+    let keys: Vec<_> = shown.as_object().unwrap().keys().map(String::as_str).collect();
+    let contract = "launcher rank world_size local_rank local_world_size node_rank node_count launch_style \
+                    master_addr master_port nccl_socket_ifname provenance findings";
+    assert_eq!(keys, contract.split_whitespace().collect::<Vec<_>>());
+}
+
+#[test]
+fn show_is_a_table_of_values_and_sources_without_colour_where_it_is_no_terminal() {
+    let (code, stdout, _) = output(clean("mpienv").arg("show"));
+    assert_eq!(code, Some(0));
+    assert!(stdout.starts_with("launcher          alone        no launcher's variables are set\n"), "{stdout}");
+    assert!(!stdout.contains('\u{1b}'));
+    let (_, stdout, _) = output(clean("mpienv").arg("show").env("CLICOLOR_FORCE", "1"));
+    assert!(stdout.contains('\u{1b}'));
+}
+
+#[test]
+fn show_and_doctor_tell_a_binding_where_there_is_one() {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if cores == 1 || !crate::support::tool::is_there("taskset") {
+        return;
+    }
+    let taskset = |cores: &str, words: &[&str]| {
+        let (_, stdout, stderr) = output(clean("taskset").args(["-c", cores, "mpienv"]).args(words));
+        assert!(!stdout.is_empty(), "{stderr}");
+        stdout
+    };
+    let (_, allowed, _) = output(clean("taskset").args(["-cp", &std::process::id().to_string()]));
+    let first = allowed.rsplit(": ").next().unwrap().split(['\n', ',', '-']).next().unwrap();
+    for verb in ["show", "doctor"] {
+        assert!(taskset(first, &[verb]).contains("\nnote [cpu-binding]: bound to 1 of "), "{verb}");
+        // Linux leaves out what is not there.
+        assert!(!taskset("0-1023", &[verb]).contains("cpu-binding"), "{verb}");
+    }
+    let shown: serde_json::Value = serde_json::from_str(&taskset(first, &["show", "--json"])).unwrap();
+    assert_eq!(shown["findings"][0]["code"], "cpu-binding");
+}
+
+#[test]
+fn findings_go_to_stderr_when_asked_for() {
+    let vars = SEVERAL_NODES.iter().chain(&[("MASTER_ADDR", "a"), ("RANK", "0"), ("WORLD_SIZE", "9")]).copied();
+    let (code, stdout, stderr) = output(clean("mpienv").args(["export", "-v"]).envs(vars));
+    assert_eq!(code, Some(0));
+    assert!(stdout.lines().all(|line| line.starts_with("export ")), "{stdout}");
+    assert!(stderr.starts_with("warning [launchers-disagree]: "), "{stderr}");
+}
+
+#[test]
+fn exec_becomes_the_command_with_the_variables_set() {
+    let script = "echo $$ $RANK/$WORLD_SIZE@$MASTER_ADDR:$MASTER_PORT; exit 7";
+    let child =
+        clean("mpienv").args(["exec", "--", "/bin/sh", "-c", script]).stdout(std::process::Stdio::piped()).spawn();
+    let child = child.unwrap();
+    let process = child.id();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{process} 0/1@127.0.0.1:54965\n"));
+}
+
+#[test]
+fn exec_passes_bytes_that_are_no_text() {
+    let junk = std::ffi::OsString::from_vec(vec![b'a', 0xff, b'b']);
+    let mut command = clean("mpienv");
+    command.args(["exec", "--", "/bin/sh", "-c", r#"printf %s "$1$JUNK""#, "sh"]).arg(&junk).env("JUNK", &junk);
+    assert_eq!(command.output().unwrap().stdout, b"a\xffba\xffb");
+}
+
+#[test]
+fn exec_leaves_signals_ignored_but_sigpipe() {
+    let script = "trap '' HUP PIPE; exec mpienv exec -- grep SigIgn /proc/self/status";
+    let (_, stdout, stderr) = output(clean("sh").args(["-c", script]));
+    // Elsewhere than on Linux there is no such file.
+    let Some(ignored) = stdout.trim().strip_prefix("SigIgn:") else { return eprintln!("skipped: {stderr}") };
+    let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+    let is_ignored = |signal: u32| ignored >> (signal - 1) & 1 == 1;
+    assert_eq!((is_ignored(1), is_ignored(13)), (true, false), "what `mpienv exec --help` says");
+}
+
+#[test]
+fn exec_fails_as_shells_do() {
+    let (code, _, stderr) = output(clean("mpienv").args(["exec", "--", "no-such-program"]));
+    assert_eq!(code, Some(127));
+    assert!(stderr.contains("\"no-such-program\" cannot be started"), "{stderr}");
+    let (code, _, _) = output(clean("mpienv").args(["exec", "--", "/"]));
+    assert_eq!(code, Some(126));
+    let (code, stdout, _) =
+        output(clean("mpienv").args(["exec", "--", "/bin/echo"]).envs(SEVERAL_NODES.iter().copied()));
+    assert_eq!((code, stdout.as_str()), (Some(1), ""), "without a master nothing is started");
+}
+
+#[test]
+fn what_cannot_be_written_is_an_error() {
+    let mut command = clean("mpienv");
+    command.arg("export").stdout(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+    let (code, _, stderr) = output(&mut command);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("stdout cannot be written"), "{stderr}");
+}
+
+#[test]
+fn a_token_is_in_no_output() {
+    for words in [&["export"][..], &["export", "--shell", "json"], &["show"], &["show", "--json"]] {
+        let (code, stdout, stderr) = output(clean("mpienv").args(words).env("MPIENV_TOKEN", "sesame"));
+        assert_eq!(code, Some(0));
+        assert!(!stdout.contains("sesame") && !stderr.contains("sesame"), "{stdout}");
+    }
+}

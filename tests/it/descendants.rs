@@ -1,0 +1,258 @@
+//! `mpienv launch` and `Launch`: whatever descends from a worker ends with the job, and nobody else does.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::processes::{all, command_line, state};
+use crate::support::tool::{clean, is_there};
+use mpienv::{ClusterInfo, Launch};
+
+/// Ways in which a worker leaves its group; `SLEEP` stands for a command that goes on for long.
+const WAYS: [(&str, &str); 6] = [
+    ("a session of its own", "setsid SLEEP &"),
+    ("a group of its own", "setsid sh -c 'SLEEP; true' &"),
+    ("a shell with job control", "bash -c 'set -m; SLEEP & exit 0' &"),
+    ("a helper that makes a group", "timeout 600 SLEEP &"),
+    ("a daemon", "(setsid sh -c 'setsid SLEEP & exit 0' &) &"),
+    ("a daemon of a daemon", "setsid -f setsid -f SLEEP"),
+];
+
+/// A command that sleeps for a time that no other test does, and the time.
+fn sleep(test: u32, way: usize) -> String {
+    format!("sleep {}.{way}{test}", 1000 + std::process::id() % 1000)
+}
+
+fn launch(workers: u32, options: &[&str], script: &str) -> Command {
+    let mut command = clean("mpienv");
+    command.args(["launch", "--nproc-per-node", &workers.to_string()]).args(options).args(["--", "sh", "-c", script]);
+    command
+}
+
+/// Whether the ways can be gone here.
+fn has_ways() -> bool {
+    ["setsid", "timeout", "bash"].into_iter().all(is_there)
+}
+
+/// The processes that live and whose command is this one.
+fn count(command: &str) -> usize {
+    all().iter().filter(|folder| command_line(folder).trim_end() == command).count()
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Ends with the test, also where that fails.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = Command::new("kill")
+            .args(["-s", "KILL", "--", &format!("-{}", self.0.id())])
+            .stderr(Stdio::null())
+            .status();
+        let _ = self.0.wait();
+    }
+}
+
+/// A shell in a group of its own that is no worker.
+fn other(script: &str) -> Ended {
+    let mut command = Command::new("sh");
+    Ended(command.args(["-c", script]).process_group(0).stdout(Stdio::null()).spawn().unwrap())
+}
+
+#[test]
+fn what_left_its_group_ends_with_the_worker_that_fails_or_ends_well() {
+    if !has_ways() {
+        return;
+    }
+    for (number, (name, way)) in WAYS.into_iter().enumerate() {
+        for code in [0, 3] {
+            let sleep = sleep(1, number);
+            let script = format!("{}\nsleep 0.3; exit {code}", way.replace("SLEEP", &sleep));
+            let start = Instant::now();
+            let output = launch(2, &[], &script).output().unwrap();
+            assert_eq!(output.status.code(), Some(code), "{name}: {output:?}");
+            assert!(start.elapsed() < Duration::from_secs(4), "{name}: {:?}", start.elapsed());
+            assert_eq!(count(&sleep), 0, "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_left_its_group_ends_when_another_rank_fails() {
+    if !has_ways() {
+        return;
+    }
+    for (number, (name, way)) in WAYS.into_iter().enumerate() {
+        let sleep = sleep(2, number);
+        let script =
+            format!("test $RANK = 1 && {{ sleep 0.4; exit 4; }}; {}\nwait; sleep 60", way.replace("SLEEP", &sleep));
+        assert_eq!(launch(2, &[], &script).output().unwrap().status.code(), Some(4), "{name}");
+        assert_eq!(count(&sleep), 0, "{name}");
+    }
+}
+
+#[test]
+fn what_left_its_group_ends_with_a_launch_that_is_killed() {
+    if !has_ways() {
+        return;
+    }
+    for (number, (name, way)) in WAYS.into_iter().enumerate() {
+        let sleep = sleep(3, number);
+        let script = format!("{}\nwait; sleep 60", way.replace("SLEEP", &sleep));
+        let mut child = launch(2, &[], &script).stdout(Stdio::null()).spawn().unwrap();
+        until(name, || count(&sleep) == 2);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        until(name, || count(&sleep) == 0);
+    }
+}
+
+#[test]
+fn what_dropped_its_environment_ends_too() {
+    if !has_ways() {
+        return;
+    }
+    let sleep = sleep(4, 0);
+    let script = format!("env -i setsid -f env -i {sleep}; sleep 0.3; exit 3");
+    assert_eq!(launch(2, &[], &script).output().unwrap().status.code(), Some(3));
+    assert_eq!(count(&sleep), 0);
+    // The worker itself did, and has a child when the launch is killed.
+    let script = format!("exec env -i sh -c 'timeout 600 env -i {sleep}; true'");
+    let output = launch(2, &[], &format!("test $RANK = 0 && {{ sleep 0.4; exit 5; }}; {script}")).output().unwrap();
+    assert_eq!(output.status.code(), Some(5));
+    assert_eq!(count(&sleep), 0);
+}
+
+#[test]
+fn what_left_its_group_is_asked_before_it_is_killed() {
+    let sleep = sleep(5, 0);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("asked");
+    let script = format!("trap 'echo asked > {}; exit 0' TERM; while :; do {sleep} & wait; done", file.display());
+    let script = format!("setsid -f sh -c \"{script}\"; sleep 0.3; exit 3");
+    assert_eq!(launch(1, &[], &script).output().unwrap().status.code(), Some(3));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "asked\n");
+    // One that does not listen has the grace.
+    let script = format!("setsid -f sh -c \"trap '' TERM; {sleep}; true\"; sleep 0.3; exit 3");
+    let start = Instant::now();
+    assert_eq!(launch(1, &["--grace", "0.5"], &script).output().unwrap().status.code(), Some(3));
+    assert!(start.elapsed() > Duration::from_millis(700) && start.elapsed() < Duration::from_secs(4));
+    assert_eq!(count(&sleep), 0);
+}
+
+#[test]
+fn what_the_worker_left_and_ended_is_waited_for() {
+    let script = "for i in 1 2 3 4 5; do setsid -f true; done; sleep 60";
+    let child = Ended(launch(1, &[], script).process_group(0).spawn().unwrap());
+    let own = child.0.id().to_string();
+    let mut seen = 0;
+    let zombies = || {
+        let folders = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+        let fields = folders.filter_map(|folder| state(&folder));
+        fields.filter(|fields| fields.starts_with(&format!("Z {own} "))).count()
+    };
+    let deadline = Instant::now() + Duration::from_millis(700);
+    while Instant::now() < deadline {
+        seen = zombies();
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(seen, 0);
+}
+
+#[test]
+fn whoever_was_given_a_workers_environment_by_another_is_no_workers() {
+    let sleep = sleep(6, 0);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("variables").display().to_string();
+    // As a scheduler starts a job that a worker hands in.
+    let job = format!("until test -e {file}.all; do sleep 0.01; done; env $(cat {file}) {sleep}; true");
+    let scheduler = other(&job);
+    let script = format!("env | grep ^MPIENV_LAUNCH_ > {file} && : > {file}.all; sleep 0.5; setsid -f {sleep}");
+    assert_eq!(launch(1, &[], &script).output().unwrap().status.code(), Some(0));
+    assert_eq!(count(&sleep), 1);
+    // The same when the launch is killed.
+    for name in ["", ".all"] {
+        fs::remove_file(format!("{file}{name}")).unwrap();
+    }
+    drop(scheduler);
+    let _scheduler = other(&job);
+    let mut child = launch(1, &[], &(script + "; sleep 60")).spawn().unwrap();
+    until("both run", || count(&sleep) == 2);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("one is ended", || count(&sleep) == 1);
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!(count(&sleep), 1);
+}
+
+#[test]
+fn a_programs_other_children_are_its_own() {
+    for adopts in [false, true] {
+        let sleep = [0, 1, 2].map(|way| sleep(7 + u32::from(adopts), way));
+        // One child, and one that a child has left.
+        let mut before = other(&format!("setsid -f {}; exec {}", sleep[0], sleep[1]));
+        until("both run", || count(&sleep[0]) + count(&sleep[1]) == 2);
+        let info = ClusterInfo::from_vars([("PATH", "/bin")]).unwrap();
+        let launch = Launch::new(&info, 2).unwrap();
+        let launch = if adopts { launch.adopt_orphans() } else { launch };
+        let during = std::cell::OnceCell::new();
+        launch
+            .run(|_| {
+                during.get_or_init(|| other("sleep 0.2; exit 6"));
+                let mut command = Command::new("sh");
+                command.args(["-c", &format!("setsid -f {}; sleep 0.5", sleep[2])]);
+                command
+            })
+            .unwrap();
+        assert_eq!(sleep.each_ref().map(|sleep| count(sleep)), [1, 1, 0]);
+        assert!(before.0.try_wait().unwrap().is_none());
+        assert_eq!(during.into_inner().unwrap().0.wait().unwrap().code(), Some(6));
+        let left = all().into_iter().find(|folder| command_line(folder).trim_end() == sleep[0]).unwrap();
+        let number = left.file_name().unwrap().to_owned();
+        assert!(Command::new("kill").arg(number).status().unwrap().success());
+    }
+}
+
+#[test]
+fn a_launch_in_a_launch_leaves_nothing_behind_when_the_outer_is_killed() {
+    if !has_ways() {
+        return;
+    }
+    let sleep = sleep(9, 0);
+    let inner =
+        format!("exec mpienv launch --nproc-per-node 2 -- sh -c 'setsid -f {sleep}; timeout 600 {sleep}; true'");
+    let mut child = launch(1, &[], &inner).stdout(Stdio::null()).spawn().unwrap();
+    until("all run", || count(&sleep) == 4);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("all are gone", || count(&sleep) == 0);
+}
+
+#[test]
+fn a_rank_of_a_launch_within_a_launch_is_asked_to_end_once() {
+    // It notes each signal, and goes on for a while: a second one would end a trainer before its checkpoint is written.
+    const RANK: &str = r#"trap 'echo TERM >>"$NOTED"' TERM; : >"$NOTED"; n=0
+        while [ $n -lt 600 ] && ! [ -s "$NOTED" ]; do sleep 0.05; n=$((n + 1)); done; sleep 1; sleep 1; exit 3"#;
+    let folder = tempfile::tempdir().unwrap();
+    for within in [&[][..], &["mpienv", "launch", "--nproc-per-node", "1", "--"]] {
+        let noted = folder.path().join(within.len().to_string());
+        let mut command = clean("mpienv");
+        command.args(["launch", "--nproc-per-node", "1", "--"]).args(within).args(["sh", "-c", RANK]);
+        command.env("NOTED", &noted).stderr(Stdio::null()).process_group(0);
+        let mut launch = Ended(command.spawn().unwrap());
+        until("the rank runs", || noted.exists());
+        let asked = Command::new("kill").args(["-s", "TERM", &launch.0.id().to_string()]).status().unwrap();
+        assert!(asked.success());
+        assert_eq!(launch.0.wait().unwrap().code(), Some(3));
+        assert_eq!(fs::read_to_string(&noted).unwrap(), "TERM\n", "{within:?}");
+    }
+}

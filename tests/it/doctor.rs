@@ -1,0 +1,309 @@
+//! Every check of `mpienv doctor`: an environment and a host that make it fire, and ones that keep it quiet.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, TcpListener};
+use std::path::Path;
+
+use crate::support::tool::clean;
+use mpienv::doctor::{CODES, Machine, MpiLibrary, examine, nccl_interfaces};
+use mpienv::{ClusterInfo, Environment, Finding, Severity};
+
+/// Rank 0 of two nodes with two ranks each.
+const RANK_0: &[(&str, &str)] = &[
+    ("OMPI_COMM_WORLD_RANK", "0"),
+    ("OMPI_COMM_WORLD_SIZE", "4"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+    ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+    ("MASTER_ADDR", "10.0.0.4"),
+    ("MASTER_PORT", "29500"),
+];
+
+fn mpi(version: &str) -> Option<MpiLibrary> {
+    Some(MpiLibrary { file: "libmpi.so".into(), version: version.to_owned() })
+}
+
+/// A host on which nothing is wrong with that.
+fn host() -> Machine {
+    let interfaces = [("lo", "127.0.0.1"), ("eth0", "10.0.0.4"), ("docker0", "172.17.0.1")];
+    let address = |text: &str| text.parse::<IpAddr>().unwrap();
+    Machine {
+        master: Ok(vec![address("10.0.0.4")]),
+        interfaces: interfaces.map(|(name, text)| (name.to_owned(), address(text))).to_vec(),
+        port_is_free: true,
+        ephemeral_ports: Some(32768..=60999),
+        own_name: ("node0".to_owned(), vec![address("10.0.0.4")]),
+        cores: Some((64, 64)),
+        mpi: mpi("Open MPI v4.1.4"),
+        is_folder: |_| true,
+    }
+}
+
+/// The findings with these variables added, on this host.
+fn findings(more: &[(&str, &str)], machine: &Machine) -> Vec<Finding> {
+    let vars = || RANK_0.iter().chain(more).copied();
+    let info = ClusterInfo::from_vars(vars()).unwrap();
+    examine(&info, &Environment::from_vars(vars()), machine)
+}
+
+/// The codes of the findings with these variables added, on this host.
+fn codes(more: &[(&str, &str)], machine: &Machine) -> Vec<&'static str> {
+    findings(more, machine).iter().map(|finding| finding.code).collect()
+}
+
+#[test]
+fn a_sound_host_has_no_findings() {
+    assert_eq!(codes(&[], &host()), [""; 0]);
+    let quiet = [
+        ("GLOO_SOCKET_IFNAME", "eth0"),
+        ("CUDA_VISIBLE_DEVICES", "0,1"),
+        ("OMP_NUM_THREADS", "8"),
+        ("http_proxy", "http://proxy:3128"),
+        ("no_proxy", "localhost,10.0.0.4"),
+        ("PMIX_SERVER_TMPDIR", "/tmp/there"),
+    ];
+    assert_eq!(codes(&quiet, &host()), [""; 0]);
+}
+
+#[test]
+fn each_check_fires_and_is_quiet_where_its_cause_is_gone() {
+    let mut fired = BTreeSet::new();
+    let mut fires = |code: &'static str, more: &[(&str, &str)], change: fn(&mut Machine)| {
+        let mut machine = host();
+        change(&mut machine);
+        assert_eq!(codes(more, &machine), [code], "{more:?}");
+        fired.insert(code);
+    };
+    let as_it_is: fn(&mut Machine) = |_| {};
+    fires("master-unresolved", &[("MASTER_ADDR", "nowhere")], |m| m.master = Err("unknown".into()));
+    fires("master-not-here", &[("MASTER_ADDR", "10.0.0.9")], |m| m.master = Ok(vec!["10.0.0.9".parse().unwrap()]));
+    fires("master-loopback", &[("MASTER_ADDR", "127.0.0.1")], |m| m.master = Ok(vec!["127.0.0.1".parse().unwrap()]));
+    fires("master-loopback", &[("MASTER_ADDR", "node0")], |m| m.master = Ok(vec!["127.0.1.1".parse().unwrap()]));
+    fires("master-link-local", &[("MASTER_ADDR", "169.254.0.4")], |m| {
+        m.master = Ok(vec!["169.254.0.4".parse().unwrap()]);
+        m.interfaces.push(("eth0".into(), "169.254.0.4".parse().unwrap()));
+    });
+    fires("master-link-local", &[("MASTER_ADDR", "fe80::4%eth0")], |m| {
+        m.master = Ok(vec!["fe80::4".parse().unwrap()]);
+        m.interfaces.push(("eth0".into(), "fe80::4".parse().unwrap()));
+    });
+    fires("port-in-use", &[], |m| m.port_is_free = false);
+    fires("port-ephemeral", &[("MASTER_PORT", "54965")], as_it_is);
+    fires("hostname-loopback", &[], |m| m.own_name.1 = vec!["127.0.1.1".parse().unwrap()]);
+    fires("stale-open-mpi", &[("PMIX_SERVER_TMPDIR", "/tmp/gone")], |m| m.is_folder = |_| false);
+    fires("stale-open-mpi", &[("OMPI_MCA_orte_jobfam_session_dir", "/tmp/gone")], |m| m.is_folder = |_| false);
+    fires("proxy", &[("https_proxy", "http://proxy:3128")], as_it_is);
+    fires("proxy", &[("https_proxy", "http://proxy:3128"), ("no_proxy", "localhost,.cluster")], as_it_is);
+    fires("cuda-devices", &[("CUDA_VISIBLE_DEVICES", "0")], as_it_is);
+    fires("cuda-devices", &[("CUDA_VISIBLE_DEVICES", "-1,-1")], as_it_is);
+    fires("cpu-binding", &[], |m| m.cores = Some((1, 64)));
+    fires("mpi-library", &[], |m| m.mpi = mpi("MPICH Version: 4.0.2"));
+    fires("mpi-library", &[("OMPI_VERSION", "5.0.11")], as_it_is);
+    fires("nccl-nothing-left", &[("NCCL_SOCKET_IFNAME", "ib")], as_it_is);
+    fires("nccl-bridge", &[("NCCL_SOCKET_IFNAME", "^lo")], as_it_is);
+    fires("nccl-bridge", &[("NCCL_SOCKET_IFNAME", "docker")], as_it_is);
+    fires("nccl-address", &[("NCCL_SOCKET_IFNAME", "10.0.0.4")], as_it_is);
+    fires("gloo-no-such-interface", &[("GLOO_SOCKET_IFNAME", "^docker0")], as_it_is);
+    assert_eq!(fired, CODES.iter().map(|(code, _)| *code).collect());
+}
+
+#[test]
+fn an_mpi_library_is_of_its_launchers_family() {
+    let codes = |vars: &[(&str, &str)], version: &str| {
+        let vars = || vars.iter().chain(&[("MASTER_ADDR", "10.0.0.4"), ("MASTER_PORT", "29500")]).copied();
+        let machine = Machine { mpi: mpi(version), ..host() };
+        let info = ClusterInfo::from_vars(vars()).unwrap();
+        examine(&info, &Environment::from_vars(vars()), &machine).iter().map(|f| f.code).collect::<Vec<_>>()
+    };
+    let hydra = [("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("MPI_LOCALRANKID", "0"), ("MPI_LOCALNRANKS", "2")];
+    assert_eq!(codes(&hydra, "Open MPI v4.1.4"), ["mpi-library"]);
+    for version in ["MPICH Version: 5.0.2", "Intel(R) MPI Library 2021.18 for Linux* OS"] {
+        assert_eq!(codes(&hydra, version), [""; 0]);
+    }
+    let slurm = [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "2"), ("SLURM_STEP_ID", "0"), ("SLURM_JOB_ID", "7")];
+    let pmix = [&slurm[..], &[("SLURM_MPI_TYPE", "pmix_v4")]].concat();
+    assert_eq!(codes(&slurm, "Open MPI v5.0.11"), ["mpi-library"]);
+    assert_eq!(codes(&pmix, "Open MPI v5.0.11"), [""; 0]);
+    assert_eq!(codes(&slurm, "MPICH Version: 4.0.2"), [""; 0]);
+    // The library of Open MPI 5 finds the mpirun of 4 too.
+    let [rank, size, local, local_size, ..] = RANK_0 else { panic!("RANK_0 has Open MPI's four first") };
+    let open_mpi = [*rank, *size, *local, *local_size];
+    assert_eq!(codes(&open_mpi, "Open MPI v5.0.11"), [""; 0]);
+    assert_eq!(codes(&[&open_mpi[..], &[("OMPI_VERSION", "5.0.11")]].concat(), "Open MPI v5.0.11"), [""; 0]);
+    // Who is alone, or was started by no MPI's launcher, needs none.
+    assert_eq!(codes(&[], "Open MPI v5.0.11"), [""; 0]);
+    assert_eq!(codes(&[("RANK", "0"), ("WORLD_SIZE", "2")], "MPICH Version: 4.0.2"), [""; 0]);
+}
+
+#[test]
+fn one_node_needs_neither_a_network_nor_a_proxys_consent() {
+    let one_node = [("OMPI_COMM_WORLD_LOCAL_SIZE", "4"), ("MASTER_ADDR", "127.0.0.1"), ("http_proxy", "http://proxy")];
+    let mut machine = host();
+    machine.master = Ok(vec!["127.0.0.1".parse().unwrap()]);
+    machine.own_name.1 = vec!["127.0.1.1".parse().unwrap()];
+    assert_eq!(codes(&one_node, &machine), [""; 0]);
+}
+
+#[test]
+fn a_loopback_master_is_as_bad_as_what_is_known_of_the_nodes() {
+    let on = |addresses: &[&str]| Machine {
+        master: Ok(addresses.iter().map(|address| address.parse().unwrap()).collect()),
+        ..host()
+    };
+    let severity = |more: &[(&str, &str)], machine: &Machine| {
+        let found = findings(more, machine).into_iter().find(|finding| finding.code == "master-loopback");
+        found.map(|finding| finding.severity)
+    };
+    let local = on(&["127.0.0.1", "::1"]);
+    for rank in ["0", "2"] {
+        let rank = ("OMPI_COMM_WORLD_RANK", rank);
+        assert_eq!(severity(&[rank, ("MASTER_ADDR", "localhost")], &local), Some(Severity::Error));
+        assert_eq!(severity(&[rank, ("MASTER_ADDR", "0.0.0.0")], &on(&["0.0.0.0"])), Some(Severity::Error));
+        // The other hosts may have a better entry for the name.
+        assert_eq!(severity(&[rank, ("MASTER_ADDR", "node0")], &on(&["127.0.1.1"])), Some(Severity::Warning));
+        assert_eq!(severity(&[rank, ("MASTER_ADDR", "node0")], &on(&["127.0.1.1", "10.0.0.4"])), None);
+    }
+    let flux = |nodes| {
+        let vars =
+            [("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "4"), ("FLUX_TASK_LOCAL_ID", "0"), ("FLUX_JOB_NNODES", nodes)];
+        let vars = || vars.into_iter().chain([("MASTER_ADDR", "127.0.0.1")]);
+        let found = examine(&ClusterInfo::from_vars(vars()).unwrap(), &Environment::from_vars(vars()), &local);
+        found.into_iter().find(|finding| finding.code == "master-loopback").map(|finding| finding.severity)
+    };
+    assert_eq!((flux("2"), flux("1")), (Some(Severity::Error), None));
+    let of_user = |more: &[(&str, &str)]| {
+        let vars = || [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1")].iter().chain(more).copied();
+        let info = ClusterInfo::from_vars(vars()).unwrap();
+        let found = examine(&info, &Environment::from_vars(vars()), &local);
+        found.into_iter().find(|finding| finding.code == "master-loopback").map(|finding| finding.severity)
+    };
+    assert_eq!(of_user(&[]), Some(Severity::Note));
+    assert_eq!(of_user(&[("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")]), Some(Severity::Error));
+    assert_eq!(of_user(&[("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "2")]), None);
+    let [finding] = &findings(&[("MASTER_ADDR", "node0")], &on(&["127.0.1.1"]))[..] else { panic!("one finding") };
+    assert_eq!(finding.what, "MASTER_ADDR node0 means 127.0.1.1 here, and the job is on several nodes");
+    assert_eq!(
+        finding.remedy,
+        "give an address of rank 0's host that the others reach to all ranks as MASTER_ADDR \
+         (this is rank 0, with 10.0.0.4 (eth0)), or mend /etc/hosts"
+    );
+}
+
+#[test]
+fn anothers_link_local_address_is_not_here() {
+    let machine = Machine { master: Ok(vec!["fe80::9".parse().unwrap()]), ..host() };
+    assert_eq!(codes(&[("MASTER_ADDR", "fe80::9%eth0")], &machine), ["master-not-here", "master-link-local"]);
+}
+
+#[test]
+fn a_bridge_that_nccl_selects_is_left_for_what_the_host_has_else() {
+    let told = |value: &str, interfaces: &[(&str, &str)], local_size: &str| {
+        let interfaces = interfaces.iter().map(|(name, text)| ((*name).to_owned(), text.parse().unwrap())).collect();
+        let machine = Machine { interfaces, master: Ok(Vec::new()), ..host() };
+        let found = findings(&[("NCCL_SOCKET_IFNAME", value), ("OMPI_COMM_WORLD_LOCAL_SIZE", local_size)], &machine);
+        found.into_iter().find(|f| f.code == "nccl-bridge").map(|finding| (finding.what, finding.remedy))
+    };
+    let (lo, bridge, eth) = (("lo", "127.0.0.1"), ("docker1", "172.18.0.1"), ("eth0", "10.0.0.4"));
+    let default = "^docker0,lo";
+    let only = |value| format!("NCCL_SOCKET_IFNAME={value} leaves only docker1");
+    let none = "--nccl-ifname with an interface of the cluster's network, of which this host has none";
+    assert_eq!(told(default, &[lo, bridge], "2"), Some((only(default), none.to_owned())));
+    assert_eq!(told(default, &[lo, bridge], "4"), Some((only(default), "--nccl-ifname lo".to_owned())));
+    assert_eq!(told("docker", &[lo, bridge, eth], "2"), Some((only("docker"), "--nccl-ifname eth0".to_owned())));
+    assert_eq!(
+        told(default, &[lo, bridge, eth], "2"),
+        Some((format!("NCCL_SOCKET_IFNAME={default} leaves docker1 beside eth0"), "--nccl-ifname eth0".to_owned()))
+    );
+    assert_eq!(told(default, &[lo, eth], "2"), None);
+}
+
+#[test]
+fn what_nccl_selects_is_told_by_nccls_own_grammar() {
+    let selected = |value: &str| {
+        let wish = [("MPIENV_NCCL_IFNAME", value)];
+        let vars = RANK_0.iter().chain(&wish).copied();
+        nccl_interfaces(&ClusterInfo::from_vars(vars).unwrap(), &host()).map(|names| names.join(","))
+    };
+    assert_eq!(selected("^docker0,lo").as_deref(), Some("eth0"));
+    assert_eq!(selected("=eth").as_deref(), Some(""));
+    assert_eq!(selected("eth,lo").as_deref(), Some("lo,eth0"));
+    assert_eq!(selected("unset"), None);
+}
+
+#[test]
+fn a_binding_is_told_against_threads_and_ranks_with_the_launchers_own_remedy() {
+    let told = |vars: &[(&str, &str)], cores: (usize, usize)| {
+        let vars = || vars.iter().chain(&[("MASTER_ADDR", "10.0.0.4"), ("MASTER_PORT", "29500")]).copied();
+        let machine = Machine { cores: Some(cores), mpi: None, ..host() };
+        let info = ClusterInfo::from_vars(vars()).unwrap();
+        let found = examine(&info, &Environment::from_vars(vars()), &machine);
+        found.into_iter().find(|f| f.code == "cpu-binding").map(|f| (f.severity, f.what, f.remedy))
+    };
+    let told_as = |severity, what: &str, remedy: &str| Some((severity, what.to_owned(), remedy.to_owned()));
+    let open_mpi = "mpirun --bind-to none, or fewer threads";
+    assert_eq!(
+        told(RANK_0, (1, 64)),
+        told_as(
+            Severity::Note,
+            "bound to 1 of 64 cores, by Open MPI; each of this node's 2 ranks could have 32",
+            open_mpi
+        )
+    );
+    assert_eq!(
+        told(&[RANK_0, &[("OMP_NUM_THREADS", "33,2")]].concat(), (32, 64)),
+        told_as(
+            Severity::Warning,
+            "bound to 32 of 64 cores, by Open MPI, with OMP_NUM_THREADS=33; this node has 2 ranks",
+            open_mpi
+        )
+    );
+    assert_eq!(
+        told(&[("OMP_NUM_THREADS", "1")], (1, 2)),
+        told_as(
+            Severity::Note,
+            "bound to 1 of 2 cores, by what started it, with OMP_NUM_THREADS=1",
+            "start it without taskset, numactl and the like (`mpirun --bind-to none`), or fewer threads"
+        )
+    );
+    assert_eq!(told(RANK_0, (64, 64)), None);
+}
+
+#[test]
+fn the_other_ranks_leave_rank_0s_host_and_port_alone() {
+    let mut machine = host();
+    machine.port_is_free = false;
+    machine.interfaces.retain(|(name, _)| name != "eth0");
+    machine.interfaces.push(("eth0".into(), "10.0.0.5".parse().unwrap()));
+    assert_eq!(codes(&[("OMPI_COMM_WORLD_RANK", "2")], &machine), [""; 0]);
+}
+
+#[test]
+fn the_readme_has_every_code_with_its_meaning() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    for (code, meaning) in CODES {
+        let row = format!("| `{code}` | {meaning} |");
+        assert!(readme.lines().any(|line| line == row), "README lacks the row {row}");
+    }
+}
+
+#[test]
+fn the_command_looks_at_this_very_host() {
+    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+    let mut command = clean("mpienv");
+    command.args(["doctor", "--json"]).env("MASTER_PORT", listener.local_addr().unwrap().port().to_string());
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    let examined: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let codes: Vec<_> = examined["findings"].as_array().unwrap().iter().map(|f| f["code"].as_str().unwrap()).collect();
+    assert!(codes.contains(&"port-in-use"), "{codes:?}");
+    assert_eq!(examined["info"]["world_size"], 1);
+
+    let mut command = clean("mpienv");
+    command.args(["doctor"]).env("MASTER_ADDR", "no-such-host.invalid");
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("error [master-unresolved]: MASTER_ADDR is no-such-host.invalid"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("NCCL selects  ")), "{text}");
+    assert!(examined["nccl_interfaces"].is_array(), "{examined}");
+}

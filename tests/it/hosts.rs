@@ -1,0 +1,243 @@
+//! Real launchers on several hosts: what each rank knows of its place, and whether all meet.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::hosts::{Hosts, LAYOUTS, Layout, SECOND_NETWORK, address, mpiruns, partly_told};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const BLOCK: &[&str] = &["-H", "10.77.0.1:2,10.77.0.2:2"];
+
+/// What one rank says.
+struct Said {
+    host: String,
+    exports: Value,
+    shown: Value,
+}
+
+/// A folder that all hosts see.
+fn folder() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// mpirun of a shell script on every rank.
+fn script(hosts: &Hosts, mpirun: &Path, words: &[&str], script: &str) -> Command {
+    let mut command = hosts.mpirun(mpirun, words);
+    command.args(["sh", "-c", script]);
+    command
+}
+
+/// What each of four ranks exports and shows after a first command, and the map of all when they meet.
+fn report(hosts: &Hosts, mpirun: &Path, words: &[&str], first: &str) -> (Vec<Said>, Value) {
+    let (mpienv, folder) = (env!("CARGO_BIN_EXE_mpienv"), folder());
+    let all = format!(
+        "cd {} && {first} && rank=$OMPI_COMM_WORLD_RANK && hostname >$rank.host && {mpienv} export --shell json \
+         >$rank.exports && {mpienv} show --json >$rank.shown && exec {mpienv} check --json --timeout 20",
+        folder.path().display()
+    );
+    let output = script(hosts, mpirun, words, &all).output().unwrap();
+    let said = format!("{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    let map = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let read = |rank: usize, what| fs::read_to_string(folder.path().join(format!("{rank}.{what}"))).unwrap();
+    let rank = |rank| Said {
+        host: read(rank, "host").trim().to_owned(),
+        exports: serde_json::from_str(&read(rank, "exports")).unwrap(),
+        shown: serde_json::from_str(&read(rank, "shown")).unwrap(),
+    };
+    ((0..4).map(rank).collect(), map)
+}
+
+/// Every rank exports its place in `hosts` and one of the `masters`, and rank 0's map says the same.
+#[track_caller]
+fn assert_places(name: &str, (ranks, map): &(Vec<Said>, Value), hosts: [&str; 4], masters: &[&str]) {
+    let master = ranks[0].exports["MASTER_ADDR"].as_str().unwrap();
+    assert!(masters.contains(&master), "{name}: {master}");
+    for (rank, Said { host, exports, shown }) in ranks.iter().enumerate() {
+        assert_eq!(host, hosts[rank], "{name}: rank {rank}");
+        let local_size = hosts.iter().filter(|other| *other == host).count();
+        let expected = [
+            ("RANK", rank),
+            ("WORLD_SIZE", 4),
+            ("LOCAL_RANK", hosts[..rank].iter().filter(|other| *other == host).count()),
+            ("LOCAL_WORLD_SIZE", local_size),
+            ("MASTER_PORT", 6105),
+        ];
+        for (variable, value) in expected {
+            assert_eq!(exports[variable], value.to_string(), "{name}: rank {rank}: {exports}");
+        }
+        assert_eq!(exports["MASTER_ADDR"], master, "{name}: rank {rank}");
+        let suspicious = |finding: &Value| finding["severity"] != "note";
+        assert!(!shown["findings"].as_array().unwrap().iter().any(suspicious), "{name}: rank {rank}: {shown}");
+        let met = &map["ranks"][rank];
+        assert_eq!((&met["host"], &met["local_size"]), (&host.as_str().into(), &local_size.into()), "{name}: {map}");
+    }
+}
+
+#[test]
+fn every_layout_of_ranks_on_hosts_is_known_and_all_meet() {
+    let Some(hosts) = Hosts::up("layouts", 3, &[]) else { return };
+    for (version, mpirun) in mpiruns() {
+        for Layout { name, words, hosts: places } in LAYOUTS {
+            let name = format!("Open MPI {version}, {name}");
+            // Rank 0's host by whichever way its mpirun lets it be known.
+            let given = format!("MASTER_ADDR={}", address(places[0]));
+            if version == 5 || name.contains("elsewhere") {
+                let words = [&["-x", &given], words].concat();
+                let said = report(&hosts, &mpirun, &words, "true");
+                assert_places(&name, &said, places, &[address(places[0])]);
+            } else {
+                assert_places(&name, &report(&hosts, &mpirun, words, "true"), places, &[address(places[0])]);
+            }
+        }
+    }
+}
+
+#[test]
+fn pmix_knows_rank_0s_host_and_the_nodes_where_mpirun_runs_elsewhere() {
+    let Some(hosts) = Hosts::up("pmix", 3, &[]) else { return };
+    let Layout { words, hosts: places, .. } = &LAYOUTS[4];
+    for (version, mpirun) in mpiruns() {
+        // Version 4 answers one process of a rank, once.
+        let mpienv = env!("CARGO_BIN_EXE_mpienv");
+        let said = report(&hosts, &mpirun, words, &format!("eval \"$({mpienv} export --ask-pmix)\""));
+        // As the host list has it, or the host's own name.
+        assert_places(&format!("Open MPI {version}"), &said, *places, &["10.77.0.2", "nodeB"]);
+        let folder = folder();
+        let ask = format!("{mpienv} show --json --ask-pmix >{}/$OMPI_COMM_WORLD_RANK", folder.path().display());
+        let output = script(&hosts, &mpirun, words, &ask).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        for rank in 0..4 {
+            let shown = fs::read(folder.path().join(rank.to_string())).unwrap();
+            let shown: Value = serde_json::from_slice(&shown).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+            assert_eq!((&shown["node_rank"], &shown["node_count"]), (&(rank / 2).into(), &2.into()), "{shown}");
+        }
+        // Without asking, version 4 names mpirun's host, and rank 0 sees that it is not there; version 5 names none.
+        let show = format!("[ $OMPI_COMM_WORLD_RANK != 0 ] || {mpienv} show --json");
+        let output = script(&hosts, &mpirun, words, &show).output().unwrap();
+        let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+        // A rank that fails ends the others in the middle of what they say: by itself.
+        let output = script(&hosts, &mpirun, words, &format!("{mpienv} export >/dev/null")).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        if version == 4 {
+            assert_eq!(shown["master_addr"], "10.77.0.1", "{shown}");
+            assert_eq!(shown["findings"][0]["code"], "master-not-rank-0", "{shown}");
+            assert!(output.status.success(), "{stderr}");
+        } else {
+            assert_eq!(shown["master_addr"], Value::Null, "{shown}");
+            assert_eq!(shown["findings"][0]["code"], "master-unknown", "{shown}");
+            assert!(!output.status.success() && stderr.contains("`mpirun -x MASTER_ADDR=HOST`"), "{stderr}");
+        }
+    }
+}
+
+#[test]
+fn a_port_that_some_ranks_only_were_told_is_named_with_those_ranks() {
+    let Some(hosts) = Hosts::up("ports", 2, &[]) else { return };
+    let program = [env!("CARGO_BIN_EXE_mpienv"), "check", "--timeout", "4"];
+    for (version, mpirun) in mpiruns() {
+        for (words, verdict) in partly_told(&program) {
+            let begun = Instant::now();
+            let output = hosts.mpirun(&mpirun, &words).env("MASTER_PORT", "23456").output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success(), "Open MPI {version}");
+            let verdict =
+                format!("mpienv: the ranks disagree on MASTER_PORT: {verdict}; only some ranks have the setting");
+            assert!(said.contains(&verdict), "Open MPI {version}: {said}");
+            // Before the deadline; and what mpirun takes to start and end on a busy machine.
+            assert!(!said.contains("come to"), "Open MPI {version}: {said}");
+            assert!(begun.elapsed() < Duration::from_secs(25), "Open MPI {version}: {:?}", begun.elapsed());
+        }
+    }
+}
+
+#[test]
+fn ranks_meet_over_two_networks_over_ipv6_alone_and_where_host_names_do_not_resolve() {
+    let settings = [("TWO_HOSTS_NETS", "2"), ("TWO_HOSTS_IPV6", "1")];
+    let Some(hosts) = Hosts::up("networks", 2, &settings) else { return };
+    let places = ["nodeA", "nodeA", "nodeB", "nodeB"];
+    let run = |version: u32, mpirun: &Path, name: &str, words: &[&str], master: &str| {
+        // Version 5 names no host of any rank.
+        let given = format!("MASTER_ADDR={master}");
+        let given = if version == 5 || !master.starts_with("10.") { &["-x", &given][..] } else { &[] };
+        let said = report(&hosts, mpirun, &[given, words, BLOCK].concat(), "true");
+        assert_places(&format!("Open MPI {version}, {name}"), &said, places, &[master]);
+        said.1["ranks"][2]["address"].as_str().unwrap().to_owned()
+    };
+    let mpiruns = mpiruns();
+    for (version, mpirun) in &mpiruns {
+        assert_eq!(run(*version, mpirun, "two networks", &[], "10.77.0.1"), "10.77.0.2");
+        assert_eq!(run(*version, mpirun, "the second network", SECOND_NETWORK, "10.78.0.1"), "10.78.0.2");
+        assert_eq!(run(*version, mpirun, "IPv6", &[], "fd77::1"), "fd77::2");
+    }
+    let folder = folder();
+    hosts.forget_names(folder.path(), "127.0.0.1 localhost\nfd77::1 six\n");
+    for (version, mpirun) in &mpiruns {
+        assert_eq!(run(*version, mpirun, "no names", &[], "10.77.0.1"), "10.77.0.2");
+        assert_eq!(run(*version, mpirun, "no names but one", &[], "six"), "fd77::2");
+    }
+}
+
+#[test]
+fn slurms_steps_on_two_hosts_know_their_places_and_meet() {
+    let Some(hosts) = Hosts::up("slurm", 2, &[]) else { return };
+    let (mpienv, folder) = (env!("CARGO_BIN_EXE_mpienv"), folder());
+    // Four CPUs a host: without a word about it Slurm puts three ranks on the first.
+    let layouts =
+        [("", ["nodeA", "nodeA", "nodeA", "nodeB"]), ("--ntasks-per-node=2", ["nodeA", "nodeA", "nodeB", "nodeB"])];
+    let say = format!(
+        "hostname >$0.$SLURM_PROCID.host; {mpienv} show --json >$0.$SLURM_PROCID.shown; \
+         exec {mpienv} check --json --timeout 20 >$0.$SLURM_PROCID.map"
+    );
+    let steps = layouts.iter().enumerate().map(|(index, (words, _))| {
+        format!("srun -N2 -n4 {words} sh -c \"$1\" {}/{index} && ", folder.path().display())
+    });
+    let steps = steps.collect::<String>() + "true";
+    let Some(mut command) = hosts.slurm(folder.path()) else { return };
+    let output = command.args(["sh", "-c", &steps, "steps", &say]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let read = |name: String| fs::read_to_string(folder.path().join(name)).unwrap();
+    let parse = |name| -> Value { serde_json::from_str(&read(name)).unwrap() };
+    for (index, (_, places)) in layouts.iter().enumerate() {
+        let map = parse(format!("{index}.0.map"));
+        for (rank, place) in places.iter().enumerate() {
+            let shown = parse(format!("{index}.{rank}.shown"));
+            assert_eq!(read(format!("{index}.{rank}.host")).trim(), *place);
+            assert_eq!(map["ranks"][rank]["host"], *place, "{map}");
+            assert_eq!((&shown["rank"], &shown["world_size"]), (&rank.into(), &4.into()), "{shown}");
+            let node = usize::from(*place == "nodeB");
+            assert_eq!((&shown["node_rank"], &shown["node_count"]), (&node.into(), &2.into()), "{shown}");
+            let local_rank = places[..rank].iter().filter(|other| *other == place).count();
+            assert_eq!((&shown["local_rank"], &shown["master_addr"]), (&local_rank.into(), &"nodeA".into()), "{shown}");
+            assert_eq!(shown["findings"], Value::Array(Vec::new()), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_whose_host_is_cut_off_while_the_last_one_is_waited_for_is_named_by_all_others() {
+    let Some(hosts) = Hosts::up("waiting", 3, &[]) else { return };
+    let rank = |index: u32, host: &str| {
+        let mut command = hosts.on(host, env!("CARGO_BIN_EXE_mpienv"));
+        command.args(["check", "--timeout", "10"]).env("RANK", index.to_string()).env("WORLD_SIZE", "3");
+        command.env("MASTER_ADDR", "10.77.0.1").env("MASTER_PORT", "6105");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let (zero, one) = (rank(0, "nodeA"), rank(1, "nodeB"));
+    // Rank 1 has said hello, and waits.
+    thread::sleep(Duration::from_secs(3));
+    hosts.act(&["cut", "nodeB"]);
+    let two = rank(2, "nodeC");
+    for told in [zero, two] {
+        let output = told.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(124), "{said}");
+        assert!(output.stdout.is_empty(), "{output:?}");
+        assert!(said.starts_with("mpienv: rank 1 (10.77.0.2) came and did not answer any more within 1"), "{said}");
+    }
+    assert_eq!(one.wait_with_output().unwrap().status.code(), Some(124));
+}

@@ -1,0 +1,351 @@
+//! `mpienv launch`: places, lines, signals, and that nobody is left behind.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::processes::{all, command_line};
+use crate::support::tool::{clean, is_there};
+
+/// As mpirun sets them for the second of two processes, each alone on its node.
+const SECOND_NODE: [(&str, &str); 5] = [
+    ("OMPI_COMM_WORLD_RANK", "1"),
+    ("OMPI_COMM_WORLD_SIZE", "2"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+    ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
+    ("MASTER_ADDR", "node-0"),
+];
+
+/// `mpienv launch` of a shell script, its processes recognizable by a variable.
+fn launch(mark: &str, workers: u32, options: &[&str], script: &str) -> Command {
+    let mut command = clean("mpienv");
+    command.env("MARK", mark).args(["launch", "--nproc-per-node", &workers.to_string()]).args(options);
+    command.args(["--", "sh", "-c", script]);
+    command
+}
+
+fn piped(command: &mut Command) -> Child {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// The processes that live and have the mark, with their command lines.
+fn living(mark: &str) -> Vec<String> {
+    let wanted = format!("MARK={mark}");
+    let vars = |folder: &PathBuf| fs::read(folder.join("environ")).unwrap_or_default();
+    let has_mark = |folder: &PathBuf| vars(folder).split(|byte| *byte == 0).any(|var| var == wanted.as_bytes());
+    all().iter().filter(|folder| has_mark(folder)).map(|folder| command_line(folder)).collect()
+}
+
+/// Waits until something is so; fails after ten seconds.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn signal(name: &str, child: &Child) {
+    assert!(Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap().success());
+}
+
+/// Reads as many lines: so many workers are ready.
+fn lines(child: &mut Child, count: usize) -> (Vec<String>, BufReader<std::process::ChildStdout>) {
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut lines: Vec<_> = (0..count)
+        .map(|_| {
+            let mut line = String::new();
+            stdout.read_line(&mut line).unwrap();
+            line
+        })
+        .collect();
+    lines.sort();
+    (lines, stdout)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn sorted(bytes: &[u8]) -> Vec<String> {
+    let mut lines: Vec<_> = text(bytes).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn the_first_failure_gives_the_exit_code_and_is_named_in_one_line() {
+    let start = Instant::now();
+    let script = "test $LOCAL_RANK = 2 || exec sleep 60; echo first >&2; echo last >&2; exit 7";
+    let output = launch("named", 4, &[], script).output().unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let named = format!("mpienv: rank 2 on {} ended with exit code 7; its stderr ends with: first | last", host.trim());
+    assert_eq!(text(&output.stderr), format!("[2] first\n[2] last\n{named}\n"));
+    assert_eq!(living("named"), [""; 0]);
+}
+
+#[test]
+fn a_worker_that_a_signal_ended_is_128_and_the_signals_number() {
+    let output = launch("signalled", 2, &[], "test $RANK = 1 && kill -s KILL $$; exec sleep 60").output().unwrap();
+    assert_eq!(output.status.code(), Some(137));
+    let said = text(&output.stderr);
+    assert!(said.contains(" ended with signal 9 (SIGKILL); it said nothing on stderr"), "{said}");
+}
+
+#[test]
+fn a_launch_that_is_killed_leaves_nothing_behind() {
+    let script = "trap '' TERM HUP INT; (trap '' TERM HUP; sleep 60; true) & echo up; sleep 60; true";
+    let mut child = piped(&mut launch("killed", 3, &[], script));
+    assert_eq!(lines(&mut child, 3).0, ["[0] up\n", "[1] up\n", "[2] up\n"]);
+    assert!(living("killed").len() >= 6);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("all are gone", || living("killed").is_empty());
+}
+
+#[test]
+fn a_launch_that_is_killed_while_it_starts_leaves_nothing_behind() {
+    for step in 0..40 {
+        let mut child = launch("young", 6, &[], "exec sleep 60").stdout(Stdio::null()).spawn().unwrap();
+        thread::sleep(Duration::from_micros(250 * step));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    until("all are gone", || living("young").is_empty());
+}
+
+#[test]
+fn a_signal_is_passed_on_and_what_it_ends_is_told_so() {
+    let mut child = piped(&mut launch("term", 2, &[], "echo up; exec sleep 60"));
+    let (_, _stdout) = lines(&mut child, 2);
+    signal("TERM", &child);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(143));
+    let said = text(&output.stderr);
+    assert!(said.contains(" ended with signal 15 (SIGTERM), which this process was sent and passed on"), "{said}");
+    assert_eq!(living("term"), [""; 0]);
+}
+
+#[test]
+fn workers_that_end_well_on_a_signal_are_a_success() {
+    for name in ["INT", "TERM", "HUP", "USR1", "USR2"] {
+        // A shell runs its trap when what it waits for is interrupted.
+        let script = format!("trap 'echo got; exit 0' {name}; echo up; while :; do sleep 60 & wait; done");
+        let mut child = piped(&mut launch(name, 2, &[], &script));
+        let (_, mut stdout) = lines(&mut child, 2);
+        signal(name, &child);
+        let mut rest = Vec::new();
+        stdout.read_to_end(&mut rest).unwrap();
+        assert_eq!(sorted(&rest), ["[0] got", "[1] got"], "{name}");
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{name}");
+        assert_eq!(living(name), [""; 0]);
+    }
+}
+
+#[test]
+fn a_workers_own_children_get_no_signal_that_means_something_to_the_worker_alone() {
+    let script =
+        "trap 'echo got' USR1; sleep 0.7 & child=$!; echo up; wait $child; wait $child && echo child ended well";
+    let mut child = piped(&mut launch("usr1", 1, &[], script));
+    let (_, mut stdout) = lines(&mut child, 1);
+    signal("USR1", &child);
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "[0] got\n[0] child ended well\n");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn what_the_launch_ignores_its_workers_are_not_sent() {
+    let mut command = clean("sh");
+    command.args(["-c", "trap '' HUP; exec mpienv launch --nproc-per-node 1 -- sh -c 'echo up; sleep 0.5; echo down'"]);
+    let mut child = piped(&mut command);
+    let (_, mut stdout) = lines(&mut child, 1);
+    signal("HUP", &child);
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "[0] down\n");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_worker_that_does_not_end_when_asked_is_killed_after_the_grace() {
+    let script =
+        "test $RANK = 0 && { sleep 0.3; exit 4; }; trap 'echo asked' TERM; echo up; while :; do sleep 60; done";
+    let start = Instant::now();
+    let output = launch("grace", 2, &["--grace", "0.5"], script).output().unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    assert!(start.elapsed() > Duration::from_millis(800) && start.elapsed() < Duration::from_secs(5));
+    assert_eq!(text(&output.stdout), "[1] up\n[1] asked\n");
+    assert_eq!(living("grace"), [""; 0]);
+}
+
+#[test]
+fn what_a_worker_left_behind_ends_with_the_job() {
+    let start = Instant::now();
+    let output = launch("remains", 2, &[], "sleep 60 & sleep 60 & exit 0").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert_eq!(living("remains"), [""; 0]);
+}
+
+#[test]
+fn whole_lines_have_their_rank_before_them() {
+    // Each line in several pieces; lines of a megabyte; a last line that has no end.
+    let script = "for i in 1 2 3 4 5; do printf \"$RANK.\"; sleep 0.01; echo $i; done; \
+                  head -c 1000000 /dev/zero | tr '\\0' $RANK; echo; printf end; echo err >&2";
+    let output = launch("lines", 4, &[], script).output().unwrap();
+    assert!(output.status.success());
+    let found = sorted(&output.stdout);
+    assert_eq!(found.len(), 4 * 7);
+    for rank in 0..4 {
+        let prefix = format!("[{rank}] ");
+        let mut own: Vec<_> = found.iter().filter_map(|line| line.strip_prefix(&prefix)).collect();
+        own.sort_by_key(|line| line.len());
+        let short = [1, 2, 3, 4, 5].map(|number| format!("{rank}.{number}"));
+        assert_eq!(own[..6], [&short[0], &short[1], &short[2], &short[3], &short[4], "end"]);
+        let long = own.last().unwrap();
+        assert!(long.len() == 1_000_000 && long.bytes().all(|byte| byte == b'0' + rank), "{}", long.len());
+    }
+    assert_eq!(sorted(&output.stderr), ["[0] err", "[1] err", "[2] err", "[3] err"]);
+}
+
+#[test]
+fn output_goes_to_files_when_a_folder_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = folder.path().join("a/b");
+    // Rank 1 fails once rank 0 has written.
+    let script = "echo out $RANK; echo err $RANK >&2; test $RANK = 0 && exec sleep 60; \
+                  while ! test -s $LOGS/rank.0/stdout; do sleep 0.01; done; exit 3";
+    let mut command = launch("logs", 2, &["--log-dir", logs.to_str().unwrap()], script);
+    let output = command.env("LOGS", &logs).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(3), ""));
+    let file = logs.join("rank.1/stderr");
+    assert!(text(&output.stderr).ends_with(&format!("its stderr ends with: err 1 ({})\n", file.display())));
+    assert_eq!(fs::read_to_string(file).unwrap(), "err 1\n");
+    for rank in ["0", "1"] {
+        let stdout = fs::read_to_string(logs.join(format!("rank.{rank}/stdout"))).unwrap();
+        assert_eq!(stdout, format!("out {rank}\n"));
+    }
+    let output = launch("logs", 1, &["--log-dir", "/dev/null/logs"], "true").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("\"/dev/null/logs/rank.0/stdout\" cannot be written: "));
+}
+
+#[test]
+fn one_process_on_each_node_starts_its_nodes_part_of_the_job() {
+    let script = "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR; mpienv show --json \
+                  | grep -e '\"rank\": [0-9]'";
+    let output = launch("node", 2, &[], script).envs(SECOND_NODE).output().unwrap();
+    let expected = ["[2]   \"rank\": 2,", "[2] 2/4 0/2 1 node-0", "[3]   \"rank\": 3,", "[3] 3/4 1/2 1 node-0"];
+    assert_eq!(sorted(&output.stdout), expected);
+}
+
+#[test]
+fn several_processes_on_the_node_start_no_workers() {
+    let output = launch("several", 2, &[], "true").envs(SECOND_NODE).env("OMPI_COMM_WORLD_LOCAL_SIZE", "2").output();
+    let Output { status, stderr, .. } = output.unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert!(text(&stderr).contains("workers are started by one process on each node"), "{}", text(&stderr));
+}
+
+#[test]
+fn the_nodes_first_worker_has_the_input() {
+    let mut command = launch("input", 2, &[], "cat; echo end");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"a\nb\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(sorted(&output.stdout), ["[0] a", "[0] b", "[0] end", "[1] end"]);
+}
+
+#[test]
+fn workers_learn_that_nobody_reads_them_any_more() {
+    let mut command = clean("sh");
+    command.args(["-c", "mpienv launch --nproc-per-node 2 -- yes | head -n 1"]);
+    assert!(command.output().unwrap().stdout.ends_with(b"] y\n"));
+}
+
+#[test]
+fn a_reader_that_takes_its_time_gets_every_line() {
+    let mut command = clean("bash");
+    let launch = "mpienv launch --nproc-per-node 2 -- sh -c 'seq 1 20000; seq 1 10 >&2' 2>&1";
+    command.args(["-c", &format!("{launch} | (sleep 2.5; wc -l); echo ${{PIPESTATUS[@]}}")]);
+    assert_eq!(text(&command.output().unwrap().stdout), "40020\n0 0\n");
+}
+
+#[test]
+fn a_signal_ends_a_launch_whose_reader_never_reads() {
+    let mut child = piped(&mut launch("unread", 1, &[], "seq 1 12000; exit 3"));
+    until("the launch is alone", || matches!(&living("unread")[..], [one] if one.starts_with("mpienv launch ")));
+    // It waits for the reader, as cat would, and longer than an outsider is waited for.
+    thread::sleep(Duration::from_millis(1500));
+    assert!(child.try_wait().unwrap().is_none());
+    signal("TERM", &child);
+    let status = child.wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15), "{status}");
+    assert_eq!(living("unread"), [""; 0]);
+}
+
+#[test]
+fn an_outsider_that_holds_the_pipe_delays_the_end_by_a_second() {
+    let mut child = piped(&mut launch("held", 1, &[], "echo $$; sleep 0.5; echo last"));
+    let (first, mut stdout) = lines(&mut child, 1);
+    let worker = first[0].trim().strip_prefix("[0] ").unwrap();
+    let _held = fs::File::options().write(true).open(format!("/proc/{worker}/fd/1")).unwrap();
+    let start = Instant::now();
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "[0] last\n");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_program_that_is_not_there_is_code_127() {
+    let output = clean("mpienv").args(["launch", "--nproc-per-node", "1", "--", "no-such-program"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(127));
+    let said = text(&output.stderr);
+    assert!(said.contains("[0] mpienv: \"no-such-program\" cannot be started: "), "{said}");
+    assert!(said.contains(" ended with exit code 127; its stderr ends with: mpienv: \"no-such"), "{said}");
+}
+
+#[test]
+fn numbers_without_sense_are_refused() {
+    for options in
+        [&["--nproc-per-node", "0"][..], &["--nproc-per-node", "2", "--grace", "-1"], &["--grace", "nan"], &[]]
+    {
+        let output = clean("mpienv").arg("launch").args(options).args(["--", "true"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{options:?}");
+    }
+}
+
+#[test]
+fn workers_may_use_every_core_though_mpirun_bound_the_launch_to_one() {
+    if !is_there("mpirun") || !is_there("taskset") {
+        return;
+    }
+    let bound = |words: &[&str]| {
+        let mut command = clean("mpirun");
+        // Open MPI refuses root otherwise; containers are root.
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        let output = command.args(["-n", "1", "--bind-to", "core"]).args(words).args(["nproc"]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        text(&output.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    // What mpirun gives to a program, and what there is.
+    let one = bound(&[])[0].clone();
+    let all = clean("taskset").args(["-c", "0-1023", "nproc"]).output().unwrap();
+    let all = text(&all.stdout).trim().to_owned();
+    let workers = |count: &str| ["0", "1"].map(|rank| format!("[{rank}] {count}")).to_vec();
+    let mut free = bound(&["mpienv", "launch", "--nproc-per-node", "2", "--"]);
+    free.sort();
+    assert_eq!(free, workers(&all));
+    let mut kept = bound(&["mpienv", "launch", "--keep-binding", "--nproc-per-node", "2", "--"]);
+    kept.sort();
+    assert_eq!(kept, workers(&one));
+}

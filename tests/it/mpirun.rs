@@ -1,0 +1,89 @@
+//! The real mpirun.
+
+use std::collections::BTreeSet;
+
+use crate::support::tool::{clean, is_there};
+
+/// The standard output of `mpirun -n 4` of a command, line by line.
+fn mpirun(words: &[&str]) -> Option<Vec<String>> {
+    if !is_there("mpirun") {
+        return None;
+    }
+    let mut command = clean("mpirun");
+    // Open MPI refuses root otherwise; containers are root.
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.args(["-n", "4", "--oversubscribe"]).args(words);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect())
+}
+
+#[test]
+fn every_rank_exports_its_own_place_as_json() {
+    // One line a rank, written at once, so that the ranks' lines cannot mix.
+    let script = r#"printf '%s\n' "$(mpienv export --shell json | tr -d '\n')""#;
+    let Some(lines) = mpirun(&["bash", "-c", script]) else { return };
+    assert_eq!(lines.len(), 4);
+    let mut ranks = BTreeSet::new();
+    for line in &lines {
+        let exports: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(exports["WORLD_SIZE"], "4");
+        assert_eq!(exports["LOCAL_WORLD_SIZE"], "4");
+        assert_eq!(exports["NODE_RANK"], "0");
+        assert_eq!(exports["MASTER_ADDR"], "127.0.0.1");
+        assert_eq!(exports["MASTER_PORT"], "54965");
+        ranks.insert((exports["RANK"].to_string(), exports["LOCAL_RANK"].to_string()));
+    }
+    assert_eq!(ranks.len(), 4);
+}
+
+#[test]
+fn a_shell_evals_its_own_place() {
+    let script = r#"eval "$(mpienv export)"; echo $RANK/$WORLD_SIZE@$MASTER_ADDR:$MASTER_PORT"#;
+    let Some(mut lines) = mpirun(&["bash", "-c", script]) else { return };
+    lines.sort();
+    let expected: Vec<_> = (0..4).map(|rank| format!("{rank}/4@127.0.0.1:54965")).collect();
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn exec_starts_a_program_with_its_own_place() {
+    let script = "echo $RANK $LOCAL_RANK $OMPI_COMM_WORLD_RANK $OMPI_COMM_WORLD_LOCAL_RANK";
+    let Some(lines) = mpirun(&["mpienv", "exec", "--", "sh", "-c", script]) else { return };
+    let mut seen = BTreeSet::new();
+    for line in &lines {
+        let words: Vec<_> = line.split(' ').collect();
+        assert_eq!((words[0], words[1]), (words[2], words[3]), "{line}");
+        seen.insert(words[0].to_owned());
+    }
+    assert_eq!(seen.len(), 4);
+}
+
+#[test]
+fn pytorch_gets_all_that_its_env_method_wants() {
+    let script = "printf '%s\\n' \"$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT\"";
+    let Some(mut lines) = mpirun(&["mpienv", "exec", "--for", "torch", "--", "sh", "-c", script]) else { return };
+    lines.sort();
+    let expected: Vec<_> = (0..4).map(|rank| format!("{rank} 4 {rank} 4 127.0.0.1:54965")).collect();
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn mindspore_gets_workers_and_one_scheduler_none_of_which_sees_the_launcher() {
+    let folder = tempfile::tempdir().unwrap();
+    // The scheduler says it in a file, for which all workers wait, and ends when all of them have come to their end.
+    let script = format!(
+        "cd {}; left=$(env | grep -c -E '^(OMPI|PMIX|PMI)_'); \
+         said=\"$MS_ROLE ${{MS_NODE_ID-none}} $MS_WORKER_NUM $MS_SCHED_HOST:$MS_SCHED_PORT $left\"; \
+         test $MS_ROLE = MS_WORKER || {{ echo $said >> scheduler; \
+         while test $(ls | wc -l) -lt 5; do sleep 0.01; done; exit; }}; \
+         while ! test -s scheduler; do sleep 0.01; done; printf '%s\\n' \"$said\"; touch worker.$MS_NODE_ID",
+        folder.path().display()
+    );
+    let Some(mut lines) = mpirun(&["mpienv", "exec", "--for", "mindspore", "--", "sh", "-c", &script]) else { return };
+    lines.sort();
+    let workers: Vec<_> = (0..4).map(|rank| format!("MS_WORKER {rank} 4 127.0.0.1:54965 0")).collect();
+    assert_eq!(lines, workers);
+    let scheduler = std::fs::read_to_string(folder.path().join("scheduler")).unwrap();
+    assert_eq!(scheduler, "MS_SCHED none 4 127.0.0.1:54965 0\n");
+}

@@ -1,0 +1,321 @@
+//! Ranks meet over real sockets, beside strangers of every kind.
+
+mod master;
+mod strangers;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use mpienv::rendezvous::{Error, ErrorKind, Gathered, LONGEST_BLOB, Meeting, Rendezvous};
+use mpienv::{Host, Port, Rank};
+
+const PLENTY: Duration = Duration::from_secs(20);
+
+fn free_port() -> Port {
+    Port::new(crate::support::port::free_port()).unwrap()
+}
+
+fn part(index: u32, size: u32, port: Port) -> Rendezvous {
+    Rendezvous::new(Rank::new(index, size).unwrap(), Host::LOOPBACK, port).timeout(PLENTY).token("job 1")
+}
+
+fn start(part: Rendezvous, blob: &str) -> JoinHandle<Result<Meeting, Error>> {
+    let blob = blob.to_owned();
+    thread::spawn(move || part.meet(blob))
+}
+
+fn stranger(port: Port) -> TcpStream {
+    for _ in 0..1000 {
+        if let Ok(stream) = TcpStream::connect(("127.0.0.1", port.get())) {
+            return stream;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    panic!("rank 0 never listened");
+}
+
+/// The hello of a rank of this program that wants the table.
+fn hello(rank: u32, size: u32, token: &[u8], blob_length: u32) -> Vec<u8> {
+    crate::support::wire::hello(crate::support::wire::own_version(), rank, size, true, token, blob_length)
+}
+
+fn blobs(meeting: &Meeting) -> Vec<String> {
+    meeting.members().iter().map(|member| String::from_utf8(member.blob().to_vec()).unwrap()).collect()
+}
+
+#[test]
+fn everybody_gets_everybodys_blob() {
+    let port = free_port();
+    let ranks: Vec<_> = (0..5).map(|i| start(part(i, 5, port), &"x".repeat(i as usize))).collect();
+    for rank in ranks {
+        let meeting = rank.join().unwrap().unwrap();
+        assert_eq!(blobs(&meeting), ["", "x", "xx", "xxx", "xxxx"]);
+        assert!(meeting.members().iter().all(|member| member.address() == Host::LOOPBACK.address().unwrap()));
+        assert_eq!(meeting.members()[4].at(port).to_string(), format!("127.0.0.1:{port}"));
+        assert_eq!(meeting.strangers(), 0);
+    }
+}
+
+#[test]
+fn the_largest_blobs_arrive_whole() {
+    let port = free_port();
+    let ranks: Vec<_> =
+        (0..3u8).map(|i| thread::spawn(move || part(i.into(), 3, port).meet(vec![i; LONGEST_BLOB]))).collect();
+    for rank in ranks {
+        let meeting = rank.join().unwrap().unwrap();
+        for (i, member) in (0u8..).zip(meeting.members()) {
+            assert!(member.blob().len() == LONGEST_BLOB && member.blob().iter().all(|&byte| byte == i));
+        }
+    }
+}
+
+#[test]
+fn only_rank_0_gets_what_is_gathered() {
+    let port = free_port();
+    let other = thread::spawn(move || part(1, 2, port).gather("b"));
+    assert_eq!(blobs(&part(0, 2, port).gather("a").unwrap().unwrap()), ["a", "b"]);
+    assert!(other.join().unwrap().unwrap().is_none());
+}
+
+#[test]
+fn a_rank_alone_needs_no_port() {
+    let port = free_port();
+    let _taken = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
+    assert_eq!(blobs(&part(0, 1, port).meet("me").unwrap()), ["me"]);
+}
+
+#[test]
+fn ranks_meet_over_ipv6_and_by_name() {
+    for (server, client) in [("::1", "::1"), ("localhost", "localhost"), ("localhost", "127.0.0.1")] {
+        let port = free_port();
+        let at = |i, host: &str| Rendezvous::new(Rank::new(i, 2).unwrap(), host.parse().unwrap(), port).timeout(PLENTY);
+        let other = start(at(1, client), "b");
+        let meeting = at(0, server).meet("a").unwrap();
+        assert_eq!(blobs(&meeting), ["a", "b"]);
+        assert!(meeting.members()[1].address().is_loopback());
+        other.join().unwrap().unwrap();
+    }
+}
+
+#[test]
+fn every_address_is_served_when_the_master_is_no_loopback_address() {
+    let port = free_port();
+    let at = |i, host: &str| Rendezvous::new(Rank::new(i, 3).unwrap(), host.parse().unwrap(), port).timeout(PLENTY);
+    let others = [start(at(1, "127.0.0.1"), ""), start(at(2, "::1"), "")];
+    // An address for documentation: rank 0 need not hold it to listen.
+    let meeting = at(0, "192.0.2.7").meet("").unwrap();
+    assert_eq!(meeting.members()[0].address().to_string(), "192.0.2.7");
+    for other in others {
+        assert_eq!(other.join().unwrap().unwrap().members().len(), 3);
+    }
+}
+
+#[test]
+fn a_port_in_use_is_an_error_at_once() {
+    let port = free_port();
+    let _taken = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
+    let error = part(0, 2, port).meet("").unwrap_err();
+    assert!(matches!(error, Error::PortInUse { .. }));
+    assert!(error.to_string().contains(&format!("port {port} is in use")), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Refused);
+}
+
+#[test]
+fn missing_ranks_are_named_to_all_that_came() {
+    let port = free_port();
+    let short = Duration::from_millis(400);
+    let others = [2, 7].map(|i| start(part(i, 9, port).timeout(short), ""));
+    // The others started before rank 0: they wait for its verdict beyond their own deadline.
+    thread::sleep(Duration::from_millis(200));
+    let error = part(0, 9, port).timeout(short).meet("").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(error.to_string().starts_with("ranks 1,3-6,8 of 9 have not come to 127.0.0.1:"), "{error}");
+    for other in others {
+        let told = other.join().unwrap().unwrap_err();
+        assert_eq!((told.to_string(), told.kind()), (error.to_string(), ErrorKind::TimedOut));
+    }
+}
+
+#[test]
+fn a_rank_that_comes_twice_is_named_to_all() {
+    let port = free_port();
+    let others = [1, 2, 2].map(|i| start(part(i, 4, port), ""));
+    let error = part(0, 4, port).meet("").unwrap_err();
+    assert!(error.to_string().starts_with("rank 2 came twice, from 127.0.0.1 and from 127.0.0.1:"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    for other in others {
+        assert_eq!(other.join().unwrap().unwrap_err().to_string(), error.to_string());
+    }
+}
+
+#[test]
+fn ranks_that_disagree_on_the_world_size_are_named_to_all() {
+    let port = free_port();
+    let others = [start(part(1, 3, port), ""), start(part(2, 4, port), "")];
+    let error = part(0, 3, port).meet("").unwrap_err();
+    assert!(error.to_string().contains("ranks 0-1 say 3, rank 2 (127.0.0.1) says 4"), "{error}");
+    for other in others {
+        assert_eq!(other.join().unwrap().unwrap_err().to_string(), error.to_string());
+    }
+}
+
+/// A rank that was told `port`, where ranks without that setting meet at `default`.
+fn told(index: u32, port: Port, default: Port) -> Rendezvous {
+    part(index, 4, port).default_port(default).timeout(Duration::from_secs(2))
+}
+
+#[test]
+fn ranks_that_disagree_on_the_port_are_named_to_all_with_theirs() {
+    let (user, default) = (free_port(), free_port());
+    // The setting reached either rank 0's host only, or the other's only.
+    for (first, second) in [(user, default), (default, user)] {
+        let begun = Instant::now();
+        let others = [(1, first), (2, second), (3, second)].map(|(i, port)| start(told(i, port, default), ""));
+        let error = told(0, first, default).meet("").unwrap_err();
+        let said = format!(
+            "the ranks disagree on MASTER_PORT: ranks 0-1 say {first}, ranks 2-3 (127.0.0.1) say {second}; only some ranks"
+        );
+        assert!(error.to_string().starts_with(&said), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        for other in others {
+            assert_eq!(other.join().unwrap().unwrap_err().to_string(), error.to_string());
+        }
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn another_job_at_the_default_port_goes_on_undisturbed() {
+    let (user, default) = (free_port(), free_port());
+    // Rank 0 of this job waits in vain, and so does rank 1 of another, which meets at the default port later.
+    let vain = start(told(0, user, default), "");
+    thread::sleep(Duration::from_millis(1400));
+    let later = |i| Rendezvous::new(Rank::new(i, 2).unwrap(), Host::LOOPBACK, default).timeout(PLENTY).token("job 2");
+    let other = start(later(1), "b");
+    let error = vain.join().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(!error.to_string().contains("turned away"), "{error}");
+    assert_eq!(blobs(&later(0).meet("a").unwrap()), ["a", "b"]);
+    other.join().unwrap().unwrap();
+}
+
+#[test]
+fn another_version_is_named_to_all() {
+    let [protocol, ..] = crate::support::wire::own_version();
+    // Of the same frames or of others: all ranks of a job run the same program.
+    for protocol in [protocol, 77] {
+        let port = free_port();
+        let other = start(part(1, 3, port), "");
+        let old = thread::spawn(move || {
+            let mut line = stranger(port);
+            line.write_all(&crate::support::wire::hello([protocol, 9, 8, 7], 2, 3, true, b"job 1", 0)).unwrap();
+            let mut answer = Vec::new();
+            line.read_to_end(&mut answer).unwrap();
+            String::from_utf8_lossy(&answer).into_owned()
+        });
+        let error = part(0, 3, port).meet("").unwrap_err().to_string();
+        let said = format!("rank 2 (127.0.0.1) runs mpienv 9.8.7 (protocol {protocol}), rank 0 runs mpienv 0.");
+        assert!(error.starts_with(&said), "{error}");
+        assert_eq!(other.join().unwrap().unwrap_err().to_string(), error);
+        assert!(old.join().unwrap().ends_with(&error));
+    }
+}
+
+#[test]
+fn a_rank_lost_after_its_hello_is_named_to_all() {
+    let port = free_port();
+    let other = start(part(1, 4, port), "");
+    let lost = thread::spawn(move || {
+        let mut line = stranger(port);
+        line.write_all(&hello(2, 4, b"job 1", 0)).unwrap();
+        line.read_exact(&mut [0; 25]).unwrap();
+    });
+    let error = part(0, 4, port).meet("").unwrap_err();
+    lost.join().unwrap();
+    assert!(error.to_string().starts_with("rank 2 (127.0.0.1) came and was lost before"), "{error}");
+    let told = other.join().unwrap().unwrap_err();
+    assert_eq!((told.to_string(), told.kind()), (error.to_string(), ErrorKind::Lost));
+}
+
+#[test]
+fn a_rank_that_is_stopped_or_cut_off_after_it_came_is_named_to_all() {
+    let port = free_port();
+    let short = |index| part(index, 3, port).timeout(Duration::from_secs(1));
+    let zero = start(short(0), "");
+    // Its connection stays, and nothing comes: as where its host is cut off.
+    let mut one = stranger(port);
+    one.write_all(&hello(1, 3, b"job 1", 0)).unwrap();
+    one.read_exact(&mut [0; 21 + 4]).unwrap();
+    let two = start(short(2), "");
+    let begun = Instant::now();
+    let told = two.join().unwrap().unwrap_err();
+    let text = "rank 1 (127.0.0.1) came and did not answer any more within ";
+    assert!(told.to_string().starts_with(text), "{told}");
+    let error = zero.join().unwrap().unwrap_err();
+    assert_eq!((told.to_string(), told.kind()), (error.to_string(), ErrorKind::TimedOut));
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    drop(one);
+}
+
+#[test]
+fn a_rank_that_answers_in_time_has_come_whatever_it_did_before() {
+    let port = free_port();
+    let zero = start(part(0, 2, port), "");
+    let mut one = stranger(port);
+    one.write_all(&hello(1, 2, b"job 1", 0)).unwrap();
+    thread::sleep(Duration::from_millis(300));
+    crate::support::wire::answer_roll_call(&mut one);
+    assert_eq!(zero.join().unwrap().unwrap().members().len(), 2);
+}
+
+#[test]
+fn what_rank_0_answers_reaches_the_others() {
+    let port = free_port();
+    let gather = move |index, answer: usize| part(index, 3, port).gather_and_answer([7], move |_| vec![9; answer]);
+    let others = [1, 2].map(|index| thread::spawn(move || gather(index, 0)));
+    assert!(matches!(gather(0, 1000), Ok(Gathered::All(meeting)) if meeting.members().len() == 3));
+    for other in others {
+        assert!(matches!(other.join().unwrap(), Ok(Gathered::Answer(answer)) if answer == [9; 1000]));
+    }
+    let port = free_port();
+    let gather = move |index, answer: usize| part(index, 2, port).gather_and_answer([7], move |_| vec![9; answer]);
+    let other = thread::spawn(move || gather(1, 0));
+    let error = gather(0, LONGEST_BLOB + 1).unwrap_err();
+    assert!(matches!(error, Error::BlobTooLong { .. }), "{error}");
+    assert_eq!(other.join().unwrap().unwrap_err().to_string(), error.to_string());
+}
+
+#[test]
+fn a_rank_whose_connection_broke_may_come_again() {
+    let port = free_port();
+    let server = start(part(0, 3, port), "a");
+    let mut line = stranger(port);
+    line.write_all(&hello(1, 3, b"job 1", 0)).unwrap();
+    line.read_exact(&mut [0; 25]).unwrap();
+    drop(line);
+    let others = [start(part(1, 3, port), "b"), start(part(2, 3, port), "c")];
+    assert_eq!(blobs(&server.join().unwrap().unwrap()), ["a", "b", "c"]);
+    for other in others {
+        other.join().unwrap().unwrap();
+    }
+}
+
+#[test]
+fn a_blob_or_token_beyond_the_bound_is_an_error_before_any_connection() {
+    let port = free_port();
+    assert!(matches!(part(0, 2, port).meet(vec![0; LONGEST_BLOB + 1]), Err(Error::BlobTooLong { .. })));
+    assert!(matches!(part(0, 2, port).token([0; 256]).meet(""), Err(Error::TokenTooLong { length: 256 })));
+}
+
+#[test]
+fn three_hundred_ranks_meet_in_a_moment() {
+    let port = free_port();
+    let begun = Instant::now();
+    let ranks: Vec<_> = (0..300).map(|i| start(part(i, 300, port), &i.to_string())).collect();
+    for rank in ranks {
+        assert_eq!(rank.join().unwrap().unwrap().members()[299].blob(), b"299");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}

@@ -1,0 +1,65 @@
+//! What a rank meets where rank 0 is not, or no more.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use mpienv::rendezvous::{Error, ErrorKind, Met, Rendezvous};
+use mpienv::{Port, Rank};
+use socket2::{Domain, Socket, Type};
+
+use super::{free_port, part};
+use crate::support::wire;
+
+#[test]
+fn a_rank_without_rank_0_says_what_it_met() {
+    let short = Duration::from_millis(300);
+    let met = |host: &str, port: Port| {
+        let rank = Rank::new(3, 8).unwrap();
+        let error = Rendezvous::new(rank, host.parse().unwrap(), port).timeout(short).meet("").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        let text = error.to_string();
+        assert!(text.starts_with("rank 3 did not reach rank 0 at "), "{text}");
+        match error {
+            Error::NoMaster { met, .. } => met,
+            other => panic!("{other}"),
+        }
+    };
+    assert_eq!(met("127.0.0.1", free_port()), Met::Refused);
+    assert!(matches!(met("no-such-host.invalid", free_port()), Met::Unresolved(_)));
+    let port = free_port();
+    let silent = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
+    assert_eq!(met("127.0.0.1", port), Met::NotMpienv("it took the connection and said nothing".to_owned()));
+    drop(silent);
+    let web = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
+    thread::spawn(move || {
+        while let Ok((mut stream, _)) = web.accept() {
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    assert!(matches!(met("127.0.0.1", port), Met::NotMpienv(said) if said.starts_with("it said \"HTTP")));
+    // A host that answers to nothing: once the queue of a listener is full, the system drops what comes.
+    let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    full.listen(0).unwrap();
+    let port = full.local_addr().unwrap().as_socket().unwrap().port();
+    let waiting: Vec<_> =
+        (0..4).map(|_| TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), short / 3)).collect();
+    assert_eq!(met("127.0.0.1", Port::new(port).unwrap()), Met::TimedOut);
+    drop((full, waiting));
+}
+
+#[test]
+fn a_rank_0_that_dies_is_named() {
+    let port = free_port();
+    let listener = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
+    let dying = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; 35]).unwrap();
+        stream.write_all(&wire::reply(1, 4, &10_000u32.to_be_bytes())).unwrap();
+    });
+    let error = part(1, 2, port).meet("").unwrap_err();
+    dying.join().unwrap();
+    assert!(matches!(error, Error::MasterLost { .. }), "{error}");
+}

@@ -1,0 +1,87 @@
+//! Who comes to rank 0's port and is no rank of the job.
+
+use std::io::Write;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mpienv::rendezvous::{Error, ErrorKind};
+
+use super::{free_port, hello, part, start, stranger};
+
+#[test]
+fn another_token_is_turned_away_and_counted() {
+    let port = free_port();
+    let server = start(part(0, 2, port), "");
+    let error = part(1, 2, port).token("job 2").meet("").unwrap_err();
+    assert!(matches!(error, Error::OtherJob { .. }));
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    part(1, 2, port).meet("").unwrap();
+    assert_eq!(server.join().unwrap().unwrap().strangers(), 1);
+}
+
+#[test]
+fn strangers_with_another_token_are_in_the_verdict() {
+    let port = free_port();
+    let server = start(part(0, 2, port).timeout(Duration::from_millis(500)), "");
+    part(1, 2, port).token("").meet("").unwrap_err();
+    let error = server.join().unwrap().unwrap_err().to_string();
+    assert!(
+        error.contains("1 connection that was no rank of this job was turned away, with another job's token"),
+        "{error}"
+    );
+}
+
+#[test]
+fn strangers_of_all_sorts_delay_nobody() {
+    let port = free_port();
+    let server = start(part(0, 2, port), "");
+    let mut strangers = Vec::new();
+    let claim = hello(1, 2, b"job 1", u32::MAX);
+    let half = &hello(1, 2, b"job 1", 10)[..33];
+    let wrong_token_flood = [hello(1, 2, b"job 7", 1 << 20), vec![1; 1 << 20]].concat();
+    let bytes: [&[u8]; 9] = [
+        b"",
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        &[0; 100_000],
+        &[0xff; 31],
+        b"mpienv\r\n",
+        &claim,
+        half,
+        &wrong_token_flood,
+    ];
+    for _ in 0..25 {
+        for bytes in bytes {
+            let mut stream = stranger(port);
+            // Rank 0 may have closed already.
+            let _ = stream.write_all(bytes);
+            strangers.push(stream);
+        }
+    }
+    // One drips a byte at a time, all the while.
+    let mut dripping = stranger(port);
+    let slow = thread::spawn(move || {
+        for byte in hello(1, 2, b"job 1", 1) {
+            if dripping.write_all(&[byte]).is_err() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let begun = Instant::now();
+    part(1, 2, port).meet("").unwrap();
+    let meeting = server.join().unwrap().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(meeting.strangers() >= 225, "{}", meeting.strangers());
+    slow.join().unwrap();
+}
+
+#[test]
+fn a_thousand_idle_connections_are_no_matter() {
+    let port = free_port();
+    let server = start(part(0, 2, port), "");
+    let idle: Vec<_> = (0..1000).map(|_| stranger(port)).collect();
+    part(1, 2, port).meet("").unwrap();
+    assert_eq!(server.join().unwrap().unwrap().strangers(), 1000);
+    drop(idle);
+}

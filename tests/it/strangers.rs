@@ -1,0 +1,366 @@
+//! Strangers at the master's port, and what answers in rank 0's place: what they cost, and what the token keeps out.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::port::free_port;
+use crate::support::tool::clean;
+
+/// What rank 0's peak memory may grow by, in KiB, whatever comes to its port.
+const GROWTH: u64 = 1024;
+/// What a rank may hold in all at most, in KiB, whatever answers it.
+const MOST: u64 = 32 * 1024;
+
+/// Somebody who listens, and the port.
+fn listener() -> (TcpListener, u16) {
+    let port = free_port();
+    (TcpListener::bind(("127.0.0.1", port)).unwrap(), port)
+}
+
+/// A job's token, of its own: at the last call jobs of one token meet at the port that all share.
+fn job(port: u16) -> String {
+    format!("job {port}")
+}
+
+/// `mpienv check` as one rank of a world that nobody else starts; `shell` runs before it.
+fn rank_after(shell: &str, index: u32, size: u32, port: u16, token: &str, words: &[&str]) -> Child {
+    let mut command: Command = clean("sh");
+    command.args(["-c", &format!("{shell} exec mpienv check \"$@\""), "sh"]).args(words);
+    command.env("RANK", index.to_string()).env("WORLD_SIZE", size.to_string()).env("MPIENV_TOKEN", token);
+    command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn rank(index: u32, size: u32, port: u16, token: &str, words: &[&str]) -> Child {
+    rank_after("", index, size, port, token, words)
+}
+
+/// Exit code, stdout and stderr.
+fn ended(child: Child) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+/// A process's peak memory, in KiB.
+fn peak(child: &Child) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse().unwrap()
+}
+
+fn stranger(port: u16, bytes: &[u8]) -> TcpStream {
+    for _ in 0..2000 {
+        if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
+            // The other end may have closed already.
+            let _ = stream.write_all(bytes);
+            return stream;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    panic!("nobody listens on {port}");
+}
+
+/// A hello as the frames lay it down.
+fn hello(rank: u32, size: u32, token: &str, blob_length: u32) -> Vec<u8> {
+    crate::support::wire::hello(crate::support::wire::own_version(), rank, size, false, token.as_bytes(), blob_length)
+}
+
+const WELCOME: u8 = 1;
+const TABLE: u8 = 2;
+const MISMATCH: u8 = 5;
+
+/// Strangers of every sort, a hundred each, and a thousand that say nothing.
+fn strangers(port: u16) -> Vec<TcpStream> {
+    let claim = hello(1, 2, &job(port), u32::MAX);
+    let half = hello(1, 2, &job(port), 1000);
+    let other_job = [hello(1, 2, &job(port).to_uppercase(), 1 << 20), vec![1; 64 * 1024]].concat();
+    let sorts: [&[u8]; 8] = [
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        &[0; 100_000],
+        &[0xff; 31],
+        b"mpienv\r\n",
+        &claim,
+        &half,
+        &other_job,
+    ];
+    let mut all: Vec<_> = (0..100).flat_map(|_| sorts.map(|bytes| stranger(port, bytes))).collect();
+    all.extend((0..1000).map(|_| stranger(port, b"")));
+    all
+}
+
+#[test]
+fn two_thousand_strangers_of_all_sorts_take_neither_time_nor_memory() {
+    let port = free_port();
+    let zero = rank(0, 2, port, &job(port), &["--json", "--timeout", "60"]);
+    drop(stranger(port, b""));
+    let before = peak(&zero);
+    let others = strangers(port);
+    let meeting = AtomicBool::new(true);
+    thread::scope(|scope| {
+        // Twenty drip, all the while.
+        scope.spawn(|| {
+            let mut dripping: Vec<_> = (0..20).map(|_| stranger(port, b"")).collect();
+            for byte in hello(1, 2, &job(port), 1000) {
+                dripping.iter_mut().for_each(|stream| drop(stream.write_all(&[byte])));
+                thread::sleep(Duration::from_millis(20));
+                if !meeting.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        thread::sleep(Duration::from_millis(200));
+        let grown = peak(&zero) - before;
+        assert!(grown < GROWTH, "{grown} KiB");
+        let begun = Instant::now();
+        assert_eq!(ended(rank(1, 2, port, &job(port), &[])).0, Some(0));
+        let (code, stdout, stderr) = ended(zero);
+        let waited = begun.elapsed();
+        meeting.store(false, Ordering::Relaxed);
+        assert_eq!(code, Some(0), "{stderr}");
+        let map: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(map["strangers"], 1 + others.len() + 20);
+        assert!(waited < Duration::from_secs(2), "{waited:?}");
+        eprintln!("{} strangers: {grown} KiB, the last rank was through after {waited:?}", map["strangers"]);
+    });
+}
+
+/// Runs `during` while four threads connect and say nonsense as fast as they can.
+fn flooded<T>(port: u16, during: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
+                        let _ = stream.write_all(b"\xff\xfe");
+                    }
+                }
+            });
+        }
+        let done = during();
+        over.store(true, Ordering::Relaxed);
+        done
+    })
+}
+
+#[test]
+fn a_flood_does_not_move_the_deadline_and_is_counted() {
+    let port = free_port();
+    let begun = Instant::now();
+    let zero = rank(0, 3, port, &job(port), &["--timeout", "2"]);
+    drop(stranger(port, b""));
+    let before = peak(&zero);
+    let ((code, stdout, stderr), grown) = flooded(port, || {
+        thread::sleep(Duration::from_millis(1500));
+        let grown = peak(&zero) - before;
+        (ended(zero), grown)
+    });
+    let waited = begun.elapsed();
+    assert_eq!((code, stdout.as_str()), (Some(124), ""), "{stderr}");
+    assert!(waited < Duration::from_secs(4), "{waited:?}");
+    assert!(grown < GROWTH, "{grown} KiB");
+    assert!(stderr.contains("ranks 1-2 of 3 have not come"), "{stderr}");
+    assert!(stderr.contains(" connections that were no ranks of this job were turned away"), "{stderr}");
+}
+
+#[test]
+fn ranks_meet_in_a_flood() {
+    let port = free_port();
+    let zero = rank(0, 3, port, &job(port), &["--json", "--timeout", "20"]);
+    drop(stranger(port, b""));
+    let begun = Instant::now();
+    let ends = flooded(port, || {
+        thread::sleep(Duration::from_millis(300));
+        [1, 2].map(|index| rank(index, 3, port, &job(port), &["--timeout", "20"])).map(ended)
+    });
+    assert!(ends.iter().all(|(code, ..)| *code == Some(0)), "{ends:?}");
+    let (code, stdout, stderr) = ended(zero);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    let map: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert!(map["strangers"].as_u64().unwrap() > 100, "{stdout}");
+}
+
+#[test]
+fn idle_strangers_make_room_for_ranks_when_open_files_run_out() {
+    let port = free_port();
+    let zero = rank_after("ulimit -n 64;", 0, 9, port, &job(port), &["--json", "--timeout", "20"]);
+    let idle: Vec<_> = (0..500).map(|_| stranger(port, b"")).collect();
+    let others: Vec<_> = (1..9).map(|index| rank(index, 9, port, &job(port), &["--timeout", "20"])).collect();
+    // As long as there is a port.
+    let more: Vec<_> = (0..500).map_while(|_| TcpStream::connect(("127.0.0.1", port)).ok()).collect();
+    let (code, stdout, stderr) = ended(zero);
+    assert_eq!(code, Some(0), "{stderr}");
+    let map: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert!(map["strangers"].as_u64().unwrap() >= 500, "{stdout}");
+    for other in others {
+        assert_eq!(ended(other).0, Some(0));
+    }
+    drop((idle, more));
+}
+
+#[test]
+fn strangers_that_wait_silently_are_counted_when_the_time_is_up() {
+    let port = free_port();
+    let zero = rank(0, 2, port, &job(port), &["--timeout", "1"]);
+    let idle: Vec<_> = (0..30).map(|_| stranger(port, b"mpienv\r\n")).collect();
+    let (code, _, stderr) = ended(zero);
+    assert_eq!(code, Some(124));
+    assert!(stderr.contains("; 30 connections that were no ranks of this job were turned away"), "{stderr}");
+    drop(idle);
+}
+
+#[test]
+fn a_second_job_on_the_port_is_told_so_and_leaves_the_first_alone() {
+    let port = free_port();
+    let first = rank(0, 2, port, "one", &["--timeout", "20"]);
+    drop(stranger(port, b""));
+    let (code, _, stderr) = ended(rank(0, 2, port, "two", &["--timeout", "20"]));
+    assert_eq!(code, Some(3), "{stderr}");
+    assert!(stderr.contains(&format!("port {port} is in use on this host, where rank 0 must listen")), "{stderr}");
+    let (code, _, stderr) = ended(rank(1, 2, port, "two", &["--timeout", "20"]));
+    assert_eq!(code, Some(3), "{stderr}");
+    assert!(stderr.contains("rank 1 was turned away at 127.0.0.1:"), "{stderr}");
+    assert_eq!(ended(rank(1, 2, port, "one", &[])).0, Some(0));
+    let (code, stdout, _) = ended(first);
+    assert_eq!(code, Some(0));
+    let finding = "note [strangers]: 2 connections to the master's port were no ranks of this job";
+    assert!(stdout.contains(finding), "{stdout}");
+}
+
+#[test]
+fn jobs_without_a_token_are_not_told_apart() {
+    let port = free_port();
+    let first = rank(0, 2, port, "", &[]);
+    assert_eq!(ended(rank(1, 2, port, "", &[])).0, Some(0));
+    assert_eq!(ended(first).0, Some(0));
+}
+
+#[test]
+fn whoever_says_the_token_is_taken_for_a_rank() {
+    let port = free_port();
+    let zero = rank(0, 2, port, "sesame", &["--json"]);
+    let report = br#"{"host":"elsewhere","local_rank":null,"local_size":null,"master":""}"#;
+    let hello = [hello(1, 2, "sesame", u32::try_from(report.len()).unwrap()), report.to_vec()].concat();
+    let mut stranger = stranger(port, &hello);
+    crate::support::wire::answer_roll_call(&mut stranger);
+    let (code, stdout, stderr) = ended(zero);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stdout.contains("elsewhere"), "{stdout}");
+    drop(stranger);
+}
+
+#[test]
+fn the_token_is_said_as_it_is_to_whatever_listens() {
+    let (listener, port) = listener();
+    let one = rank(1, 2, port, "sesame", &["--timeout", "1"]);
+    let mut said = [0; 200];
+    let length = listener.accept().unwrap().0.read(&mut said).unwrap();
+    assert!(said[..length].windows(6).any(|window| window == b"sesame"));
+    drop(listener);
+    assert_eq!(ended(one).0, Some(124));
+}
+
+#[test]
+fn the_port_is_open_on_all_addresses_only_when_the_master_is_no_loopback_address() {
+    for (master, open) in [("127.0.0.1", false), ("192.0.2.7", true)] {
+        let port = free_port();
+        let mut command = clean("mpienv");
+        command.args(["check", "--timeout", "2"]).env("RANK", "0").env("WORLD_SIZE", "2");
+        command.env("MASTER_ADDR", master).env("MASTER_PORT", port.to_string());
+        let zero = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(stranger(port, b""));
+        assert_eq!(TcpStream::connect(("127.0.0.2", port)).is_ok(), open, "{master}");
+        assert_eq!(ended(zero).0, Some(124));
+    }
+}
+
+/// Rank 1 of 2 whose master is something that says `bytes` to every connection, in pieces with pauses between.
+fn answered(bytes: &[u8], piece: usize, pause: Duration) -> (Option<i32>, String, Duration, u64) {
+    let (listener, port) = listener();
+    listener.set_nonblocking(true).unwrap();
+    let over = AtomicBool::new(false);
+    let (over, listener) = (&over, &listener);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                let Ok((mut stream, _)) = listener.accept() else {
+                    thread::sleep(Duration::from_millis(1));
+                    continue;
+                };
+                let bytes = bytes.to_vec();
+                scope.spawn(move || {
+                    stream.set_nonblocking(false).unwrap();
+                    let _ = stream.read(&mut [0; 500]);
+                    for piece in bytes.chunks(piece) {
+                        if stream.write_all(piece).is_err() || over.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        thread::sleep(pause);
+                    }
+                    while !over.load(Ordering::Relaxed) {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                });
+            }
+        });
+        let begun = Instant::now();
+        let one = rank(1, 2, port, &job(port), &["--timeout", "1"]);
+        thread::sleep(Duration::from_millis(300));
+        // A process that has ended has no memory.
+        let peak = fs::read_to_string(format!("/proc/{}/status", one.id())).map_or(0, |status| {
+            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or(0)
+        });
+        let (code, stdout, stderr) = ended(one);
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(stdout, "");
+        (code, stderr, begun.elapsed(), peak)
+    })
+}
+
+#[test]
+fn what_answers_in_rank_0s_place_does_not_hold_a_rank_up() {
+    let at_once = Duration::ZERO;
+    let page = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n";
+    let drip = crate::support::wire::reply(WELCOME, 4, &60_000u32.to_be_bytes());
+    for (bytes, piece, pause, expected) in [
+        (&page[..], 1000, at_once, "something that is not mpienv answered (it said \"HTTP"),
+        (b"\x15\x03\x01\0\x02\x02\x46", 1000, at_once, "something that is not mpienv answered (it said "),
+        (b"", 1, at_once, "it took the connection and said nothing"),
+        (&drip, 1, Duration::from_millis(150), "it took the connection and said nothing"),
+    ] {
+        let (code, stderr, waited, _) = answered(bytes, piece, pause);
+        assert_eq!(code, Some(124), "{stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
+        assert!(waited < Duration::from_secs(3), "{waited:?}: {stderr}");
+    }
+}
+
+#[test]
+fn an_answer_that_claims_four_gigabytes_is_refused_at_once() {
+    let welcome = crate::support::wire::reply(WELCOME, 4, &60_000u32.to_be_bytes());
+    let filling = vec![0; 16 << 20];
+    for kind in [TABLE, MISMATCH] {
+        let claim = [&welcome[..], &crate::support::wire::reply(kind, u32::MAX, &filling)].concat();
+        let (code, stderr, waited, peak) = answered(&claim, claim.len(), Duration::ZERO);
+        assert_eq!(code, Some(3), "{stderr}");
+        assert!(stderr.contains("it announced 4294967295 bytes"), "{stderr}");
+        assert!(waited < Duration::from_secs(1) && peak < MOST, "{waited:?} {peak} KiB");
+    }
+}
+
+#[test]
+fn no_answer_commands_a_terminal() {
+    let text = b"\x1b[2Jall is\nwell\x07";
+    let answer = crate::support::wire::reply(MISMATCH, u32::try_from(text.len()).unwrap(), text);
+    let (code, stderr, ..) = answered(&answer, answer.len(), Duration::ZERO);
+    assert_eq!(code, Some(3));
+    assert_eq!(stderr, "mpienv: \u{fffd}[2Jall is\u{fffd}well\u{fffd}\n");
+}

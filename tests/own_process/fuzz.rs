@@ -1,0 +1,311 @@
+//! Whatever an environment holds, and whatever comes to a port: no panic, no lie, no waiting.
+//!
+//! Each test tries inputs for a second, or for `MPIENV_FUZZ_SECONDS`.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+use std::{fs, thread};
+
+use crate::support::mutation::fuzz;
+use mpienv::hostlist::Hostlist;
+use mpienv::rendezvous::{Error, Rendezvous};
+use mpienv::{ClusterInfo, Dialect, Host, Launcher, Port, Rank};
+use proptest::prelude::*;
+
+/// What stands between two variables: no environment can hold it.
+const END: u8 = 0;
+
+/// The environments of real launchers' ranks, with what is read of them, as `NAME=value` one after the other.
+fn recorded() -> Vec<Vec<u8>> {
+    let known: Vec<String> = [Launcher::OpenMpi, Launcher::Hydra, Launcher::Slurm, Launcher::User, Launcher::Pals]
+        .into_iter()
+        .flat_map(Launcher::variables)
+        .collect();
+    let mut found = Vec::new();
+    for folder in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings")).unwrap() {
+        for file in fs::read_dir(folder.unwrap().path()).unwrap() {
+            let recording: serde_json::Value =
+                serde_json::from_slice(&fs::read(file.unwrap().path()).unwrap()).unwrap();
+            for rank in recording["ranks"].as_array().unwrap() {
+                let env: BTreeMap<String, String> = serde_json::from_value(rank["env"].clone()).unwrap();
+                let kept = env.iter().filter(|(name, _)| known.contains(name));
+                found.push(kept.flat_map(|(name, value)| format!("{name}={value}\0").into_bytes()).collect());
+            }
+        }
+    }
+    found.sort();
+    found.dedup();
+    assert!(found.len() > 50);
+    found
+}
+
+/// The same, and environments of launchers that nobody has recorded.
+fn environments() -> Vec<Vec<u8>> {
+    let mut all = recorded();
+    let more: &[&str] = &[
+        "MASTER_ADDR=10.0.0.4\0MASTER_PORT=29500\0NCCL_SOCKET_IFNAME=eth0\0RANK=0\0WORLD_SIZE=2\0LOCAL_RANK=0\0LOCAL_WORLD_SIZE=2\0",
+        "AZ_BATCH_MASTER_NODE=10.0.0.4:6000\0AZ_BATCHAI_MPI_MASTER_NODE=localhost\0AZ_BATCH_HOST_LIST=10.0.0.4,10.0.0.5\0OMPI_COMM_WORLD_RANK=1\0OMPI_COMM_WORLD_SIZE=4\0OMPI_COMM_WORLD_LOCAL_RANK=1\0OMPI_COMM_WORLD_LOCAL_SIZE=2\0",
+        "JSM_NAMESPACE_RANK=1\0JSM_NAMESPACE_SIZE=4\0JSM_NAMESPACE_LOCAL_RANK=1\0JSM_NAMESPACE_LOCAL_SIZE=2\0LSB_MCPU_HOSTS=l 1 a 2 b 2\0LSB_JOBID=7\0",
+        "SM_HOSTS=[\"algo-1\",\"algo-2\"]\0SM_CURRENT_HOST=algo-2\0",
+        "PET_NODE_RANK=1\0PET_NNODES=2\0PET_MASTER_ADDR=job-0.svc\0PET_MASTER_PORT=29400\0",
+        "JOB_COMPLETION_INDEX=1\0WORLD_SIZE=2\0MASTER_ADDR=job-0\0",
+        "AWS_BATCH_JOB_NODE_INDEX=1\0AWS_BATCH_JOB_NUM_NODES=2\0AWS_BATCH_JOB_MAIN_NODE_INDEX=0\0AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS=10.0.0.9\0",
+        "FLUX_TASK_RANK=1\0FLUX_JOB_SIZE=4\0FLUX_TASK_LOCAL_ID=1\0FLUX_JOB_NNODES=2\0FLUX_JOB_ID=9\0MASTER_ADDR=n\0",
+        "TORCHELASTIC_RUN_ID=x\0RANK=3\0WORLD_SIZE=4\0LOCAL_RANK=1\0LOCAL_WORLD_SIZE=2\0GROUP_RANK=1\0GROUP_WORLD_SIZE=2\0MASTER_ADDR=::1\0MASTER_PORT=1\0",
+        "MV2_COMM_WORLD_RANK=1\0MV2_COMM_WORLD_SIZE=2\0MV2_COMM_WORLD_LOCAL_RANK=1\0MV2_COMM_WORLD_LOCAL_SIZE=2\0",
+        "MPIENV_LAUNCHER=slurm\0MPIENV_MASTER_ADDR=h\0MPIENV_MASTER_PORT=auto\0MPIENV_NCCL_IFNAME=keep\0MPIENV_TOKEN=t\0",
+    ];
+    all.extend(more.iter().map(|text| text.as_bytes().to_vec()));
+    all
+}
+
+fn variables(bytes: &[u8]) -> Vec<(OsString, OsString)> {
+    let pairs = bytes.split(|&byte| byte == END).filter_map(|variable| {
+        let equals = variable.iter().position(|&byte| byte == b'=')?;
+        let os = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+        Some((os(&variable[..equals]), os(&variable[equals + 1..])))
+    });
+    pairs.collect()
+}
+
+#[test]
+fn any_environment_is_read_or_refused_with_a_remedy() {
+    let words: &[&[u8]] = &[
+        b"\0RANK=1\0WORLD_SIZE=2\0",
+        b"\0SLURM_PROCID=0\0SLURM_STEP_ID=1\0",
+        b"\0MASTER_ADDR=",
+        b"\0MASTER_PORT=",
+        b"\0MPIENV_LAUNCHER=open-mpi\0",
+        b"\0PMI_RANK=0\0PMI_SIZE=2\0",
+        b"4294967295",
+        b"99999999999999999999",
+        b"[1-4]",
+        b"(x3)",
+        b"[fe80::1]:6000",
+        b"$(x)",
+        b"\xff",
+        b" ",
+        b"\n",
+        b"'",
+        b"\0",
+        b"=",
+    ];
+    fuzz("environments", &environments(), words, |bytes| {
+        let vars = variables(bytes);
+        let info = match ClusterInfo::from_vars(vars.clone()) {
+            Ok(info) => info,
+            Err(error) => {
+                let text = error.to_string();
+                prop_assert!(
+                    !text.contains('\n') && !error.remedy().is_empty() && text.ends_with(error.remedy()),
+                    "{text}"
+                );
+                return Ok(());
+            }
+        };
+        prop_assert!(info.rank() < info.world_size());
+        if let (Some(rank), Some(size)) = (info.local_rank(), info.local_world_size()) {
+            prop_assert!(rank < size && size <= info.world_size());
+        }
+        if let Some(count) = info.node_count() {
+            prop_assert!(info.node_rank().unwrap_or(0) < count && count <= info.world_size());
+        }
+        if let Ok(workers) = info.workers(3) {
+            prop_assert_eq!(workers.len(), 3);
+        }
+        let Ok(exports) = info.exports() else {
+            prop_assert!(info.findings().iter().any(|finding| finding.code == "master-unknown"));
+            return Ok(());
+        };
+        for dialect in [Dialect::Posix, Dialect::Fish, Dialect::Csh, Dialect::Cmd, Dialect::Docker, Dialect::GitHub] {
+            // What cannot be said is an error of its own.
+            let _ = exports.to_text(dialect);
+        }
+        // What is exported is read as the same place.
+        let gone: Vec<&str> = exports.unset().collect();
+        let kept = vars.into_iter().filter(|(name, _)| !gone.iter().any(|gone| name == gone));
+        let set = exports.clone().into_iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let again = ClusterInfo::from_vars(kept.chain(set));
+        let again = again.map_err(|error| TestCaseError::fail(format!("after its own exports: {error}")))?;
+        prop_assert_eq!((again.rank(), again.world_size()), (info.rank(), info.world_size()));
+        prop_assert_eq!(again.master_addr().ok(), info.master_addr().ok());
+        prop_assert_eq!(again.master_port(), info.master_port());
+        Ok(())
+    });
+}
+
+#[test]
+fn any_hostlist_is_the_same_list_by_every_way_into_it() {
+    let seeds = ["gpu[01-04,07],login", "n[1-2][3-4][5-6]-ib m", "a,b,a", "fd00::[1-2]", "r[0-9]n[098-101]x"];
+    let words: &[&[u8]] =
+        &[b"[", b"]", b"-", b",", b" ", b"[1-3]", b"[0-0]", b"[00-99]", b"18446744073709551615", b"[[", b"\xc3\xa9"];
+    let seeds = seeds.map(|text| text.as_bytes().to_vec());
+    fuzz("hostlists", &seeds, words, |bytes| {
+        let Ok(text) = std::str::from_utf8(bytes) else { return Ok(()) };
+        match Hostlist::parse(text) {
+            Ok(list) => {
+                prop_assert!(list.len() > 0);
+                prop_assert_eq!(list.get(0), Some(list.first()));
+                prop_assert!(list.get(list.len() - 1).is_some() && list.get(list.len()).is_none());
+                let mut count = 0;
+                for (index, host) in (0..).zip(list.iter().take(100)) {
+                    prop_assert!(!host.is_empty() && !host.contains(['[', ']', ',']), "{host:?}");
+                    prop_assert_eq!(list.get(index), Some(host));
+                    count += 1;
+                }
+                prop_assert_eq!(count, list.len().min(100));
+            }
+            Err(error) => prop_assert!(error.to_string().starts_with("column "), "{error}"),
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn any_address_of_mpirun_gives_a_host_that_it_names_or_none() {
+    let seeds = [
+        "3024486400.0;tcp://10.77.0.1:39829",
+        "3030122496.0;tcp://10.77.0.1,10.78.0.1:49239;tcp6://[fd77::1]:50139",
+        "1.0;tcp://172.17.0.1,169.254.3.4,127.0.0.1:1",
+        "1.0;tcp6://[fe80::b9b:ac5d,2620:10d:c083:150e::3000:2]:43370",
+    ];
+    let words: &[&[u8]] =
+        &[b";", b"tcp://", b"tcp6://[", b"]", b":", b",", b"::1", b"0.0.0.0", b"10.0.0.256", b"65536"];
+    let seeds = seeds.map(|text| text.as_bytes().to_vec());
+    fuzz("hnp_uri", &seeds, words, |bytes| {
+        let os = |text: &str| OsString::from(text);
+        let vars = [
+            (os("OMPI_COMM_WORLD_RANK"), os("0")),
+            (os("OMPI_COMM_WORLD_SIZE"), os("4")),
+            (os("OMPI_COMM_WORLD_LOCAL_RANK"), os("0")),
+            (os("OMPI_COMM_WORLD_LOCAL_SIZE"), os("2")),
+            (os("OMPI_MCA_orte_hnp_uri"), OsString::from_vec(bytes.to_vec())),
+            (os("OMPI_MCA_orte_local_daemon_uri"), OsString::from_vec(bytes.to_vec())),
+        ];
+        let Ok(text) = std::str::from_utf8(bytes) else {
+            prop_assert!(ClusterInfo::from_vars(vars).is_err());
+            return Ok(());
+        };
+        let info = match ClusterInfo::from_vars(vars) {
+            Ok(info) => info,
+            Err(error) => return Err(TestCaseError::fail(format!("{error}"))),
+        };
+        if let Ok(master) = info.master_addr() {
+            let address: IpAddr = master.address().unwrap();
+            prop_assert!(!address.is_loopback() && !address.is_unspecified());
+            // With a port behind it, or without.
+            let mut parts = text
+                .split([',', ';', '/', '[', ']'])
+                .flat_map(|part| [part, part.rsplit_once(':').unwrap_or((part, "")).0]);
+            let named = parts.any(|part| part.parse() == Ok(address));
+            prop_assert!(named, "{master}");
+        }
+        Ok(())
+    });
+}
+
+fn free_port() -> Port {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let offset =
+            NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(u16::try_from(std::process::id() % 9000).unwrap());
+        let port = 20_000 + offset % 10_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Port::new(port).unwrap();
+        }
+    }
+}
+
+fn part(index: u32, port: Port, timeout: Duration) -> Rendezvous {
+    Rendezvous::new(Rank::new(index, 2).unwrap(), Host::LOOPBACK, port).timeout(timeout).token("job 1")
+}
+
+/// A hello with its blob.
+fn hello(rank: u32, size: u32, token: &[u8], blob: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(blob.len()).unwrap();
+    [crate::support::wire::hello(crate::support::wire::own_version(), rank, size, true, token, length), blob.to_vec()]
+        .concat()
+}
+
+const MAGIC: &[u8] = b"mpienv\r\n";
+
+#[test]
+fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {
+    let seeds = [
+        hello(1, 2, b"job 1", b"blob"),
+        hello(1, 2, b"job 2", b""),
+        hello(0, 2, b"job 1", b""),
+        hello(1, 3, b"job 1", &[7; 100]),
+    ];
+    let words: &[&[u8]] = &[MAGIC, b"\0\x02", b"\xff\xff\xff\xff", b"\0\0\0\0", b"job 1", b"GET / HTTP/1.1\r\n"];
+    fuzz("hellos", &seeds, words, |bytes| {
+        let port = free_port();
+        let zero = thread::spawn(move || part(0, port, Duration::from_secs(10)).meet("a"));
+        let mut stranger = loop {
+            match TcpStream::connect(("127.0.0.1", port.get())) {
+                Ok(stream) => break stream,
+                Err(_) => thread::yield_now(),
+            }
+        };
+        let _ = stranger.write_all(bytes);
+        let one = part(1, port, Duration::from_secs(2)).meet("b");
+        let zero = zero.join().map_err(|_| TestCaseError::fail("rank 0 panicked"))?;
+        match (zero, one) {
+            (Ok(zero), Ok(one)) => {
+                prop_assert_eq!(zero.members()[1].blob(), b"b");
+                prop_assert_eq!(one.members()[0].blob(), b"a");
+            }
+            // The stranger said the token: rank 1 may find that all is over.
+            (Err(Error::Mismatch { .. } | Error::Lost { .. }), Err(_)) => prop_assert!(bytes.starts_with(MAGIC)),
+            (Ok(zero), Err(_)) => prop_assert!(bytes.starts_with(MAGIC) && zero.members()[1].blob() != b"b"),
+            (zero, one) => return Err(TestCaseError::fail(format!("{zero:?} {one:?}"))),
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn any_answer_gives_a_rank_a_meeting_or_an_error_in_time() {
+    let reply =
+        |kind, payload: &[u8]| crate::support::wire::reply(kind, u32::try_from(payload.len()).unwrap(), payload);
+    let welcome = reply(1, &1000u32.to_be_bytes());
+    let row = |place: &[u8], blob: &[u8]| {
+        let length = u32::try_from(blob.len()).unwrap().to_be_bytes();
+        [&1u32.to_be_bytes()[..], place, &length, blob].concat()
+    };
+    let table = [row(&[0], b"a"), row(&[4, 10, 0, 0, 2], b"bcd")].concat();
+    let run = [&2u32.to_be_bytes()[..], &[0, 0, 0, 0, 0]].concat();
+    let seeds = [
+        [welcome.clone(), reply(2, &table)].concat(),
+        [welcome.clone(), reply(2, &run)].concat(),
+        [welcome.clone(), reply(7, b""), reply(2, &table)].concat(),
+        [welcome.clone(), reply(4, b"rank 0 says no")].concat(),
+        reply(6, b""),
+    ];
+    let words: &[&[u8]] = &[MAGIC, b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x02", &welcome, b"\x1b[2J"];
+    fuzz("answers", &seeds, words, |bytes| {
+        let port = free_port();
+        let listener = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
+        let bytes = bytes.to_vec();
+        let zero = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 500]);
+            let _ = stream.write_all(&bytes);
+        });
+        let met = part(1, port, Duration::from_millis(20)).meet("b");
+        // Where the time was up before the rank came, the stand-in still waits for somebody.
+        let _ = TcpStream::connect(("127.0.0.1", port.get()));
+        zero.join().map_err(|_| TestCaseError::fail("the stand-in for rank 0 panicked"))?;
+        match met {
+            Ok(meeting) => prop_assert_eq!(meeting.members().len(), 2),
+            Err(error) => prop_assert!(!error.to_string().contains(char::is_control), "{error}"),
+        }
+        Ok(())
+    });
+}

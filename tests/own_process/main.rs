@@ -1,0 +1,16 @@
+//! Tests that look at their own process or change it: its memory, open files, signals.
+
+#[path = "../support"]
+mod support {
+    pub mod mutation;
+    pub mod port;
+    pub mod tool;
+    #[expect(dead_code, reason = "no rank is played to its end here")]
+    pub mod wire;
+}
+
+#[cfg(unix)]
+mod fuzz;
+mod launch;
+#[cfg(target_os = "linux")]
+mod load;

@@ -1,0 +1,86 @@
+//! The README's comparison says of mpienv only what a test shows.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// Each row, and the tests that show it: file and name.
+const SHOWN: &[(&str, &[(&str, &str)])] = &[
+    (
+        "Open MPI 4",
+        &[("recordings", "every_rank_of_every_recording_finds_its_place"), ("mpirun", "a_shell_evals_its_own_place")],
+    ),
+    ("Open MPI 5", &[("launchers", "open_mpi_5_starts_four")]),
+    ("Hydra: MPICH, Intel MPI", &[("launchers", "mpich_starts_four"), ("launchers", "intel_mpi_starts_four")]),
+    ("Slurm", &[("launchers", "slurm_starts_four_and_batch_scripts_are_no_tasks")]),
+    (
+        "PALS, JSM, Flux, MVAPICH",
+        &[
+            ("table", "the_table_of_launchers_in_the_readme_is_what_the_code_does"),
+            ("properties", "all_ranks_of_a_job_agree_and_are_a_permutation"),
+        ],
+    ),
+    (
+        "Kubeflow Trainer, AWS Batch",
+        &[
+            ("table", "the_table_of_launchers_in_the_readme_is_what_the_code_does"),
+            ("properties", "all_ranks_of_a_job_agree_and_are_a_permutation"),
+        ],
+    ),
+    ("all values from one launcher", &[("recordings", "of_two_launchers_one_is_taken_whole_and_the_other_is_named")]),
+    ("launchers that disagree are named", &[("errors", "two_sets_of_ranks_that_differ_are_a_finding_with_both")]),
+    (
+        "the source of each value",
+        &[("command", "show_is_a_table_of_values_and_sources_without_colour_where_it_is_no_terminal")],
+    ),
+    (
+        "errors name variable, value and remedy",
+        &[("errors", "every_fault_names_launcher_variable_value_reason_and_remedy")],
+    ),
+    (
+        "Slurm's hostlists whole",
+        &[("hostlist", "any_list_expands_as_the_plain_way_does"), ("hostlist", "slurm_itself_expands_the_same")],
+    ),
+    ("a port of its own for every step of a job", &[("launchers", "slurm_starts_four_and_batch_scripts_are_no_tasks")]),
+    (
+        "IPv6 masters",
+        &[
+            ("rendezvous", "ranks_meet_over_ipv6_and_by_name"),
+            ("programs", "jax_has_the_coordinators_address_with_ipv6_in_brackets"),
+        ],
+    ),
+    ("nodes with unequal numbers of ranks", &[("properties", "a_slurm_job_of_any_shape_is_told_whole")]),
+    ("variables for a shell", &[("dialects", "values_survive_eval_in_dash_byte_for_byte")]),
+    ("starts any program", &[("mpirun", "exec_starts_a_program_with_its_own_place")]),
+    ("starts a node's workers", &[("launch_command", "one_process_on_each_node_starts_its_nodes_part_of_the_job")]),
+    ("tries whether the ranks meet", &[("check", "a_rank_that_does_not_come_is_named_by_all_others")]),
+    ("looks at the host", &[("doctor", "each_check_fires_and_is_quiet_where_its_cause_is_gone")]),
+    ("a cluster's environments without a cluster", &[("readme", "every_console_block_prints_what_the_readme_says")]),
+    ("property tests of its readers", &[("properties", "all_ranks_of_a_job_agree_and_are_a_permutation")]),
+];
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn every_row_of_the_comparison_is_shown_by_a_test() {
+    let readme = read("README.md");
+    let section = readme.split("\n## ").find(|section| section.starts_with("Beside others\n")).unwrap();
+    let rows = section.lines().filter(|line| line.starts_with('|')).skip(2);
+    let rows: Vec<Vec<&str>> = rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect();
+    let names: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+    assert_eq!(names, SHOWN.iter().map(|(row, _)| *row).collect::<Vec<_>>());
+    for row in &rows {
+        assert_eq!(row[1], "yes", "{}: what is not shown is not in the table", row[0]);
+    }
+    let tests: BTreeSet<_> = SHOWN.iter().flat_map(|(_, tests)| *tests).collect();
+    for (file, name) in tests {
+        let folder = if *file == "readme" { "project" } else { "it" };
+        let path = format!("tests/{folder}/{file}.rs");
+        let source = read(&path);
+        let at = source.find(&format!("fn {name}(")).unwrap_or_else(|| panic!("{path} has no {name}"));
+        assert!(source[..at].trim_end().ends_with("#[test]"), "{path}: {name} is not a test");
+    }
+}

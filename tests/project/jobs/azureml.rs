@@ -1,0 +1,81 @@
+//! AzureML: loaded by azure-ai-ml, and started as its mpirun does, on several hosts.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{assert_trained, example, printed};
+use crate::support::hosts::Hosts;
+use crate::support::python::from_python;
+use crate::support::tool::{clean, is_there};
+use crate::support::trainer::with_trainer;
+
+/// What AzureML's own package reads in a file; `outputs` is the folder that stands for each output.
+fn loaded(file: &str, outputs: &Path) -> Option<Value> {
+    let python = from_python("azureml", "python")?;
+    let mut command = clean(python.to_str().unwrap());
+    command.arg("tests/jobs/load_azureml.py").arg(example(file)).arg(outputs);
+    let found: Value = serde_json::from_str(&printed(&mut command)).unwrap();
+    assert_eq!(found["launcher"], "mpi", "{found}");
+    // AzureML mounts each output as a folder that is there.
+    for output in ["run", "model_output"] {
+        std::fs::create_dir(outputs.join(output)).unwrap();
+    }
+    Some(found)
+}
+
+/// Starts a job's command on two hosts, with the variables that AzureML sets.
+fn run(tag: &str, command: &str, per_node: u64) -> Option<String> {
+    if !is_there("mpirun") {
+        return None;
+    }
+    let hosts = Hosts::up(tag, 2, &[])?;
+    let mut mpirun = with_trainer(hosts.on("nodeA", "timeout"))?;
+    mpirun.args(["60", "mpirun", "-n", &(2 * per_node).to_string()]);
+    mpirun.args(["-H", &format!("10.77.0.1:{per_node},10.77.0.2:{per_node}")]);
+    mpirun.args(["-x", "PATH", "-x", "AZ_BATCH_MASTER_NODE=10.77.0.1:6000", "bash", "-c", command]);
+    Some(printed(&mut mpirun))
+}
+
+/// A folder that all hosts see, as AzureML's outputs are on a disk that all nodes have.
+fn outputs() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+#[test]
+fn azureml_starts_every_rank() {
+    let folder = outputs();
+    let Some(job) = loaded("azureml/per-process.yml", folder.path()) else { return };
+    assert_eq!((&job["nodes"], &job["processes"]), (&2.into(), &4.into()));
+    assert_eq!(job["dockerfile"], example("azureml/Dockerfile").to_str().unwrap());
+    // Two ranks a node are enough on a small machine.
+    let Some(text) = run("az1", job["command"].as_str().unwrap(), 2) else { return };
+    assert_trained(&text);
+    let metrics = std::fs::read_to_string(folder.path().join("run/metrics.jsonl")).unwrap();
+    assert!(metrics.lines().last().unwrap().contains("\"epoch\":9"), "{metrics}");
+    assert!(folder.path().join("run/checkpoints").is_dir());
+}
+
+#[test]
+fn azureml_starts_one_process_on_each_node() {
+    let folder = outputs();
+    let Some(job) = loaded("azureml/per-node.yml", folder.path()) else { return };
+    assert_eq!((&job["nodes"], &job["processes"]), (&2.into(), &1.into()));
+    let command = job["command"].as_str().unwrap();
+    assert!(command.contains("--nproc-per-node 4 "), "{command}");
+    let Some(_) = run("az2", &command.replace("node 4", "node 2"), 1) else { return };
+    let logs = folder.path().join("run/logs");
+    assert_trained(&std::fs::read_to_string(logs.join("rank.0/stdout")).unwrap());
+    assert!((1..4).all(|rank| logs.join(format!("rank.{rank}/stdout")).is_file()));
+}
+
+#[test]
+fn azuremls_first_sdk_has_the_trainer_as_a_component() {
+    let folder = outputs();
+    let Some(component) = loaded("azureml/component.spec.yml", folder.path()) else { return };
+    let command = component["command"].as_str().unwrap();
+    assert!(command.contains("mnist --quiet  --epochs 10 --lr 0.01"), "{command}");
+    let Some(text) = run("az3", command, 2) else { return };
+    assert_trained(&text);
+    assert!(std::fs::read_dir(folder.path().join("model_output")).unwrap().count() > 1);
+}

@@ -1,0 +1,38 @@
+//! The run scripts, on the two hosts that they name.
+
+use super::{assert_trained, example, printed};
+use crate::support::hosts::Hosts;
+use crate::support::tool::is_there;
+use crate::support::trainer::with_trainer;
+
+/// Runs one of the scripts in a fresh folder; gives what rank 0 printed.
+fn run(tag: &str, script: &str, arguments: &[&str]) -> Option<String> {
+    if !is_there("mpirun") {
+        return None;
+    }
+    // All hosts see the folder that the test runs in.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let hosts = Hosts::up(tag, 2, &[])?;
+    let mut command = with_trainer(hosts.on("nodeA", "sh"))?;
+    command.args(["-c", "cd \"$0\" && exec timeout 60 bash \"$@\""]).arg(folder.path());
+    command.arg(example("hostfile").join(script));
+    command.args(arguments.iter().map(|file| example("hostfile").join(file)));
+    printed(&mut command);
+    let logs = folder.path().join("log_output/1");
+    assert!((0..4).all(|rank| logs.join(format!("rank.{rank}/stdout")).is_file()));
+    Some(std::fs::read_to_string(logs.join("rank.0/stdout")).unwrap())
+}
+
+#[test]
+fn the_script_that_names_hosts_trains_on_them() {
+    if let Some(text) = run("run1", "run_mpirun_1.sh", &[]) {
+        assert_trained(&text);
+    }
+}
+
+#[test]
+fn the_script_with_a_hostfile_trains_on_its_hosts() {
+    if let Some(text) = run("run2", "run_mpirun_2.sh", &["hostfile"]) {
+        assert_trained(&text);
+    }
+}

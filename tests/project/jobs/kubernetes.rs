@@ -1,0 +1,100 @@
+//! Kubernetes: checked against the schemas of its objects, and each container's command run as a pod's.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::{assert_trained, example, printed, succeeded};
+use crate::support::hosts::Hosts;
+use crate::support::python::from_python;
+use crate::support::tool::{clean, is_there};
+use crate::support::trainer::with_trainer;
+
+/// One container of a job.
+struct Container {
+    role: String,
+    command: Vec<String>,
+    variables: Vec<(String, String)>,
+}
+
+/// The containers of a file that is as the schemas want it.
+fn checked(file: &str) -> Option<Vec<Container>> {
+    let python = from_python("kubernetes", "python")?;
+    let mut command = clean(python.to_str().unwrap());
+    command.arg("tests/jobs/check_kubernetes.py").arg(example("kubernetes").join(file));
+    let found: Vec<Value> = serde_json::from_str(&printed(&mut command)).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let containers = found.iter().map(|container| Container {
+        role: text(&container["role"]),
+        command: container["command"].as_array().unwrap().iter().map(text).collect(),
+        variables: container["env"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(name, value)| (name.clone(), text(value)))
+            .collect(),
+    });
+    Some(containers.collect())
+}
+
+/// A container's command with its variables.
+fn command(container: &Container) -> Option<Command> {
+    let mut command = with_trainer(clean("timeout"))?;
+    command.arg("60").args(&container.command).envs(container.variables.iter().cloned());
+    Some(command)
+}
+
+/// Runs commands side by side, and gives what they print.
+fn together(commands: Vec<Command>) -> String {
+    let start = |mut command: Command| command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let children: Vec<_> = commands.into_iter().map(start).collect();
+    children.into_iter().map(|child| succeeded(&child.wait_with_output().unwrap())).collect()
+}
+
+#[test]
+fn a_pytorchjob_trains() {
+    let Some(containers) = checked("pytorchjob.yaml") else { return };
+    let roles: Vec<_> = containers.iter().map(|container| container.role.as_str()).collect();
+    assert_eq!(roles, ["Master", "Worker"]);
+    let commands: Option<Vec<_>> = containers.iter().map(command).collect();
+    let Some(mut commands) = commands else { return };
+    // What the operator sets.
+    for (rank, command) in commands.iter_mut().enumerate() {
+        command.envs([("WORLD_SIZE", "2"), ("RANK", ["0", "1"][rank]), ("MASTER_ADDR", "127.0.0.1")]);
+        command.env("MASTER_PORT", "23456");
+    }
+    assert_trained(&together(commands));
+}
+
+#[test]
+fn an_indexed_job_trains() {
+    let Some(containers) = checked("indexed-job.yaml") else { return };
+    let [container] = &containers[..] else { panic!("{} containers", containers.len()) };
+    let Some(first) = command(container) else { return };
+    let mut commands = vec![first, command(container).unwrap()];
+    // What Kubernetes sets, and a name that this machine knows.
+    for (index, command) in commands.iter_mut().enumerate() {
+        command.env("JOB_COMPLETION_INDEX", index.to_string()).env("MASTER_ADDR", "127.0.0.1");
+        command.env("MASTER_PORT", "23457");
+    }
+    assert_trained(&together(commands));
+}
+
+#[test]
+fn an_mpijob_trains() {
+    let Some(containers) = checked("mpijob.yaml") else { return };
+    let launcher = containers.iter().find(|container| container.role == "Launcher").unwrap();
+    if !is_there("mpirun") {
+        return;
+    }
+    let Some(hosts) = Hosts::up("mpijob", 3, &[]) else { return };
+    let Some(mut command) = with_trainer(hosts.on("nodeA", "timeout")) else { return };
+    // The operator names the workers' pods in a hostfile, and the launcher's is not among them.
+    let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    std::fs::write(file.path(), "nodeB slots=2\nnodeC slots=2\n").unwrap();
+    command.env("OMPI_MCA_orte_default_hostfile", file.path());
+    // In the image the programs are where the ssh server looks for them.
+    let (mpirun, words) = launcher.command.split_first().unwrap();
+    command.arg("60").arg(mpirun).args(["-x", "PATH"]).args(words);
+    assert_trained(&printed(&mut command));
+}

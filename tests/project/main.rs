@@ -1,0 +1,19 @@
+//! The whole project: its pages, job files, package, wheel and workflow.
+
+#[path = "../support"]
+mod support {
+    #[expect(dead_code, reason = "jobs say themselves where their ranks are")]
+    pub mod hosts;
+    pub mod python;
+    pub mod root;
+    pub mod slurm;
+    pub mod tool;
+    pub mod trainer;
+}
+
+mod comparison;
+mod jobs;
+mod package;
+mod readme;
+mod wheel;
+mod workflow;

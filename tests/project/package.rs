@@ -1,0 +1,47 @@
+//! What `cargo package` puts together for crates.io.
+
+use std::path::Path;
+use std::process::Command;
+
+/// The names of all files in the package.
+fn files() -> Vec<String> {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["package", "--package", "mpienv", "--list", "--allow-dirty", "--offline"]);
+    let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_package_has_what_users_need_and_nothing_heavy() {
+    let files = files();
+    for file in [
+        "README.md",
+        "CHANGELOG.md",
+        "LICENSE-APACHE",
+        "LICENSE-MIT",
+        "Cargo.lock",
+        "src/main.rs",
+        "examples/cluster_info.rs",
+        "examples/README.md",
+        "examples/slurm/srun.sbatch",
+        "tests/it/errors.rs",
+        ".dist/data/share/man/man1/mpienv.1",
+        ".dist/data/share/bash-completion/completions/mpienv",
+        ".dist/data/share/zsh/site-functions/_mpienv",
+        ".dist/data/share/fish/vendor_completions.d/mpienv.fish",
+    ] {
+        assert!(files.iter().any(|found| found == file), "{file} is missing");
+    }
+    assert!(!files.iter().any(|file| file.starts_with("examples/trainer/")), "the trainer is a package of its own");
+    // Some are made while packaging.
+    let size = |file: &String| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        path.metadata().map_or(0, |metadata| metadata.len())
+    };
+    for file in &files {
+        assert!(size(file) < 200_000, "{file} has {} bytes", size(file));
+    }
+    let all: u64 = files.iter().map(size).sum();
+    assert!(all < 3_000_000, "the package has {all} bytes");
+}

@@ -1,0 +1,152 @@
+//! The console blocks of the pages for users, run as they stand.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::tool::{clean, inherited, is_there};
+
+/// One command of a block and the lines it prints.
+#[derive(Debug, Default)]
+struct Step {
+    line: usize,
+    command: String,
+    output: Vec<String>,
+}
+
+/// The commands of all console blocks. A command goes on after a backslash.
+fn steps(text: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let (mut inside, mut goes_on) = (false, false);
+    for (number, line) in text.lines().enumerate() {
+        match (inside, line) {
+            (false, "```console") => inside = true,
+            (true, "```") => inside = false,
+            (true, _) if goes_on => {
+                goes_on = line.ends_with('\\');
+                let step = steps.last_mut().unwrap();
+                step.command = format!("{}\n{line}", step.command);
+            }
+            (true, _) => match (line.strip_prefix("$ "), steps.last_mut()) {
+                (Some(command), _) => {
+                    goes_on = command.ends_with('\\');
+                    steps.push(Step { line: number + 1, command: command.to_owned(), output: Vec::new() });
+                }
+                (None, Some(step)) => step.output.push(line.to_owned()),
+                (None, None) => panic!("line {}: output without a command", number + 1),
+            },
+            _ => {}
+        }
+    }
+    steps
+}
+
+/// Whether a line is as expected, where `[..]` stands for anything.
+fn line_matches(expected: &str, found: &str) -> bool {
+    let mut pieces = expected.split("[..]");
+    let Some(mut rest) = found.strip_prefix(pieces.next().unwrap_or_default()) else { return false };
+    let pieces: Vec<_> = pieces.collect();
+    let Some((last, middle)) = pieces.split_last() else { return rest.is_empty() };
+    for piece in middle {
+        let Some(at) = rest.find(piece) else { return false };
+        rest = &rest[at + piece.len()..];
+    }
+    rest.ends_with(last)
+}
+
+/// Whether the lines are as expected, where a line `...` stands for any number of lines.
+fn lines_match(expected: &[String], found: &[&str]) -> bool {
+    match (expected.split_first(), found.split_first()) {
+        (None, None) => true,
+        (Some((first, rest)), _) if first == "..." => {
+            lines_match(rest, found) || found.split_first().is_some_and(|(_, found)| lines_match(expected, found))
+        }
+        (Some((first, expected)), Some((line, found))) => line_matches(first, line) && lines_match(expected, found),
+        _ => false,
+    }
+}
+
+/// Runs a page's commands in the project's folder; each must print what the page says.
+fn run_commands_of(page: &str, at_least: usize) {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(top.join(page)).unwrap();
+    let steps = steps(&text);
+    assert!(steps.len() >= at_least, "{page} has only {} commands", steps.len());
+    for step in steps {
+        // The tests themselves would start the tests again.
+        if step.command == "tests/run" || (step.command.contains("mpirun") && !is_there("mpirun")) {
+            continue;
+        }
+        let mut command = clean("bash");
+        for name in ["HOME", "CARGO_HOME", "RUSTUP_HOME", "CARGO_TARGET_DIR"] {
+            command.envs(inherited(name).map(|value| (name, value)));
+        }
+        // Containers are root, and have few cores.
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        let script = format!("exec 2>&1; {}", step.command);
+        let output = command.args(["-c", &script]).current_dir(top).output().unwrap();
+        let found = String::from_utf8(output.stdout).unwrap();
+        let found: Vec<_> = found.lines().collect();
+        let place = format!("{page}:{}: {}", step.line, step.command);
+        assert!(lines_match(&step.output, &found), "{place}\nexpected {:#?}\nfound {found:#?}", step.output);
+    }
+}
+
+#[test]
+fn every_console_block_prints_what_the_readme_says() {
+    run_commands_of("README.md", 5);
+}
+
+#[test]
+fn every_console_block_prints_what_the_page_of_examples_says() {
+    run_commands_of("examples/README.md", 3);
+}
+
+#[test]
+fn the_python_block_of_the_page_of_examples_sets_what_mpienv_exports() {
+    if !is_there("python3") {
+        return;
+    }
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/README.md");
+    let text = fs::read_to_string(page).unwrap();
+    let (_, block) = text.split_once("\n```python\n").unwrap();
+    let (block, _) = block.split_once("```\n").unwrap();
+    let shown = "print([os.environ.get(name) for name in ('RANK', 'WORLD_SIZE', 'TORCHELASTIC_USE_AGENT_STORE')])";
+    let mut command = clean("sh");
+    command.args(["-c", "exec python3 -c \"$0\""]).arg(format!("{block}\n{shown}"));
+    command.env("RANK", "0").env("WORLD_SIZE", "1");
+    let output = command.env("TORCHELASTIC_USE_AGENT_STORE", "True").output().unwrap();
+    let found = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(found, "['0', '1', None]\n", "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Links to files of the project, and to headings of its pages.
+#[test]
+fn links_lead_somewhere() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut checked = 0;
+    for page in ["README.md", "examples/README.md"] {
+        let page = top.join(page);
+        let text = fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link) {
+            if link.contains("://") {
+                continue;
+            }
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = page.parent().unwrap().join(file);
+            assert!(target.exists(), "{}: {link}", page.display());
+            let headings = || fs::read_to_string(&target).unwrap().to_lowercase().replace(' ', "-");
+            assert!(heading.is_empty() || headings().contains(&format!("#-{heading}\n")), "{}: {link}", page.display());
+            checked += 1;
+        }
+    }
+    assert!(checked > 10, "only {checked} links were found");
+}
+
+#[test]
+fn a_line_is_as_expected_up_to_its_wildcards() {
+    assert!(line_matches("a[..]c", "abbc") && line_matches("[..]", "") && line_matches("a", "a"));
+    assert!(!line_matches("a[..]c", "abb") && !line_matches("a", "ab") && !line_matches("[..]x[..]y", "yx"));
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    assert!(lines_match(&lines("a\n...\nc"), &["a", "b", "b", "c"]) && lines_match(&lines("..."), &[]));
+    assert!(!lines_match(&lines("a\n...\nc"), &["a", "b"]) && !lines_match(&lines("a"), &["a", "b"]));
+}
