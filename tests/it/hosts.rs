@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::support::hosts::{Hosts, LAYOUTS, Layout, SECOND_NETWORK, address, mpiruns, partly_told};
+use crate::support::hosts::{Hosts, LAYOUTS, Layout, SECOND_NETWORK, address, mpiruns, partly_told, said_in_time};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -138,19 +138,22 @@ fn pmix_knows_rank_0s_host_and_the_nodes_where_mpirun_runs_elsewhere() {
 #[test]
 fn a_port_that_some_ranks_only_were_told_is_named_with_those_ranks() {
     let Some(hosts) = Hosts::up("ports", 2, &[]) else { return };
-    let program = [env!("CARGO_BIN_EXE_mpienv"), "check", "--timeout", "4"];
     for (version, mpirun) in mpiruns() {
-        for (words, verdict) in partly_told(&program) {
-            let begun = Instant::now();
-            let output = hosts.mpirun(&mpirun, &words).env("MASTER_PORT", "23456").output().unwrap();
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(!output.status.success(), "Open MPI {version}");
-            let verdict =
-                format!("mpienv: the ranks disagree on MASTER_PORT: {verdict}; only some ranks have the setting");
+        for case in 0..2 {
+            let (said, verdict) = said_in_time(|timeout| {
+                let program = [env!("CARGO_BIN_EXE_mpienv"), "check", "--timeout", timeout];
+                let (words, verdict) = partly_told(&program).swap_remove(case);
+                let output = hosts.mpirun(&mpirun, &words).env("MASTER_PORT", "23456").output().unwrap();
+                assert!(!output.status.success(), "Open MPI {version}");
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                (
+                    said,
+                    format!("mpienv: the ranks disagree on MASTER_PORT: {verdict}; only some ranks have the setting"),
+                )
+            });
             assert!(said.contains(&verdict), "Open MPI {version}: {said}");
-            // Before the deadline; and what mpirun takes to start and end on a busy machine.
+            // Before the deadline.
             assert!(!said.contains("come to"), "Open MPI {version}: {said}");
-            assert!(begun.elapsed() < Duration::from_secs(25), "Open MPI {version}: {:?}", begun.elapsed());
         }
     }
 }

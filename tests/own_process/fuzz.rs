@@ -8,11 +8,11 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 use std::{fs, thread};
 
 use crate::support::mutation::fuzz;
+use crate::support::port::free_port;
 use mpienv::hostlist::Hostlist;
 use mpienv::rendezvous::{Error, Rendezvous};
 use mpienv::{ClusterInfo, Dialect, Host, Launcher, Port, Rank};
@@ -210,16 +210,8 @@ fn any_address_of_mpirun_gives_a_host_that_it_names_or_none() {
     });
 }
 
-fn free_port() -> Port {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    loop {
-        let offset =
-            NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(u16::try_from(std::process::id() % 9000).unwrap());
-        let port = 20_000 + offset % 10_000;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return Port::new(port).unwrap();
-        }
-    }
+fn new_port() -> Port {
+    Port::new(free_port()).unwrap()
 }
 
 fn part(index: u32, port: Port, timeout: Duration) -> Rendezvous {
@@ -245,7 +237,7 @@ fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {
     ];
     let words: &[&[u8]] = &[MAGIC, b"\0\x02", b"\xff\xff\xff\xff", b"\0\0\0\0", b"job 1", b"GET / HTTP/1.1\r\n"];
     fuzz("hellos", &seeds, words, |bytes| {
-        let port = free_port();
+        let port = new_port();
         let zero = thread::spawn(move || part(0, port, Duration::from_secs(10)).meet("a"));
         let mut stranger = loop {
             match TcpStream::connect(("127.0.0.1", port.get())) {
@@ -290,7 +282,7 @@ fn any_answer_gives_a_rank_a_meeting_or_an_error_in_time() {
     ];
     let words: &[&[u8]] = &[MAGIC, b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x02", &welcome, b"\x1b[2J"];
     fuzz("answers", &seeds, words, |bytes| {
-        let port = free_port();
+        let port = new_port();
         let listener = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
         let bytes = bytes.to_vec();
         let zero = thread::spawn(move || {

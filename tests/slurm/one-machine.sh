@@ -34,7 +34,7 @@ runs() { pid_of munged >/dev/null && pid_of slurmctld >/dev/null && pid_of slurm
 # A port that nobody listens on, from a range below the one for outgoing connections.
 free_port() {
     local port
-    for port in $(shuf -i 20000-29999 -n 50); do
+    for port in $(shuf -i 9000-9799 -n 50); do
         (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo "$port"; return; }
     done
     return 1
@@ -70,7 +70,7 @@ CONF
 
 # Waits until a command succeeds, 20 s at most.
 await() {
-    local end=$((SECONDS + 20))
+    local end=$((SECONDS + 90))
     until "$@" >/dev/null 2>&1; do
         [ "$SECONDS" -lt "$end" ] || return 1
         sleep 0.1

@@ -4,7 +4,6 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::python::from_python;
 use super::root::is_root;
@@ -60,38 +59,41 @@ pub fn address(host: &str) -> &'static str {
 
 /// What starts four ranks so that mpirun gives what its shell exports to those on its own host alone: those of rank 0, or
 /// the others. And how the ranks say that they disagree on MASTER_PORT when the shell has 23456.
-pub fn partly_told<'a>(program: &[&'a str]) -> [(Vec<&'a str>, &'static str); 2] {
+pub fn partly_told<'a>(program: &[&'a str]) -> Vec<(Vec<&'a str>, &'static str)> {
     let part = |master, count, places| [&["-x", master, "-n", count, "-H", places], program].concat();
     let near = part("MASTER_ADDR=10.77.0.1", "4", "nodeA:2,nodeB:2");
     let far = ["nodeB:2", "nodeA:2"].map(|places| part("MASTER_ADDR=10.77.0.2", "2", places)).join(&":");
-    [
+    vec![
         (near, "ranks 0-1 say 23456, ranks 2-3 (10.77.0.2) say 6105"),
         (far, "ranks 0-1 say 6105, ranks 2-3 (10.77.0.1) say 23456"),
     ]
+}
+
+/// What a job says, and what it must contain, with a short `--timeout`; or, if a busy machine has not started all ranks by
+/// then, with a long one.
+pub fn said_in_time(job: impl Fn(&'static str) -> (String, String)) -> (String, String) {
+    let (said, wanted) = job("4");
+    if said.contains(&wanted) { (said, wanted) } else { job("30") }
 }
 
 /// Hosts that are up; ended when dropped.
 pub struct Hosts {
     tag: String,
     settings: Vec<(String, String)>,
-    /// Two cores carry one job at a time: the tests of a file take turns.
-    _turn: MutexGuard<'static, ()>,
 }
 
 impl Hosts {
     /// Brings up nodeA, nodeB, ..., with variables of the script; `None` where that cannot be done.
     pub fn up(name: &str, count: u32, settings: &[(&str, &str)]) -> Option<Hosts> {
-        static TURN: Mutex<()> = Mutex::new(());
         if !["ip", "sshd", "ssh", "unshare", "setpriv"].iter().all(|program| is_there(program)) || !is_root() {
             return None;
         }
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         // Each build folder has hosts of its own; those that a killed test left are ended by its next run.
         let mut hasher = DefaultHasher::new();
         env!("CARGO_TARGET_TMPDIR").hash(&mut hasher);
         let tag = format!("mpienv-{name}-{:08x}", hasher.finish() as u32);
         let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let hosts = Hosts { tag, settings, _turn: turn };
+        let hosts = Hosts { tag, settings };
         hosts.act(&["down"]);
         hosts.act(&["up", "-n", &count.to_string()]);
         hosts.act(&[
@@ -108,6 +110,8 @@ impl Hosts {
     fn script(&self) -> Command {
         let script = file("tests/hosts/two-hosts.sh");
         let mut command = clean(script.to_str().unwrap());
+        // Each host has a /tmp of its own.
+        command.env_remove("TMPDIR");
         command.env("TWO_HOSTS_TAG", &self.tag).envs(self.settings.iter().map(|(name, value)| (name, value)));
         // Each host has a /tmp of its own; all have what is built and the tests' scripts, should they lie there.
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();

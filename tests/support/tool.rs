@@ -1,8 +1,9 @@
 //! Programs that tests need and that a machine may lack.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A variable of the test's own process.
 #[expect(clippy::disallowed_methods, reason = "tests find programs and settings where the shell does")]
@@ -29,7 +30,19 @@ pub fn is_there(name: &str) -> bool {
     found
 }
 
-/// A program with no variables around it but HOME and PATH, where the command under test comes first, if there is one.
+/// A folder for the temporary files of one command, where the next `cargo clean` finds it.
+///
+/// Open MPI 4 keeps all jobs of a user in one folder, and fails when one makes it as another does.
+pub fn own_tmp() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tmp").join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// A program with no variables around it but HOME, TMPDIR, and PATH, where the command under test comes first, if there is
+/// one.
 pub fn clean(program: &str) -> Command {
     let command = option_env!("CARGO_BIN_EXE_mpienv");
     let folder = command.map(|binary| Path::new(binary).parent().unwrap().to_owned());
@@ -37,5 +50,6 @@ pub fn clean(program: &str) -> Command {
     let path = std::env::join_paths(folder.into_iter().chain(std::env::split_paths(&old)));
     let mut command = Command::new(program);
     command.env_clear().env("PATH", path.unwrap()).envs(inherited("HOME").map(|home| ("HOME", home)));
+    command.env("TMPDIR", own_tmp());
     command
 }

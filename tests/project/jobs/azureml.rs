@@ -14,7 +14,7 @@ use crate::support::trainer::with_trainer;
 fn loaded(file: &str, outputs: &Path) -> Option<Value> {
     let python = from_python("azureml", "python")?;
     let mut command = clean(python.to_str().unwrap());
-    command.arg("tests/jobs/load_azureml.py").arg(example(file)).arg(outputs);
+    command.arg("tests/project/jobs/load_azureml.py").arg(example(file)).arg(outputs);
     let found: Value = serde_json::from_str(&printed(&mut command)).unwrap();
     assert_eq!(found["launcher"], "mpi", "{found}");
     // AzureML mounts each output as a folder that is there.

@@ -21,7 +21,7 @@ struct Container {
 fn checked(file: &str) -> Option<Vec<Container>> {
     let python = from_python("kubernetes", "python")?;
     let mut command = clean(python.to_str().unwrap());
-    command.arg("tests/jobs/check_kubernetes.py").arg(example("kubernetes").join(file));
+    command.arg("tests/project/jobs/check_kubernetes.py").arg(example("kubernetes").join(file));
     let found: Vec<Value> = serde_json::from_str(&printed(&mut command)).unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let containers = found.iter().map(|container| Container {

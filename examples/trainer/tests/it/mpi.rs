@@ -163,15 +163,17 @@ fn a_killed_rank_ends_the_job_with_an_error() {
 #[test]
 fn a_killed_rank_is_named_by_the_others_where_the_launcher_leaves_them_the_time() {
     let _guard = one_job();
+    let named = format!("mnist: rank 1 on {} is lost: its connection was closed", host_name().unwrap());
     for launcher in launchers() {
-        // Hydra kills the others at once, unless told not to.
+        // Hydra kills the others at once, unless an option forbids it, and then crashes itself in one job of five or so, with
+        // its ranks. UCX, beneath MPICH, aborts a process that sends to one that is gone, if it is the first to see it.
         let is_hydra = launcher.ends_with("mpiexec.hydra");
-        let options: &[&str] = if is_hydra { &["-disable-auto-cleanup"] } else { &[] };
-        let (_, said, ..) = job_that_loses_a_rank(&launcher, options, Signal::KILL);
-        let named = format!("mnist: rank 1 on {} is lost: its connection was closed", host_name().unwrap());
-        // UCX, beneath MPICH, ends a process that sends to one that is gone, if it is the first to see it.
-        let is_ended_by_mpi = said.contains("libucs");
-        assert!(said.contains(&named) || is_ended_by_mpi, "{}: {said}", launcher.display());
+        let (options, jobs): (&[&str], _) = if is_hydra { (&["-disable-auto-cleanup"], 12) } else { (&[], 1) };
+        let mut said = Vec::new();
+        while said.len() < jobs && !said.iter().any(|said: &String| said.contains(&named)) {
+            said.push(job_that_loses_a_rank(&launcher, options, Signal::KILL).1);
+        }
+        assert!(said.iter().any(|said| said.contains(&named)), "{}: {said:#?}", launcher.display());
     }
 }
 

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::process::Command;
 
 use super::port::free_port;
-use super::tool::inherited;
+use super::tool::{inherited, own_tmp};
 
 /// Several ranks of a program, started by a launcher with its options; the job is ended when it hangs.
 pub fn job(launcher: &Path, options: &[&str], ranks: u32, program: &str) -> Command {
     let mut command = Command::new("timeout");
     command.env_clear().envs(["HOME", "PATH"].into_iter().filter_map(|name| Some((name, inherited(name)?))));
+    command.env("TMPDIR", own_tmp());
     // Jobs side by side do not meet.
     command.env("MASTER_PORT", free_port().to_string());
     // Open MPI 4 and 5 refuse root otherwise, which containers are, and more ranks than cores.
