@@ -7,7 +7,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::processes::{all, command_line};
+use crate::support::clock::SLACK;
+use crate::support::processes::{all, command_line, until};
 use crate::support::tool::{clean, is_there};
 
 /// As mpirun sets them for the second of two processes, each alone on its node.
@@ -40,14 +41,6 @@ fn living(mark: &str) -> Vec<String> {
 }
 
 /// Waits until something is so; fails after ten seconds.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
 fn signal(name: &str, child: &Child) {
     assert!(Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap().success());
 }
@@ -82,7 +75,7 @@ fn the_first_failure_gives_the_exit_code_and_is_named_in_one_line() {
     let script = "test $LOCAL_RANK = 2 || exec sleep 60; echo first >&2; echo last >&2; exit 7";
     let output = launch("named", 4, &[], script).output().unwrap();
     assert_eq!(output.status.code(), Some(7));
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(5) + SLACK, "{:?}", start.elapsed());
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let named = format!("mpienv: rank 2 on {} ended with exit code 7; its stderr ends with: first | last", host.trim());
     assert_eq!(text(&output.stderr), format!("[2] first\n[2] last\n{named}\n"));
@@ -180,7 +173,7 @@ fn a_worker_that_does_not_end_when_asked_is_killed_after_the_grace() {
     let start = Instant::now();
     let output = launch("grace", 2, &["--grace", "0.5"], script).output().unwrap();
     assert_eq!(output.status.code(), Some(4));
-    assert!(start.elapsed() > Duration::from_millis(800) && start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() > Duration::from_millis(800) && start.elapsed() < Duration::from_secs(5) + SLACK);
     assert_eq!(text(&output.stdout), "[1] up\n[1] asked\n");
     assert_eq!(living("grace"), [""; 0]);
 }
@@ -190,7 +183,7 @@ fn what_a_worker_left_behind_ends_with_the_job() {
     let start = Instant::now();
     let output = launch("remains", 2, &[], "sleep 60 & sleep 60 & exit 0").output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(4) + SLACK, "{:?}", start.elapsed());
     assert_eq!(living("remains"), [""; 0]);
 }
 
@@ -302,7 +295,7 @@ fn an_outsider_that_holds_the_pipe_delays_the_end_by_a_second() {
     stdout.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "[0] last\n");
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(5) + SLACK, "{:?}", start.elapsed());
 }
 
 #[test]

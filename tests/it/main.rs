@@ -2,6 +2,7 @@
 
 #[path = "../support"]
 mod support {
+    pub mod clock;
     pub mod dotenv;
     pub mod hosts;
     pub mod port;

@@ -3,6 +3,7 @@
 mod master;
 mod strangers;
 
+use crate::support::clock::SLACK;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
@@ -125,7 +126,7 @@ fn a_port_in_use_is_an_error_at_once() {
 #[test]
 fn missing_ranks_are_named_to_all_that_came() {
     let port = free_port();
-    let short = Duration::from_millis(400);
+    let short = Duration::from_secs(2);
     let others = [2, 7].map(|i| start(part(i, 9, port).timeout(short), ""));
     // The others started before rank 0: they wait for its verdict beyond their own deadline.
     thread::sleep(Duration::from_millis(200));
@@ -182,7 +183,7 @@ fn ranks_that_disagree_on_the_port_are_named_to_all_with_theirs() {
         for other in others {
             assert_eq!(other.join().unwrap().unwrap_err().to_string(), error.to_string());
         }
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(5) + SLACK, "{:?}", begun.elapsed());
     }
 }
 
@@ -242,7 +243,7 @@ fn a_rank_lost_after_its_hello_is_named_to_all() {
 #[test]
 fn a_rank_that_is_stopped_or_cut_off_after_it_came_is_named_to_all() {
     let port = free_port();
-    let short = |index| part(index, 3, port).timeout(Duration::from_secs(1));
+    let short = |index| part(index, 3, port).timeout(Duration::from_secs(3));
     let zero = start(short(0), "");
     // Its connection stays, and nothing comes: as where its host is cut off.
     let mut one = stranger(port);
@@ -255,7 +256,7 @@ fn a_rank_that_is_stopped_or_cut_off_after_it_came_is_named_to_all() {
     assert!(told.to_string().starts_with(text), "{told}");
     let error = zero.join().unwrap().unwrap_err();
     assert_eq!((told.to_string(), told.kind()), (error.to_string(), ErrorKind::TimedOut));
-    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(8) + SLACK, "{:?}", begun.elapsed());
     drop(one);
 }
 
@@ -317,5 +318,5 @@ fn three_hundred_ranks_meet_in_a_moment() {
     for rank in ranks {
         assert_eq!(rank.join().unwrap().unwrap().members()[299].blob(), b"299");
     }
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(5) + SLACK, "{:?}", begun.elapsed());
 }

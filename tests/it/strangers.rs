@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::clock::SLACK;
 use crate::support::port::free_port;
 use crate::support::tool::clean;
 
@@ -125,7 +126,7 @@ fn two_thousand_strangers_of_all_sorts_take_neither_time_nor_memory() {
         assert_eq!(code, Some(0), "{stderr}");
         let map: serde_json::Value = serde_json::from_str(&stdout).unwrap();
         assert_eq!(map["strangers"], 1 + others.len() + 20);
-        assert!(waited < Duration::from_secs(2), "{waited:?}");
+        assert!(waited < Duration::from_secs(2) + SLACK, "{waited:?}");
         eprintln!("{} strangers: {grown} KiB, the last rank was through after {waited:?}", map["strangers"]);
     });
 }
@@ -163,7 +164,7 @@ fn a_flood_does_not_move_the_deadline_and_is_counted() {
     });
     let waited = begun.elapsed();
     assert_eq!((code, stdout.as_str()), (Some(124), ""), "{stderr}");
-    assert!(waited < Duration::from_secs(4), "{waited:?}");
+    assert!(waited < Duration::from_secs(4) + SLACK, "{waited:?}");
     assert!(grown < GROWTH, "{grown} KiB");
     assert!(stderr.contains("ranks 1-2 of 3 have not come"), "{stderr}");
     assert!(stderr.contains(" connections that were no ranks of this job were turned away"), "{stderr}");
@@ -182,7 +183,7 @@ fn ranks_meet_in_a_flood() {
     assert!(ends.iter().all(|(code, ..)| *code == Some(0)), "{ends:?}");
     let (code, stdout, stderr) = ended(zero);
     assert_eq!(code, Some(0), "{stderr}");
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(5) + SLACK, "{:?}", begun.elapsed());
     let map: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     assert!(map["strangers"].as_u64().unwrap() > 100, "{stdout}");
 }
@@ -282,7 +283,7 @@ fn the_port_is_open_on_all_addresses_only_when_the_master_is_no_loopback_address
 }
 
 /// Rank 1 of 2 whose master is something that says `bytes` to every connection, in pieces with pauses between.
-fn answered(bytes: &[u8], piece: usize, pause: Duration) -> (Option<i32>, String, Duration, u64) {
+fn answered(bytes: &[u8], piece: usize, pause: Duration, timeout: &str) -> (Option<i32>, String, Duration, u64) {
     let (listener, port) = listener();
     listener.set_nonblocking(true).unwrap();
     let over = AtomicBool::new(false);
@@ -311,7 +312,7 @@ fn answered(bytes: &[u8], piece: usize, pause: Duration) -> (Option<i32>, String
             }
         });
         let begun = Instant::now();
-        let one = rank(1, 2, port, &job(port), &["--timeout", "1"]);
+        let one = rank(1, 2, port, &job(port), &["--timeout", timeout]);
         thread::sleep(Duration::from_millis(300));
         // A process that has ended has no memory.
         let peak = fs::read_to_string(format!("/proc/{}/status", one.id())).map_or(0, |status| {
@@ -336,10 +337,10 @@ fn what_answers_in_rank_0s_place_does_not_hold_a_rank_up() {
         (b"", 1, at_once, "it took the connection and said nothing"),
         (&drip, 1, Duration::from_millis(150), "it took the connection and said nothing"),
     ] {
-        let (code, stderr, waited, _) = answered(bytes, piece, pause);
+        let (code, stderr, waited, _) = answered(bytes, piece, pause, "3");
         assert_eq!(code, Some(124), "{stderr}");
         assert!(stderr.contains(expected), "{stderr}");
-        assert!(waited < Duration::from_secs(3), "{waited:?}: {stderr}");
+        assert!(waited < Duration::from_secs(3) + SLACK, "{waited:?}: {stderr}");
     }
 }
 
@@ -349,10 +350,10 @@ fn an_answer_that_claims_four_gigabytes_is_refused_at_once() {
     let filling = vec![0; 16 << 20];
     for kind in [TABLE, MISMATCH] {
         let claim = [&welcome[..], &crate::support::wire::reply(kind, u32::MAX, &filling)].concat();
-        let (code, stderr, waited, peak) = answered(&claim, claim.len(), Duration::ZERO);
+        let (code, stderr, waited, peak) = answered(&claim, claim.len(), Duration::ZERO, "60");
         assert_eq!(code, Some(3), "{stderr}");
         assert!(stderr.contains("it announced 4294967295 bytes"), "{stderr}");
-        assert!(waited < Duration::from_secs(1) && peak < MOST, "{waited:?} {peak} KiB");
+        assert!(waited < SLACK && peak < MOST, "{waited:?} {peak} KiB");
     }
 }
 

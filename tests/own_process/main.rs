@@ -2,6 +2,7 @@
 
 #[path = "../support"]
 mod support {
+    pub mod clock;
     pub mod mutation;
     pub mod port;
     pub mod tool;

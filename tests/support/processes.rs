@@ -2,6 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::clock::SLACK;
 
 /// The folders of all processes that live.
 #[must_use]
@@ -21,4 +25,14 @@ pub fn state(folder: &Path) -> Option<String> {
 #[must_use]
 pub fn command_line(folder: &Path) -> String {
     fs::read_to_string(folder.join("cmdline")).unwrap_or_default().replace('\0', " ")
+}
+
+/// Waits until something is so, or fails with what it is.
+#[track_caller]
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + 3 * SLACK;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
 }

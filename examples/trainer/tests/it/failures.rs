@@ -6,6 +6,7 @@ use std::process::Output;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::clock::SLACK;
 use crate::support::living::living;
 use crate::support::mnist::mnist;
 use crate::support::port::free_port;
@@ -17,9 +18,6 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Far more epochs than any test waits for.
 const FOREVER: [&str; 3] = ["--epochs", "1000000", "--quiet"];
-/// What the tests' machine may take beyond what is promised: it does other things too.
-const SLACK: Duration = Duration::from_secs(5);
-
 fn signal(run: &Running, signal: Signal) {
     kill_process(Pid::from_child(&run.child), signal).unwrap();
 }

@@ -2,6 +2,8 @@
 
 #[path = "../support"]
 mod support {
+    #[path = "../../../../tests/support/clock.rs"]
+    pub mod clock;
     pub mod curve;
     pub mod data;
     pub mod few_digits;

@@ -1,5 +1,5 @@
 use std::net::TcpListener;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -135,13 +135,20 @@ fn a_lost_rank_is_named_by_all_others() {
 #[test]
 fn a_hung_rank_is_named_by_all_others() {
     for length in [100, 1 << 20] {
+        let ended = AtomicU32::new(0);
         let errors = ranks(4, |mut tcp| {
-            tcp.set_timeout(Duration::from_millis(600));
+            // As long as a busy machine may keep a rank from its turn.
+            tcp.set_timeout(Duration::from_secs(2));
             if tcp.rank().index() == 1 {
-                thread::sleep(Duration::from_secs(4));
+                // It hangs until all others have given it up.
+                while ended.load(Ordering::Relaxed) < 3 {
+                    thread::sleep(Duration::from_millis(10));
+                }
                 return None;
             }
-            Some(tcp.all_reduce_sum(&mut vec![1.0; length]).unwrap_err())
+            let error = tcp.all_reduce_sum(&mut vec![1.0; length]).unwrap_err();
+            ended.fetch_add(1, Ordering::Relaxed);
+            Some(error)
         });
         for error in errors.into_iter().flatten() {
             match &error {
