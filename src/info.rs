@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
+use crate::context::Seen;
 use crate::error::Error;
 use crate::finding::Finding;
 use crate::host::Host;
@@ -56,6 +57,14 @@ pub struct ClusterInfo {
     pub(crate) asked: Vec<(&'static str, String)>,
     /// Inherited variables that would mislead the program.
     pub(crate) misleading: Vec<&'static str>,
+    /// The launcher that the exports name in `MPIENV_CONTEXT`; `None` where they have none.
+    pub(crate) leaves_context: Option<Launcher>,
+    /// The launchers' variables that this was read from.
+    pub(crate) seen: Seen,
+    /// Whether the master's address and port, and the token, are this job's alone: no person set them for all.
+    pub(crate) addr_is_own: bool,
+    pub(crate) port_is_own: bool,
+    pub(crate) token_is_own: bool,
 }
 
 impl ClusterInfo {

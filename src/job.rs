@@ -23,10 +23,10 @@ const PORTS: u64 = 10_000;
 impl Job {
     /// The port that follows from the identity, 20000 to 29999.
     pub(crate) fn port(&self) -> Option<Port> {
-        let job = fnv_1a(&format!("{}/{}", self.id, self.restarts));
+        let job = fnv_1a(format!("{}/{}", self.id, self.restarts).as_bytes());
         let step = match self.step.as_str() {
             "" => 0,
-            step => step.parse().unwrap_or_else(|_| fnv_1a(step)),
+            step => step.parse().unwrap_or_else(|_| fnv_1a(step.as_bytes())),
         };
         let number = LOWEST + job.wrapping_add(step) % PORTS;
         u16::try_from(number).ok().and_then(Port::new)
@@ -34,8 +34,8 @@ impl Job {
 }
 
 /// FNV-1a with 64 bits: short, published, the same in every version of this crate.
-fn fnv_1a(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+pub(crate) fn fnv_1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -48,9 +48,9 @@ mod tests {
 
     #[test]
     fn the_hash_is_fnv_1a_as_published() {
-        assert_eq!(fnv_1a(""), 0xcbf29ce484222325);
-        assert_eq!(fnv_1a("a"), 0xaf63dc4c8601ec8c);
-        assert_eq!(fnv_1a("foobar"), 0x85944171f73967e8);
+        assert_eq!(fnv_1a(b""), 0xcbf29ce484222325);
+        assert_eq!(fnv_1a(b"a"), 0xaf63dc4c8601ec8c);
+        assert_eq!(fnv_1a(b"foobar"), 0x85944171f73967e8);
     }
 
     #[test]

@@ -25,6 +25,7 @@
 mod azure;
 #[cfg(feature = "cli")]
 pub mod check;
+mod context;
 mod discover;
 #[cfg(feature = "cli")]
 pub mod doctor;

@@ -9,8 +9,16 @@ use crate::placement::{Launcher, Placement, Sourced};
 use crate::port::Port;
 use crate::wish::{self, PortWish};
 
-const MASTER_ADDR: &str = "MASTER_ADDR";
-const MASTER_PORT: &str = "MASTER_PORT";
+pub(crate) const MASTER_ADDR: &str = "MASTER_ADDR";
+pub(crate) const MASTER_PORT: &str = "MASTER_PORT";
+
+/// What may name rank 0's host beside the launcher and `MASTER_ADDR`.
+pub(crate) struct Naming<'a> {
+    pub azure: Option<&'a AzureVars>,
+    pub wish: Option<Sourced<Host>>,
+    /// Whether mpienv itself set `MASTER_ADDR` for this process: then it goes before Azure's variables.
+    pub inherited_first: bool,
+}
 
 /// Rank 0's host; `None` when there are several nodes and nothing names it.
 ///
@@ -18,11 +26,10 @@ const MASTER_PORT: &str = "MASTER_PORT";
 pub(crate) fn addr(
     environment: &Environment,
     placement: &Placement,
-    azure: Option<&AzureVars>,
-    wish: Option<Sourced<Host>>,
+    naming: Naming<'_>,
     findings: &mut Vec<Finding>,
 ) -> Result<Option<Sourced<Host>>, Error> {
-    let host = named(environment, placement, azure, wish, findings)?;
+    let host = named(environment, placement, naming, findings)?;
     findings.extend(host.as_ref().and_then(|host| unbracketed(environment, host)));
     Ok(host)
 }
@@ -30,14 +37,17 @@ pub(crate) fn addr(
 fn named(
     environment: &Environment,
     placement: &Placement,
-    azure: Option<&AzureVars>,
-    wish: Option<Sourced<Host>>,
+    naming: Naming<'_>,
     findings: &mut Vec<Finding>,
 ) -> Result<Option<Sourced<Host>>, Error> {
+    let Naming { azure, wish, inherited_first } = naming;
     if wish.is_some() {
         return Ok(wish);
     }
     let inherited = inherited(environment)?;
+    if inherited_first && inherited.is_some() {
+        return Ok(inherited);
+    }
     if let Some(host) = azure.map(|azure| azure_addr(azure, placement, findings)).transpose()?.flatten() {
         if let Some(inherited) = inherited.filter(|inherited| inherited.value != host.value) {
             findings.push(replaced(&inherited.value, &host));

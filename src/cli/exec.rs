@@ -18,7 +18,7 @@ pub(crate) fn run(wishes: Wishes, set: VariableSet, words: Vec<OsString>) -> Res
         return launch.run(|_| worker(&words)).map_err(|error| launch::failure(&words, error));
     }
     let mut command = command(&words);
-    info.exports_for(set, &environment)?.apply_to(&mut command);
+    info.marked().exports_for(set, &environment)?.apply_to(&mut command);
     let error = mpienv::exec(&mut command);
     Err(start_failure(command.get_program().to_owned(), error))
 }

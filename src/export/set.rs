@@ -3,10 +3,12 @@
 mod jax;
 mod mindspore;
 
+use crate::context::CONTEXT;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::export::Exports;
 use crate::info::ClusterInfo;
+use crate::launcher::seen;
 use crate::placement::Launcher;
 use crate::wish::LAUNCHER;
 
@@ -111,10 +113,16 @@ impl ClusterInfo {
         let wanted = |name: &&str| unset.iter().any(|prefix| name.starts_with(prefix)) && is_plain(name);
         let names: Vec<_> = inherited.names().filter(wanted).map(str::to_owned).collect();
         // Who reads again cannot find the launcher by variables that are gone.
-        if !names.is_empty() && (exports.get(LAUNCHER).is_some() || inherited.has(LAUNCHER)) {
+        let is_gone = !names.is_empty();
+        if is_gone && inherited.has(LAUNCHER) && self.leaves_context.is_none() {
             exports.set(LAUNCHER, Launcher::User.name().to_owned());
         }
         names.into_iter().for_each(|name| exports.remove(name));
+        if let Some(launcher) = self.leaves_context {
+            let launcher = if is_gone { Launcher::User } else { launcher };
+            let context = self.context(launcher, seen(&inherited.with(exports.iter())), &exports);
+            exports.set(CONTEXT, context.to_text());
+        }
         Ok(exports)
     }
 }

@@ -31,6 +31,7 @@ mod launch_command;
 mod launchers;
 mod mpi;
 mod mpirun;
+mod nesting;
 mod programs;
 mod properties;
 mod recordings;
