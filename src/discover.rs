@@ -213,7 +213,8 @@ impl Builder {
         if derived.is_some() && master_addr.as_ref().map(|master| &master.value) == derived {
             findings.extend(placement.master_doubt.take());
         }
-        let (master_port, port_is_default) = master::port(environment, &placement, wishes.master_port)?;
+        let (master_port, port_is_default) =
+            master::port(environment, &placement, azure.is_some(), wishes.master_port)?;
         let nccl = nccl::ifname(environment, azure.is_some(), wishes.nccl_ifname)?;
         let unwanted = nccl.value.is_none().then_some(nccl::VARIABLE);
         let stale = (placement.launcher != Launcher::Torchrun).then_some(suspicious::AGENT_STORE);
@@ -247,7 +248,7 @@ impl Builder {
             (None, Some(text)) => Token::new(text),
             (None, None) => placement.job.as_ref().map(|job| Token::of_job(&job.value)).unwrap_or_default(),
         };
-        let default_port = master::default_port(&placement).value;
+        let default_port = master::default_port(&placement, azure.is_some()).value;
         let launch_style = placement.style();
         let provenance = Provenance {
             launcher: choice.source,

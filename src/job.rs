@@ -1,5 +1,9 @@
 //! Which job this is, as all its ranks know it.
 
+use std::process;
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
 use crate::port::Port;
 
 /// What a scheduler calls a job, a step of it, and how often it was restarted: the same on all ranks.
@@ -28,9 +32,23 @@ impl Job {
             "" => 0,
             step => step.parse().unwrap_or_else(|_| fnv_1a(step.as_bytes())),
         };
-        let number = LOWEST + job.wrapping_add(step) % PORTS;
-        u16::try_from(number).ok().and_then(Port::new)
+        in_range(job.wrapping_add(step))
     }
+}
+
+/// A port for a process that is a whole job: one that another such process on this machine does not get, but once in
+/// 10,000 times. The same as long as the process lives.
+pub(crate) fn port_of_this_process() -> Option<Port> {
+    static PORT: OnceLock<Option<Port>> = OnceLock::new();
+    *PORT.get_or_init(|| {
+        // Two containers may share a network, and each has a process 1.
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        in_range(fnv_1a(format!("{}/{}", process::id(), now.as_nanos()).as_bytes()))
+    })
+}
+
+fn in_range(number: u64) -> Option<Port> {
+    u16::try_from(LOWEST + number % PORTS).ok().and_then(Port::new)
 }
 
 /// FNV-1a with 64 bits: short, published, the same in every version of this crate.

@@ -86,10 +86,9 @@ pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     }
     let mut placement = Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
         .with_local((LOCAL_RANK, Some(vars.local_rank)), (LOCAL_SIZE, Some(vars.local_size)))?;
-    placement.job = vars
-        .namespace
-        .clone()
-        .map(|id| Sourced::new(Job { id, step: String::new(), restarts: 0 }, "hash of PMIX_NAMESPACE"));
+    if let Some(id) = vars.namespace.clone() {
+        placement = placement.with_job(Job { id, step: String::new(), restarts: 0 }, "hash of PMIX_NAMESPACE");
+    }
     let nodes = vars.num_nodes.filter(|&nodes| is_possible(nodes, vars.local_size, vars.size));
     placement.node_count = nodes.map(|nodes| Sourced::new(nodes, NUM_NODES));
     if let Some(uri) = &vars.hnp_uri {

@@ -69,13 +69,14 @@ fn who_reads_mindspores_variables_again_comes_to_the_same_place() {
 #[test]
 fn jax_has_the_coordinators_address_with_ipv6_in_brackets() {
     assert_eq!(exports(VariableSet::Jax, &RANK_0)["JAX_COORDINATOR_ADDRESS"].as_deref(), Some("[fe::1]:7000"));
-    let one = exports(VariableSet::Jax, &[("MASTER_ADDR", "node-0")]);
-    assert_eq!(one["JAX_COORDINATOR_ADDRESS"].as_deref(), Some("node-0:54965"));
+    let one = exports(VariableSet::Jax, &[("MASTER_ADDR", "node-0"), ("MASTER_PORT", "7001")]);
+    assert_eq!(one["JAX_COORDINATOR_ADDRESS"].as_deref(), Some("node-0:7001"));
 }
 
 #[test]
 fn torch_is_the_default() {
-    let printed = |words: &[&str]| clean("mpienv").arg("export").args(words).output().unwrap().stdout;
+    let printed =
+        |words: &[&str]| clean("mpienv").arg("export").args(words).env("MASTER_PORT", "29500").output().unwrap().stdout;
     assert_eq!(printed(&[]), printed(&["--for", "torch"]));
     assert!(printed(&["--for", "jax"]).starts_with(&printed(&[])));
     let refused = clean("mpienv").args(["export", "--for", "tf"]).output().unwrap();
@@ -139,6 +140,7 @@ fn a_node_has_torchruns_variables_and_no_rank() {
         "unset LOCAL_RANK;",
         "unset LOCAL_WORLD_SIZE;",
         "unset MPIENV_LAUNCHER;",
+        "unset MPIENV_CONTEXT;",
     ];
     assert_eq!(lines, expected);
 }
