@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::launcher::{Row, shown};
+use crate::launcher::{Row, open_mpi, shown};
 use crate::placement::{Launcher, Placement};
 use crate::wish;
 
@@ -77,7 +77,15 @@ pub(super) fn disagreements(environment: &Environment, placement: &Placement, ot
     let others = others.filter(|row| (row.detect)(environment).is_some());
     // A set that is only half there is not another's.
     let placements = others.filter_map(|row| (row.read)(environment).ok());
-    placements.filter(|other| differ(placement, other)).map(|other| disagreement(placement, &other)).collect()
+    let differing = placements.filter(|other| differ(placement, other));
+    differing.map(|other| disagreement(placement, &other, is_of_daemon(environment, placement, &other))).collect()
+}
+
+/// Whether Slurm's variables are those of Open MPI's daemon, which mpirun starts by srun, once on each other node.
+fn is_of_daemon(environment: &Environment, placement: &Placement, other: &Placement) -> bool {
+    (placement.launcher, other.launcher) == (Launcher::OpenMpi, Launcher::Slurm)
+        && other.local.size() == Some(1)
+        && open_mpi::is_of_remote_daemon(environment)
 }
 
 /// Whether two launchers place this process differently, in what both tell.
@@ -86,7 +94,7 @@ fn differ(one: &Placement, other: &Placement) -> bool {
     one.rank != other.rank || both(one.local.rank(), other.local.rank()) || both(one.local.size(), other.local.size())
 }
 
-fn disagreement(placement: &Placement, other: &Placement) -> Finding {
+fn disagreement(placement: &Placement, other: &Placement, is_of_daemon: bool) -> Finding {
     let is_local = placement.rank == other.rank;
     let number = |value: Option<u32>| value.map_or("?".to_owned(), |value| value.to_string());
     let says = |p: &Placement| match is_local {
@@ -108,13 +116,16 @@ fn disagreement(placement: &Placement, other: &Placement) -> Finding {
         ),
     };
     Finding {
-        severity: Severity::Warning,
+        severity: if is_of_daemon { Severity::Note } else { Severity::Warning },
         code: "launchers-disagree",
         what: format!("{}; {}", says(placement), says(other)),
-        why: format!(
-            "the variables of one of them are left from an outer or earlier job; {} is taken",
-            placement.launcher.title()
-        ),
+        why: match is_of_daemon {
+            true => "Slurm's variables are those of Open MPI's daemon on this node; Open MPI is taken".to_owned(),
+            false => format!(
+                "the variables of one of them are left from an outer or earlier job; {} is taken",
+                placement.launcher.title()
+            ),
+        },
         remedy: format!(
             "unset the wrong ones, or set {} to the right one of {} and {}",
             wish::LAUNCHER,

@@ -101,6 +101,13 @@ pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     Ok(placement)
 }
 
+/// Whether this process was started by another daemon than mpirun itself, which is daemon 0: `1234.2;tcp4://...`.
+pub(crate) fn is_of_remote_daemon(environment: &Environment) -> bool {
+    let servers = environment.names().filter(|name| name.starts_with("PMIX_SERVER_URI"));
+    let daemons = servers.filter_map(|name| environment.text(name).ok()??.split_once(';')?.0.rsplit_once('.'));
+    daemons.map(|(_, number)| number).any(|number| number != "0")
+}
+
 /// Version 4 calls a job by a number, version 5 as PRRTE does: `prterun-HOST-1234@1`.
 fn is_of_version_5(namespace: &str) -> bool {
     namespace.contains('@')

@@ -22,7 +22,7 @@ const FLOORS: &[&[&str]] = &[
     ],
     &["launcher", "azure", "master", "nccl", "wish"],
     &["discover", "workers"],
-    &["check", "doctor", "export", "exec", "launch", "simulate", "testing"],
+    &["binding", "check", "doctor", "export", "exec", "launch", "simulate", "testing"],
     &["cli", "main"],
 ];
 

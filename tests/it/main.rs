@@ -41,3 +41,4 @@ mod rendezvous;
 mod strangers;
 mod table;
 mod token;
+mod warnings;

@@ -97,3 +97,35 @@ fn mindspore_gets_workers_and_one_scheduler_none_of_which_sees_the_launcher() {
     let scheduler = std::fs::read_to_string(folder.path().join("scheduler")).unwrap();
     assert_eq!(scheduler, "MS_SCHED none 4 127.0.0.1:29500 0\n");
 }
+
+#[test]
+fn exec_gives_each_of_two_ranks_all_cores_unless_mpirun_was_asked_to_bind() {
+    if !is_there("mpirun") || !is_there("taskset") {
+        return;
+    }
+    let cores = |words: &[&str]| {
+        let mut command = clean("mpirun");
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        let output = command.args(["-n", "1"]).args(words).arg("nproc").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let all = clean("taskset").args(["-c", "0-1023", "nproc"]).output().unwrap();
+    let all = String::from_utf8(all.stdout).unwrap().trim().to_owned();
+    let bound = cores(&[]);
+    assert_eq!(cores(&["mpienv", "exec", "--"]), all);
+    assert_eq!(cores(&["mpienv", "exec", "--keep-binding", "--"]), bound);
+    assert_eq!(cores(&["--bind-to", "core", "mpienv", "exec", "--"]), cores(&["--bind-to", "core"]));
+}
+
+#[test]
+fn exec_leaves_a_binding_that_a_person_chose() {
+    if !is_there("taskset") {
+        return;
+    }
+    let allowed = clean("taskset").args(["-cp", &std::process::id().to_string()]).output().unwrap();
+    let allowed = String::from_utf8(allowed.stdout).unwrap();
+    let first = allowed.trim().rsplit(": ").next().unwrap().split([',', '-']).next().unwrap();
+    let output = clean("taskset").args(["-c", first, "mpienv", "exec", "--", "nproc"]).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "1\n");
+}
