@@ -198,7 +198,7 @@ struct Program {
     ///
     /// mindspore: MS_WORKER_NUM, MS_SCHED_HOST, MS_SCHED_PORT, MS_NODE_ID, MS_ROLE as msrun sets them; inherited OMPI_*,
     /// PMIX_*, PMI_* are unset; exec and launch start rank 0's command once more as the scheduler. jax:
-    /// JAX_COORDINATOR_ADDRESS.
+    /// JAX_COORDINATOR_ADDRESS and, where JAX does not find the launcher, OMPI_COMM_WORLD_SIZE, _RANK, _LOCAL_RANK.
     #[arg(long = "for", value_name = "PROGRAM", default_value = "torch", value_parser = set())]
     set: VariableSet,
 }

@@ -27,6 +27,7 @@ mod floors;
 mod generated;
 mod hostlist;
 mod hosts;
+mod jax;
 mod launch_command;
 mod launchers;
 mod mpi;
