@@ -308,7 +308,11 @@ impl Failure {
         match self {
             Failure::Environment(_) | Failure::Unrepresentable(_) | Failure::Output(_) => ExitCode::WRONG_ENVIRONMENT,
             Failure::Check(CheckError::Environment(_)) => ExitCode::WRONG_ENVIRONMENT,
-            Failure::Check(CheckError::Rendezvous(error)) if error.kind() == ErrorKind::TimedOut => ExitCode::TIMED_OUT,
+            Failure::Check(CheckError::Rendezvous(error) | CheckError::Master { error, .. })
+                if error.kind() == ErrorKind::TimedOut =>
+            {
+                ExitCode::TIMED_OUT
+            }
             Failure::Check(_) | Failure::Disagreement | Failure::NotATask { .. } | Failure::Findings => {
                 ExitCode::CHECK_FAILED
             }

@@ -148,17 +148,17 @@ pub fn master_of_one_node(info: &ClusterInfo, patience: Duration) -> Option<Find
     if info.rank() != 0 || known_nodes(info) != Some(Nodes::One) || host.is_loopback() || is_own_name(host) {
         return None;
     }
-    master_elsewhere(info, patience)
+    master_elsewhere(info, patience).map(|(finding, _)| finding)
 }
 
-/// The same of rank 0 of any job.
-pub(crate) fn master_elsewhere(info: &ClusterInfo, patience: Duration) -> Option<Finding> {
+/// The same of rank 0 of any job, with the addresses of the master's name.
+pub(crate) fn master_elsewhere(info: &ClusterInfo, patience: Duration) -> Option<(Finding, Vec<IpAddr>)> {
     let host = info.master_addr().ok().filter(|_| info.rank() == 0)?;
     let interfaces = machine::interfaces();
     match machine::addresses(host, patience) {
-        Err(reason) => unresolved(host, &reason),
+        Err(reason) => Some((unresolved(host, &reason)?, Vec::new())),
         Ok(found) if found.is_empty() || is_here(&found, &interfaces) => None,
-        Ok(_) => not_here(info, &interfaces),
+        Ok(found) => Some((not_here(info, &interfaces)?, found)),
     }
 }
 
@@ -222,12 +222,21 @@ fn is_here(found: &[IpAddr], interfaces: &[(String, IpAddr)]) -> bool {
 
 fn not_here(info: &ClusterInfo, interfaces: &[(String, IpAddr)]) -> Option<Finding> {
     let host = info.master_addr().ok()?;
+    let source = &info.provenance().master_addr;
+    // Azure's variables go before MASTER_ADDR.
+    let (from, variable) = match source.starts_with("AZ_") {
+        true => (format!(" (of {source})"), "MPIENV_MASTER_ADDR"),
+        false => (String::new(), "MASTER_ADDR"),
+    };
     finding(
         Severity::Error,
         "master-not-here",
-        format!("this is rank 0, and MASTER_ADDR {host} is none of this host's addresses: {}", routed(interfaces)),
+        format!(
+            "this is rank 0, and MASTER_ADDR {host}{from} is none of this host's addresses: {}",
+            routed(interfaces)
+        ),
         "the other ranks look for rank 0 on another host and wait for ever",
-        "give one of these addresses to all ranks as MASTER_ADDR; under Open MPI --ask-pmix finds the host".into(),
+        format!("give one of these addresses to all ranks as {variable}; under Open MPI --ask-pmix finds the host"),
     )
 }
 
@@ -297,7 +306,12 @@ fn port_in_use(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         "port-in-use",
         format!("this is rank 0, and something listens on its port {port} already"),
         "rank 0 cannot listen there, or the ranks meet another program",
-        format!("give all ranks another MASTER_PORT, or end what listens (`ss -tlnp sport = :{port}`)"),
+        match info.default_master_port() {
+            own if own != port => format!(
+                "unset MASTER_PORT, and the job meets at a port of its own, {own}; or end what listens (`ss -tlnp sport = :{port}`)"
+            ),
+            _ => format!("give all ranks another MASTER_PORT, or end what listens (`ss -tlnp sport = :{port}`)"),
+        },
     )
 }
 

@@ -43,7 +43,9 @@ fn assert_seen(what: &str, info: &ClusterInfo, vars: &BTreeMap<String, String>) 
     let place =
         |info: &ClusterInfo| (info.world(), info.local_rank(), info.master_addr().ok().cloned(), info.master_port());
     assert_eq!(place(&again), place(info), "{what}: who reads again comes to the same place");
-    assert!(again.findings().iter().all(|finding| finding.code == "local-rank-order"), "{:?}", again.findings());
+    // torchrun's store is not for the workers that one of its own starts.
+    let known = ["local-rank-order", "stale-agent-store"];
+    assert!(again.findings().iter().all(|finding| known.contains(&finding.code)), "{:?}", again.findings());
 }
 
 #[test]
