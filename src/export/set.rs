@@ -47,13 +47,16 @@ pub enum VariableSet {
 struct Additions {
     variables: &'static [Addition],
     /// What tells the program this process's place by a launcher's variables, in this environment.
-    place: Option<fn(&ClusterInfo, &Environment) -> Result<Variables, Error>>,
+    place: Option<Placing>,
     /// Inherited variables whose names begin so are unset.
     unset: &'static [&'static str],
 }
 
 /// A variable's name and its value.
 type Addition = (&'static str, fn(&ClusterInfo) -> Result<String, Error>);
+
+/// What tells a program the place of an info by a launcher's variables, in an environment.
+type Placing = fn(&ClusterInfo, &Environment) -> Result<Variables, Error>;
 
 /// Names with their values.
 type Variables = Vec<(&'static str, String)>;
