@@ -31,7 +31,7 @@ impl ClusterInfo {
     /// A process that no launcher started is rank 0 of 1.
     ///
     /// # Errors
-    /// When the variables contradict themselves: see [`Reason`].
+    /// When the variables contradict themselves: see [`Reason`](crate::Reason).
     pub fn from_env() -> Result<ClusterInfo, Error> {
         Builder::default().from_env()
     }

@@ -103,7 +103,13 @@ impl ClusterInfo {
     /// ```
     /// use mpienv::{ClusterInfo, Environment, VariableSet};
     ///
-    /// let environment = Environment::from_vars([("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "fe::1")]);
+    /// let environment = Environment::from_vars([
+    ///     ("RANK", "1"),
+    ///     ("WORLD_SIZE", "2"),
+    ///     ("LOCAL_RANK", "0"),
+    ///     ("LOCAL_WORLD_SIZE", "1"),
+    ///     ("MASTER_ADDR", "fe::1"),
+    /// ]);
     /// let info = ClusterInfo::builder().from_environment(&environment)?;
     /// let exports = info.exports_for(VariableSet::Jax, &environment)?;
     /// assert_eq!(exports.get("JAX_COORDINATOR_ADDRESS"), Some("[fe::1]:6105"));
