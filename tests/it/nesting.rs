@@ -300,7 +300,7 @@ fn srun_inside_a_worker_numbers_its_own_tasks() {
 }
 
 #[test]
-fn who_takes_away_what_a_worker_was_told_is_refused() {
+fn a_worker_whose_rank_was_unset_is_refused() {
     let output =
         nested("mpienv launch --nproc-per-node 1 -- env -u RANK -u WORLD_SIZE mpienv export").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

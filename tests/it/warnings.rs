@@ -1,4 +1,4 @@
-//! What is probably wrong is on stderr of every command that goes on, once for each node, unless nobody wants to see it.
+//! What is probably wrong is on stderr of every command that goes on, once for each node, unless they are silenced.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -93,7 +93,7 @@ fn mpiruns_ranks_warn_once() {
 }
 
 #[test]
-fn nothing_is_said_where_all_is_well() {
+fn there_is_no_warning_without_a_reason() {
     let script_of_one: Vars = &[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NNODES", "1")];
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let own_name: Vars = &[("MASTER_ADDR", host.trim())];
