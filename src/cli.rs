@@ -12,6 +12,8 @@ mod man;
 mod shell;
 mod show;
 mod simulate;
+mod torchrun;
+mod warn;
 mod worker;
 
 use std::ffi::OsString;
@@ -32,6 +34,7 @@ use mpienv::{
 
 use self::exit_code::ExitCode;
 use self::shell::Shell;
+use self::warn::Quiet;
 
 /// Knows where a process is in a cluster: rank, world size, local rank, master.
 #[derive(Debug, Parser)]
@@ -60,9 +63,11 @@ enum Verb {
         /// LOCAL_RANK and LOCAL_WORLD_SIZE are unset.
         #[arg(long, conflicts_with = "set")]
         per_node: bool,
-        /// Print findings on stderr
-        #[arg(short, long)]
+        /// Print all findings on stderr, notes too
+        #[arg(short, long, conflicts_with = "quiet")]
         verbose: bool,
+        #[command(flatten)]
+        quiet: Quiet,
     },
     /// Become a command that has the variables set
     ///
@@ -75,6 +80,10 @@ enum Verb {
         wishes: Wishes,
         #[command(flatten)]
         program: Program,
+        #[command(flatten)]
+        options: exec::Options,
+        #[command(flatten)]
+        quiet: Quiet,
         /// The command and its arguments
         #[arg(last = true, required = true, value_name = "CMD")]
         command: Vec<OsString>,
@@ -97,6 +106,8 @@ enum Verb {
         program: Program,
         #[command(flatten)]
         options: launch::Options,
+        #[command(flatten)]
+        quiet: Quiet,
         /// The command and its arguments
         #[arg(last = true, required = true, value_name = "CMD")]
         command: Vec<OsString>,
@@ -130,6 +141,8 @@ enum Verb {
         /// Print the map as one JSON object
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        quiet: Quiet,
     },
     /// Print the environments that a launcher would give, or run a command in each
     #[command(after_help = examples::SIMULATE)]
@@ -185,7 +198,7 @@ struct Program {
     ///
     /// mindspore: MS_WORKER_NUM, MS_SCHED_HOST, MS_SCHED_PORT, MS_NODE_ID, MS_ROLE as msrun sets them; inherited OMPI_*,
     /// PMIX_*, PMI_* are unset; exec and launch start rank 0's command once more as the scheduler. jax:
-    /// JAX_COORDINATOR_ADDRESS.
+    /// JAX_COORDINATOR_ADDRESS and, where JAX does not find the launcher, OMPI_COMM_WORLD_SIZE, _RANK, _LOCAL_RANK.
     #[arg(long = "for", value_name = "PROGRAM", default_value = "torch", value_parser = set())]
     set: VariableSet,
 }
@@ -231,10 +244,6 @@ fn launcher(name: &str) -> Result<Launcher, String> {
 }
 
 impl Wishes {
-    fn read(self) -> Result<ClusterInfo, mpienv::Error> {
-        self.read_from(&Environment::of_this_process())
-    }
-
     fn read_from(self, environment: &Environment) -> Result<ClusterInfo, mpienv::Error> {
         let mut builder: Builder = ClusterInfo::builder();
         if let Some(launcher) = self.launcher {
@@ -269,6 +278,13 @@ enum Failure {
     Check(#[from] CheckError),
     #[error("all ranks met, and they do not fit together; see above")]
     Disagreement,
+    #[error("nothing is checked: {what}; {why}; {remedy}")]
+    NotATask { what: String, why: String, remedy: String },
+    #[error(
+        "each of the {ranks} ranks would start a torchrun, and each of these a job of its own: torchrun starts a node's \
+         ranks itself, and does not read RANK and WORLD_SIZE; {remedy}"
+    )]
+    TorchrunByRank { ranks: u64, remedy: &'static str },
     #[error(transparent)]
     Launch(LaunchError),
     #[error("this worker is not started: {0}; start the job again")]
@@ -292,9 +308,17 @@ impl Failure {
         match self {
             Failure::Environment(_) | Failure::Unrepresentable(_) | Failure::Output(_) => ExitCode::WRONG_ENVIRONMENT,
             Failure::Check(CheckError::Environment(_)) => ExitCode::WRONG_ENVIRONMENT,
-            Failure::Check(CheckError::Rendezvous(error)) if error.kind() == ErrorKind::TimedOut => ExitCode::TIMED_OUT,
-            Failure::Check(_) | Failure::Disagreement | Failure::Findings => ExitCode::CHECK_FAILED,
-            Failure::Shape(_) | Failure::NoSuchRank { .. } | Failure::NoCommand => ExitCode::USAGE,
+            Failure::Check(CheckError::Rendezvous(error) | CheckError::Master { error, .. })
+                if error.kind() == ErrorKind::TimedOut =>
+            {
+                ExitCode::TIMED_OUT
+            }
+            Failure::Check(_) | Failure::Disagreement | Failure::NotATask { .. } | Failure::Findings => {
+                ExitCode::CHECK_FAILED
+            }
+            Failure::Shape(_) | Failure::NoSuchRank { .. } | Failure::NoCommand | Failure::TorchrunByRank { .. } => {
+                ExitCode::USAGE
+            }
             Failure::Rank { status, .. } | Failure::Launch(LaunchError::Failed { status, .. }) => {
                 ExitCode::of_child(*status)
             }
@@ -312,14 +336,18 @@ pub(crate) fn main() -> process::ExitCode {
     }
     // clap ends the process itself, with code 2, where the words are wrong.
     let outcome = match Command::parse().verb {
-        Verb::Export { wishes, program, per_node, shell, verbose } => {
-            export::run(wishes, program.set, per_node, shell.into(), verbose)
+        Verb::Export { wishes, program, per_node, shell, verbose, quiet } => {
+            export::run(wishes, program.set, per_node, shell.into(), verbose, quiet)
         }
-        Verb::Exec { wishes, program, command } => exec::run(wishes, program.set, command),
-        Verb::Launch { wishes, program, options, command } => launch::run(wishes, program.set, options, command),
+        Verb::Exec { wishes, program, options, quiet, command } => {
+            exec::run(wishes, program.set, options, quiet, command)
+        }
+        Verb::Launch { wishes, program, options, quiet, command } => {
+            launch::run(wishes, program.set, options, quiet, command)
+        }
         Verb::Show { wishes, json } => show::run(wishes, json),
         Verb::Doctor { wishes, json } => doctor::run(wishes, json),
-        Verb::Check { wishes, timeout, json } => check::run(wishes, timeout, json),
+        Verb::Check { wishes, timeout, json, quiet } => check::run(wishes, timeout, json, quiet),
         Verb::Simulate { shape, rank, command } => simulate::run(shape, rank, command),
         Verb::Completions { shell } => completions::run(Command::command(), shell),
         Verb::Man => man::run(Command::command()),

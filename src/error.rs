@@ -87,6 +87,9 @@ pub enum Reason {
     /// A port from the job's identity was asked for, and the launcher tells none.
     #[error("a port that follows from the job is asked for, and the launcher does not tell the job's identity")]
     NoJobIdentity,
+    /// A program that needs the local rank, and a launcher that does not tell it.
+    #[error("JAX needs the local rank, and the launcher does not tell it")]
+    NoLocalRank,
     /// The launcher's PMIx server did not help.
     #[error("PMIx was asked: {0}")]
     Pmix(String),

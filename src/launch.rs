@@ -87,6 +87,7 @@ impl Launch {
         if info.launch_style == LaunchStyle::Alone && info.port_is_default {
             info.master_port = port::free_port().map_err(LaunchError::NoPort)?;
             info.provenance.master_port = "free when the workers were started".into();
+            info.port_is_own = true;
         }
         Ok(Launch::of(info.workers(per_node)?))
     }
@@ -111,7 +112,7 @@ impl Launch {
     /// ```
     #[must_use]
     pub fn in_place(info: &ClusterInfo) -> Launch {
-        Launch { keep_binding: true, ..Launch::of(vec![info.clone()]) }
+        Launch { keep_binding: true, ..Launch::of(vec![info.marked()]) }
     }
 
     fn of(workers: Vec<ClusterInfo>) -> Launch {

@@ -24,7 +24,10 @@
 
 mod azure;
 #[cfg(feature = "cli")]
+mod binding;
+#[cfg(feature = "cli")]
 pub mod check;
+mod context;
 mod discover;
 #[cfg(feature = "cli")]
 pub mod doctor;
@@ -61,6 +64,8 @@ mod wish;
 mod workers;
 
 pub use azure::AzureVars;
+#[cfg(feature = "cli")]
+pub use binding::widen_default_binding;
 pub use discover::Builder;
 pub use environment::{Environment, ReadError};
 pub use error::{Error, Reason};

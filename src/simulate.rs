@@ -4,10 +4,33 @@ mod variables;
 
 use std::iter;
 
+use crate::azure;
+use crate::context::CONTEXT;
+use crate::launcher;
+use crate::master;
 use crate::placement::Launcher;
 
 /// The variables of one process.
 pub type Vars = Vec<(String, String)>;
+
+/// The variables by which a real launcher, a cloud or mpienv itself tells a process its place: what a simulated process
+/// must not inherit.
+///
+/// ```
+/// use std::process::Command;
+/// use mpienv::simulate::{Job, real_variables};
+///
+/// let mut command = Command::new("true");
+/// for name in real_variables() {
+///     command.env_remove(name);
+/// }
+/// command.envs(Job::slurm().build()?.environment(0).unwrap_or_default());
+/// # Ok::<(), mpienv::simulate::JobError>(())
+/// ```
+pub fn real_variables() -> impl Iterator<Item = &'static str> {
+    let others = [master::MASTER_ADDR, master::MASTER_PORT, CONTEXT].into_iter().chain(azure::VARIABLES);
+    launcher::VARIABLES.iter().map(String::as_str).chain(others)
+}
 
 /// A job as a launcher would start it: which process is where, and what each finds in its environment.
 ///

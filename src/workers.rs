@@ -2,17 +2,18 @@
 
 use crate::error::{Error, Reason};
 use crate::info::ClusterInfo;
+use crate::launcher::LOCAL;
 use crate::placement::{LaunchStyle, Launcher};
 use crate::rank::{Local, Rank};
-use crate::wish::{LAUNCHER, MASTER_ADDR, MASTER_PORT, TOKEN};
+use crate::wish::{LAUNCHER, TOKEN};
 
 impl ClusterInfo {
     /// The places of `per_node` workers that this process starts on its node, in rank order.
     ///
     /// For jobs with one process on each node: worker `i` here has rank `node * per_node + i` of
     /// `nodes * per_node`. A process alone starts its workers as a job on this node. The workers'
-    /// [`exports`](ClusterInfo::exports) set `MPIENV_LAUNCHER=user`, `MPIENV_MASTER_ADDR`,
-    /// `MPIENV_MASTER_PORT` and `MPIENV_TOKEN` (where there is one) too, so that they count before all that the workers inherit.
+    /// [`exports`](ClusterInfo::exports) set `MPIENV_CONTEXT` too, so that they count before all that the
+    /// workers inherit, until another launcher starts processes from a worker: those are that launcher's.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -70,13 +71,14 @@ impl ClusterInfo {
             (_, 1) => LaunchStyle::PerNode,
             _ => LaunchStyle::PerProcess,
         };
-        worker.ask(LAUNCHER, Launcher::User.name());
-        if let Ok(host) = &self.master_addr {
-            worker.ask(MASTER_ADDR, host);
+        worker.leaves_context = Some(Launcher::User);
+        // Asked of the process that starts the workers, not of them.
+        worker.misleading.push(LAUNCHER);
+        if workers > 1 {
+            worker.misleading.extend(LOCAL.iter().filter(|name| self.seen.has(name)));
         }
-        worker.ask(MASTER_PORT, self.master_port);
-        if !self.token.as_bytes().is_empty() {
-            worker.ask(TOKEN, self.token.as_str());
+        if !self.token_is_own {
+            worker.asked.push((TOKEN, self.token.as_str().to_owned()));
         }
         let rule = format!("worker {} of {workers} on node {node} of {nodes}", local.rank().unwrap_or(0));
         let provenance = &mut worker.provenance;
@@ -95,12 +97,6 @@ impl ClusterInfo {
         worker
     }
 
-    /// Puts a wish in place of an older one for the same variable.
-    fn ask(&mut self, variable: &'static str, value: impl ToString) {
-        self.asked.retain(|(name, _)| *name != variable);
-        self.asked.push((variable, value.to_string()));
-    }
-
     fn not_per_node(&self) -> Error {
         let what = match (self.local_world_size(), self.node_count) {
             (None, _) => "the launcher does not tell the local size".to_owned(),
@@ -109,7 +105,8 @@ impl ClusterInfo {
             }
             (Some(size), _) => format!("{size} ranks of the job are on its node"),
         };
-        let remedy = "start one process on each node: `mpirun --map-by ppr:1:node`, process_count_per_node = 1";
+        let remedy = "start one process on each node: `mpirun --map-by ppr:1:node`, process_count_per_node = 1; for a job \
+                      of this process's own, whatever started it, ask for `--launcher alone`";
         Error::new(Reason::NotPerNode(what), remedy).by(self.launcher)
     }
 }

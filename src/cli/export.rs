@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use mpienv::{Dialect, Environment, VariableSet};
 
-use super::{Failure, Wishes, print_findings};
+use super::{Failure, Quiet, Wishes, print_findings};
 
 pub(crate) fn run(
     wishes: Wishes,
@@ -12,11 +12,14 @@ pub(crate) fn run(
     per_node: bool,
     dialect: Dialect,
     verbose: bool,
+    quiet: Quiet,
 ) -> Result<(), Failure> {
     let environment = Environment::of_this_process();
     let info = wishes.read_from(&environment)?;
     if verbose {
         print_findings(anstream::stderr().lock(), info.findings())?;
+    } else {
+        quiet.warn(&info, &environment);
     }
     // All or nothing: half of the variables would be worse than none.
     let exports = if per_node { info.per_node_exports() } else { info.exports_for(set, &environment) };

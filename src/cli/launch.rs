@@ -9,7 +9,7 @@ use mpienv::{Environment, Launch, LaunchError, Output, VariableSet};
 
 use super::exec::start_failure;
 use super::worker::worker;
-use super::{Failure, Wishes};
+use super::{Failure, Quiet, Wishes, torchrun};
 
 /// How workers are started, and how they end.
 #[derive(Args, Debug)]
@@ -35,9 +35,17 @@ fn seconds(text: &str) -> Result<Duration, String> {
     number.map(Duration::from_secs_f64).ok_or_else(|| "a number of seconds from 0 on is wanted".to_owned())
 }
 
-pub(crate) fn run(wishes: Wishes, set: VariableSet, options: Options, words: Vec<OsString>) -> Result<(), Failure> {
+pub(crate) fn run(
+    wishes: Wishes,
+    set: VariableSet,
+    options: Options,
+    quiet: Quiet,
+    words: Vec<OsString>,
+) -> Result<(), Failure> {
     let environment = Environment::of_this_process();
     let info = wishes.read_from(&environment)?;
+    torchrun::check_launch(&info, &environment, options.nproc_per_node, &words)?;
+    quiet.warn(&info, &environment);
     let output = options.log_dir.map_or(Output::Prefixed, Output::Folder);
     let launch = Launch::new(&info, options.nproc_per_node).map_err(|error| failure(&words, error))?;
     let launch = launch.variables(set, &environment).output(output).grace(options.grace).adopt_orphans();

@@ -4,8 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::{Command, ExitStatus};
 
-use mpienv::Launcher;
-use mpienv::simulate::{Job, Vars};
+use mpienv::simulate::{Job, Vars, real_variables};
 
 use super::exec::start_failure;
 use super::{Failure, Shape};
@@ -49,10 +48,9 @@ fn run_in(vars: &Vars, words: &[OsString]) -> Result<ExitStatus, Failure> {
     let (name, arguments) = words.split_first().ok_or(Failure::NoCommand)?;
     let mut command = Command::new(name);
     command.args(arguments);
-    for variable in Launcher::ALL.iter().flat_map(|launcher| launcher.variables()) {
-        command.env_remove(variable);
+    for name in real_variables() {
+        command.env_remove(name);
     }
-    command.env_remove("MASTER_ADDR").env_remove("MASTER_PORT");
     command.envs(vars.iter().map(|(name, value)| (name, value)));
     command.status().map_err(|error| start_failure(name.clone(), error))
 }

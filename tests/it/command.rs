@@ -122,13 +122,14 @@ fn findings_go_to_stderr_when_asked_for() {
 #[test]
 fn exec_becomes_the_command_with_the_variables_set() {
     let script = "echo $$ $RANK/$WORLD_SIZE@$MASTER_ADDR:$MASTER_PORT; exit 7";
-    let child =
-        clean("mpienv").args(["exec", "--", "/bin/sh", "-c", script]).stdout(std::process::Stdio::piped()).spawn();
+    let mut command = clean("mpienv");
+    command.args(["exec", "--", "/bin/sh", "-c", script]).env("MASTER_PORT", "29500");
+    let child = command.stdout(std::process::Stdio::piped()).spawn();
     let child = child.unwrap();
     let process = child.id();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(7));
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{process} 0/1@127.0.0.1:54965\n"));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{process} 0/1@127.0.0.1:29500\n"));
 }
 
 #[test]

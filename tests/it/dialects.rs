@@ -30,7 +30,7 @@ fn text(dialect: Dialect, value: &str) -> Result<String, Unrepresentable> {
 
 /// What is written to unset TORCHELASTIC_USE_AGENT_STORE, which is last.
 fn text_of_unset(dialect: Dialect) -> Result<String, Unrepresentable> {
-    let vars = [("RANK", "0"), ("WORLD_SIZE", "1"), ("TORCHELASTIC_USE_AGENT_STORE", "True")];
+    let vars = [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_PORT", "29500"), ("TORCHELASTIC_USE_AGENT_STORE", "True")];
     ClusterInfo::from_vars(vars).unwrap().exports().unwrap().to_text(dialect)
 }
 
@@ -140,9 +140,10 @@ fn the_documented_words_work_in_each_shell() {
             let shown =
                 shown.replace("$MASTER_ADDR:", if shell[0] == "tcsh" { "${MASTER_ADDR}:" } else { "$MASTER_ADDR:" });
             let mut command: Command = clean(shell[0]);
-            let output = command.args(&shell[1..]).args(["-c", &format!("{form}; {shown}")]).output().unwrap();
+            command.args(&shell[1..]).args(["-c", &format!("{form}; {shown}")]).env("MASTER_PORT", "29500");
+            let output = command.output().unwrap();
             let found = String::from_utf8_lossy(&output.stdout);
-            assert_eq!(found, "0/1@127.0.0.1:54965 ^docker0,lo\n", "{shell:?} {form}");
+            assert_eq!(found, "0/1@127.0.0.1:29500 ^docker0,lo\n", "{shell:?} {form}");
         }
     }
 }
@@ -151,7 +152,7 @@ fn the_documented_words_work_in_each_shell() {
 fn every_dialect_writes_these_words() {
     let all = |line: fn(&str, &str) -> String| {
         let variables = [("RANK", "0"), ("WORLD_SIZE", "1"), ("NODE_RANK", "0"), ("MASTER_ADDR", "127.0.0.1")];
-        let more = [("MASTER_PORT", "54965"), ("NCCL_SOCKET_IFNAME", "^docker0,lo")];
+        let more = [("MASTER_PORT", "29500"), ("NCCL_SOCKET_IFNAME", "^docker0,lo")];
         variables.iter().chain(&more).map(|(name, value)| line(name, value)).collect::<String>()
     };
     let table = [
@@ -169,7 +170,8 @@ fn every_dialect_writes_these_words() {
     for (dialect, set, unset) in table {
         assert_eq!(text_of_unset(dialect).unwrap(), set + unset);
     }
-    let simple = ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "1")]).unwrap().exports().unwrap();
+    let simple = [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_PORT", "29500")];
+    let simple = ClusterInfo::from_vars(simple).unwrap().exports().unwrap();
     assert_eq!(simple.to_text(Dialect::Dotenv).unwrap(), all(|n, v| format!("{n}='{v}'\n")));
 }
 
@@ -305,12 +307,12 @@ fn values_survive_in_a_file_for_github() {
 #[test]
 fn json_is_one_object_of_texts_and_null_for_what_must_go() {
     let mut command = clean("mpienv");
-    command.args(["export", "--shell", "json"]).env("TORCHELASTIC_USE_AGENT_STORE", "True");
+    command.args(["export", "--shell", "json"]).env("TORCHELASTIC_USE_AGENT_STORE", "True").env("MASTER_PORT", "29500");
     let output = command.output().unwrap();
     let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let expected = serde_json::json!({
         "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "NODE_RANK": "0",
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "54965", "NCCL_SOCKET_IFNAME": "^docker0,lo",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "NCCL_SOCKET_IFNAME": "^docker0,lo",
         "TORCHELASTIC_USE_AGENT_STORE": null,
     });
     assert_eq!(object, expected);

@@ -6,10 +6,23 @@ use std::path::Path;
 /// The floor of each module; a folder is on the floor of its file.
 const FLOORS: &[&[&str]] = &[
     &["environment"],
-    &["error", "finding", "host", "host_name", "hostlist", "info", "job", "placement", "port", "rank", "token"],
+    &[
+        "context",
+        "error",
+        "finding",
+        "host",
+        "host_name",
+        "hostlist",
+        "info",
+        "job",
+        "placement",
+        "port",
+        "rank",
+        "token",
+    ],
     &["launcher", "azure", "master", "nccl", "wish"],
     &["discover", "workers"],
-    &["check", "doctor", "export", "exec", "launch", "simulate", "testing"],
+    &["binding", "check", "doctor", "export", "exec", "launch", "simulate", "testing"],
     &["cli", "main"],
 ];
 

@@ -361,7 +361,7 @@ fn an_answer_that_claims_four_gigabytes_is_refused_at_once() {
 fn no_answer_commands_a_terminal() {
     let text = b"\x1b[2Jall is\nwell\x07";
     let answer = crate::support::wire::reply(MISMATCH, u32::try_from(text.len()).unwrap(), text);
-    let (code, stderr, ..) = answered(&answer, answer.len(), Duration::ZERO);
+    let (code, stderr, ..) = answered(&answer, answer.len(), Duration::ZERO, "3");
     assert_eq!(code, Some(3));
     assert_eq!(stderr, "mpienv: \u{fffd}[2Jall is\u{fffd}well\u{fffd}\n");
 }
