@@ -9,7 +9,7 @@ const FLOORS: &[&[&str]] = &[
     &["error", "finding", "host", "host_name", "hostlist", "info", "job", "placement", "port", "rank", "token"],
     &["launcher", "azure", "master", "nccl", "wish"],
     &["discover", "workers"],
-    &["check", "doctor", "export", "exec", "launch", "simulate", "testing"],
+    &["check", "doctor", "export", "exec", "launch", "simulate", "start_error", "testing"],
     &["cli", "main"],
 ];
 

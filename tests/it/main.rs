@@ -4,6 +4,8 @@
 mod support {
     pub mod dotenv;
     pub mod hosts;
+    #[cfg(target_os = "linux")]
+    pub mod namespace;
     pub mod port;
     pub mod processes;
     pub mod python;
@@ -24,11 +26,17 @@ mod doctor;
 mod documentation;
 mod errors;
 mod floors;
+#[cfg(target_os = "linux")]
+mod foreign_processes;
+#[cfg(target_os = "linux")]
+mod full_disk;
 mod generated;
 mod hostlist;
 mod hosts;
 mod launch_command;
 mod launchers;
+#[cfg(target_os = "linux")]
+mod limits;
 mod mpi;
 mod mpirun;
 mod programs;
@@ -39,4 +47,6 @@ mod rendezvous;
 #[cfg(target_os = "linux")]
 mod strangers;
 mod table;
+#[cfg(target_os = "linux")]
+mod terminal;
 mod token;

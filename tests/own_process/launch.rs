@@ -99,7 +99,7 @@ fn after_a_launch_signals_do_again_what_they_did() {
     // In a process of its own: this one is to live.
     let test = std::env::current_exe().unwrap();
     let mut command = Command::new(test);
-    command.args(["--exact", "launches_and_then_signals_itself"]).env("SIGNAL_MYSELF", "1");
+    command.args(["--exact", "launch::launches_and_then_signals_itself"]).env("SIGNAL_MYSELF", "1");
     let status = command.output().unwrap().status;
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15), "{status}");
 }
