@@ -49,6 +49,7 @@ mod placement;
 #[cfg(feature = "pmix")]
 pub mod pmix;
 mod port;
+mod printable;
 mod rank;
 #[cfg(feature = "rendezvous")]
 pub mod rendezvous;
@@ -80,6 +81,7 @@ pub use launch::{Launch, LaunchError, Output};
 pub use nccl::NcclIfname;
 pub use placement::{LaunchStyle, Launcher};
 pub use port::{Port, PortError};
+pub use printable::printable;
 pub use rank::{Local, Rank, RankError};
 pub use start_error::StartError;
 pub use token::Token;

@@ -40,6 +40,7 @@ pub type Vars = Vec<(String, String)>;
 /// let vars: Option<Vars> = job.environment(2);
 /// assert!(vars.unwrap().contains(&("OMPI_COMM_WORLD_RANK".into(), "2".into())));
 /// assert_eq!(Job::of(Launcher::Alone).per_node(2).build(), Err(JobError::OneProcess(Launcher::Alone)));
+/// assert_eq!(Job::slurm().nodes(Job::MOST_RANKS + 1).build(), Err(JobError::TooLarge));
 /// # Ok::<(), JobError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

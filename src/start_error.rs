@@ -28,6 +28,7 @@ const ENOEXEC: i32 = 8;
 /// assert!(error.is_not_found());
 /// assert_eq!(error.remedy(), "see whether it is installed on this host and on PATH");
 /// assert!(error.to_string().starts_with("\"no-such-program\" cannot be started: "));
+/// assert_eq!(error.into_io().kind(), std::io::ErrorKind::NotFound);
 /// ```
 #[derive(Debug)]
 pub struct StartError {

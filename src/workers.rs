@@ -29,6 +29,7 @@ impl ClusterInfo {
     /// ])?;
     /// let ranks: Vec<u32> = info.workers(4)?.iter().map(|worker| worker.rank()).collect();
     /// assert_eq!(ranks, [4, 5, 6, 7]);
+    /// assert!(info.workers(ClusterInfo::MOST_WORKERS + 1).is_err());
     /// # Ok::<(), mpienv::Error>(())
     /// ```
     ///

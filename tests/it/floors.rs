@@ -6,7 +6,20 @@ use std::path::Path;
 /// The floor of each module; a folder is on the floor of its file.
 const FLOORS: &[&[&str]] = &[
     &["environment"],
-    &["error", "finding", "host", "host_name", "hostlist", "info", "job", "placement", "port", "rank", "token"],
+    &[
+        "error",
+        "finding",
+        "host",
+        "host_name",
+        "hostlist",
+        "info",
+        "job",
+        "placement",
+        "port",
+        "printable",
+        "rank",
+        "token",
+    ],
     &["launcher", "azure", "master", "nccl", "wish"],
     &["discover", "workers"],
     &["check", "doctor", "export", "exec", "launch", "simulate", "start_error", "testing"],
