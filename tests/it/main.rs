@@ -45,6 +45,8 @@ mod recordings;
 #[cfg(feature = "rendezvous")]
 mod rendezvous;
 #[cfg(target_os = "linux")]
+mod start_errors;
+#[cfg(target_os = "linux")]
 mod strangers;
 mod table;
 #[cfg(target_os = "linux")]
