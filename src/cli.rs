@@ -256,9 +256,23 @@ impl Wishes {
             builder = builder.nccl_ifname(wish);
         }
         if self.ask_pmix {
+            warn_of_asking(environment);
             builder = builder.ask_pmix();
         }
         builder.from_environment(environment)
+    }
+}
+
+/// Says at once what a program that is started later fails of with no word about its cause; once on each node.
+fn warn_of_asking(environment: &Environment) {
+    let is_first = environment.get("OMPI_COMM_WORLD_LOCAL_RANK").is_none_or(|rank| rank == "0");
+    if is_first && mpienv::pmix::precludes_mpi(environment) {
+        let style = anstyle::AnsiColor::Yellow.on_default().bold();
+        print_line(&format!(
+            "{style}mpienv: warning:{style:#} --ask-pmix under Open MPI 4: this rank, and what it starts, can no longer \
+             call MPI_Init; for a program that does, ask in an mpirun of its own with the same hosts (mpirun ... mpienv \
+             show --ask-pmix) and give the job the answer: mpirun -x MASTER_ADDR=HOST\n"
+        ));
     }
 }
 
@@ -377,10 +391,13 @@ fn report(outcome: Result<(), Failure>) -> process::ExitCode {
 
 fn print_error(error: &dyn std::error::Error) {
     let style = anstyle::AnsiColor::Red.on_default().bold();
-    let line = format!("{style}mpienv:{style:#} {error}\n");
+    print_line(&format!("{style}mpienv:{style:#} {error}\n"));
+}
+
+fn print_line(line: &str) {
     // In one write, so that the lines of several ranks do not mix. Nobody is left to tell when stderr is closed.
     let _ = match anstream::AutoStream::choice(&io::stderr()) {
-        anstream::ColorChoice::Never => io::stderr().write_all(strip_str(&line).to_string().as_bytes()),
+        anstream::ColorChoice::Never => io::stderr().write_all(strip_str(line).to_string().as_bytes()),
         _ => anstream::stderr().write_all(line.as_bytes()),
     };
 }
