@@ -24,7 +24,8 @@ const ENOEXEC: i32 = 8;
 /// use mpienv::StartError;
 ///
 /// let mut command = Command::new("no-such-program");
-/// let error = StartError::new(&command, command.spawn().unwrap_err());
+/// let said = command.spawn().unwrap_err();
+/// let error = StartError::new(&command, said);
 /// assert!(error.is_not_found());
 /// assert_eq!(error.remedy(), "see whether it is installed on this host and on PATH");
 /// assert!(error.to_string().starts_with("\"no-such-program\" cannot be started: "));
