@@ -52,22 +52,31 @@ fn a_stranger_with_the_number_of_an_outer_process_is_not_killed() {
     assert!(said.ends_with("lives\n"), "{said}: {output:?}");
 }
 
+/// A launch of two workers without a list of processes; each worker leaves a process behind that does not listen to
+/// SIGTERM. Prints how many are left in the end, when there is a list again.
+const WITHOUT_A_LIST: &str = r#"
+cd "$(mktemp -d)" && mount -t tmpfs none /proc
+export BOTH='until test -e 0 -a -e 1; do sleep 0.01; done'
+mpienv launch --nproc-per-node 2 --grace 1 -- \
+    sh -c 'trap "" TERM; sleep 60 & : >$RANK; eval "$BOTH"; '"$WORKER" &
+launch=$!
+eval "$BOTH"
+eval "$THEN"
+wait $launch
+umount /proc
+count() {
+    for process in /proc/[0-9]*; do tr '\000' ' ' <$process/cmdline; echo; done 2>/dev/null | grep -c '^sleep 60'
+}
+looks=0
+while test "$(count)" != 0 -a $looks -lt 200; do sleep 0.05; looks=$((looks + 1)); done
+count
+"#;
+
 #[test]
 fn without_a_list_of_processes_a_workers_group_ends_with_the_job() {
     // A worker that has ended, one that fails, a launch that is killed.
-    let cases = [
-        ("sleep 60 & : >$RANK; exit 0", ":"),
-        ("sleep 60 & : >$RANK; exit 3", ":"),
-        ("sleep 60 & : >$RANK; wait", "kill -9 $!"),
-    ];
-    for (worker, killed) in cases {
-        let script = format!(
-            "cd $(mktemp -d); mount -t tmpfs none /proc; \
-             mpienv launch --nproc-per-node 2 --grace 1 -- sh -c 'trap \"\" TERM; {worker}' & \
-             until test -e 0 -a -e 1; do sleep 0.01; done; {killed}; wait $!; umount /proc; \
-             look() {{ for each in /proc/[0-9]*; do tr '\\000' ' ' <$each/cmdline; echo; done 2>/dev/null | grep -c '^sleep 60'; }}; \
-             looks=0; while test $(look) != 0 -a $looks -lt 200; do sleep 0.05; looks=$((looks + 1)); done; look"
-        );
+    for (worker, then) in [("exit 0", ":"), ("exit 3", ":"), ("wait", "kill -9 $launch")] {
+        let script = format!("WORKER='{worker}' THEN='{then}'; {WITHOUT_A_LIST}");
         let Some(output) = unshared(&["--mount", "--pid", "--fork", "--mount-proc"], &script) else { return };
         assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n", "{worker}: {output:?}");
     }
