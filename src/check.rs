@@ -36,7 +36,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::finding::{Finding, Severity};
 use crate::info::ClusterInfo;
-use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous, told_text};
+use crate::printable::printable;
+use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
 
 use self::at_master::Look;
 
@@ -89,18 +90,18 @@ pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Opti
     match gathered {
         Gathered::All(meeting) => Ok(Some(map(&meeting)?)),
         Gathered::Answer(verdict) if verdict.is_empty() => Ok(None),
-        Gathered::Answer(verdict) => Err(CheckError::Unfit { verdict: told_text(&verdict) }),
+        Gathered::Answer(verdict) => Err(CheckError::Unfit { verdict: printable(&verdict) }),
     }
 }
 
 fn rank(member: &Member) -> Result<Place, serde_json::Error> {
     let report: Report = serde_json::from_slice(member.blob())?;
     Ok(Place {
-        host: report.host,
+        host: printable(report.host.as_bytes()),
         address: member.address(),
         local_rank: report.local_rank,
         local_size: report.local_size,
-        master: report.master,
+        master: printable(report.master.as_bytes()),
     })
 }
 

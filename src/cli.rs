@@ -9,6 +9,7 @@ mod exit_code;
 mod export;
 mod launch;
 mod man;
+mod pmix;
 mod shell;
 mod show;
 mod simulate;
@@ -29,7 +30,7 @@ use mpienv::rendezvous::ErrorKind;
 use mpienv::simulate::{Job, JobError};
 use mpienv::{
     Builder, ClusterInfo, Environment, Finding, Host, LaunchError, Launcher, NcclIfname, PortWish, Severity,
-    VariableSet,
+    StartError, VariableSet,
 };
 
 use self::exit_code::ExitCode;
@@ -97,7 +98,9 @@ enum Verb {
     ///
     /// When the job ends, all that descends from a worker ends with it on Linux, in whatever group or session, also when
     /// mpienv itself is killed. Two can stay: another user's process; and, when mpienv was killed or became mpienv by the
-    /// exec of a shell that had children, one that had lost its parents and its environment. On other systems the worker's process group ends.
+    /// exec of a shell that had children, one without its environment whose parents have ended, as workers do with a
+    /// mpienv that is killed. On other systems, and where /proc is empty or another PID namespace's, the worker's process
+    /// group ends.
     #[command(after_help = examples::LAUNCH)]
     Launch {
         #[command(flatten)]
@@ -174,10 +177,10 @@ struct Shape {
     #[arg(long, value_name = "NAME", value_parser = launcher)]
     launcher: Launcher,
     /// Number of nodes
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = ranks())]
     nodes: u32,
     /// Processes on each node
-    #[arg(long, value_name = "P", default_value_t = 1)]
+    #[arg(long, value_name = "P", default_value_t = 1, value_parser = ranks())]
     ppn: u32,
     /// Deal ranks to nodes one by one, not in blocks
     #[arg(long)]
@@ -189,6 +192,10 @@ impl Shape {
         let job = Job::of(self.launcher).nodes(self.nodes).per_node(self.ppn);
         if self.by_node { job.by_node() } else { job }.build()
     }
+}
+
+fn ranks() -> impl TypedValueParser<Value = u32> {
+    clap::value_parser!(u32).range(1..=i64::from(Job::MOST_RANKS))
 }
 
 /// Whose variables are wanted.
@@ -259,6 +266,7 @@ impl Wishes {
             builder = builder.nccl_ifname(wish);
         }
         if self.ask_pmix {
+            pmix::warn_of_asking(environment);
             builder = builder.ask_pmix();
         }
         builder.from_environment(environment)
@@ -297,15 +305,26 @@ enum Failure {
     NoCommand,
     #[error("the command of rank {rank} ended with {status}; what it printed says why")]
     Rank { rank: u32, status: ExitStatus },
-    #[error("stdout cannot be written: {0}; see what reads it")]
+    #[error("stdout cannot be written: {0}; see the disk, or the program that reads it")]
     Output(#[from] io::Error),
-    #[error("{command:?} cannot be started: {error}; {remedy}")]
-    Start { command: OsString, error: io::Error, remedy: &'static str },
+    #[error(transparent)]
+    Start(#[from] StartError),
 }
 
 impl Failure {
+    /// Whether the reader of stdout has gone.
+    fn is_by_reader(&self) -> bool {
+        match self {
+            Failure::Output(error) | Failure::Launch(LaunchError::Output { error, .. }) => {
+                error.kind() == io::ErrorKind::BrokenPipe
+            }
+            _ => false,
+        }
+    }
+
     fn exit_code(&self) -> ExitCode {
         match self {
+            _ if self.is_by_reader() => ExitCode::READER_GONE,
             Failure::Environment(_) | Failure::Unrepresentable(_) | Failure::Output(_) => ExitCode::WRONG_ENVIRONMENT,
             Failure::Check(CheckError::Environment(_)) => ExitCode::WRONG_ENVIRONMENT,
             Failure::Check(CheckError::Rendezvous(error) | CheckError::Master { error, .. })
@@ -323,19 +342,26 @@ impl Failure {
                 ExitCode::of_child(*status)
             }
             Failure::Launch(_) | Failure::Orphan(_) => ExitCode::WRONG_ENVIRONMENT,
-            Failure::Start { error, .. } if error.kind() == io::ErrorKind::NotFound => ExitCode::NOT_FOUND,
-            Failure::Start { .. } => ExitCode::NOT_EXECUTABLE,
+            Failure::Start(error) if error.is_not_found() => ExitCode::NOT_FOUND,
+            Failure::Start(_) => ExitCode::NOT_EXECUTABLE,
         }
     }
 }
 
 /// Parses, does, and reports: the whole program.
 pub(crate) fn main() -> process::ExitCode {
+    #[cfg(unix)]
+    if mpienv::serve_as_watchdog() {
+        return ExitCode::OK.into();
+    }
     if let Some((parent, words)) = worker::asked() {
         return report(worker::run(parent, &words));
     }
-    // clap ends the process itself, with code 2, where the words are wrong.
-    let outcome = match Command::parse().verb {
+    let command = match Command::try_parse() {
+        Ok(command) => command,
+        Err(error) => return answer(&error),
+    };
+    let outcome = match command.verb {
         Verb::Export { wishes, program, per_node, shell, verbose, quiet } => {
             export::run(wishes, program.set, per_node, shell.into(), verbose, quiet)
         }
@@ -355,10 +381,23 @@ pub(crate) fn main() -> process::ExitCode {
     report(outcome)
 }
 
+/// Prints the help, the version, or what is wrong with the words.
+fn answer(error: &clap::Error) -> process::ExitCode {
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    if !error.use_stderr() {
+        return report(printed.map_err(Failure::Output));
+    }
+    export::stop_the_shell();
+    ExitCode::USAGE.into()
+}
+
 fn report(outcome: Result<(), Failure>) -> process::ExitCode {
     let code = outcome.map_or_else(
         |failure| {
-            print_error(&failure);
+            // Whoever read stdout has had enough, as `head` has.
+            if !failure.is_by_reader() {
+                print_error(&failure);
+            }
             failure.exit_code()
         },
         |()| ExitCode::OK,
@@ -368,10 +407,13 @@ fn report(outcome: Result<(), Failure>) -> process::ExitCode {
 
 fn print_error(error: &dyn std::error::Error) {
     let style = anstyle::AnsiColor::Red.on_default().bold();
-    let line = format!("{style}mpienv:{style:#} {error}\n");
+    print_line(&format!("{style}mpienv:{style:#} {error}\n"));
+}
+
+fn print_line(line: &str) {
     // In one write, so that the lines of several ranks do not mix. Nobody is left to tell when stderr is closed.
     let _ = match anstream::AutoStream::choice(&io::stderr()) {
-        anstream::ColorChoice::Never => io::stderr().write_all(strip_str(&line).to_string().as_bytes()),
+        anstream::ColorChoice::Never => io::stderr().write_all(strip_str(line).to_string().as_bytes()),
         _ => anstream::stderr().write_all(line.as_bytes()),
     };
 }

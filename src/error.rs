@@ -96,8 +96,8 @@ pub enum Reason {
     /// Workers were asked of a process that is not the only one on its node.
     #[error("workers are started by one process on each node, and this is not known to be such a process: {0}")]
     NotPerNode(String),
-    /// More workers than ranks can be counted.
-    #[error("{nodes} nodes of {workers} workers are more than a world can have")]
+    /// No workers, more than a node can have, or more than ranks can be counted.
+    #[error("there is no job of {nodes} nodes with {workers} workers on each")]
     TooManyWorkers {
         /// The number of nodes.
         nodes: u32,

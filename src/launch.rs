@@ -8,7 +8,10 @@ mod output;
 mod parent;
 mod port;
 mod running;
+mod stopped;
 
+#[cfg(all(feature = "launch", unix))]
+pub use control::serve_as_watchdog;
 pub use error::LaunchError;
 pub use output::Output;
 #[cfg(all(feature = "launch", target_os = "linux"))]
@@ -37,12 +40,13 @@ const GRACE: Duration = Duration::from_secs(5);
 ///
 /// With the feature `launch`, on Unix:
 /// - each worker is a process group of its own, and no process of it outlives the worker's job:
-///   not when a worker fails, not when this process is killed;
+///   not when a worker fails, and in a program that calls `serve_as_watchdog` not when this process is killed;
 /// - on Linux nor does any other that descends from a worker, in whatever group or session. It is found
 ///   through its parents, or by a variable that workers have and all inherit: `MPIENV_LAUNCH_` and
 ///   numbers. So one can stay that has lost its parents and cleared, overwritten or hidden its
-///   environment (see [`Launch::adopt_orphans`]), and another user's. This process's other children,
-///   and what they start, are left alone;
+///   environment (see [`Launch::adopt_orphans`]), and another user's; and any outside of the groups where /proc
+///   is empty or another PID namespace's. This process's other children, and what they start, are left alone;
+/// - a worker that is stopped, as the terminal does with one that reads it, is told on stderr;
 /// - SIGINT, SIGTERM and SIGHUP that this process gets while it waits are passed on to every
 ///   worker's process group, SIGUSR1 and SIGUSR2 to the workers alone; what this process ignores
 ///   (`nohup`) it passes on to nobody;

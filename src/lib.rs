@@ -52,11 +52,13 @@ mod placement;
 #[cfg(feature = "pmix")]
 pub mod pmix;
 mod port;
+mod printable;
 mod rank;
 #[cfg(feature = "rendezvous")]
 pub mod rendezvous;
 #[cfg(any(feature = "cli", feature = "testing"))]
 pub mod simulate;
+mod start_error;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod token;
@@ -78,11 +80,15 @@ pub use host_name::host_name;
 pub use info::{ClusterInfo, Provenance};
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub use launch::end_with_parent;
+#[cfg(all(feature = "launch", unix))]
+pub use launch::serve_as_watchdog;
 pub use launch::{Launch, LaunchError, Output};
 pub use nccl::NcclIfname;
 pub use placement::{LaunchStyle, Launcher};
 pub use port::{Port, PortError};
+pub use printable::printable;
 pub use rank::{Local, Rank, RankError};
+pub use start_error::StartError;
 pub use token::Token;
 pub use wish::PortWish;
 

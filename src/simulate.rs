@@ -63,6 +63,7 @@ pub fn real_variables() -> impl Iterator<Item = &'static str> {
 /// let vars: Option<Vars> = job.environment(2);
 /// assert!(vars.unwrap().contains(&("OMPI_COMM_WORLD_RANK".into(), "2".into())));
 /// assert_eq!(Job::of(Launcher::Alone).per_node(2).build(), Err(JobError::OneProcess(Launcher::Alone)));
+/// assert_eq!(Job::slurm().nodes(Job::MOST_RANKS + 1).build(), Err(JobError::TooLarge));
 /// # Ok::<(), JobError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,9 +95,18 @@ enum Version {
 }
 
 impl Job {
+    /// How many ranks a job has at most: each takes memory, and every rank's variables may name all nodes.
+    pub const MOST_RANKS: u32 = 1 << 20;
+
     /// A job of any launcher; of Open MPI version 4, of Hydra MPICH's.
     pub fn of(launcher: Launcher) -> JobBuilder {
-        JobBuilder { launcher, version: Version::Usual, counts: vec![1], cyclic: false, rotation: 0 }
+        JobBuilder {
+            launcher,
+            version: Version::Usual,
+            shape: Shape::Even { nodes: 1, per_node: 1 },
+            cyclic: false,
+            rotation: 0,
+        }
     }
 
     /// A job of Open MPI 4.
@@ -183,28 +193,59 @@ impl Job {
 pub struct JobBuilder {
     launcher: Launcher,
     version: Version,
-    counts: Vec<u32>,
+    shape: Shape,
     cyclic: bool,
     rotation: u32,
+}
+
+/// How many processes are where. Numbers are only believed once the job is known not to be too large.
+#[derive(Clone, Debug)]
+enum Shape {
+    Even { nodes: u32, per_node: u32 },
+    Counts(Vec<u32>),
+}
+
+impl Shape {
+    fn counts(self) -> Result<Vec<u32>, JobError> {
+        let size = match &self {
+            Shape::Even { nodes, per_node } => u64::from(*nodes) * u64::from(*per_node),
+            Shape::Counts(counts) if counts.contains(&0) => 0,
+            Shape::Counts(counts) => counts.iter().map(|&count| u64::from(count)).sum(),
+        };
+        match size {
+            0 => Err(JobError::Empty),
+            size if size > Job::MOST_RANKS.into() => Err(JobError::TooLarge),
+            _ => Ok(match self {
+                Shape::Even { nodes, per_node } => iter::repeat_n(per_node, nodes as usize).collect(),
+                Shape::Counts(counts) => counts,
+            }),
+        }
+    }
 }
 
 impl JobBuilder {
     /// That many nodes, each with as many processes as the first has.
     pub fn nodes(mut self, nodes: u32) -> JobBuilder {
-        let per_node = self.counts.first().copied().unwrap_or(1);
-        self.counts = iter::repeat_n(per_node, nodes as usize).collect();
+        let per_node = match &self.shape {
+            Shape::Even { per_node, .. } => *per_node,
+            Shape::Counts(counts) => counts.first().copied().unwrap_or(1),
+        };
+        self.shape = Shape::Even { nodes, per_node };
         self
     }
 
     /// That many processes on every node.
     pub fn per_node(mut self, processes: u32) -> JobBuilder {
-        self.counts.fill(processes);
+        match &mut self.shape {
+            Shape::Even { per_node, .. } => *per_node = processes,
+            Shape::Counts(counts) => counts.fill(processes),
+        }
         self
     }
 
     /// Nodes with these numbers of processes.
     pub fn counts(mut self, counts: impl IntoIterator<Item = u32>) -> JobBuilder {
-        self.counts = counts.into_iter().collect();
+        self.shape = Shape::Counts(counts.into_iter().collect());
         self
     }
 
@@ -223,16 +264,13 @@ impl JobBuilder {
     /// The job.
     ///
     /// # Errors
-    /// When it has no node or a node without processes, more than 2^32 - 1 ranks, or a shape that
-    /// its launcher cannot start.
+    /// When it has no node or a node without processes, more than [`Job::MOST_RANKS`] ranks, or a shape that its launcher
+    /// cannot start.
     pub fn build(self) -> Result<Job, JobError> {
-        let JobBuilder { launcher, version, counts, cyclic, rotation } = self;
-        if counts.is_empty() || counts.contains(&0) {
-            return Err(JobError::Empty);
-        }
-        let size = counts.iter().try_fold(0u32, |sum, &count| sum.checked_add(count)).ok_or(JobError::TooLarge)?;
+        let JobBuilder { launcher, version, shape, cyclic, rotation } = self;
+        let counts = shape.counts()?;
         match launcher {
-            Launcher::Alone if size > 1 => return Err(JobError::OneProcess(launcher)),
+            Launcher::Alone if counts != [1] => return Err(JobError::OneProcess(launcher)),
             Launcher::SageMaker | Launcher::Kubernetes | Launcher::AwsBatch if counts.iter().any(|&c| c > 1) => {
                 return Err(JobError::OneProcessANode(launcher));
             }
@@ -264,8 +302,8 @@ pub enum JobError {
     /// No node, or a node with nothing on it.
     #[error("a job has at least one node, and every node at least one process; ask for more")]
     Empty,
-    /// More ranks than can be counted.
-    #[error("a world has at most {} ranks; ask for fewer", u32::MAX)]
+    /// More ranks than [`Job::MOST_RANKS`].
+    #[error("a simulated job has at most {} ranks; ask for fewer", Job::MOST_RANKS)]
     TooLarge,
     /// A launcher that starts one process in all.
     #[error("{} means one process; ask for one node with one", .0.title())]

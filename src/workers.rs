@@ -8,6 +8,9 @@ use crate::rank::{Local, Rank};
 use crate::wish::{LAUNCHER, TOKEN};
 
 impl ClusterInfo {
+    /// How many workers a node has at most: no machine has as many cores, and every worker takes memory to describe.
+    pub const MOST_WORKERS: u32 = 1 << 16;
+
     /// The places of `per_node` workers that this process starts on its node, in rank order.
     ///
     /// For jobs with one process on each node: worker `i` here has rank `node * per_node + i` of
@@ -27,20 +30,23 @@ impl ClusterInfo {
     /// ])?;
     /// let ranks: Vec<u32> = info.workers(4)?.iter().map(|worker| worker.rank()).collect();
     /// assert_eq!(ranks, [4, 5, 6, 7]);
+    /// assert!(info.workers(ClusterInfo::MOST_WORKERS + 1).is_err());
     /// # Ok::<(), mpienv::Error>(())
     /// ```
     ///
     /// # Errors
     /// When this process is not the only one on its node, or does not know whether it is; when
-    /// `per_node` is 0, or the world would have more than 2^32 - 1 ranks.
+    /// `per_node` is 0 or more than [`ClusterInfo::MOST_WORKERS`], or the world would have more than 2^32 - 1 ranks.
     pub fn workers(&self, per_node: u32) -> Result<Vec<ClusterInfo>, Error> {
         self.check_per_node()?;
         let (node, nodes) = (self.rank(), self.world_size());
         let too_many = || {
             let reason = Reason::TooManyWorkers { nodes, workers: per_node };
-            Error::new(reason, "start from 1 to 4294967295 workers in all")
+            let most = ClusterInfo::MOST_WORKERS;
+            Error::new(reason, format!("start from 1 to {most} workers on each node, and at most {} in all", u32::MAX))
         };
-        let size = nodes.checked_mul(per_node).filter(|&size| size > 0).ok_or_else(too_many)?;
+        let size = nodes.checked_mul(per_node).filter(|_| (1..=ClusterInfo::MOST_WORKERS).contains(&per_node));
+        let size = size.ok_or_else(too_many)?;
         let worker = |index: u32| {
             let rank = Rank::new(node * per_node + index, size).map_err(|_| too_many())?;
             let local = Local::new(Some(index), Some(per_node), rank).map_err(|_| too_many())?;

@@ -20,7 +20,8 @@ Examples:
   mpienv export --shell json | jq -r .MASTER_ADDR
   mpirun -n 2 -H a:1,b:1 bash -c 'eval \"$(mpienv export --per-node)\"; torchrun --nproc-per-node 8 train.py'
 
-On an error nothing is printed on stdout, so that eval changes nothing.";
+On an error no variable is printed, but `false`: eval then changes nothing, and a script under set -e stops.
+Without set -e:  eval \"$(mpienv export)\" || exit";
 
 pub(crate) const EXEC: &str = "\
 Examples:

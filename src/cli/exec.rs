@@ -1,7 +1,6 @@
 //! `mpienv exec`: becomes a command that has the variables set.
 
 use std::ffi::OsString;
-use std::io;
 use std::process::Command;
 
 use clap::Args;
@@ -54,8 +53,7 @@ pub(crate) fn run(
         false => info.marked().exports_for(set, &environment),
     };
     exports?.apply_to(&mut command);
-    let error = mpienv::exec(&mut command);
-    Err(start_failure(command.get_program().to_owned(), error))
+    Err(mpienv::exec(&mut command).into())
 }
 
 /// The command of these words, the first of which is its name.
@@ -65,13 +63,4 @@ pub(super) fn command(words: &[OsString]) -> Command {
     let mut command = Command::new(name);
     command.args(arguments);
     command
-}
-
-/// Why a command could not be started.
-pub(super) fn start_failure(command: OsString, error: io::Error) -> Failure {
-    let remedy = match error.kind() {
-        io::ErrorKind::NotFound => "see whether it is installed on this host and on PATH",
-        _ => "see its permissions and its first line",
-    };
-    Failure::Start { command, error, remedy }
 }

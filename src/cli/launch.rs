@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use mpienv::{Environment, Launch, LaunchError, Output, VariableSet};
+use clap::builder::TypedValueParser;
+use mpienv::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError, VariableSet};
 
-use super::exec::start_failure;
+use super::exec::command;
 use super::worker::worker;
 use super::{Failure, Quiet, Wishes, torchrun};
 
@@ -15,7 +16,7 @@ use super::{Failure, Quiet, Wishes, torchrun};
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     /// How many workers to start on this node
-    #[arg(long, value_name = "N", alias = "nproc_per_node", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", alias = "nproc_per_node", value_parser = workers())]
     nproc_per_node: u32,
     /// Write the workers' output to DIR/rank.K/stdout and DIR/rank.K/stderr, not here
     #[arg(long, value_name = "DIR")]
@@ -26,6 +27,10 @@ pub(crate) struct Options {
     /// Leave the workers on the cores to which the launcher bound mpienv; else they may use all
     #[arg(long)]
     keep_binding: bool,
+}
+
+fn workers() -> impl TypedValueParser<Value = u32> {
+    clap::value_parser!(u32).range(1..=i64::from(ClusterInfo::MOST_WORKERS))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -56,7 +61,7 @@ pub(crate) fn run(
 /// Why workers failed; a command that cannot be started is told as `exec` tells it.
 pub(super) fn failure(words: &[OsString], error: LaunchError) -> Failure {
     match error {
-        LaunchError::Start { error, .. } => start_failure(words.first().cloned().unwrap_or_default(), error),
+        LaunchError::Start { error, .. } => StartError::new(&command(words), error.into_io()).into(),
         error => Failure::Launch(error),
     }
 }

@@ -1,12 +1,12 @@
 //! `mpienv simulate`: the environments that a launcher would give.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::process::{Command, ExitStatus};
 
+use mpienv::StartError;
 use mpienv::simulate::{Job, Vars, real_variables};
 
-use super::exec::start_failure;
 use super::{Failure, Shape};
 
 pub(crate) fn run(shape: Shape, rank: Option<u32>, command: Vec<OsString>) -> Result<(), Failure> {
@@ -31,16 +31,16 @@ pub(crate) fn run(shape: Shape, rank: Option<u32>, command: Vec<OsString>) -> Re
 
 /// As `env` prints them; a comment before each rank where there are several.
 fn print(job: &Job, ranks: impl Iterator<Item = u32>, headings: bool) -> io::Result<()> {
-    let mut text = String::new();
+    let mut stdout = BufWriter::new(io::stdout().lock());
     for rank in ranks {
         if let Some(place) = job.place(rank).filter(|_| headings) {
-            text += &format!("# rank {rank}: node {}, local rank {}\n", place.node, place.local_rank);
+            writeln!(stdout, "# rank {rank}: node {}, local rank {}", place.node, place.local_rank)?;
         }
         for (name, value) in job.environment(rank).unwrap_or_default() {
-            text += &format!("{name}={value}\n");
+            writeln!(stdout, "{name}={value}")?;
         }
     }
-    io::stdout().lock().write_all(text.as_bytes())
+    stdout.flush()
 }
 
 /// Runs a command with these variables, and without any that a real launcher left here.
@@ -52,5 +52,5 @@ fn run_in(vars: &Vars, words: &[OsString]) -> Result<ExitStatus, Failure> {
         command.env_remove(name);
     }
     command.envs(vars.iter().map(|(name, value)| (name, value)));
-    command.status().map_err(|error| start_failure(name.clone(), error))
+    command.status().map_err(|error| StartError::new(&command, error).into())
 }

@@ -61,6 +61,31 @@ pub enum Dialect {
 }
 
 impl Dialect {
+    /// What makes a script stop that evaluates it, for want of variables: a shell takes no notice of the exit code of a
+    /// command whose output it evaluates.
+    ///
+    /// Shells stop by it under `set -e`, or see it as the status of `eval`; PowerShell stops. It is empty where the text is
+    /// read as data.
+    ///
+    /// ```
+    /// use mpienv::Dialect;
+    ///
+    /// assert_eq!(Dialect::Posix.stop(), "false;\n");
+    /// assert_eq!(Dialect::Docker.stop(), "");
+    /// ```
+    #[must_use]
+    pub const fn stop(self) -> &'static str {
+        match self {
+            Dialect::Posix | Dialect::Fish | Dialect::Csh => "false;\n",
+            Dialect::PowerShell => "throw 'mpienv export failed';\n",
+            // `exit` would end an interactive shell, too.
+            Dialect::Cmd => "cmd /c exit 1\n",
+            Dialect::Dotenv | Dialect::Docker | Dialect::GitHub => "",
+            #[cfg(feature = "cli")]
+            Dialect::Json => "",
+        }
+    }
+
     pub(crate) fn document(self, exports: &Exports) -> Result<String, Unrepresentable> {
         match self {
             Dialect::Posix => lines(&posix::Posix, "sh", exports),

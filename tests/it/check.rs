@@ -302,3 +302,21 @@ fn rank_0_whose_port_is_taken_names_the_jobs_own_port() {
     let own = format!("mpienv: without MASTER_PORT={port} the job meets at a port of its own, 2");
     assert!(said.starts_with(&own) && said.contains("is in use on this host"), "{said}");
 }
+
+#[test]
+fn what_a_rank_says_of_itself_does_not_command_rank_0s_terminal() {
+    let port = free_port();
+    let first = rank(0, 2, port, &[]);
+    // Another rank, which calls its host and the master what it likes.
+    let (second, size) = (mpienv::Rank::new(1, 2).unwrap(), Some(2));
+    let report = serde_json::json!({
+        "host": "\u{1b}[2J\u{9b}31mhost\r\n", "local_rank": 1, "local_size": size, "master": "\u{1b}]0;owned\u{7}:1",
+    });
+    let rendezvous =
+        mpienv::rendezvous::Rendezvous::new(second, mpienv::Host::LOOPBACK, mpienv::Port::new(port).unwrap());
+    rendezvous.gather(serde_json::to_vec(&report).unwrap()).unwrap();
+    let (code, stdout, stderr) = ended(first);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("host") && stdout.contains("owned"), "{stdout}");
+    assert!(!(stdout + &stderr).contains(|c: char| c.is_control() && c != '\n'));
+}

@@ -251,9 +251,9 @@ fn docker_refuses_only_quotes_around_a_whole_value() {
 }
 
 #[test]
-fn a_value_that_cannot_be_said_leaves_stdout_empty() {
+fn of_values_one_of_which_cannot_be_said_none_is_printed() {
     let output = clean("mpienv").args(["export", "--shell", "cmd", "--nccl-ifname", "100%"]).output().unwrap();
-    assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()));
+    assert_eq!((output.status.code(), output.stdout), (Some(1), b"cmd /c exit 1\n".to_vec()));
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot be written as cmd"));
 }
 
@@ -324,4 +324,34 @@ fn values_survive_in_json() {
         let object: serde_json::Value = serde_json::from_str(text).unwrap();
         vec![object["NCCL_SOCKET_IFNAME"].as_str().map(str::to_owned)]
     });
+}
+
+#[test]
+fn a_script_that_evaluates_a_failed_export_stops_in_every_shell() {
+    // A rank that is none, and an option that is none; the variables of an earlier job are there.
+    for (vars, option) in [("four", ""), ("0", " --bogus")] {
+        for shell in ["sh", "dash", "bash", "ksh", "zsh", "csh", "tcsh", "fish"] {
+            if !is_there(shell) {
+                continue;
+            }
+            let export = format!("mpienv export{option}");
+            let (flags, script) = match shell {
+                "csh" | "tcsh" => ("-efc", format!("eval \"`{export} --shell csh`\"; echo went on")),
+                // It has nothing like `set -e`.
+                "fish" => ("-c", format!("{export} --shell fish | source; and echo went on")),
+                "zsh" => ("-fc", format!("set -eu; eval \"$({export})\"; echo went on")),
+                _ => ("-c", format!("set -eu; eval \"$({export})\"; echo went on")),
+            };
+            let mut command = clean(shell);
+            command.args([flags, &script]).env("RANK", vars).env("WORLD_SIZE", "8").env("MASTER_ADDR", "old");
+            let output = command.output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{shell}: {output:?}");
+            assert_ne!(output.status.code(), Some(0), "{shell}: {output:?}");
+            // Unquoted, and where nobody asked to stop: the status tells.
+            if matches!(shell, "sh" | "bash") {
+                let script = format!("eval $({export}) || exit 7");
+                assert_eq!(clean(shell).args(["-c", &script]).env("RANK", "four").status().unwrap().code(), Some(7));
+            }
+        }
+    }
 }

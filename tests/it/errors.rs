@@ -173,7 +173,8 @@ fn workers_are_refused_where_the_node_has_other_ranks() {
         assert_eq!(
             info.workers(workers).unwrap_err().to_string(),
             format!(
-                "4 nodes of {workers} workers are more than a world can have; start from 1 to 4294967295 workers in all"
+                "there is no job of 4 nodes with {workers} workers on each; start from 1 to 65536 workers on each node, \
+                 and at most 4294967295 in all"
             )
         );
     }

@@ -17,12 +17,13 @@ const FLOORS: &[&[&str]] = &[
         "job",
         "placement",
         "port",
+        "printable",
         "rank",
         "token",
     ],
     &["launcher", "azure", "master", "nccl", "wish"],
     &["discover", "workers"],
-    &["binding", "check", "doctor", "export", "exec", "launch", "simulate", "testing"],
+    &["binding", "check", "doctor", "export", "exec", "launch", "simulate", "start_error", "testing"],
     &["cli", "main"],
 ];
 

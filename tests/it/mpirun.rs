@@ -75,6 +75,16 @@ fn pytorch_gets_all_that_its_env_method_wants() {
 }
 
 #[test]
+fn a_rank_that_asks_pmix_hears_at_once_that_it_can_no_longer_call_mpi() {
+    let asked =
+        |words: &[&str]| Some(mpirun(&[&["sh", "-c", "exec \"$@\" 2>&1", "sh", "mpienv"], words].concat())?.concat());
+    let Some(said) = asked(&["exec", "--ask-pmix", "--", "true"]) else { return };
+    assert_eq!(said.matches("mpienv: warning: --ask-pmix under Open MPI 4").count(), 1, "{said}");
+    assert!(said.contains("MPI_Init") && said.contains("mpirun -x MASTER_ADDR=HOST"), "{said}");
+    assert_eq!(asked(&["exec", "--", "true"]).unwrap(), "");
+}
+
+#[test]
 fn mindspore_gets_workers_and_one_scheduler_none_of_which_sees_the_launcher() {
     let folder = tempfile::tempdir().unwrap();
     // The scheduler says it in a file, for which all workers wait, and ends when all of them have come to their end.

@@ -151,7 +151,7 @@ fn a_nodes_variables_are_refused_where_the_node_has_several_processes() {
     let mut command = clean("mpienv");
     command.args(["export", "--per-node"]).envs(RANK_0).env("OMPI_COMM_WORLD_LOCAL_SIZE", "2");
     let output = command.output().unwrap();
-    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]));
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b"false;\n"[..]));
     let both = clean("mpienv").args(["export", "--per-node", "--for", "jax"]).output().unwrap();
     assert_eq!(both.status.code(), Some(2));
 }

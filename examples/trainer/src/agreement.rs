@@ -85,7 +85,8 @@ fn difference(rank: usize, found: &[u8], expected: &[u8]) -> Disagreement {
         };
         (term, found, expected) = (name.clone(), a, b);
     }
-    Disagreement { rank, term, found: found.to_string(), expected: expected.to_string() }
+    let text = |text: String| mpienv::printable(text.as_bytes());
+    Disagreement { rank, term: text(term), found: text(found.to_string()), expected: text(expected.to_string()) }
 }
 
 #[cfg(test)]

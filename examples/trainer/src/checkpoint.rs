@@ -210,7 +210,7 @@ impl Checkpoints {
         match own {
             Some(path) => Ok(Some(path?)),
             None if word.is_empty() => Ok(None),
-            None => Err(CheckpointError::FirstRank(String::from_utf8_lossy(&word).into_owned()).into()),
+            None => Err(CheckpointError::FirstRank(mpienv::printable(&word)).into()),
         }
     }
 }

@@ -3,9 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use mpienv_trainer::{cli, exit, mnist};
+use mpienv_trainer::{cli, cluster, exit, mnist};
 
 fn main() -> ExitCode {
+    if cluster::has_served_as_watchdog() {
+        return exit::OK.into();
+    }
     let options = cli::Options::of_process();
     match mnist::run(&options, io::stdout(), io::stderr()) {
         Ok(()) => exit::OK.into(),
