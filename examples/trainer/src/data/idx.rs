@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 
 use super::SIDE;
+use crate::whole_read;
 
 /// What the first four bytes of an IDX file of images are: bytes, in three dimensions.
 pub const IMAGES_MAGIC: u32 = 0x0000_0803;
@@ -14,8 +15,8 @@ pub const IMAGES_MAGIC: u32 = 0x0000_0803;
 /// What the first four bytes of an IDX file of labels are: bytes, in one dimension.
 pub const LABELS_MAGIC: u32 = 0x0000_0801;
 
-/// Deflate packs at most this many bytes into one: a bound for what a header may make us reserve.
-const DEFLATE_LIMIT: u64 = 1032;
+/// The most images, and labels, of a file: 7.84 GB of pixels.
+pub const MOST: u32 = 10_000_000;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
@@ -24,14 +25,44 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// # Errors
 /// When the file cannot be read, or is not exactly such a file: [`IdxError`] says what is wrong.
 pub fn read_images(path: &Path) -> Result<Vec<u8>, IdxError> {
+    open_images(path)?.read()
+}
+
+/// A file of 28x28 images whose header has been read.
+pub struct Images<'path> {
+    file: IdxFile<'path>,
+    count: u32,
+}
+
+/// Reads the header of a file of 28x28 images.
+///
+/// # Errors
+/// As [`read_images`].
+pub fn open_images(path: &Path) -> Result<Images<'_>, IdxError> {
     let mut file = IdxFile::open(path)?;
     file.expect_magic(IMAGES_MAGIC)?;
     let [count, rows, columns] = [file.number()?, file.number()?, file.number()?];
     if [rows, columns] != [SIDE as u32; 2] {
         return Err(file.error(IdxFault::Dimensions { rows, columns }));
     }
-    // Fits: 2^32 * 28 * 28 < 2^64.
-    file.body(u64::from(count) * u64::from(rows) * u64::from(columns))
+    Ok(Images { count: file.possible(count, "images")?, file })
+}
+
+impl Images<'_> {
+    /// How many images the header counts.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The pixels.
+    ///
+    /// # Errors
+    /// As [`read_images`].
+    pub fn read(self) -> Result<Vec<u8>, IdxError> {
+        let length = u64::from(self.count) * (SIDE * SIDE) as u64;
+        self.file.body(length)
+    }
 }
 
 /// The labels of a file, one byte each.
@@ -42,6 +73,7 @@ pub fn read_labels(path: &Path) -> Result<Vec<u8>, IdxError> {
     let mut file = IdxFile::open(path)?;
     file.expect_magic(LABELS_MAGIC)?;
     let count = file.number()?;
+    let count = file.possible(count, "labels")?;
     file.body(u64::from(count))
 }
 
@@ -93,6 +125,20 @@ pub enum IdxFault {
         /// Columns an image.
         columns: u32,
     },
+    /// The header counts more than any file has.
+    #[error("has a header that counts {found} {what}; from 1 to {MOST} can be read")]
+    Count {
+        /// What it counts.
+        found: u32,
+        /// Images or labels.
+        what: &'static str,
+    },
+    /// The system has no memory for what the file holds.
+    #[error("holds {expected} bytes, and this process cannot get the memory for them; see its limit (`ulimit -v`)")]
+    Memory {
+        /// Bytes that the header counts, itself included, unpacked.
+        expected: u64,
+    },
     /// The file goes on after its last item.
     #[error("has bytes after the {expected} that its header counts; fetch the file again")]
     TrailingBytes {
@@ -106,8 +152,8 @@ struct IdxFile<'path> {
     path: &'path Path,
     reader: Box<dyn Read>,
     gzip: bool,
-    /// No more bytes than this can come out of the file.
-    limit: u64,
+    /// How long a plain file is; not known of a packed one, and of a pipe.
+    size: Option<u64>,
     /// Bytes read so far, unpacked.
     position: u64,
 }
@@ -116,13 +162,13 @@ impl<'path> IdxFile<'path> {
     fn open(path: &'path Path) -> Result<IdxFile<'path>, IdxError> {
         let unreadable = |error| IdxError { path: path.to_owned(), fault: IdxFault::Unreadable(error) };
         let file = File::open(path).map_err(unreadable)?;
-        let size = file.metadata().map_err(unreadable)?.len();
+        let metadata = file.metadata().map_err(unreadable)?;
         let mut bytes = BufReader::with_capacity(1 << 16, file);
         // By its content, not by its name: servers and browsers unpack and rename.
         let gzip = bytes.fill_buf().map_err(unreadable)?.starts_with(&GZIP_MAGIC);
-        let limit = if gzip { size.saturating_mul(DEFLATE_LIMIT) } else { size };
+        let size = (metadata.is_file() && !gzip).then(|| metadata.len());
         let reader: Box<dyn Read> = if gzip { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) };
-        Ok(IdxFile { path, reader, gzip, limit, position: 0 })
+        Ok(IdxFile { path, reader, gzip, size, position: 0 })
     }
 
     fn expect_magic(&mut self, expected: u32) -> Result<(), IdxError> {
@@ -146,11 +192,28 @@ impl<'path> IdxFile<'path> {
         Ok(u32::from_be_bytes(bytes))
     }
 
+    /// A count that a file may have.
+    fn possible(&self, found: u32, what: &'static str) -> Result<u32, IdxError> {
+        if found > MOST { Err(self.error(IdxFault::Count { found, what })) } else { Ok(found) }
+    }
+
     /// The `length` bytes after the header, which end the file.
     fn body(mut self, length: u64) -> Result<Vec<u8>, IdxError> {
         let expected = self.position + length;
-        let mut body = Vec::with_capacity(usize::try_from(length.min(self.limit)).unwrap_or_default());
-        let read = self.reader.by_ref().take(length).read_to_end(&mut body);
+        let mut body = Vec::new();
+        // What the header says of a plain file is believed once the file is as long; of a packed one, as it is unpacked.
+        match self.size {
+            Some(found) if found < expected => {
+                return Err(self.error(IdxFault::Truncated { gzip: false, found, expected }));
+            }
+            Some(found) if found > expected => return Err(self.error(IdxFault::TrailingBytes { expected })),
+            Some(_) => {
+                let room = usize::try_from(length).unwrap_or(usize::MAX);
+                body.try_reserve_exact(room).map_err(|_| self.error(IdxFault::Memory { expected }))?;
+            }
+            None => {}
+        }
+        let read = whole_read::up_to(length, &mut self.reader, &mut body);
         self.position += body.len() as u64;
         read.map_err(|error| self.reading(error, expected))?;
         if self.position < expected {
@@ -167,6 +230,7 @@ impl<'path> IdxFile<'path> {
     fn reading(&self, error: io::Error, expected: u64) -> IdxError {
         let found = self.position;
         self.error(match error.kind() {
+            io::ErrorKind::OutOfMemory => IdxFault::Memory { expected },
             io::ErrorKind::UnexpectedEof => IdxFault::Truncated { gzip: self.gzip, found, expected },
             io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData if self.gzip => {
                 IdxFault::CorruptGzip(error.to_string())
@@ -330,10 +394,23 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_counts_four_billion_images_reserves_nothing_for_them() {
+    fn a_header_that_counts_four_billion_images_is_not_believed() {
         let mut bytes = images(1);
         bytes[4..8].fill(0xff);
-        assert!(fault(&bytes).starts_with("is truncated: it ends after 800 of "), "{}", fault(&bytes));
-        assert!(fault(&gzip(&bytes)).starts_with("is truncated: it ends after 800 of "));
+        let text = "has a header that counts 4294967295 images; from 1 to 10000000 can be read";
+        assert_eq!(fault(&bytes), text);
+        assert_eq!(fault(&gzip(&bytes)), text);
+        let mut bytes = labels(&[1]);
+        bytes[4..8].fill(0xff);
+        let error = read_labels(file(&bytes).path()).unwrap_err().fault.to_string();
+        assert_eq!(error, "has a header that counts 4294967295 labels; from 1 to 10000000 can be read");
+    }
+
+    #[test]
+    fn a_header_that_counts_more_than_the_file_holds_is_found_out_before_the_body_is_read() {
+        let mut bytes = images(1);
+        bytes[4..8].copy_from_slice(&5_000_000_u32.to_be_bytes());
+        assert_eq!(fault(&bytes), "is truncated: it ends after 800 of 3920000016 bytes; fetch the file again");
+        assert_eq!(fault(&gzip(&bytes)), "is truncated: it ends after 800 of 3920000016 bytes; fetch the file again");
     }
 }

@@ -73,6 +73,31 @@ fn ranks_over_mpi_train_as_over_tcp() {
 }
 
 #[test]
+fn a_launcher_that_is_told_to_stop_lets_rank_0_say_how_to_go_on() {
+    let _guard = one_job();
+    for launcher in launchers() {
+        for (signal, name) in [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT")] {
+            let folder = tempfile::tempdir().unwrap();
+            let job = two_ranks(&launcher);
+            // One signal, to the launcher alone: a second one has launchers kill their ranks at once.
+            let mut command = Command::new(job.get_program());
+            command.arg("--foreground").args(job.get_args());
+            command.env_clear().envs(job.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            command.args(["--epochs", "1000000", "--quiet", "--checkpoint-dir"]).arg(folder.path());
+            let run = Running::start(&mut command);
+            assert!(run.trains());
+            // `timeout` hands it to the launcher.
+            kill_process(rustix::process::Pid::from_child(&run.child), signal).unwrap();
+            let (_, said) = run.end();
+            let about = format!("{} {name}: {said}", launcher.display());
+            assert_eq!(said.matches("mnist: stopped by SIG").count(), 1, "{about}");
+            assert_eq!(said.matches(".safetensors is written: go on from it with --resume").count(), 1, "{about}");
+            assert!(!said.contains("is lost"), "{about}");
+        }
+    }
+}
+
+#[test]
 fn auto_is_tcp_where_the_launcher_starts_no_mpi_programs() {
     let output = Command::new(env!("CARGO_BIN_EXE_mnist")).env_clear().args(["--ranks", "2", "--epochs", "1"]).output();
     let output = output.unwrap();
