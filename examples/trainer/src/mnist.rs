@@ -179,6 +179,10 @@ impl Prepared {
         let mut checkpoints =
             Checkpoints::begin(&options.checkpoints(), run, &mut parameters, group, &mut |text| remark(text))?;
         checkpoints.stop = stop;
+        if let Some(folder) = options.checkpoints().folder.filter(|_| rank.is_first()) {
+            // Now, since some launchers pass nothing on that a rank says once they were told to stop.
+            remark(&format!("checkpoints go to {}: if the run is stopped, go on with --resume", folder.display()));
+        }
         let mut log = Log {
             out,
             rank,
