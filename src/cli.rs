@@ -132,14 +132,21 @@ enum Verb {
         json: bool,
     },
     /// Print the environments that a launcher would give, or run a command in each
+    ///
+    /// The ranks run together on this machine, as `launch` runs them: with `[rank] ` before each line, and ended together
+    /// when one fails. They find MASTER_ADDR=127.0.0.1 and a MASTER_PORT that is free, so that they can meet. With --rank
+    /// one rank runs alone, with the terminal and the launcher's own master.
     #[command(after_help = examples::SIMULATE)]
     Simulate {
         #[command(flatten)]
         shape: Shape,
-        /// Only this rank; all in turn by default
-        #[arg(long)]
+        /// Only this rank; all by default
+        #[arg(long, allow_negative_numbers = true)]
         rank: Option<u32>,
-        /// A command to run once for each rank, and its arguments
+        /// Leave the master to the launcher's variables: this machine does not reach node0 and the like
+        #[arg(long, conflicts_with = "rank")]
+        keep_master: bool,
+        /// A command to run as each rank, and its arguments
         #[arg(last = true, value_name = "CMD")]
         command: Vec<OsString>,
     },
@@ -161,10 +168,10 @@ struct Shape {
     #[arg(long, value_name = "NAME", value_parser = launcher)]
     launcher: Launcher,
     /// Number of nodes
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     nodes: u32,
     /// Processes on each node
-    #[arg(long, value_name = "P", default_value_t = 1)]
+    #[arg(long, value_name = "P", default_value_t = 1, allow_negative_numbers = true)]
     ppn: u32,
     /// Deal ranks to nodes one by one, not in blocks
     #[arg(long)]
@@ -277,8 +284,6 @@ enum Failure {
     Shape(#[from] JobError),
     #[error("there is no rank {rank} of {size}; ask for one from 0 to {}", size - 1)]
     NoSuchRank { rank: u32, size: u32 },
-    #[error("there is no command to run; name one after --")]
-    NoCommand,
     #[error("the command of rank {rank} ended with {status}; what it printed says why")]
     Rank { rank: u32, status: ExitStatus },
     #[error("stdout cannot be written: {0}; see what reads it")]
@@ -294,7 +299,7 @@ impl Failure {
             Failure::Check(CheckError::Environment(_)) => ExitCode::WRONG_ENVIRONMENT,
             Failure::Check(CheckError::Rendezvous(error)) if error.kind() == ErrorKind::TimedOut => ExitCode::TIMED_OUT,
             Failure::Check(_) | Failure::Disagreement | Failure::Findings => ExitCode::CHECK_FAILED,
-            Failure::Shape(_) | Failure::NoSuchRank { .. } | Failure::NoCommand => ExitCode::USAGE,
+            Failure::Shape(_) | Failure::NoSuchRank { .. } => ExitCode::USAGE,
             Failure::Rank { status, .. } | Failure::Launch(LaunchError::Failed { status, .. }) => {
                 ExitCode::of_child(*status)
             }
@@ -320,7 +325,7 @@ pub(crate) fn main() -> process::ExitCode {
         Verb::Show { wishes, json } => show::run(wishes, json),
         Verb::Doctor { wishes, json } => doctor::run(wishes, json),
         Verb::Check { wishes, timeout, json } => check::run(wishes, timeout, json),
-        Verb::Simulate { shape, rank, command } => simulate::run(shape, rank, command),
+        Verb::Simulate { shape, rank, keep_master, command } => simulate::run(shape, rank, keep_master, command),
         Verb::Completions { shell } => completions::run(Command::command(), shell),
         Verb::Man => man::run(Command::command()),
     };

@@ -2,9 +2,17 @@
 
 mod variables;
 
-use std::iter;
+use std::process::Command;
 
+use crate::azure;
+use crate::host::Host;
 use crate::placement::Launcher;
+use crate::port::Port;
+use crate::wish;
+
+
+/// The most ranks that a simulated job has.
+const MOST_RANKS: u32 = 1 << 20;
 
 /// The variables of one process.
 pub type Vars = Vec<(String, String)>;
@@ -51,6 +59,8 @@ pub struct Job {
     /// For each rank its node and its local rank.
     places: Vec<Place>,
     cyclic: bool,
+    /// Where the ranks meet, if not where the launcher says.
+    master: Option<(Host, Port)>,
 }
 
 /// Where one rank is.
@@ -70,10 +80,19 @@ enum Version {
     IntelMpi,
 }
 
+/// What tells PyTorch where the ranks meet.
+const MASTER: [&str; 2] = ["MASTER_ADDR", "MASTER_PORT"];
+
 impl Job {
     /// A job of any launcher; of Open MPI version 4, of Hydra MPICH's.
     pub fn of(launcher: Launcher) -> JobBuilder {
-        JobBuilder { launcher, version: Version::Usual, counts: vec![1], cyclic: false, rotation: 0 }
+        JobBuilder {
+            launcher,
+            version: Version::Usual,
+            counts: Counts::Even { nodes: 1, per_node: 1 },
+            cyclic: false,
+            rotation: 0,
+        }
     }
 
     /// A job of Open MPI 4.
@@ -133,7 +152,53 @@ impl Job {
     /// What a rank finds in its environment; `None` when the job has no such rank.
     #[must_use]
     pub fn environment(&self, rank: u32) -> Option<Vars> {
-        Some(variables::of(self, rank, self.place(rank)?))
+        let mut vars = variables::of(self, rank, self.place(rank)?);
+        if let Some((host, port)) = &self.master {
+            vars.retain(|(name, _)| !MASTER.contains(&name.as_str()));
+            let [addr_name, port_name] = MASTER.map(str::to_owned);
+            vars.extend([(addr_name, host.to_string()), (port_name, port.to_string())]);
+        }
+        Some(vars)
+    }
+
+    /// The same job, whose ranks find this `MASTER_ADDR` and `MASTER_PORT`: nodes of a simulated job cannot be reached.
+    ///
+    /// ```
+    /// use mpienv::simulate::Job;
+    /// use mpienv::{ClusterInfo, Host, Port};
+    ///
+    /// let job = Job::slurm().nodes(2).build()?.with_master(Host::LOOPBACK, Port::new(29500).unwrap());
+    /// let info = ClusterInfo::from_vars(job.environment(1).unwrap())?;
+    /// assert_eq!(info.master_addr()?.with_port(info.master_port()), "127.0.0.1:29500");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_master(mut self, host: Host, port: Port) -> Job {
+        self.master = Some((host, port));
+        self
+    }
+
+    /// Gives a command what a rank finds in its environment, and takes away what real launchers have left here.
+    ///
+    /// ```
+    /// use std::process::Command;
+    /// use mpienv::simulate::Job;
+    ///
+    /// let job = Job::slurm().nodes(2).build()?;
+    /// let mut command = Command::new("sh");
+    /// command.args(["-c", "test $SLURM_PROCID = 1"]);
+    /// job.apply_to(1, &mut command);
+    /// assert!(command.status()?.success());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn apply_to(&self, rank: u32, command: &mut Command) {
+        for name in Launcher::ALL.iter().flat_map(|launcher| launcher.variables()) {
+            command.env_remove(name);
+        }
+        for name in MASTER.into_iter().chain(wish::OF_WORKERS).chain(azure::NAMES) {
+            command.env_remove(name);
+        }
+        command.envs(self.environment(rank).unwrap_or_default());
     }
 
     /// What each rank finds in its environment, in rank order.
@@ -160,28 +225,64 @@ impl Job {
 pub struct JobBuilder {
     launcher: Launcher,
     version: Version,
-    counts: Vec<u32>,
+    counts: Counts,
     cyclic: bool,
     rotation: u32,
+}
+
+/// How many ranks the nodes have; written out when it is known that they are not too many.
+#[derive(Clone, Debug)]
+enum Counts {
+    Even { nodes: u32, per_node: u32 },
+    Each(Vec<u32>),
+}
+
+impl Counts {
+    fn total(&self) -> Option<u32> {
+        match self {
+            Counts::Even { nodes, per_node } => nodes.checked_mul(*per_node),
+            Counts::Each(counts) => counts.iter().try_fold(0u32, |sum, &count| sum.checked_add(count)),
+        }
+    }
+
+    fn is_empty_somewhere(&self) -> bool {
+        match self {
+            Counts::Even { nodes, per_node } => *nodes == 0 || *per_node == 0,
+            Counts::Each(counts) => counts.is_empty() || counts.contains(&0),
+        }
+    }
+
+    fn written_out(self) -> Vec<u32> {
+        match self {
+            Counts::Even { nodes, per_node } => vec![per_node; nodes as usize],
+            Counts::Each(counts) => counts,
+        }
+    }
 }
 
 impl JobBuilder {
     /// That many nodes, each with as many processes as the first has.
     pub fn nodes(mut self, nodes: u32) -> JobBuilder {
-        let per_node = self.counts.first().copied().unwrap_or(1);
-        self.counts = iter::repeat_n(per_node, nodes as usize).collect();
+        let per_node = match &self.counts {
+            Counts::Even { per_node, .. } => *per_node,
+            Counts::Each(counts) => counts.first().copied().unwrap_or(1),
+        };
+        self.counts = Counts::Even { nodes, per_node };
         self
     }
 
     /// That many processes on every node.
     pub fn per_node(mut self, processes: u32) -> JobBuilder {
-        self.counts.fill(processes);
+        match &mut self.counts {
+            Counts::Even { per_node, .. } => *per_node = processes,
+            Counts::Each(counts) => counts.fill(processes),
+        }
         self
     }
 
     /// Nodes with these numbers of processes.
     pub fn counts(mut self, counts: impl IntoIterator<Item = u32>) -> JobBuilder {
-        self.counts = counts.into_iter().collect();
+        self.counts = Counts::Each(counts.into_iter().collect());
         self
     }
 
@@ -200,14 +301,15 @@ impl JobBuilder {
     /// The job.
     ///
     /// # Errors
-    /// When it has no node or a node without processes, more than 2^32 - 1 ranks, or a shape that
+    /// When it has no node or a node without processes, more than 1,048,576 ranks, or a shape that
     /// its launcher cannot start.
     pub fn build(self) -> Result<Job, JobError> {
         let JobBuilder { launcher, version, counts, cyclic, rotation } = self;
-        if counts.is_empty() || counts.contains(&0) {
+        if counts.is_empty_somewhere() {
             return Err(JobError::Empty);
         }
-        let size = counts.iter().try_fold(0u32, |sum, &count| sum.checked_add(count)).ok_or(JobError::TooLarge)?;
+        let size = counts.total().filter(|&size| size <= MOST_RANKS).ok_or(JobError::TooLarge)?;
+        let counts = counts.written_out();
         match launcher {
             Launcher::Alone if size > 1 => return Err(JobError::OneProcess(launcher)),
             Launcher::SageMaker | Launcher::Kubernetes | Launcher::AwsBatch if counts.iter().any(|&c| c > 1) => {
@@ -216,7 +318,7 @@ impl JobBuilder {
             _ => {}
         }
         let places = places(&counts, cyclic, rotation);
-        Ok(Job { launcher, version, counts, places, cyclic })
+        Ok(Job { launcher, version, counts, places, cyclic, master: None })
     }
 }
 
@@ -242,7 +344,7 @@ pub enum JobError {
     #[error("a job has at least one node, and every node at least one process; ask for more")]
     Empty,
     /// More ranks than can be counted.
-    #[error("a world has at most {} ranks; ask for fewer", u32::MAX)]
+    #[error("a simulated job has at most {MOST_RANKS} ranks; ask for fewer")]
     TooLarge,
     /// A launcher that starts one process in all.
     #[error("{} means one process; ask for one node with one", .0.title())]

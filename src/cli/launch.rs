@@ -15,24 +15,39 @@ use super::{Failure, Wishes};
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     /// How many workers to start on this node
-    #[arg(long, value_name = "N", alias = "nproc_per_node", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", alias = "nproc_per_node", value_parser = workers, allow_negative_numbers = true)]
     nproc_per_node: u32,
     /// Write the workers' output to DIR/rank.K/stdout and DIR/rank.K/stderr, not here
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
     /// How long the other workers may take to end once one has failed
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, allow_negative_numbers = true)]
     grace: Duration,
     /// Leave the workers on the cores to which the launcher bound mpienv; else they may use all
     #[arg(long)]
     keep_binding: bool,
 }
 
+/// The most workers that a node may have: more than any has cores, and few enough to be counted at once.
+const MOST: u32 = 65_536;
+
+fn workers(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(number) if (1..=MOST).contains(&number) => Ok(number),
+        // torchrun counts by itself.
+        _ if ["gpu", "cpu", "auto", "xpu"].contains(&text) => {
+            let count = if text == "cpu" { "$(nproc)" } else { "$(nvidia-smi -L | wc -l)" };
+            Err(format!("mpienv does not count devices: give the number, as in --nproc-per-node {count}"))
+        }
+        _ => Err(format!("expected a whole number from 1 to {MOST}")),
+    }
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse().ok().filter(|number: &f64| *number >= 0.0);
     // A year is as good as forever, and can be added to any moment.
     let number = number.map(|number| number.min(365.0 * 86400.0));
-    number.map(Duration::from_secs_f64).ok_or_else(|| "a number of seconds from 0 on is wanted".to_owned())
+    number.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds, 0 or more".to_owned())
 }
 
 pub(crate) fn run(wishes: Wishes, set: VariableSet, options: Options, words: Vec<OsString>) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! Where the workers' lines go: as they are, with the rank before each, or into files.
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::launch::error::LaunchError;
+use crate::launch::log_file;
 use crate::launch::member::Who;
 
 /// Where the workers' stdout and stderr go.
@@ -101,9 +102,7 @@ impl Output {
             Output::Folder(_) => {
                 let file = |name| {
                     let path = self.file(who, name);
-                    let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
-                    let file = folder.and_then(|()| File::create(&path));
-                    file.map_err(|error| LaunchError::Folder { path, error })
+                    log_file::create(&path).map_err(|error| LaunchError::Folder { path, error })
                 };
                 command.stdout(file("stdout")?).stderr(file("stderr")?);
             }

@@ -164,7 +164,7 @@ fn workers_are_refused_where_the_node_has_other_ranks() {
         info.workers(2).unwrap_err().to_string(),
         "Open MPI: workers are started by one process on each node, and this is not known to be such a process: \
          2 ranks of the job are on its node; \
-         start one process on each node: `mpirun --map-by ppr:1:node`, process_count_per_node = 1"
+         start one process on each node: `mpirun --map-by ppr:1:node`; on Azure process_count_per_node = 1"
     );
     let node = [("OMPI_COMM_WORLD_LOCAL_RANK", "0"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "1")];
     let info = ClusterInfo::from_vars(changed(&node)).unwrap();

@@ -28,6 +28,8 @@ mod generated;
 mod hostlist;
 mod hosts;
 mod launch_command;
+#[cfg(unix)]
+mod launch_options;
 mod launchers;
 mod mpi;
 mod mpirun;
@@ -36,6 +38,8 @@ mod properties;
 mod recordings;
 #[cfg(feature = "rendezvous")]
 mod rendezvous;
+#[cfg(unix)]
+mod simulate;
 #[cfg(target_os = "linux")]
 mod strangers;
 mod table;
