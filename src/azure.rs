@@ -25,6 +25,7 @@ const BATCHAI: &str = "AZ_BATCHAI_MPI_MASTER_NODE";
 const HOST_LIST: &str = "AZ_BATCH_HOST_LIST";
 const NODE_LIST: &str = "AZ_BATCH_NODE_LIST";
 /// All that are read.
+#[cfg(any(feature = "cli", feature = "testing"))]
 pub(crate) const NAMES: [&str; 4] = [BATCH, BATCHAI, HOST_LIST, NODE_LIST];
 const VARIABLES: [&str; 4] = [BATCH, BATCHAI, HOST_LIST, NODE_LIST];
 

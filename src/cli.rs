@@ -7,6 +7,7 @@ mod examples;
 mod exec;
 mod exit_code;
 mod export;
+mod hint;
 mod launch;
 mod man;
 mod shell;
@@ -343,9 +344,10 @@ fn report(outcome: Result<(), Failure>) -> process::ExitCode {
     code.into()
 }
 
-fn print_error(error: &dyn std::error::Error) {
+fn print_error(failure: &Failure) {
     let style = anstyle::AnsiColor::Red.on_default().bold();
-    let line = format!("{style}mpienv:{style:#} {error}\n");
+    let hint = hint::for_failure(failure).map_or(String::new(), |hint| format!("; {hint}"));
+    let line = format!("{style}mpienv:{style:#} {failure}{hint}\n");
     // In one write, so that the lines of several ranks do not mix. Nobody is left to tell when stderr is closed.
     let _ = match anstream::AutoStream::choice(&io::stderr()) {
         anstream::ColorChoice::Never => io::stderr().write_all(strip_str(&line).to_string().as_bytes()),
@@ -363,7 +365,8 @@ fn print_findings<'a>(mut to: impl Write, findings: impl IntoIterator<Item = &'a
         let style = color.on_default().bold();
         writeln!(to, "{style}{}{style:#} [{}]: {}", finding.severity, finding.code, finding.what)?;
         writeln!(to, "  why: {}", finding.why)?;
-        writeln!(to, "  remedy: {}", finding.remedy)?;
+        let hint = hint::for_finding(finding).map_or(String::new(), |hint| format!("; {hint}"));
+        writeln!(to, "  remedy: {}{hint}", finding.remedy)?;
     }
     Ok(())
 }

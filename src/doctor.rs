@@ -173,7 +173,7 @@ fn master_not_here(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         "master-not-here",
         format!("this is rank 0, and MASTER_ADDR {host} is none of this host's addresses: {}", routed(machine)),
         "the other ranks look for rank 0 on another host and wait for ever",
-        "give one of these addresses to all ranks as MASTER_ADDR; under Open MPI --ask-pmix finds the host".into(),
+        "give one of these addresses to all ranks as MASTER_ADDR".into(),
     )
 }
 

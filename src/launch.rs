@@ -21,9 +21,11 @@ use std::time::Duration;
 
 use crate::environment::Environment;
 use crate::export::VariableSet;
+#[cfg(any(feature = "cli", feature = "testing"))]
 use crate::host::Host;
 use crate::info::ClusterInfo;
 use crate::placement::LaunchStyle;
+#[cfg(any(feature = "cli", feature = "testing"))]
 use crate::simulate::Job;
 
 use self::control::Unbound;
@@ -82,6 +84,7 @@ enum Variables {
     /// From their places.
     Exports { set: VariableSet, inherited: Environment },
     /// From the launcher that is simulated.
+    #[cfg(any(feature = "cli", feature = "testing"))]
     Simulated(Box<Job>),
 }
 
@@ -158,6 +161,7 @@ impl Launch {
     ///
     /// # Errors
     /// When no port is free.
+    #[cfg(any(feature = "cli", feature = "testing"))]
     pub fn simulated(job: &Job, keep_master: bool) -> Result<Launch, LaunchError> {
         let mut job = job.clone();
         if !keep_master {
@@ -250,6 +254,7 @@ impl Launch {
         for (index, worker) in self.workers.iter().enumerate() {
             let mut started = command(worker);
             match &self.variables {
+                #[cfg(any(feature = "cli", feature = "testing"))]
                 Variables::Simulated(job) => job.apply_to(worker.rank(), &mut started),
                 Variables::Exports { set, inherited } => {
                     let exports = worker.exports_for(*set, inherited)?;

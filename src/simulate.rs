@@ -10,7 +10,6 @@ use crate::placement::Launcher;
 use crate::port::Port;
 use crate::wish;
 
-
 /// The most ranks that a simulated job has.
 const MOST_RANKS: u32 = 1 << 20;
 
@@ -337,7 +336,7 @@ fn places(counts: &[u32], cyclic: bool, rotation: u32) -> Vec<Place> {
 }
 
 /// Why there is no such [`Job`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
     /// No node, or a node with nothing on it.
@@ -353,3 +352,5 @@ pub enum JobError {
     #[error("{} starts one process on each node; ask for one, and start workers from it", .0.title())]
     OneProcessANode(Launcher),
 }
+
+debug_is_text!(JobError);

@@ -125,7 +125,9 @@ fn one_on_each_node(launcher: Launcher) -> &'static str {
         Launcher::Jsm => "`jsrun --rs_per_host 1 --tasks_per_rs 1`",
         Launcher::Flux => "`flux run --tasks-per-node=1`",
         Launcher::Torchrun => "`torchrun --nproc-per-node 1`, or leave torchrun out",
-        Launcher::User => "set RANK to the node's number and WORLD_SIZE to the number of nodes, LOCAL_RANK=0, LOCAL_WORLD_SIZE=1",
+        Launcher::User => {
+            "set RANK to the node's number and WORLD_SIZE to the number of nodes, LOCAL_RANK=0, LOCAL_WORLD_SIZE=1"
+        }
         Launcher::SageMaker | Launcher::Kubernetes | Launcher::AwsBatch | Launcher::Alone => {
             "one container or pod with one process on each"
         }

@@ -18,7 +18,7 @@ use crate::error::Error;
 /// assert!(matches!(error, LaunchError::Failed { rank: 0, .. }));
 /// # Ok::<(), LaunchError>(())
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
     /// The environment has no place for workers.
@@ -69,6 +69,8 @@ pub enum LaunchError {
         stderr: Option<String>,
     },
 }
+
+debug_is_text!(LaunchError);
 
 /// One line: who, where, how, and what it said last.
 fn failed(rank: u32, host: Option<&str>, status: ExitStatus, passed_on: bool, stderr: Option<&str>) -> String {

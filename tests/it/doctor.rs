@@ -206,13 +206,19 @@ fn a_bridge_that_nccl_selects_is_left_for_what_the_host_has_else() {
     let (lo, bridge, eth) = (("lo", "127.0.0.1"), ("docker1", "172.18.0.1"), ("eth0", "10.0.0.4"));
     let default = "^docker0,lo";
     let only = |value| format!("NCCL_SOCKET_IFNAME={value} leaves only docker1");
-    let none = "--nccl-ifname with an interface of the cluster's network, of which this host has none";
+    let none = "set MPIENV_NCCL_IFNAME to an interface of the cluster's network, of which this host has none";
     assert_eq!(told(default, &[lo, bridge], "2"), Some((only(default), none.to_owned())));
-    assert_eq!(told(default, &[lo, bridge], "4"), Some((only(default), "--nccl-ifname lo".to_owned())));
-    assert_eq!(told("docker", &[lo, bridge, eth], "2"), Some((only("docker"), "--nccl-ifname eth0".to_owned())));
+    assert_eq!(told(default, &[lo, bridge], "4"), Some((only(default), "set MPIENV_NCCL_IFNAME=lo".to_owned())));
+    assert_eq!(
+        told("docker", &[lo, bridge, eth], "2"),
+        Some((only("docker"), "set MPIENV_NCCL_IFNAME=eth0".to_owned()))
+    );
     assert_eq!(
         told(default, &[lo, bridge, eth], "2"),
-        Some((format!("NCCL_SOCKET_IFNAME={default} leaves docker1 beside eth0"), "--nccl-ifname eth0".to_owned()))
+        Some((
+            format!("NCCL_SOCKET_IFNAME={default} leaves docker1 beside eth0"),
+            "set MPIENV_NCCL_IFNAME=eth0".to_owned()
+        ))
     );
     assert_eq!(told(default, &[lo, eth], "2"), None);
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// The floor of each module; a folder is on the floor of its file.
 const FLOORS: &[&[&str]] = &[
-    &["environment"],
+    &["debug_text", "environment"],
     &["error", "finding", "host", "host_name", "hostlist", "info", "job", "placement", "port", "rank", "token"],
     &["launcher", "azure", "master", "nccl", "wish"],
     &["discover", "workers"],

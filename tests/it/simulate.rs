@@ -45,7 +45,11 @@ fn the_ranks_of_every_launcher_run_together_and_meet() {
         let lines: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
         let ranks = if size(shape) == 1 { "1 rank".to_owned() } else { format!("{} ranks", size(shape)) };
         let met = lines.iter().find(|line| line.starts_with(&format!("[0] {ranks} on 1 host, started by ")));
-        assert!(met.is_some_and(|line| line.contains(", met at 127.0.0.1:")), "{launcher:?}: {lines:?} {}", said(&output));
+        assert!(
+            met.is_some_and(|line| line.contains(", met at 127.0.0.1:")),
+            "{launcher:?}: {lines:?} {}",
+            said(&output)
+        );
     }
 }
 
@@ -53,7 +57,8 @@ fn the_ranks_of_every_launcher_run_together_and_meet() {
 fn lines_have_their_rank_before_them_and_the_launchers_variables_are_there() {
     let script = r#"echo "$SLURM_PROCID of $SLURM_STEP_NUM_TASKS on $SLURM_NODEID at $MASTER_ADDR""#;
     let lines = sorted_lines(&simulate(&["--launcher", "slurm", "--nodes", "2", "--ppn", "2"], &["sh", "-c", script]));
-    let expected = [(0, 0), (1, 0), (2, 1), (3, 1)].map(|(rank, node)| format!("[{rank}] {rank} of 4 on {node} at 127.0.0.1"));
+    let expected =
+        [(0, 0), (1, 0), (2, 1), (3, 1)].map(|(rank, node)| format!("[{rank}] {rank} of 4 on {node} at 127.0.0.1"));
     assert_eq!(lines, expected);
 }
 
@@ -73,7 +78,8 @@ fn two_jobs_at_once_have_ports_of_their_own() {
     // Each holds its port until it has been told the other's.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
-    let script = r#"exec 3<>"/dev/tcp/127.0.0.1/$1"; mpienv check --timeout 100 && echo "$MASTER_PORT" >&3; read -r _ <&3"#;
+    let script =
+        r#"exec 3<>"/dev/tcp/127.0.0.1/$1"; mpienv check --timeout 100 && echo "$MASTER_PORT" >&3; read -r _ <&3"#;
     let jobs: Vec<_> = (0..2)
         .map(|_| {
             let mut command = clean("mpienv");

@@ -51,7 +51,8 @@ pub fn check(
     group: &mut dyn Collective,
 ) -> Result<(), TrainError> {
     let version = env!("CARGO_PKG_VERSION");
-    let terms = Terms { version, model, strategy, train: data.train.class_counts(), test: data.test.class_counts(), plan };
+    let terms =
+        Terms { version, model, strategy, train: data.train.class_counts(), test: data.test.class_counts(), plan };
     let own = serde_json::to_vec(&terms).map_err(std::io::Error::from)?;
     let all = group.all_gather(&own)?;
     let Some(first) = all.first() else {

@@ -264,8 +264,7 @@ impl Options {
 /// Has what begins with - and a digit taken for an option's value, so that the error says which values there are.
 pub(crate) fn numbers_may_be_negative(command: clap::Command) -> clap::Command {
     let takes_one = |arg: &clap::Arg| !arg.is_positional() && arg.get_action().takes_values();
-    let command =
-        command.mut_args(|arg| if takes_one(&arg) { arg.allow_negative_numbers(true) } else { arg });
+    let command = command.mut_args(|arg| if takes_one(&arg) { arg.allow_negative_numbers(true) } else { arg });
     command.mut_subcommands(numbers_may_be_negative)
 }
 
@@ -300,11 +299,7 @@ fn svg(name: OsString) -> Result<PathBuf, &'static str> {
 /// Plain http is well too: what comes is told by its SHA-256.
 fn address(text: &str) -> Result<String, String> {
     let known = ["https://", "http://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
-    if known {
-        Ok(text.to_owned())
-    } else {
-        Err("expected an address that begins with https:// or http://".to_owned())
-    }
+    if known { Ok(text.to_owned()) } else { Err("expected an address that begins with https:// or http://".to_owned()) }
 }
 
 pub(crate) fn positive(text: &str) -> Result<f32, String> {

@@ -41,7 +41,9 @@ impl Metrics {
     /// When it cannot be written, or is not a regular file; the error names it.
     pub fn new(path: &Path, begin: Begin) -> io::Result<Metrics> {
         match whole_file::place_of(path)? {
-            place if place.exists() => drop(File::options().append(true).open(path).map_err(|error| naming(path, &error))?),
+            place if place.exists() => {
+                drop(File::options().append(true).open(path).map_err(|error| naming(path, &error))?)
+            }
             _ => whole_file::check(path)?,
         }
         Ok(Metrics { path: path.to_owned(), state: State::Untouched(begin) })

@@ -14,8 +14,8 @@ use crate::checkpoint::{self, Checkpoints};
 use crate::cli::{self, Action, Options};
 use crate::cluster::{self, ClusterError};
 use crate::collective::Collective;
-use crate::data::{Dataset, Datasets};
 use crate::data::source::{Source, SourceError};
+use crate::data::{Dataset, Datasets};
 use crate::exit;
 use crate::initial::{self, InitialError};
 use crate::log::Log;
@@ -98,7 +98,8 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
         }
     };
     // A rank that cannot begin comes all the same, to say so to the others.
-    let mut group = match backend::connect(options.backend, &info, options.timeout, &mut say, &mut |text| remark(text)) {
+    let mut group = match backend::connect(options.backend, &info, options.timeout, &mut say, &mut |text| remark(text))
+    {
         Ok(group) => group,
         Err(error) => return Err(prepared.err().unwrap_or_else(|| error.into())),
     };

@@ -277,7 +277,9 @@ pub enum QuickstartError {
     #[error(transparent)]
     OtherRank(OtherRank),
     /// The system gives no thread for a rank.
-    #[error("rank {rank} of {count} cannot be started: {error}; ask for fewer --ranks, or raise the limits (`ulimit -u`, `ulimit -v`)")]
+    #[error(
+        "rank {rank} of {count} cannot be started: {error}; ask for fewer --ranks, or raise the limits (`ulimit -u`, `ulimit -v`)"
+    )]
     Thread {
         /// The first rank that was not started.
         rank: u32,

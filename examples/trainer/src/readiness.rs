@@ -31,7 +31,10 @@ pub enum Readiness<T, E> {
 ///
 /// # Errors
 /// When a rank is lost.
-pub fn of_all<T, E: Display>(own: Result<T, E>, group: &mut dyn Collective) -> Result<Readiness<T, E>, CollectiveError> {
+pub fn of_all<T, E: Display>(
+    own: Result<T, E>,
+    group: &mut dyn Collective,
+) -> Result<Readiness<T, E>, CollectiveError> {
     let said = match &own {
         Ok(_) => Vec::new(),
         Err(error) => format!("{}\n{error}", mpienv::host_name().unwrap_or_default()).into_bytes(),

@@ -157,9 +157,12 @@ mod tests {
         let (socket, link) = (folder.path().join("socket"), folder.path().join("link"));
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         std::os::unix::fs::symlink("/dev/null", &link).unwrap();
-        for (path, kind) in
-            [(Path::new("/dev/null"), "a device"), (&link, "a device"), (&socket, "a socket"), (folder.path(), "a folder")]
-        {
+        for (path, kind) in [
+            (Path::new("/dev/null"), "a device"),
+            (&link, "a device"),
+            (&socket, "a socket"),
+            (folder.path(), "a folder"),
+        ] {
             let text = format!("{}: is {kind} and not a regular file; it is left as it is", path.display());
             assert_eq!(write(path, b"x").unwrap_err().to_string(), text);
             assert_eq!(check(path).unwrap_err().to_string(), text);

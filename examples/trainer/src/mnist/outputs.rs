@@ -1,7 +1,7 @@
 //! The files that a run writes besides its checkpoints: looked at before the training, touched once it begins.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use mpienv::Rank;
 
@@ -45,7 +45,7 @@ impl Outputs {
         let begin = if options.checkpoints().resume { Begin::GoOn } else { Begin::Anew };
         let metrics = options.metrics.as_deref().map(|path| Metrics::new(path, begin));
         #[cfg(feature = "plot")]
-        let plot = options.plot.as_deref().map(|path: &Path| Plot::new(path, options.title(rank), steps));
+        let plot = options.plot.as_deref().map(|path| Plot::new(path, options.title(rank), steps));
         Ok(Outputs {
             metrics: metrics.transpose().map_err(OutputError::Metrics)?,
             #[cfg(feature = "plot")]

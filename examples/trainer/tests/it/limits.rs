@@ -139,7 +139,8 @@ fn a_number_of_ranks_that_no_machine_has_is_a_usage_error() {
 fn numbers_of_any_size_reserve_no_memory() {
     // Batches are cut to the samples that there are.
     let largest = usize::MAX.to_string();
-    let output = with_little_memory(mnist().args(["--epochs", "1", "--quiet", "--batch-size", &largest])).output().unwrap();
+    let output =
+        with_little_memory(mnist().args(["--epochs", "1", "--quiet", "--batch-size", &largest])).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 3)), "{:?} {said}", output.status);
 }

@@ -104,7 +104,8 @@ fn links_stay_and_the_files_that_they_lead_to_are_written() {
         symlink(target, at(link)).unwrap();
     }
     let mut command = mnist();
-    let output = command.args(["--epochs", "1", "--metrics"]).arg(at("m.jsonl")).arg("--plot").arg(at("run.svg")).output();
+    let output =
+        command.args(["--epochs", "1", "--metrics"]).arg(at("m.jsonl")).arg("--plot").arg(at("run.svg")).output();
     let output = output.unwrap();
     assert!(output.status.success(), "{}", said(&output));
     for link in ["m.jsonl", "run.svg"] {
@@ -131,9 +132,13 @@ fn a_run_that_is_refused_leaves_the_files_of_the_run_before() {
     let checkpoints = ["--checkpoint-dir", kept.path().to_str().unwrap()];
     assert!(mnist().args(["--epochs", "1", "--quiet"]).args(checkpoints).output().unwrap().status.success());
     let other_seed = [&checkpoints[..], &["--resume", "--seed", "2"]].concat();
-    for more in
-        [&checkpoints[..], &other_seed, &["--data", "/no/such/folder"], &["--strategy", "((2,1),(1,1))"], &["--ranks", "0"]]
-    {
+    for more in [
+        &checkpoints[..],
+        &other_seed,
+        &["--data", "/no/such/folder"],
+        &["--strategy", "((2,1),(1,1))"],
+        &["--ranks", "0"],
+    ] {
         let output = mnist().args(&arguments).args(more).output().unwrap();
         assert!(!output.status.success(), "{more:?}");
         assert_eq!(files(folder.path()), before, "{more:?}: {}", said(&output));
@@ -156,7 +161,8 @@ fn a_rank_with_other_options_leaves_the_files_of_the_run_before() {
     let arguments = earlier(folder.path());
     let before = files(folder.path());
     let port = free_port();
-    let ranks = [0, 1].map(|index| Running::start(rank(index, 2, port).args(&arguments).args(["--seed", &index.to_string()])));
+    let ranks =
+        [0, 1].map(|index| Running::start(rank(index, 2, port).args(&arguments).args(["--seed", &index.to_string()])));
     for (code, said) in ranks.map(Running::end) {
         assert_eq!(code, Some(1), "{said}");
         assert!(said.contains("rank 1 has seed 1, rank 0 has 0"), "{said}");

@@ -179,7 +179,10 @@ fn a_training_that_diverges_to_finite_losses_fails_and_says_so() {
         let output = mnist(&["--lr", lr, "--epochs", "2", "--quiet", "--model", model]);
         assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
         let said = stderr(&output);
-        assert!(said.contains("mnist: the network has learned nothing: after epoch 1 the test accuracy is 0.1"), "{said}");
+        assert!(
+            said.contains("mnist: the network has learned nothing: after epoch 1 the test accuracy is 0.1"),
+            "{said}"
+        );
         assert!(said.contains("training diverged; try a smaller --lr"), "{said}");
         // What was learned is reported all the same.
         assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 2);
