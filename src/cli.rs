@@ -112,10 +112,16 @@ enum Verb {
         json: bool,
     },
     /// Show each value, and say what is wrong or suspicious on this host
+    ///
+    /// Run by all ranks it prints one report: rank 0's, and in what the other ranks differ from it. A rank that does not
+    /// reach rank 0 in time prints a report of its own. With --json each rank prints its own object.
     #[command(after_help = examples::DOCTOR)]
     Doctor {
         #[command(flatten)]
         wishes: Wishes,
+        /// How long to wait for the other ranks, in seconds; 0 to look at this rank alone
+        #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds_or_none, conflicts_with = "json")]
+        timeout: Duration,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
@@ -233,6 +239,10 @@ fn seconds(text: &str) -> Result<Duration, String> {
     number.map(Duration::from_secs_f64).ok_or_else(|| "a number of seconds above 0 is wanted".to_owned())
 }
 
+fn seconds_or_none(text: &str) -> Result<Duration, String> {
+    if text.parse() == Ok(0.0) { Ok(Duration::ZERO) } else { seconds(text) }
+}
+
 fn launcher(name: &str) -> Result<Launcher, String> {
     let names = || Launcher::ALL.iter().map(|launcher| launcher.name()).collect::<Vec<_>>().join(", ");
     Launcher::from_name(name).ok_or_else(|| format!("no launcher has this name; there are {}", names()))
@@ -324,7 +334,7 @@ pub(crate) fn main() -> process::ExitCode {
         Verb::Exec { wishes, program, command } => exec::run(wishes, program.set, command),
         Verb::Launch { wishes, program, options, command } => launch::run(wishes, program.set, options, command),
         Verb::Show { wishes, json } => show::run(wishes, json),
-        Verb::Doctor { wishes, json } => doctor::run(wishes, json),
+        Verb::Doctor { wishes, timeout, json } => doctor::run(wishes, json, timeout),
         Verb::Check { wishes, timeout, json } => check::run(wishes, timeout, json),
         Verb::Simulate { shape, rank, keep_master, command } => simulate::run(shape, rank, keep_master, command),
         Verb::Completions { shell } => completions::run(Command::command(), shell),

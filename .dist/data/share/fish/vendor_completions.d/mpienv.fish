@@ -91,6 +91,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l launcher -d 'Be
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l master-addr -d 'Rank 0\'s host [env: MPIENV_MASTER_ADDR]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l master-port -d 'The port at rank 0\'s host; `auto` for one of the job\'s own [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l timeout -d 'How long to wait for the other ranks, in seconds; 0 to look at this rank alone' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l ask-pmix -d 'Ask the launcher\'s PMIx server for rank 0\'s host: Open MPI, `srun --mpi=pmix`'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l json -d 'Print one JSON object'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
