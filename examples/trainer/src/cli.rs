@@ -1,5 +1,7 @@
 //! The arguments of `mnist`.
 
+pub(crate) mod values;
+
 use std::ffi::OsString;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -19,6 +21,7 @@ use crate::shard::Order;
 use crate::sharding::assignment::Assignment;
 use crate::sharding::plan::Collectives;
 use crate::train::Plan;
+use values::{address, at_least_one, positive, seconds, steps, svg, whole_u32, whole_u64};
 
 /// The learning rate where none is given.
 pub const LEARNING_RATE: f32 = 0.01;
@@ -266,52 +269,6 @@ pub(crate) fn numbers_may_be_negative(command: clap::Command) -> clap::Command {
     let takes_one = |arg: &clap::Arg| !arg.is_positional() && arg.get_action().takes_values();
     let command = command.mut_args(|arg| if takes_one(&arg) { arg.allow_negative_numbers(true) } else { arg });
     command.mut_subcommands(numbers_may_be_negative)
-}
-
-fn at_least_one<T: std::str::FromStr + PartialOrd + From<u8>>(text: &str) -> Result<T, String> {
-    text.parse()
-        .ok()
-        .filter(|number| *number >= T::from(1))
-        .ok_or_else(|| "expected a whole number, 1 or more".to_owned())
-}
-
-pub(crate) fn whole_u32(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| format!("expected a whole number from 0 to {}", u32::MAX))
-}
-
-pub(crate) fn whole_u64(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("expected a whole number from 0 to {}", u64::MAX))
-}
-
-fn steps(text: &str) -> Result<NonZeroU64, &'static str> {
-    text.parse().map_err(|_| "expected a whole number, 1 or more")
-}
-
-/// The name of a picture must not promise another format.
-fn svg(name: OsString) -> Result<PathBuf, &'static str> {
-    let path = PathBuf::from(name);
-    match path.extension() {
-        Some(format) if format.eq_ignore_ascii_case("svg") => Ok(path),
-        _ => Err("the picture is an SVG: give a name that ends in .svg"),
-    }
-}
-
-/// Plain http is well too: what comes is told by its SHA-256.
-fn address(text: &str) -> Result<String, String> {
-    let known = ["https://", "http://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
-    if known { Ok(text.to_owned()) } else { Err("expected an address that begins with https:// or http://".to_owned()) }
-}
-
-pub(crate) fn positive(text: &str) -> Result<f32, String> {
-    let number = text.parse().ok().filter(|number: &f32| number.is_finite() && *number > 0.0);
-    number.ok_or_else(|| "expected a number greater than 0".to_owned())
-}
-
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let number = text.parse().ok().filter(|number: &f64| *number > 0.0);
-    // A year is as good as forever, and can be added to any moment.
-    let number = number.map(|number| number.min(365.0 * 86400.0));
-    number.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds greater than 0".to_owned())
 }
 
 /// The arguments to give to ranks that are started here: all but `--ranks N`.

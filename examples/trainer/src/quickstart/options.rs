@@ -7,7 +7,8 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::backend::Backend;
-use crate::cli::{numbers_may_be_negative, positive, seconds, whole_u32, whole_u64};
+use crate::cli::numbers_may_be_negative;
+use crate::cli::values::{positive, seconds, whole_u32, whole_u64};
 use crate::sharding::assignment::{Assignment, FIRST};
 use crate::sharding::init::Init;
 use crate::sharding::network::{Network, UnknownOperator};
