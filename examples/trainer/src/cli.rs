@@ -344,7 +344,7 @@ mod tests {
     fn a_number_below_the_range_is_refused_with_the_range() {
         for (line, range) in [
             ("--lr -1", "expected a number greater than 0"),
-            ("--lr -.5", "expected a number greater than 0"),
+            ("--lr -0.5", "expected a number greater than 0"),
             ("--batch-size -1", "expected a whole number, 1 or more"),
             ("--timeout -3", "expected a number of seconds greater than 0"),
             ("--ranks -1", "-1 is not in 1..=4096"),

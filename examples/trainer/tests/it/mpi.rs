@@ -222,16 +222,18 @@ fn a_rank_that_hangs_ends_the_job_after_the_timeout() {
 #[test]
 fn a_rank_that_hangs_at_the_end_ends_the_job_after_the_timeout_too() {
     const PIPE: usize = 65_536;
+    const RANK_0_INTO: &str = r#"[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ] && exec >"$0"; exec "$@""#;
     let _guard = one_job();
     let folder = tempfile::tempdir().unwrap();
-    let (file, pipe) = (folder.path().join("metrics"), folder.path().join("pipe"));
+    let (file, pipe) = (folder.path().join("lines"), folder.path().join("pipe"));
     let run = |launcher: &Path, to: &Path| {
-        let mut job = two_ranks(launcher);
-        job.args(["--backend", "mpi", "--epochs", "2", "--timeout", "8", "--metrics"]).arg(to);
-        job.output().unwrap()
+        let mut job = job(launcher, &[], 2, "sh");
+        job.args(["-c", RANK_0_INTO]).arg(to).arg(env!("CARGO_BIN_EXE_mnist"));
+        job.args(["--backend", "mpi", "--epochs", "2", "--quiet", "--timeout", "8"]).output().unwrap()
     };
     for launcher in launchers() {
-        outcome(&run(&launcher, &file));
+        let whole = run(&launcher, &file);
+        assert!(whole.status.success(), "{}: {}", launcher.display(), texts(&whole).1);
         // Rank 0 writes its last line into a pipe that nobody reads, and that is full in the middle of it.
         let length = fs::metadata(&file).unwrap().len() as usize;
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
