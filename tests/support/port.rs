@@ -9,7 +9,7 @@ const FIRST: u16 = 10_000;
 /// As many ports as a test process has for itself.
 const BLOCK: u16 = 400;
 const BLOCKS: u16 = 25;
-/// Whoever listens on port `GUARDS` + n owns block n, until the process exits, however it does.
+/// The process that listens on port `GUARDS` + n owns block n until it exits.
 const GUARDS: u16 = 9_900;
 
 /// A port that no other test uses, and on which nothing listens.

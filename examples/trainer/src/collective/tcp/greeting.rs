@@ -250,7 +250,7 @@ mod tests {
         let (listener, address) = listen();
         let begun = Instant::now();
         let until = begun + Duration::from_secs(1);
-        // It goes on until the deadline is seen, or is moved so far that a busy machine is no reason.
+        // It stops at the deadline, or so long after it that a busy machine cannot be the cause.
         let limit = begun + Duration::from_secs(20);
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
