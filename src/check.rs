@@ -228,7 +228,7 @@ impl Map {
 }
 
 /// Why the ranks did not meet.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckError {
     /// The environment does not say where to meet.
@@ -255,3 +255,5 @@ pub enum CheckError {
     #[error("a rank's report cannot be read: {0}; start the same version of mpienv on all hosts")]
     Report(serde_json::Error),
 }
+
+debug_is_text!(CheckError);

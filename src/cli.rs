@@ -7,6 +7,7 @@ mod examples;
 mod exec;
 mod exit_code;
 mod export;
+mod hint;
 mod launch;
 mod man;
 mod pmix;
@@ -125,10 +126,16 @@ enum Verb {
         json: bool,
     },
     /// Show each value, and say what is wrong or suspicious on this host
+    ///
+    /// Run by all ranks it prints one report: rank 0's, and in what the other ranks differ from it. A rank that does not
+    /// reach rank 0 in time prints a report of its own. With --json each rank prints its own object.
     #[command(after_help = examples::DOCTOR)]
     Doctor {
         #[command(flatten)]
         wishes: Wishes,
+        /// How long to wait for the other ranks, in seconds; 0 to look at this rank alone
+        #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds_or_none, conflicts_with = "json")]
+        timeout: Duration,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
@@ -148,14 +155,21 @@ enum Verb {
         quiet: Quiet,
     },
     /// Print the environments that a launcher would give, or run a command in each
+    ///
+    /// The ranks run together on this machine, as `launch` runs them: with `[rank] ` before each line, and ended together
+    /// when one fails. They find MASTER_ADDR=127.0.0.1 and a MASTER_PORT that is free, so that they can meet. With --rank
+    /// one rank runs alone, with the terminal and the launcher's own master.
     #[command(after_help = examples::SIMULATE)]
     Simulate {
         #[command(flatten)]
         shape: Shape,
-        /// Only this rank; all in turn by default
-        #[arg(long)]
+        /// Only this rank; all by default
+        #[arg(long, allow_negative_numbers = true)]
         rank: Option<u32>,
-        /// A command to run once for each rank, and its arguments
+        /// Leave the master to the launcher's variables: this machine does not reach node0 and the like
+        #[arg(long, conflicts_with = "rank")]
+        keep_master: bool,
+        /// A command to run as each rank, and its arguments
         #[arg(last = true, value_name = "CMD")]
         command: Vec<OsString>,
     },
@@ -177,10 +191,10 @@ struct Shape {
     #[arg(long, value_name = "NAME", value_parser = launcher)]
     launcher: Launcher,
     /// Number of nodes
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = ranks())]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = ranks(), allow_negative_numbers = true)]
     nodes: u32,
     /// Processes on each node
-    #[arg(long, value_name = "P", default_value_t = 1, value_parser = ranks())]
+    #[arg(long, value_name = "P", default_value_t = 1, value_parser = ranks(), allow_negative_numbers = true)]
     ppn: u32,
     /// Deal ranks to nodes one by one, not in blocks
     #[arg(long)]
@@ -245,6 +259,10 @@ fn seconds(text: &str) -> Result<Duration, String> {
     number.map(Duration::from_secs_f64).ok_or_else(|| "a number of seconds above 0 is wanted".to_owned())
 }
 
+fn seconds_or_none(text: &str) -> Result<Duration, String> {
+    if text.parse() == Ok(0.0) { Ok(Duration::ZERO) } else { seconds(text) }
+}
+
 fn launcher(name: &str) -> Result<Launcher, String> {
     let names = || Launcher::ALL.iter().map(|launcher| launcher.name()).collect::<Vec<_>>().join(", ");
     Launcher::from_name(name).ok_or_else(|| format!("no launcher has this name; there are {}", names()))
@@ -301,8 +319,6 @@ enum Failure {
     Shape(#[from] JobError),
     #[error("there is no rank {rank} of {size}; ask for one from 0 to {}", size - 1)]
     NoSuchRank { rank: u32, size: u32 },
-    #[error("there is no command to run; name one after --")]
-    NoCommand,
     #[error("the command of rank {rank} ended with {status}; what it printed says why")]
     Rank { rank: u32, status: ExitStatus },
     #[error("stdout cannot be written: {0}; see the disk, or the program that reads it")]
@@ -335,9 +351,7 @@ impl Failure {
             Failure::Check(_) | Failure::Disagreement | Failure::NotATask { .. } | Failure::Findings => {
                 ExitCode::CHECK_FAILED
             }
-            Failure::Shape(_) | Failure::NoSuchRank { .. } | Failure::NoCommand | Failure::TorchrunByRank { .. } => {
-                ExitCode::USAGE
-            }
+            Failure::Shape(_) | Failure::NoSuchRank { .. } | Failure::TorchrunByRank { .. } => ExitCode::USAGE,
             Failure::Rank { status, .. } | Failure::Launch(LaunchError::Failed { status, .. }) => {
                 ExitCode::of_child(*status)
             }
@@ -372,9 +386,9 @@ pub(crate) fn main() -> process::ExitCode {
             launch::run(wishes, program.set, options, quiet, command)
         }
         Verb::Show { wishes, json } => show::run(wishes, json),
-        Verb::Doctor { wishes, json } => doctor::run(wishes, json),
+        Verb::Doctor { wishes, timeout, json } => doctor::run(wishes, json, timeout),
         Verb::Check { wishes, timeout, json, quiet } => check::run(wishes, timeout, json, quiet),
-        Verb::Simulate { shape, rank, command } => simulate::run(shape, rank, command),
+        Verb::Simulate { shape, rank, keep_master, command } => simulate::run(shape, rank, keep_master, command),
         Verb::Completions { shell } => completions::run(Command::command(), shell),
         Verb::Man => man::run(Command::command()),
     };
@@ -405,9 +419,10 @@ fn report(outcome: Result<(), Failure>) -> process::ExitCode {
     code.into()
 }
 
-fn print_error(error: &dyn std::error::Error) {
+fn print_error(failure: &Failure) {
     let style = anstyle::AnsiColor::Red.on_default().bold();
-    print_line(&format!("{style}mpienv:{style:#} {error}\n"));
+    let hint = hint::for_failure(failure).map_or(String::new(), |hint| format!("; {hint}"));
+    print_line(&format!("{style}mpienv:{style:#} {failure}{hint}\n"));
 }
 
 fn print_line(line: &str) {
@@ -428,7 +443,8 @@ fn print_findings<'a>(mut to: impl Write, findings: impl IntoIterator<Item = &'a
         let style = color.on_default().bold();
         writeln!(to, "{style}{}{style:#} [{}]: {}", finding.severity, finding.code, finding.what)?;
         writeln!(to, "  why: {}", finding.why)?;
-        writeln!(to, "  remedy: {}", finding.remedy)?;
+        let hint = hint::for_finding(finding).map_or(String::new(), |hint| format!("; {hint}"));
+        writeln!(to, "  remedy: {}{hint}", finding.remedy)?;
     }
     Ok(())
 }

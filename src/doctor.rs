@@ -236,7 +236,7 @@ fn not_here(info: &ClusterInfo, interfaces: &[(String, IpAddr)]) -> Option<Findi
             routed(interfaces)
         ),
         "the other ranks look for rank 0 on another host and wait for ever",
-        format!("give one of these addresses to all ranks as {variable}; under Open MPI --ask-pmix finds the host"),
+        format!("give one of these addresses to all ranks as {variable}"),
     )
 }
 

@@ -197,7 +197,7 @@ impl<'de> Deserializer<'de> for FieldProbe<'_> {
 }
 
 /// Why [`Environment::read`] could not read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// A variable that must be there is not.
@@ -228,6 +228,8 @@ pub enum ReadError {
     #[error("{0}")]
     Other(String),
 }
+
+debug_is_text!(ReadError);
 
 #[cfg(test)]
 mod tests {

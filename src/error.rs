@@ -32,8 +32,10 @@ use crate::rank::RankError;
 /// );
 /// ```
 // Boxed, so that the `Result`s all through the crate stay small.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Details>);
+
+debug_is_text!(Error);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Details {

@@ -22,6 +22,9 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+#[macro_use]
+mod debug_text;
+
 mod azure;
 #[cfg(feature = "cli")]
 mod binding;

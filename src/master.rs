@@ -119,11 +119,8 @@ fn inherited(environment: &Environment) -> Result<Option<Sourced<Host>>, Error> 
 pub(crate) fn unknown(placement: &Placement) -> Error {
     // Open MPI passes nothing of the caller's environment on without -x.
     let remedy = match placement.launcher {
-        Launcher::OpenMpi => {
-            "give rank 0's host to all ranks: `mpirun -x MASTER_ADDR=HOST`, --master-addr HOST, \
-             MPIENV_MASTER_ADDR=HOST, or --ask-pmix"
-        }
-        _ => "give rank 0's host to all ranks: MASTER_ADDR=HOST, --master-addr HOST or MPIENV_MASTER_ADDR=HOST",
+        Launcher::OpenMpi => "give rank 0's host to all ranks: `mpirun -x MASTER_ADDR=HOST`",
+        _ => "give rank 0's host to all ranks: MASTER_ADDR=HOST",
     };
     Error::new(Reason::MasterUnknown { world_size: placement.rank.size() }, remedy)
         .by(placement.launcher)

@@ -95,7 +95,7 @@ pub struct Answer {
 /// let error = ask(&PmixVars::default()).unwrap_err();
 /// assert!(matches!(error, PmixError::NoServer { .. }));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PmixError {
     /// The launcher runs no PMIx server.
@@ -170,6 +170,8 @@ pub enum PmixError {
         kind: u16,
     },
 }
+
+debug_is_text!(PmixError);
 
 struct Attempts<'a>(&'a [(OsString, String)]);
 

@@ -3,12 +3,19 @@
 mod variables;
 
 use std::iter;
+use std::process::Command;
 
 use crate::azure;
 use crate::context::CONTEXT;
+use crate::host::Host;
 use crate::launcher;
 use crate::master;
 use crate::placement::Launcher;
+use crate::port::Port;
+use crate::wish;
+
+/// What tells PyTorch where the ranks meet.
+const MASTER: [&str; 2] = [master::MASTER_ADDR, master::MASTER_PORT];
 
 /// The variables of one process.
 pub type Vars = Vec<(String, String)>;
@@ -28,7 +35,7 @@ pub type Vars = Vec<(String, String)>;
 /// # Ok::<(), mpienv::simulate::JobError>(())
 /// ```
 pub fn real_variables() -> impl Iterator<Item = &'static str> {
-    let others = [master::MASTER_ADDR, master::MASTER_PORT, CONTEXT].into_iter().chain(azure::VARIABLES);
+    let others = MASTER.into_iter().chain([CONTEXT]).chain(wish::OF_WORKERS).chain(azure::VARIABLES);
     launcher::VARIABLES.iter().map(String::as_str).chain(others)
 }
 
@@ -75,6 +82,8 @@ pub struct Job {
     /// For each rank its node and its local rank.
     places: Vec<Place>,
     cyclic: bool,
+    /// Where the ranks meet, if not where the launcher says.
+    master: Option<(Host, Port)>,
 }
 
 /// Where one rank is.
@@ -166,7 +175,50 @@ impl Job {
     /// What a rank finds in its environment; `None` when the job has no such rank.
     #[must_use]
     pub fn environment(&self, rank: u32) -> Option<Vars> {
-        Some(variables::of(self, rank, self.place(rank)?))
+        let mut vars = variables::of(self, rank, self.place(rank)?);
+        if let Some((host, port)) = &self.master {
+            vars.retain(|(name, _)| !MASTER.contains(&name.as_str()));
+            let [addr_name, port_name] = MASTER.map(str::to_owned);
+            vars.extend([(addr_name, host.to_string()), (port_name, port.to_string())]);
+        }
+        Some(vars)
+    }
+
+    /// The same job, whose ranks find this `MASTER_ADDR` and `MASTER_PORT`: nodes of a simulated job cannot be reached.
+    ///
+    /// ```
+    /// use mpienv::simulate::Job;
+    /// use mpienv::{ClusterInfo, Host, Port};
+    ///
+    /// let job = Job::slurm().nodes(2).build()?.with_master(Host::LOOPBACK, Port::new(29500).unwrap());
+    /// let info = ClusterInfo::from_vars(job.environment(1).unwrap())?;
+    /// assert_eq!(info.master_addr()?.with_port(info.master_port()), "127.0.0.1:29500");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_master(mut self, host: Host, port: Port) -> Job {
+        self.master = Some((host, port));
+        self
+    }
+
+    /// Gives a command what a rank finds in its environment, and takes away what real launchers have left here.
+    ///
+    /// ```
+    /// use std::process::Command;
+    /// use mpienv::simulate::Job;
+    ///
+    /// let job = Job::slurm().nodes(2).build()?;
+    /// let mut command = Command::new("sh");
+    /// command.args(["-c", "test $SLURM_PROCID = 1"]);
+    /// job.apply_to(1, &mut command);
+    /// assert!(command.status()?.success());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn apply_to(&self, rank: u32, command: &mut Command) {
+        for name in real_variables() {
+            command.env_remove(name);
+        }
+        command.envs(self.environment(rank).unwrap_or_default());
     }
 
     /// What each rank finds in its environment, in rank order.
@@ -277,7 +329,7 @@ impl JobBuilder {
             _ => {}
         }
         let places = places(&counts, cyclic, rotation);
-        Ok(Job { launcher, version, counts, places, cyclic })
+        Ok(Job { launcher, version, counts, places, cyclic, master: None })
     }
 }
 
@@ -296,7 +348,7 @@ fn places(counts: &[u32], cyclic: bool, rotation: u32) -> Vec<Place> {
 }
 
 /// Why there is no such [`Job`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
     /// No node, or a node with nothing on it.
@@ -312,3 +364,5 @@ pub enum JobError {
     #[error("{} starts one process on each node; ask for one, and start workers from it", .0.title())]
     OneProcessANode(Launcher),
 }
+
+debug_is_text!(JobError);

@@ -31,7 +31,6 @@ const ENOEXEC: i32 = 8;
 /// assert!(error.to_string().starts_with("\"no-such-program\" cannot be started: "));
 /// assert_eq!(error.into_io().kind(), std::io::ErrorKind::NotFound);
 /// ```
-#[derive(Debug)]
 pub struct StartError {
     program: OsString,
     error: io::Error,
@@ -76,6 +75,8 @@ impl fmt::Display for StartError {
 }
 
 impl std::error::Error for StartError {}
+
+debug_is_text!(StartError);
 
 /// The file that the system would start, if there is one.
 pub(crate) fn find(command: &Command) -> Option<PathBuf> {

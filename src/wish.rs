@@ -22,6 +22,10 @@ pub(crate) const NCCL_IFNAME: &str = "MPIENV_NCCL_IFNAME";
 /// The job's token, in place of one from the job's identity.
 pub(crate) const TOKEN: &str = "MPIENV_TOKEN";
 
+/// Those that workers of `mpienv launch` get, and that must not reach another job.
+#[cfg(any(feature = "cli", feature = "testing"))]
+pub(crate) const OF_WORKERS: [&str; 4] = [LAUNCHER, MASTER_ADDR, MASTER_PORT, TOKEN];
+
 /// Which port at rank 0's host is asked for; its text is a number or `auto`.
 ///
 /// ```

@@ -111,8 +111,31 @@ impl ClusterInfo {
             }
             (Some(size), _) => format!("{size} ranks of the job are on its node"),
         };
-        let remedy = "start one process on each node: `mpirun --map-by ppr:1:node`, process_count_per_node = 1; for a job \
-                      of this process's own, whatever started it, ask for `--launcher alone`";
+        let remedy = format!(
+            "start one process on each node: {}; for a job of this process's own, whatever started it, set \
+             {LAUNCHER}=alone",
+            one_on_each_node(self.launcher)
+        );
         Error::new(Reason::NotPerNode(what), remedy).by(self.launcher)
+    }
+}
+
+/// How a launcher is asked for one process on each node.
+fn one_on_each_node(launcher: Launcher) -> &'static str {
+    match launcher {
+        Launcher::OpenMpi => "`mpirun --map-by ppr:1:node`; on Azure process_count_per_node = 1",
+        Launcher::Hydra => "`mpiexec -ppn 1`",
+        Launcher::Mvapich => "`mpirun_rsh` with each host once, or `mpiexec -ppn 1`",
+        Launcher::Slurm => "`srun --ntasks-per-node=1`",
+        Launcher::Pals => "`mpiexec --ppn 1`",
+        Launcher::Jsm => "`jsrun --rs_per_host 1 --tasks_per_rs 1`",
+        Launcher::Flux => "`flux run --tasks-per-node=1`",
+        Launcher::Torchrun => "`torchrun --nproc-per-node 1`, or leave torchrun out",
+        Launcher::User => {
+            "set RANK to the node's number and WORLD_SIZE to the number of nodes, LOCAL_RANK=0, LOCAL_WORLD_SIZE=1"
+        }
+        Launcher::SageMaker | Launcher::Kubernetes | Launcher::AwsBatch | Launcher::Alone => {
+            "one container or pod with one process on each"
+        }
     }
 }

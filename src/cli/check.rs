@@ -77,7 +77,7 @@ fn print_map(mut to: impl Write, map: &Map, info: &ClusterInfo) -> io::Result<()
 }
 
 /// Numbers with neighbours joined: `0-3,5`.
-fn runs(numbers: &[u32]) -> String {
+pub(super) fn runs(numbers: &[u32]) -> String {
     let joined = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b)).map(|run| match run {
         [one] => one.to_string(),
         [first, .., last] => format!("{first}-{last}"),

@@ -136,7 +136,7 @@ fn lines(to: &impl Lines, dialect: &'static str, exports: &Exports) -> Result<St
 /// assert_eq!((error.name.as_str(), error.dialect), ("NCCL_SOCKET_IFNAME", "docker"));
 /// # Ok::<(), mpienv::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct Unrepresentable {
     /// The variable.
@@ -149,17 +149,19 @@ pub struct Unrepresentable {
     pub reason: &'static str,
 }
 
+debug_is_text!(Unrepresentable);
+
 impl Unrepresentable {
     fn text(&self) -> String {
         let Unrepresentable { name, value, dialect, reason } = self;
         match value {
             Some(value) => format!(
-                "{name}={} cannot be written as {dialect}: {reason}; correct {name} or take another --shell",
+                "{name}={} cannot be written as {dialect}: {reason}; correct {name} or choose another dialect",
                 quote(value)
             ),
-            None => format!(
-                "{name} cannot be unset in {dialect}: {reason}; unset {name} before mpienv is run or take another --shell"
-            ),
+            None => {
+                format!("{name} cannot be unset in {dialect}: {reason}; unset {name} before, or choose another dialect")
+            }
         }
     }
 }

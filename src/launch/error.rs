@@ -19,7 +19,7 @@ use crate::start_error::StartError;
 /// assert!(matches!(error, LaunchError::Failed { rank: 0, .. }));
 /// # Ok::<(), LaunchError>(())
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
     /// The environment has no place for workers.
@@ -85,6 +85,8 @@ pub enum LaunchError {
         stderr: Option<String>,
     },
 }
+
+debug_is_text!(LaunchError);
 
 /// One line: who, where, how, and what it said last.
 fn failed(rank: u32, host: Option<&str>, status: ExitStatus, passed_on: bool, stderr: Option<&str>) -> String {

@@ -17,6 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::launch::error::LaunchError;
+use crate::launch::log_file;
 use crate::launch::member::Who;
 
 pub(super) use copier::Copier;
@@ -89,9 +90,7 @@ impl Output {
             Output::Folder(_) => {
                 let file = |name| {
                     let path = self.file(who, name);
-                    let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
-                    let file = folder.and_then(|()| File::create(&path));
-                    file.map_err(|error| LaunchError::Folder { path, error })
+                    log_file::create(&path).map_err(|error| LaunchError::Folder { path, error })
                 };
                 command.stdout(file("stdout")?).stderr(file("stderr")?);
             }

@@ -232,12 +232,12 @@ fn what_cannot_be_said_is_refused_with_the_reason() {
     assert_eq!(
         text(Dialect::Docker, "a\nb").unwrap_err().to_string(),
         "NCCL_SOCKET_IFNAME=\"a\\nb\" cannot be written as docker: a value ends with its line, and there are no \
-         escapes; correct NCCL_SOCKET_IFNAME or take another --shell"
+         escapes; correct NCCL_SOCKET_IFNAME or choose another dialect"
     );
     assert_eq!(
         text_of_unset(Dialect::Dotenv).unwrap_err().to_string(),
         "TORCHELASTIC_USE_AGENT_STORE cannot be unset in dotenv: such a file can only set variables; unset \
-         TORCHELASTIC_USE_AGENT_STORE before mpienv is run or take another --shell"
+         TORCHELASTIC_USE_AGENT_STORE before, or choose another dialect"
     );
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// The floor of each module; a folder is on the floor of its file.
 const FLOORS: &[&[&str]] = &[
-    &["environment"],
+    &["debug_text", "environment"],
     &[
         "context",
         "error",

@@ -21,7 +21,7 @@ fn is_an_error(output: &Output) -> bool {
 #[test]
 fn numbers_that_no_machine_can_hold_are_refused_with_the_range() {
     let cases: [(&[&str], &str); 3] = [
-        (&["launch", "--nproc-per-node", "4294967295", "--", "true"], "4294967295 is not in 1..=65536"),
+        (&["launch", "--nproc-per-node", "4294967295", "--", "true"], "expected a whole number from 1 to 65536"),
         (&["simulate", "--launcher", "slurm", "--nodes", "4294967295"], "4294967295 is not in 1..=1048576"),
         (&["simulate", "--launcher", "slurm", "--ppn", "4294967295"], "4294967295 is not in 1..=1048576"),
     ];

@@ -36,6 +36,8 @@ mod hostlist;
 mod hosts;
 mod jax;
 mod launch_command;
+#[cfg(unix)]
+mod launch_options;
 mod launchers;
 #[cfg(target_os = "linux")]
 mod limits;
@@ -47,6 +49,8 @@ mod properties;
 mod recordings;
 #[cfg(feature = "rendezvous")]
 mod rendezvous;
+#[cfg(unix)]
+mod simulate;
 #[cfg(target_os = "linux")]
 mod start_errors;
 #[cfg(target_os = "linux")]

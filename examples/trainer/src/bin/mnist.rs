@@ -13,7 +13,9 @@ fn main() -> ExitCode {
     match mnist::run(&options, io::stdout(), io::stderr()) {
         Ok(()) => exit::OK.into(),
         Err(error) => {
-            exit::say("mnist", &error);
+            if !error.is_said() {
+                exit::say("mnist", &error);
+            }
             error.exit_code().into()
         }
     }

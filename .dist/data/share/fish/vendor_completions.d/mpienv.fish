@@ -96,6 +96,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l launcher -d 'Be
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l master-addr -d 'Rank 0\'s host [env: MPIENV_MASTER_ADDR]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l master-port -d 'The port at rank 0\'s host; `auto` for one of the job\'s own [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l timeout -d 'How long to wait for the other ranks, in seconds; 0 to look at this rank alone' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l ask-pmix -d 'Ask the launcher\'s PMIx server for rank 0\'s host: Open MPI, `srun --mpi=pmix`'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l json -d 'Print one JSON object'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -111,9 +112,10 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand check" -s h -l help -d 'Pr
 complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l launcher -d 'Whose variables' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l nodes -d 'Number of nodes' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l ppn -d 'Processes on each node' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l rank -d 'Only this rank; all in turn by default' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l rank -d 'Only this rank; all by default' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l by-node -d 'Deal ranks to nodes one by one, not in blocks'
-complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -s h -l help -d 'Print help'
+complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l keep-master -d 'Leave the master to the launcher\'s variables: this machine does not reach node0 and the like'
+complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mpienv -n "__fish_mpienv_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c mpienv -n "__fish_mpienv_using_subcommand man" -s h -l help -d 'Print help'
 complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "export" -d 'Print assignments for eval: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...'
