@@ -137,7 +137,11 @@ fn attempt(settings: &Rendezvous, port: Port, hello: &[u8], deadline: Instant) -
     match head.kind {
         Kind::Welcome if head.length == 4 => {
             let mut left = [0; 4];
-            line.read_exact(&mut left).map_err(|_| Failed::Again(Met::NotMpienv("it broke off".to_owned())))?;
+            line.read_exact(&mut left).map_err(|error| {
+                let is_cut_short = is_timeout(&error) && Instant::now() >= deadline;
+                let failed = if is_cut_short { Failed::CutShort } else { Failed::Again };
+                failed(Met::NotMpienv("it broke off".to_owned()))
+            })?;
             Ok(Welcomed { line, left: Duration::from_millis(u32::from_be_bytes(left).into()) })
         }
         Kind::OtherJob => {
