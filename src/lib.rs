@@ -40,6 +40,7 @@ mod error;
 mod exec;
 mod export;
 mod finding;
+pub mod guide;
 mod host;
 mod host_name;
 pub mod hostlist;
