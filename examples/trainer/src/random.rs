@@ -3,8 +3,8 @@
 //! Every number is a function of a seed, a [`Purpose`] with its number, and an index, by the ChaCha8 block function:
 //! the same on every rank, platform and version, and whatever else was drawn before.
 
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
+use chacha20::ChaCha8Rng;
+use chacha20::rand_core::{Rng, SeedableRng};
 
 /// What random numbers are for. Two purposes never share numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Purpose {
 }
 
 /// The numbers of one seed and purpose.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Stream(ChaCha8Rng);
 
 impl Stream {
