@@ -24,7 +24,7 @@ const BATCH: &str = "AZ_BATCH_MASTER_NODE";
 const BATCHAI: &str = "AZ_BATCHAI_MPI_MASTER_NODE";
 const HOST_LIST: &str = "AZ_BATCH_HOST_LIST";
 const NODE_LIST: &str = "AZ_BATCH_NODE_LIST";
-const VARIABLES: [&str; 4] = [BATCH, BATCHAI, HOST_LIST, NODE_LIST];
+pub(crate) const VARIABLES: [&str; 4] = [BATCH, BATCHAI, HOST_LIST, NODE_LIST];
 
 /// The variables of Azure that name the master.
 ///

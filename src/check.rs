@@ -25,6 +25,8 @@
 //! # Ok::<(), CheckError>(())
 //! ```
 
+mod at_master;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -34,7 +36,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::finding::{Finding, Severity};
 use crate::info::ClusterInfo;
-use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous, told_text};
+use crate::printable::printable;
+use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
+
+use self::at_master::Look;
 
 /// What each rank brings to the meeting.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -51,7 +56,8 @@ struct Report {
 ///
 /// # Errors
 /// On every rank that came the same: which ranks are missing, came twice or disagree on the world
-/// size. On a rank that did not reach the master: what it met there. On every rank but 0, whose map
+/// size; on rank 0 also that the master's address is not its own or has none. On a rank that did not reach the master: what
+/// it met there. On every rank but 0, whose map
 /// has it: what does not fit together though all came.
 pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Option<Map>, CheckError> {
     let master = info.master_addr()?.clone();
@@ -68,6 +74,7 @@ pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Opti
         let (master, seconds) = (report.master.clone(), begun.elapsed().as_secs_f64());
         Ok(Map { master, seconds, strangers: meeting.strangers(), ranks })
     };
+    let look = Look::begin(info);
     let gathered = Rendezvous::new(info.world(), master, info.master_port())
         .timeout(timeout)
         .default_port(info.default_master_port())
@@ -75,22 +82,26 @@ pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Opti
         .gather_and_answer(serde_json::to_vec(&report).map_err(CheckError::Report)?, |meeting| {
             let verdict = map(meeting).map_or_else(|error| Some(error.to_string()), |map| map.verdict());
             verdict.unwrap_or_default().into_bytes()
-        })?;
+        });
+    let gathered = gathered.map_err(|error| match look.and_then(|look| look.end(info, &error)) {
+        Some(seen) => CheckError::Master { seen, error },
+        None => CheckError::Rendezvous(error),
+    })?;
     match gathered {
         Gathered::All(meeting) => Ok(Some(map(&meeting)?)),
         Gathered::Answer(verdict) if verdict.is_empty() => Ok(None),
-        Gathered::Answer(verdict) => Err(CheckError::Unfit { verdict: told_text(&verdict) }),
+        Gathered::Answer(verdict) => Err(CheckError::Unfit { verdict: printable(&verdict) }),
     }
 }
 
 fn rank(member: &Member) -> Result<Place, serde_json::Error> {
     let report: Report = serde_json::from_slice(member.blob())?;
     Ok(Place {
-        host: report.host,
+        host: printable(report.host.as_bytes()),
         address: member.address(),
         local_rank: report.local_rank,
         local_size: report.local_size,
-        master: report.master,
+        master: printable(report.master.as_bytes()),
     })
 }
 
@@ -217,7 +228,7 @@ impl Map {
 }
 
 /// Why the ranks did not meet.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckError {
     /// The environment does not say where to meet.
@@ -226,6 +237,14 @@ pub enum CheckError {
     /// The ranks did not meet, or do not fit together.
     #[error(transparent)]
     Rendezvous(#[from] rendezvous::Error),
+    /// The ranks did not meet, and rank 0 sees why at the master's address.
+    #[error("{seen}; {error}")]
+    Master {
+        /// What rank 0 sees, why it matters, and the remedy.
+        seen: String,
+        /// How they did not meet.
+        error: rendezvous::Error,
+    },
     /// All ranks met, and rank 0 found that they do not fit together.
     #[error("all ranks met, and do not fit together: {verdict}")]
     Unfit {
@@ -236,3 +255,5 @@ pub enum CheckError {
     #[error("a rank's report cannot be read: {0}; start the same version of mpienv on all hosts")]
     Report(serde_json::Error),
 }
+
+debug_is_text!(CheckError);

@@ -7,31 +7,33 @@ mod examples;
 mod exec;
 mod exit_code;
 mod export;
+mod failure;
+mod hint;
 mod launch;
 mod man;
+mod pmix;
 mod shell;
 mod show;
 mod simulate;
+mod torchrun;
+mod warn;
 mod worker;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::process::{self, ExitStatus};
+use std::process;
 use std::time::Duration;
 
 use anstream::adapter::strip_str;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use mpienv::check::CheckError;
-use mpienv::rendezvous::ErrorKind;
 use mpienv::simulate::{Job, JobError};
-use mpienv::{
-    Builder, ClusterInfo, Environment, Finding, Host, LaunchError, Launcher, NcclIfname, PortWish, Severity,
-    VariableSet,
-};
+use mpienv::{Builder, ClusterInfo, Environment, Finding, Host, Launcher, NcclIfname, PortWish, Severity, VariableSet};
 
 use self::exit_code::ExitCode;
+use self::failure::Failure;
 use self::shell::Shell;
+use self::warn::Quiet;
 
 /// Knows where a process is in a cluster: rank, world size, local rank, master.
 #[derive(Debug, Parser)]
@@ -60,9 +62,11 @@ enum Verb {
         /// LOCAL_RANK and LOCAL_WORLD_SIZE are unset.
         #[arg(long, conflicts_with = "set")]
         per_node: bool,
-        /// Print findings on stderr
-        #[arg(short, long)]
+        /// Print all findings on stderr, notes too
+        #[arg(short, long, conflicts_with = "quiet")]
         verbose: bool,
+        #[command(flatten)]
+        quiet: Quiet,
     },
     /// Become a command that has the variables set
     ///
@@ -75,6 +79,10 @@ enum Verb {
         wishes: Wishes,
         #[command(flatten)]
         program: Program,
+        #[command(flatten)]
+        options: exec::Options,
+        #[command(flatten)]
+        quiet: Quiet,
         /// The command and its arguments
         #[arg(last = true, required = true, value_name = "CMD")]
         command: Vec<OsString>,
@@ -88,7 +96,9 @@ enum Verb {
     ///
     /// When the job ends, all that descends from a worker ends with it on Linux, in whatever group or session, also when
     /// mpienv itself is killed. Two can stay: another user's process; and, when mpienv was killed or became mpienv by the
-    /// exec of a shell that had children, one that had lost its parents and its environment. On other systems the worker's process group ends.
+    /// exec of a shell that had children, one without its environment whose parents have ended, as workers do with a
+    /// mpienv that is killed. On other systems, and where /proc is empty or another PID namespace's, the worker's process
+    /// group ends.
     #[command(after_help = examples::LAUNCH)]
     Launch {
         #[command(flatten)]
@@ -97,6 +107,8 @@ enum Verb {
         program: Program,
         #[command(flatten)]
         options: launch::Options,
+        #[command(flatten)]
+        quiet: Quiet,
         /// The command and its arguments
         #[arg(last = true, required = true, value_name = "CMD")]
         command: Vec<OsString>,
@@ -111,10 +123,16 @@ enum Verb {
         json: bool,
     },
     /// Show each value, and say what is wrong or suspicious on this host
+    ///
+    /// Run by all ranks it prints one report: rank 0's, and in what the other ranks differ from it. A rank that does not
+    /// reach rank 0 in time prints a report of its own. With --json each rank prints its own object.
     #[command(after_help = examples::DOCTOR)]
     Doctor {
         #[command(flatten)]
         wishes: Wishes,
+        /// How long to wait for the other ranks, in seconds; 0 to look at this rank alone
+        #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds_or_none, conflicts_with = "json")]
+        timeout: Duration,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
@@ -130,16 +148,25 @@ enum Verb {
         /// Print the map as one JSON object
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        quiet: Quiet,
     },
     /// Print the environments that a launcher would give, or run a command in each
+    ///
+    /// The ranks run together on this machine, as `launch` runs them: with `[rank] ` before each line, and ended together
+    /// when one fails. They find MASTER_ADDR=127.0.0.1 and a MASTER_PORT that is free, so that they can meet. With --rank
+    /// one rank runs alone, with the terminal and the launcher's own master.
     #[command(after_help = examples::SIMULATE)]
     Simulate {
         #[command(flatten)]
         shape: Shape,
-        /// Only this rank; all in turn by default
-        #[arg(long)]
+        /// Only this rank; all by default
+        #[arg(long, allow_negative_numbers = true)]
         rank: Option<u32>,
-        /// A command to run once for each rank, and its arguments
+        /// Leave the master to the launcher's variables: this machine does not reach node0 and the like
+        #[arg(long, conflicts_with = "rank")]
+        keep_master: bool,
+        /// A command to run as each rank, and its arguments
         #[arg(last = true, value_name = "CMD")]
         command: Vec<OsString>,
     },
@@ -161,10 +188,10 @@ struct Shape {
     #[arg(long, value_name = "NAME", value_parser = launcher)]
     launcher: Launcher,
     /// Number of nodes
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = ranks(), allow_negative_numbers = true)]
     nodes: u32,
     /// Processes on each node
-    #[arg(long, value_name = "P", default_value_t = 1)]
+    #[arg(long, value_name = "P", default_value_t = 1, value_parser = ranks(), allow_negative_numbers = true)]
     ppn: u32,
     /// Deal ranks to nodes one by one, not in blocks
     #[arg(long)]
@@ -178,6 +205,10 @@ impl Shape {
     }
 }
 
+fn ranks() -> impl TypedValueParser<Value = u32> {
+    clap::value_parser!(u32).range(1..=i64::from(Job::MOST_RANKS))
+}
+
 /// Whose variables are wanted.
 #[derive(Args, Clone, Copy, Debug)]
 struct Program {
@@ -185,7 +216,7 @@ struct Program {
     ///
     /// mindspore: MS_WORKER_NUM, MS_SCHED_HOST, MS_SCHED_PORT, MS_NODE_ID, MS_ROLE as msrun sets them; inherited OMPI_*,
     /// PMIX_*, PMI_* are unset; exec and launch start rank 0's command once more as the scheduler. jax:
-    /// JAX_COORDINATOR_ADDRESS.
+    /// JAX_COORDINATOR_ADDRESS and, where JAX does not find the launcher, OMPI_COMM_WORLD_SIZE, _RANK, _LOCAL_RANK.
     #[arg(long = "for", value_name = "PROGRAM", default_value = "torch", value_parser = set())]
     set: VariableSet,
 }
@@ -225,16 +256,16 @@ fn seconds(text: &str) -> Result<Duration, String> {
     number.map(Duration::from_secs_f64).ok_or_else(|| "a number of seconds above 0 is wanted".to_owned())
 }
 
+fn seconds_or_none(text: &str) -> Result<Duration, String> {
+    if text.parse() == Ok(0.0) { Ok(Duration::ZERO) } else { seconds(text) }
+}
+
 fn launcher(name: &str) -> Result<Launcher, String> {
     let names = || Launcher::ALL.iter().map(|launcher| launcher.name()).collect::<Vec<_>>().join(", ");
     Launcher::from_name(name).ok_or_else(|| format!("no launcher has this name; there are {}", names()))
 }
 
 impl Wishes {
-    fn read(self) -> Result<ClusterInfo, mpienv::Error> {
-        self.read_from(&Environment::of_this_process())
-    }
-
     fn read_from(self, environment: &Environment) -> Result<ClusterInfo, mpienv::Error> {
         let mut builder: Builder = ClusterInfo::builder();
         if let Some(launcher) = self.launcher {
@@ -250,87 +281,63 @@ impl Wishes {
             builder = builder.nccl_ifname(wish);
         }
         if self.ask_pmix {
+            pmix::warn_of_asking(environment);
             builder = builder.ask_pmix();
         }
         builder.from_environment(environment)
     }
 }
 
-/// Why a command did not do what it was asked for.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error(transparent)]
-    Environment(#[from] mpienv::Error),
-    #[error(transparent)]
-    Unrepresentable(#[from] mpienv::Unrepresentable),
-    #[error("there is something to mend; see above")]
-    Findings,
-    #[error(transparent)]
-    Check(#[from] CheckError),
-    #[error("all ranks met, and they do not fit together; see above")]
-    Disagreement,
-    #[error(transparent)]
-    Launch(LaunchError),
-    #[error("this worker is not started: {0}; start the job again")]
-    Orphan(io::Error),
-    #[error(transparent)]
-    Shape(#[from] JobError),
-    #[error("there is no rank {rank} of {size}; ask for one from 0 to {}", size - 1)]
-    NoSuchRank { rank: u32, size: u32 },
-    #[error("there is no command to run; name one after --")]
-    NoCommand,
-    #[error("the command of rank {rank} ended with {status}; what it printed says why")]
-    Rank { rank: u32, status: ExitStatus },
-    #[error("stdout cannot be written: {0}; see what reads it")]
-    Output(#[from] io::Error),
-    #[error("{command:?} cannot be started: {error}; {remedy}")]
-    Start { command: OsString, error: io::Error, remedy: &'static str },
-}
-
-impl Failure {
-    fn exit_code(&self) -> ExitCode {
-        match self {
-            Failure::Environment(_) | Failure::Unrepresentable(_) | Failure::Output(_) => ExitCode::WRONG_ENVIRONMENT,
-            Failure::Check(CheckError::Environment(_)) => ExitCode::WRONG_ENVIRONMENT,
-            Failure::Check(CheckError::Rendezvous(error)) if error.kind() == ErrorKind::TimedOut => ExitCode::TIMED_OUT,
-            Failure::Check(_) | Failure::Disagreement | Failure::Findings => ExitCode::CHECK_FAILED,
-            Failure::Shape(_) | Failure::NoSuchRank { .. } | Failure::NoCommand => ExitCode::USAGE,
-            Failure::Rank { status, .. } | Failure::Launch(LaunchError::Failed { status, .. }) => {
-                ExitCode::of_child(*status)
-            }
-            Failure::Launch(_) | Failure::Orphan(_) => ExitCode::WRONG_ENVIRONMENT,
-            Failure::Start { error, .. } if error.kind() == io::ErrorKind::NotFound => ExitCode::NOT_FOUND,
-            Failure::Start { .. } => ExitCode::NOT_EXECUTABLE,
-        }
-    }
-}
-
 /// Parses, does, and reports: the whole program.
 pub(crate) fn main() -> process::ExitCode {
+    #[cfg(unix)]
+    if mpienv::serve_as_watchdog() {
+        return ExitCode::OK.into();
+    }
     if let Some((parent, words)) = worker::asked() {
         return report(worker::run(parent, &words));
     }
-    // clap ends the process itself, with code 2, where the words are wrong.
-    let outcome = match Command::parse().verb {
-        Verb::Export { wishes, program, per_node, shell, verbose } => {
-            export::run(wishes, program.set, per_node, shell.into(), verbose)
+    let command = match Command::try_parse() {
+        Ok(command) => command,
+        Err(error) => return answer(&error),
+    };
+    let outcome = match command.verb {
+        Verb::Export { wishes, program, per_node, shell, verbose, quiet } => {
+            export::run(wishes, program.set, per_node, shell.into(), verbose, quiet)
         }
-        Verb::Exec { wishes, program, command } => exec::run(wishes, program.set, command),
-        Verb::Launch { wishes, program, options, command } => launch::run(wishes, program.set, options, command),
+        Verb::Exec { wishes, program, options, quiet, command } => {
+            exec::run(wishes, program.set, options, quiet, command)
+        }
+        Verb::Launch { wishes, program, options, quiet, command } => {
+            launch::run(wishes, program.set, options, quiet, command)
+        }
         Verb::Show { wishes, json } => show::run(wishes, json),
-        Verb::Doctor { wishes, json } => doctor::run(wishes, json),
-        Verb::Check { wishes, timeout, json } => check::run(wishes, timeout, json),
-        Verb::Simulate { shape, rank, command } => simulate::run(shape, rank, command),
+        Verb::Doctor { wishes, timeout, json } => doctor::run(wishes, json, timeout),
+        Verb::Check { wishes, timeout, json, quiet } => check::run(wishes, timeout, json, quiet),
+        Verb::Simulate { shape, rank, keep_master, command } => simulate::run(shape, rank, keep_master, command),
         Verb::Completions { shell } => completions::run(Command::command(), shell),
         Verb::Man => man::run(Command::command()),
     };
     report(outcome)
 }
 
+/// Prints the help, the version, or what is wrong with the words.
+fn answer(error: &clap::Error) -> process::ExitCode {
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    if !error.use_stderr() {
+        return report(printed.map_err(Failure::Output));
+    }
+    export::stop_the_shell();
+    ExitCode::USAGE.into()
+}
+
 fn report(outcome: Result<(), Failure>) -> process::ExitCode {
     let code = outcome.map_or_else(
         |failure| {
-            print_error(&failure);
+            // Whoever read stdout has had enough, as `head` has.
+            if !failure.is_by_reader() {
+                print_error(&failure);
+            }
             failure.exit_code()
         },
         |()| ExitCode::OK,
@@ -338,12 +345,16 @@ fn report(outcome: Result<(), Failure>) -> process::ExitCode {
     code.into()
 }
 
-fn print_error(error: &dyn std::error::Error) {
+fn print_error(failure: &Failure) {
     let style = anstyle::AnsiColor::Red.on_default().bold();
-    let line = format!("{style}mpienv:{style:#} {error}\n");
+    let hint = hint::for_failure(failure).map_or(String::new(), |hint| format!("; {hint}"));
+    print_line(&format!("{style}mpienv:{style:#} {failure}{hint}\n"));
+}
+
+fn print_line(line: &str) {
     // In one write, so that the lines of several ranks do not mix. Nobody is left to tell when stderr is closed.
     let _ = match anstream::AutoStream::choice(&io::stderr()) {
-        anstream::ColorChoice::Never => io::stderr().write_all(strip_str(&line).to_string().as_bytes()),
+        anstream::ColorChoice::Never => io::stderr().write_all(strip_str(line).to_string().as_bytes()),
         _ => anstream::stderr().write_all(line.as_bytes()),
     };
 }
@@ -358,7 +369,8 @@ fn print_findings<'a>(mut to: impl Write, findings: impl IntoIterator<Item = &'a
         let style = color.on_default().bold();
         writeln!(to, "{style}{}{style:#} [{}]: {}", finding.severity, finding.code, finding.what)?;
         writeln!(to, "  why: {}", finding.why)?;
-        writeln!(to, "  remedy: {}", finding.remedy)?;
+        let hint = hint::for_finding(finding).map_or(String::new(), |hint| format!("; {hint}"));
+        writeln!(to, "  remedy: {}{hint}", finding.remedy)?;
     }
     Ok(())
 }

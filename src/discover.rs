@@ -2,6 +2,7 @@
 
 #[cfg(feature = "pmix")]
 mod asked;
+mod choice;
 mod suspicious;
 
 use std::ffi::OsString;
@@ -9,17 +10,20 @@ use std::ffi::OsString;
 use once_cell::sync::OnceCell;
 
 use crate::azure::AzureVars;
+use crate::context::Context;
 use crate::environment::Environment;
-use crate::error::{Error, Reason};
+use crate::error::Error;
 use crate::host::Host;
 use crate::info::{ClusterInfo, Provenance};
-use crate::launcher::{Row, TABLE, shown};
-use crate::master;
+use crate::launcher;
+use crate::master::{self, Naming};
 use crate::nccl::{self, NcclIfname};
 use crate::placement::{LaunchStyle, Launcher, NOT_TOLD, Placement, Source, Sourced};
 use crate::rank::Rank;
 use crate::token::Token;
 use crate::wish::{self, PortWish, Wishes};
+
+use self::choice::choose;
 
 impl ClusterInfo {
     /// Reads this process's environment.
@@ -27,7 +31,7 @@ impl ClusterInfo {
     /// A process that no launcher started is rank 0 of 1.
     ///
     /// # Errors
-    /// When the variables contradict themselves: see [`Reason`].
+    /// When the variables contradict themselves: see [`Reason`](crate::Reason).
     pub fn from_env() -> Result<ClusterInfo, Error> {
         Builder::default().from_env()
     }
@@ -177,9 +181,12 @@ impl Builder {
     /// # Errors
     /// As [`ClusterInfo::from_env`].
     pub fn from_environment(&self, environment: &Environment) -> Result<ClusterInfo, Error> {
-        let asked = self.wishes.exported();
         let wishes = self.wishes.or_inherited(environment)?;
-        let choice = choose(environment, wishes.launcher.as_ref())?;
+        let context = Context::find(environment)?;
+        let choice = choose(environment, wishes.launcher.as_ref(), context.as_ref())?;
+        let inner = choice.without_outer(environment, context.as_ref());
+        let whole = environment;
+        let environment = inner.as_ref().unwrap_or(environment);
         let mut placement = (choice.row.read)(environment)?;
         #[cfg(feature = "pmix")]
         if self.ask_pmix {
@@ -189,22 +196,43 @@ impl Builder {
         drop_strange_node_count(&mut placement);
         fill_nodes(&mut placement, azure.is_some());
         check_nodes(&placement)?;
+        let outer = context.as_ref().filter(|_| !choice.is_of_context);
+        let left = outer.map(|outer| suspicious::left_by_outer(whole, &placement, outer)).unwrap_or_default();
+        let partly_inherited = outer.and_then(|outer| suspicious::partly_inherited(environment, &placement, outer));
+        // What the process around this one chose, where no other launcher has started this one.
+        let context = context.filter(|_| choice.is_of_context);
 
         let mut findings = std::mem::take(&mut placement.findings);
-        findings.extend(suspicious::disagreements(environment, &placement, choice.rest));
+        findings.extend(partly_inherited);
+        findings.extend(suspicious::disagreements(environment, &placement, &choice.rest));
         findings.extend(suspicious::local_rank_order(&placement));
         findings.extend(suspicious::stale_agent_store(environment, &placement));
-        let master_addr = master::addr(environment, &placement, azure.as_ref(), wishes.master_addr, &mut findings)?;
+        let naming = Naming { azure: azure.as_ref(), wish: wishes.master_addr, inherited_first: choice.is_of_context };
+        let master_addr = master::addr(environment, &placement, naming, &mut findings)?;
         let derived = placement.master_addr.as_ref().map(|derived| &derived.value);
         if derived.is_some() && master_addr.as_ref().map(|master| &master.value) == derived {
             findings.extend(placement.master_doubt.take());
         }
-        let (master_port, port_is_default) = master::port(environment, &placement, wishes.master_port)?;
+        let (master_port, port_is_default) =
+            master::port(environment, &placement, azure.is_some(), wishes.master_port)?;
         let nccl = nccl::ifname(environment, azure.is_some(), wishes.nccl_ifname)?;
         let unwanted = nccl.value.is_none().then_some(nccl::VARIABLE);
         let stale = (placement.launcher != Launcher::Torchrun).then_some(suspicious::AGENT_STORE);
         let misleading = unwanted.into_iter().chain(stale).filter(|name| environment.get(name).is_some());
-        let misleading = misleading.collect();
+        let misleading = misleading.chain(left).collect();
+
+        // With RANK and WORLD_SIZE comes the master of that job.
+        let sets_master = [Launcher::Torchrun, Launcher::User].contains(&placement.launcher);
+        let is_own = |value: &str, source: &str, [plain, asked]: [&str; 2], of_context: Option<&String>| {
+            (source != plain || sets_master || of_context.is_some_and(|own| own == value)) && source != asked
+        };
+        let addr_is_own = master_addr.as_ref().is_some_and(|host| {
+            let of_context = context.as_ref().and_then(|context| context.master_addr.as_ref());
+            is_own(&host.value.to_string(), &host.source, [master::MASTER_ADDR, wish::MASTER_ADDR], of_context)
+        });
+        let of_context = context.as_ref().and_then(|context| context.master_port.as_ref());
+        let inherited = [master::MASTER_PORT, wish::MASTER_PORT];
+        let port_is_own = is_own(&master_port.value.to_string(), &master_port.source, inherited, of_context);
 
         let (master_addr, master_addr_source) = match master_addr {
             Some(Sourced { value, source }) => (Ok(value), source),
@@ -214,11 +242,13 @@ impl Builder {
                 (Err(error), Source::from("not named by anything"))
             }
         };
-        let token = match environment.text(wish::TOKEN).map_err(Error::reading_setting)? {
-            Some(text) => Token::new(text),
-            None => placement.job.as_ref().map(|job| Token::of_job(&job.value)).unwrap_or_default(),
+        let set_token = environment.text(wish::TOKEN).map_err(Error::reading_setting)?;
+        let token = match (set_token, context.and_then(|context| context.token)) {
+            (Some(text), _) => Token::new(text),
+            (None, Some(text)) => Token::new(text),
+            (None, None) => placement.job.as_ref().map(|job| Token::of_job(&job.value)).unwrap_or_default(),
         };
-        let default_port = master::default_port(&placement).value;
+        let default_port = master::default_port(&placement, azure.is_some()).value;
         let launch_style = placement.style();
         let provenance = Provenance {
             launcher: choice.source,
@@ -248,35 +278,16 @@ impl Builder {
             token,
             port_is_default,
             default_port,
-            asked,
+            asked: self.wishes.exported(),
             misleading,
+            // Whoever reads again comes to what was asked for.
+            leaves_context: self.wishes.place_this_process().then_some(placement.launcher),
+            seen: launcher::seen(whole),
+            addr_is_own,
+            port_is_own,
+            token_is_own: set_token.is_none(),
         })
     }
-}
-
-/// The launcher that is believed, and why.
-struct Choice {
-    row: &'static Row,
-    source: Source,
-    /// Rows that were not looked at: those of outer launchers, unless somebody asks for one.
-    rest: &'static [Row],
-}
-
-fn choose(environment: &Environment, wish: Option<&Sourced<Launcher>>) -> Result<Choice, Error> {
-    if let Some(wish) = wish {
-        let row = TABLE.iter().find(|row| row.launcher == wish.value && (row.detect)(environment).is_some());
-        let absent = || {
-            let remedy =
-                format!("ask for the launcher that started this process, or for none (unset {})", wish::LAUNCHER);
-            Error::new(Reason::LauncherAbsent(wish.value), remedy).of(wish::LAUNCHER).found(wish.value.name())
-        };
-        return Ok(Choice { row: row.ok_or_else(absent)?, source: wish.source.clone(), rest: &[] });
-    }
-    let found = TABLE.iter().enumerate().find_map(|(index, row)| Some((index, row, (row.detect)(environment)?)));
-    // The last row takes every environment.
-    let (index, row, evidence) = found.unwrap_or((TABLE.len() - 1, &TABLE[TABLE.len() - 1], ""));
-    let source = if row.launcher == Launcher::Alone { evidence.into() } else { shown(environment, evidence).into() };
-    Ok(Choice { row, source, rest: &TABLE[index + 1..] })
 }
 
 fn source_of(value: &Option<Sourced<u32>>) -> Source {

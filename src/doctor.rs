@@ -19,7 +19,7 @@
 //! # Ok::<(), mpienv::Error>(())
 //! ```
 
-mod cores;
+pub(crate) mod cores;
 mod devices;
 mod interface;
 mod machine;
@@ -30,9 +30,12 @@ pub use mpi_library::MpiLibrary;
 
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
+use crate::host::Host;
+use crate::host_name::host_name;
 use crate::info::ClusterInfo;
 use crate::placement::LaunchStyle;
 
@@ -124,6 +127,45 @@ pub fn cpu_binding(info: &ClusterInfo, environment: &Environment) -> Option<Find
     cores::binding(info, environment, cores::count())
 }
 
+/// The finding `master-unresolved` or `master-not-here` alone, of rank 0 where all ranks are known to be on its node.
+///
+/// Where the master is a loopback address or this host's own name, nothing is asked of the system.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use mpienv::ClusterInfo;
+/// use mpienv::doctor::master_of_one_node;
+///
+/// let info = ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "192.0.2.1")])?;
+/// let finding = master_of_one_node(&info, Duration::from_secs(1)).expect("nobody has this address");
+/// assert_eq!(finding.code, "master-not-here");
+/// # Ok::<(), mpienv::Error>(())
+/// ```
+#[must_use]
+pub fn master_of_one_node(info: &ClusterInfo, patience: Duration) -> Option<Finding> {
+    let host = info.master_addr().ok()?;
+    if info.rank() != 0 || known_nodes(info) != Some(Nodes::One) || host.is_loopback() || is_own_name(host) {
+        return None;
+    }
+    master_elsewhere(info, patience).map(|(finding, _)| finding)
+}
+
+/// The same of rank 0 of any job, with the addresses of the master's name.
+pub(crate) fn master_elsewhere(info: &ClusterInfo, patience: Duration) -> Option<(Finding, Vec<IpAddr>)> {
+    let host = info.master_addr().ok().filter(|_| info.rank() == 0)?;
+    let interfaces = machine::interfaces();
+    match machine::addresses(host, patience) {
+        Err(reason) => Some((unresolved(host, &reason)?, Vec::new())),
+        Ok(found) if found.is_empty() || is_here(&found, &interfaces) => None,
+        Ok(found) => Some((not_here(info, &interfaces)?, found)),
+    }
+}
+
+fn is_own_name(host: &Host) -> bool {
+    host_name().is_some_and(|own| host.to_string().eq_ignore_ascii_case(&own))
+}
+
 fn finding(severity: Severity, code: &'static str, what: String, why: &str, remedy: String) -> Option<Finding> {
     Some(Finding { severity, code, what, why: why.to_owned(), remedy })
 }
@@ -149,8 +191,10 @@ fn known_nodes(info: &ClusterInfo) -> Option<Nodes> {
 }
 
 fn master_unresolved(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
-    let host = info.master_addr().ok()?;
-    let reason = machine.master.as_ref().err()?;
+    unresolved(info.master_addr().ok()?, machine.master.as_ref().err()?)
+}
+
+fn unresolved(host: &Host, reason: &str) -> Option<Finding> {
     finding(
         Severity::Error,
         "master-unresolved",
@@ -161,25 +205,44 @@ fn master_unresolved(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
 }
 
 fn master_not_here(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
-    let (host, found) = (info.master_addr().ok()?, machine.master.as_ref().ok()?);
-    let here = |address: &IpAddr| {
-        address.is_loopback() || address.is_unspecified() || machine.interfaces.iter().any(|(_, own)| own == address)
-    };
-    if info.rank() != 0 || found.is_empty() || found.iter().any(here) {
+    let found = machine.master.as_ref().ok()?;
+    if info.rank() != 0 || found.is_empty() || is_here(found, &machine.interfaces) {
         return None;
     }
+    not_here(info, &machine.interfaces)
+}
+
+/// Whether one of the addresses is this host's.
+fn is_here(found: &[IpAddr], interfaces: &[(String, IpAddr)]) -> bool {
+    let here = |address: &IpAddr| {
+        address.is_loopback() || address.is_unspecified() || interfaces.iter().any(|(_, own)| own == address)
+    };
+    found.iter().any(here)
+}
+
+fn not_here(info: &ClusterInfo, interfaces: &[(String, IpAddr)]) -> Option<Finding> {
+    let host = info.master_addr().ok()?;
+    let source = &info.provenance().master_addr;
+    // Azure's variables go before MASTER_ADDR.
+    let (from, variable) = match source.starts_with("AZ_") {
+        true => (format!(" (of {source})"), "MPIENV_MASTER_ADDR"),
+        false => (String::new(), "MASTER_ADDR"),
+    };
     finding(
         Severity::Error,
         "master-not-here",
-        format!("this is rank 0, and MASTER_ADDR {host} is none of this host's addresses: {}", routed(machine)),
+        format!(
+            "this is rank 0, and MASTER_ADDR {host}{from} is none of this host's addresses: {}",
+            routed(interfaces)
+        ),
         "the other ranks look for rank 0 on another host and wait for ever",
-        "give one of these addresses to all ranks as MASTER_ADDR; under Open MPI --ask-pmix finds the host".into(),
+        format!("give one of these addresses to all ranks as {variable}"),
     )
 }
 
 /// The addresses at which other hosts may reach this one, with their interfaces; bridges' where there is no other.
-fn routed(machine: &Machine) -> String {
-    let reachable = machine.interfaces.iter().filter(|(_, own)| !own.is_loopback() && !is_link_local(own));
+fn routed(interfaces: &[(String, IpAddr)]) -> String {
+    let reachable = interfaces.iter().filter(|(_, own)| !own.is_loopback() && !is_link_local(own));
     let (bridges, others): (Vec<_>, Vec<_>) = reachable.partition(|(name, _)| interface::is_bridge(name));
     let own = if others.is_empty() { bridges } else { others };
     own.iter().map(|(name, address)| format!("{address} ({name})")).collect::<Vec<_>>().join(", ")
@@ -200,7 +263,7 @@ fn master_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     };
     let what =
         if is_name { format!("MASTER_ADDR {host} means {first} here") } else { format!("MASTER_ADDR is {host}") };
-    let own = Some(routed(machine)).filter(|own| info.world().is_first() && !own.is_empty());
+    let own = Some(routed(&machine.interfaces)).filter(|own| info.world().is_first() && !own.is_empty());
     let own = own.map_or(String::new(), |own| format!(" (this is rank 0, with {own})"));
     let mend = if is_name { ", or mend /etc/hosts" } else { "" };
     finding(
@@ -243,7 +306,12 @@ fn port_in_use(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         "port-in-use",
         format!("this is rank 0, and something listens on its port {port} already"),
         "rank 0 cannot listen there, or the ranks meet another program",
-        format!("give all ranks another MASTER_PORT, or end what listens (`ss -tlnp sport = :{port}`)"),
+        match info.default_master_port() {
+            own if own != port => format!(
+                "unset MASTER_PORT, and the job meets at a port of its own, {own}; or end what listens (`ss -tlnp sport = :{port}`)"
+            ),
+            _ => format!("give all ranks another MASTER_PORT, or end what listens (`ss -tlnp sport = :{port}`)"),
+        },
     )
 }
 

@@ -76,6 +76,18 @@ impl Environment {
         Ok((!text.is_empty()).then_some(text))
     }
 
+    /// The same with some variables set, and those without a value unset.
+    pub(crate) fn with<'a>(&self, changes: impl IntoIterator<Item = (&'a str, Option<&'a str>)>) -> Environment {
+        let mut vars = self.vars.clone();
+        for (name, value) in changes {
+            match value {
+                Some(value) => drop(vars.insert(name.into(), value.into())),
+                None => drop(vars.remove(OsStr::new(name))),
+            }
+        }
+        Environment { vars }
+    }
+
     /// The names that are text, in alphabetic order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.vars.keys().filter_map(|name| name.to_str())
@@ -185,7 +197,7 @@ impl<'de> Deserializer<'de> for FieldProbe<'_> {
 }
 
 /// Why [`Environment::read`] could not read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// A variable that must be there is not.
@@ -216,6 +228,8 @@ pub enum ReadError {
     #[error("{0}")]
     Other(String),
 }
+
+debug_is_text!(ReadError);
 
 #[cfg(test)]
 mod tests {

@@ -32,8 +32,10 @@ use crate::rank::RankError;
 /// );
 /// ```
 // Boxed, so that the `Result`s all through the crate stay small.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Details>);
+
+debug_is_text!(Error);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Details {
@@ -87,14 +89,17 @@ pub enum Reason {
     /// A port from the job's identity was asked for, and the launcher tells none.
     #[error("a port that follows from the job is asked for, and the launcher does not tell the job's identity")]
     NoJobIdentity,
+    /// A program that needs the local rank, and a launcher that does not tell it.
+    #[error("JAX needs the local rank, and the launcher does not tell it")]
+    NoLocalRank,
     /// The launcher's PMIx server did not help.
     #[error("PMIx was asked: {0}")]
     Pmix(String),
     /// Workers were asked of a process that is not the only one on its node.
     #[error("workers are started by one process on each node, and this is not known to be such a process: {0}")]
     NotPerNode(String),
-    /// More workers than ranks can be counted.
-    #[error("{nodes} nodes of {workers} workers are more than a world can have")]
+    /// No workers, more than a node can have, or more than ranks can be counted.
+    #[error("there is no job of {nodes} nodes with {workers} workers on each")]
     TooManyWorkers {
         /// The number of nodes.
         nodes: u32,

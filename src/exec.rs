@@ -1,7 +1,8 @@
 //! The process becomes another program.
 
-use std::io;
 use std::process::Command;
+
+use crate::start_error::StartError;
 
 /// Replaces this process by `command`; returns only when that fails.
 ///
@@ -15,11 +16,12 @@ use std::process::Command;
 ///
 /// let info = mpienv::ClusterInfo::from_env()?;
 /// let error = mpienv::exec(Command::new("python").arg("train.py").envs(info.exports()?));
-/// eprintln!("python cannot be started: {error}");
+/// eprintln!("{error}");
 /// # Ok::<(), mpienv::Error>(())
 /// ```
 #[cfg(unix)]
-pub fn exec(command: &mut Command) -> io::Error {
+pub fn exec(command: &mut Command) -> StartError {
     use std::os::unix::process::CommandExt;
-    command.exec()
+    let error = command.exec();
+    StartError::new(command, error)
 }

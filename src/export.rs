@@ -20,16 +20,21 @@ pub use set::VariableSet;
 use std::borrow::Cow;
 use std::process::Command;
 
+use crate::context::{CONTEXT, Context, Seen};
 use crate::error::Error;
 use crate::info::ClusterInfo;
+use crate::launcher::VARIABLES;
+use crate::placement::Launcher;
+use crate::wish::LAUNCHER;
 
 impl ClusterInfo {
     /// The variables that PyTorch and its kin read, in a fixed order.
     ///
     /// `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `NODE_RANK` (where known),
-    /// `MASTER_ADDR`, `MASTER_PORT`, `NCCL_SOCKET_IFNAME`; what was asked of the
-    /// [`Builder`](crate::Builder), under its `MPIENV_` name, so that whoever reads again comes to
-    /// the same; and what must be unset. Exporting twice changes nothing.
+    /// `MASTER_ADDR`, `MASTER_PORT`, `NCCL_SOCKET_IFNAME`; where something was asked of the
+    /// [`Builder`](crate::Builder), and for [`workers`](ClusterInfo::workers), `MPIENV_CONTEXT`, so
+    /// that whoever reads again comes to the same; and what must be unset. Exporting twice changes
+    /// nothing.
     ///
     /// # Errors
     /// When the master is not known: see [`ClusterInfo::master_addr`].
@@ -49,7 +54,56 @@ impl ClusterInfo {
         let asked = self.asked.iter().map(|(name, value)| (Cow::Borrowed(*name), Some(value.clone())));
         let mut variables: Vec<_> = set.chain(asked).collect();
         variables.extend(self.misleading.iter().map(|&name| (Cow::Borrowed(name), None)));
-        Ok(Exports { variables })
+        let mut exports = Exports { variables };
+        if let Some(launcher) = self.leaves_context {
+            let context = self.context(launcher, self.seen.clone(), &exports);
+            exports.set(CONTEXT, context.to_text());
+        }
+        Ok(exports)
+    }
+
+    /// The same place; its exports also tell mpienv, in what they are applied to, that this process was placed.
+    ///
+    /// For a program that this process becomes or starts. When that starts a launcher, its processes have another place,
+    /// and are seen to; without this the outer launcher's variables may be taken for theirs. `mpienv exec` and
+    /// [`Launch`](crate::Launch) do it.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let outer = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
+    /// let outer = outer.into_iter().chain([("OMPI_COMM_WORLD_LOCAL_RANK", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "4")]);
+    /// let exports = ClusterInfo::from_vars(outer.clone())?.marked().exports()?;
+    /// // The program runs `mpiexec -n 2`, whose processes inherit all that, and set PMI's.
+    /// let inner = [("PMI_RANK", "0"), ("PMI_SIZE", "2")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    /// let outer = outer.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    /// let info = ClusterInfo::from_vars(outer.chain(exports).chain(inner))?;
+    /// assert_eq!((info.rank(), info.world_size()), (0, 2));
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    #[must_use]
+    pub fn marked(&self) -> ClusterInfo {
+        let mut marked = self.clone();
+        marked.leaves_context.get_or_insert(self.launcher);
+        if !marked.misleading.contains(&LAUNCHER) {
+            marked.misleading.push(LAUNCHER);
+        }
+        marked
+    }
+
+    /// What those who inherit these exports are told beside the values.
+    fn context(&self, launcher: Launcher, mut seen: Seen, exports: &Exports) -> Context {
+        for (name, value) in exports.iter().filter(|(name, _)| VARIABLES.contains(*name) || name.starts_with("MASTER_"))
+        {
+            seen.put(name, value);
+        }
+        Context {
+            launcher,
+            master_addr: self.master_addr.as_ref().ok().filter(|_| self.addr_is_own).map(ToString::to_string),
+            master_port: self.port_is_own.then(|| self.master_port.to_string()),
+            token: (self.token_is_own && !self.token.as_bytes().is_empty()).then(|| self.token.as_str().to_owned()),
+            seen,
+        }
     }
 }
 

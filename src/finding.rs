@@ -33,7 +33,7 @@ impl fmt::Display for Severity {
 /// use mpienv::{ClusterInfo, Finding, Severity};
 ///
 /// // A batch script of Slurm's, where no task runs.
-/// let info = ClusterInfo::from_vars([("SLURM_PROCID", "0"), ("SLURM_JOB_ID", "7")])?;
+/// let info = ClusterInfo::from_vars([("SLURM_PROCID", "0"), ("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")])?;
 /// let finding: &Finding = &info.findings()[0];
 /// assert!(finding.severity > Severity::Note);
 /// assert_eq!(finding.code, "slurm-not-a-task");

@@ -194,7 +194,7 @@ impl Serialize for Host {
 }
 
 /// Why a text is not a [`Host`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
     /// Nothing before the colon, or nothing at all.
@@ -222,6 +222,8 @@ pub enum HostError {
     #[error("{0:?} after the colon is no port from 1 to 65535")]
     Port(String),
 }
+
+debug_is_text!(HostError);
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
+use crate::context::Seen;
 use crate::error::Error;
 use crate::finding::Finding;
 use crate::host::Host;
@@ -56,6 +57,14 @@ pub struct ClusterInfo {
     pub(crate) asked: Vec<(&'static str, String)>,
     /// Inherited variables that would mislead the program.
     pub(crate) misleading: Vec<&'static str>,
+    /// The launcher that the exports name in `MPIENV_CONTEXT`; `None` where they have none.
+    pub(crate) leaves_context: Option<Launcher>,
+    /// The launchers' variables that this was read from.
+    pub(crate) seen: Seen,
+    /// Whether the master's address and port, and the token, are this job's alone: no person set them for all.
+    pub(crate) addr_is_own: bool,
+    pub(crate) port_is_own: bool,
+    pub(crate) token_is_own: bool,
 }
 
 impl ClusterInfo {
@@ -165,14 +174,14 @@ impl ClusterInfo {
 /// Where each value of a [`ClusterInfo`] comes from: a variable's name, or a rule in words.
 ///
 /// ```
-/// use mpienv::{ClusterInfo, Port, Provenance};
+/// use mpienv::{ClusterInfo, Provenance};
 ///
 /// let info = ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_PORT", "29500")])?;
 /// let provenance: &Provenance = info.provenance();
 /// assert_eq!(provenance.master_port, "MASTER_PORT");
 /// assert_eq!(provenance.master_addr, "all ranks are on this node");
-/// // A rank that the variable did not reach takes this port.
-/// assert_eq!(info.default_master_port(), Port::ONE_NODE);
+/// // A rank that the variable did not reach takes another port; this job has one rank, and a port of its own.
+/// assert!((20000..30000).contains(&info.default_master_port().get()));
 /// # Ok::<(), mpienv::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

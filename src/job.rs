@@ -1,5 +1,9 @@
 //! Which job this is, as all its ranks know it.
 
+use std::process;
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
 use crate::port::Port;
 
 /// What a scheduler calls a job, a step of it, and how often it was restarted: the same on all ranks.
@@ -23,19 +27,33 @@ const PORTS: u64 = 10_000;
 impl Job {
     /// The port that follows from the identity, 20000 to 29999.
     pub(crate) fn port(&self) -> Option<Port> {
-        let job = fnv_1a(&format!("{}/{}", self.id, self.restarts));
+        let job = fnv_1a(format!("{}/{}", self.id, self.restarts).as_bytes());
         let step = match self.step.as_str() {
             "" => 0,
-            step => step.parse().unwrap_or_else(|_| fnv_1a(step)),
+            step => step.parse().unwrap_or_else(|_| fnv_1a(step.as_bytes())),
         };
-        let number = LOWEST + job.wrapping_add(step) % PORTS;
-        u16::try_from(number).ok().and_then(Port::new)
+        in_range(job.wrapping_add(step))
     }
 }
 
+/// A port for a process that is a whole job: one that another such process on this machine does not get, but once in
+/// 10,000 times. The same as long as the process lives.
+pub(crate) fn port_of_this_process() -> Option<Port> {
+    static PORT: OnceLock<Option<Port>> = OnceLock::new();
+    *PORT.get_or_init(|| {
+        // Two containers may share a network, and each has a process 1.
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        in_range(fnv_1a(format!("{}/{}", process::id(), now.as_nanos()).as_bytes()))
+    })
+}
+
+fn in_range(number: u64) -> Option<Port> {
+    u16::try_from(LOWEST + number % PORTS).ok().and_then(Port::new)
+}
+
 /// FNV-1a with 64 bits: short, published, the same in every version of this crate.
-fn fnv_1a(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+pub(crate) fn fnv_1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -48,9 +66,9 @@ mod tests {
 
     #[test]
     fn the_hash_is_fnv_1a_as_published() {
-        assert_eq!(fnv_1a(""), 0xcbf29ce484222325);
-        assert_eq!(fnv_1a("a"), 0xaf63dc4c8601ec8c);
-        assert_eq!(fnv_1a("foobar"), 0x85944171f73967e8);
+        assert_eq!(fnv_1a(b""), 0xcbf29ce484222325);
+        assert_eq!(fnv_1a(b"a"), 0xaf63dc4c8601ec8c);
+        assert_eq!(fnv_1a(b"foobar"), 0x85944171f73967e8);
     }
 
     #[test]

@@ -2,13 +2,17 @@
 
 mod control;
 mod error;
+mod log_file;
 mod member;
 mod output;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 mod parent;
 mod port;
 mod running;
+mod stopped;
 
+#[cfg(all(feature = "launch", unix))]
+pub use control::serve_as_watchdog;
 pub use error::LaunchError;
 pub use output::Output;
 #[cfg(all(feature = "launch", target_os = "linux"))]
@@ -20,8 +24,12 @@ use std::time::Duration;
 
 use crate::environment::Environment;
 use crate::export::VariableSet;
+#[cfg(any(feature = "cli", feature = "testing"))]
+use crate::host::Host;
 use crate::info::ClusterInfo;
 use crate::placement::LaunchStyle;
+#[cfg(any(feature = "cli", feature = "testing"))]
+use crate::simulate::Job;
 
 use self::control::Unbound;
 use self::member::Who;
@@ -37,12 +45,13 @@ const GRACE: Duration = Duration::from_secs(5);
 ///
 /// With the feature `launch`, on Unix:
 /// - each worker is a process group of its own, and no process of it outlives the worker's job:
-///   not when a worker fails, not when this process is killed;
+///   not when a worker fails, and in a program that calls `serve_as_watchdog` not when this process is killed;
 /// - on Linux nor does any other that descends from a worker, in whatever group or session. It is found
 ///   through its parents, or by a variable that workers have and all inherit: `MPIENV_LAUNCH_` and
 ///   numbers. So one can stay that has lost its parents and cleared, overwritten or hidden its
-///   environment (see [`Launch::adopt_orphans`]), and another user's. This process's other children,
-///   and what they start, are left alone;
+///   environment (see [`Launch::adopt_orphans`]), and another user's; and any outside of the groups where /proc
+///   is empty or another PID namespace's. This process's other children, and what they start, are left alone;
+/// - a worker that is stopped, as the terminal does with one that reads it, is told on stderr;
 /// - SIGINT, SIGTERM and SIGHUP that this process gets while it waits are passed on to every
 ///   worker's process group, SIGUSR1 and SIGUSR2 to the workers alone; what this process ignores
 ///   (`nohup`) it passes on to nobody;
@@ -70,8 +79,17 @@ pub struct Launch {
     keep_binding: bool,
     adopts: bool,
     output: Output,
-    set: VariableSet,
-    inherited: Environment,
+    variables: Variables,
+}
+
+/// Where the workers' variables come from.
+#[derive(Debug)]
+enum Variables {
+    /// From their places.
+    Exports { set: VariableSet, inherited: Environment },
+    /// From the launcher that is simulated.
+    #[cfg(any(feature = "cli", feature = "testing"))]
+    Simulated(Box<Job>),
 }
 
 impl Launch {
@@ -87,6 +105,7 @@ impl Launch {
         if info.launch_style == LaunchStyle::Alone && info.port_is_default {
             info.master_port = port::free_port().map_err(LaunchError::NoPort)?;
             info.provenance.master_port = "free when the workers were started".into();
+            info.port_is_own = true;
         }
         Ok(Launch::of(info.workers(per_node)?))
     }
@@ -111,7 +130,7 @@ impl Launch {
     /// ```
     #[must_use]
     pub fn in_place(info: &ClusterInfo) -> Launch {
-        Launch { keep_binding: true, ..Launch::of(vec![info.clone()]) }
+        Launch { keep_binding: true, ..Launch::of(vec![info.marked()]) }
     }
 
     fn of(workers: Vec<ClusterInfo>) -> Launch {
@@ -121,9 +140,41 @@ impl Launch {
             keep_binding: false,
             adopts: false,
             output: Output::default(),
-            set: VariableSet::default(),
-            inherited: Environment::default(),
+            variables: Variables::Exports { set: VariableSet::default(), inherited: Environment::default() },
         }
+    }
+
+    /// All ranks of a simulated job, on this machine: each finds the variables that its launcher would give, and no
+    /// others of any launcher.
+    ///
+    /// They meet where this machine can: `MASTER_ADDR` is 127.0.0.1, and `MASTER_PORT` is free now. With `keep_master`
+    /// they find what the launcher says, such as `node0`.
+    ///
+    /// ```
+    /// use std::process::Command;
+    /// use mpienv::Launch;
+    /// use mpienv::simulate::Job;
+    ///
+    /// let job = Job::slurm().nodes(2).build()?;
+    /// Launch::simulated(&job, false)?.run(|_rank| {
+    ///     let mut command = Command::new("sh");
+    ///     command.args(["-c", "test $SLURM_NTASKS = 2 && test $MASTER_ADDR = 127.0.0.1"]);
+    ///     command
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When no port is free.
+    #[cfg(any(feature = "cli", feature = "testing"))]
+    pub fn simulated(job: &Job, keep_master: bool) -> Result<Launch, LaunchError> {
+        let mut job = job.clone();
+        if !keep_master {
+            job = job.with_master(Host::LOOPBACK, port::free_port().map_err(LaunchError::NoPort)?);
+        }
+        let workers: Result<Vec<ClusterInfo>, _> = job.environments().map(ClusterInfo::from_vars).collect();
+        let launch = Launch::of(workers?);
+        Ok(Launch { keep_binding: true, variables: Variables::Simulated(Box::new(job)), ..launch })
     }
 
     /// How long the other workers may take to end once one has failed; 5 s by default.
@@ -181,7 +232,7 @@ impl Launch {
     /// the workers: when they all have ended it has the time of [`Launch::grace`] to end by itself.
     #[must_use]
     pub fn variables(mut self, set: VariableSet, inherited: &Environment) -> Launch {
-        (self.set, self.inherited) = (set, inherited.clone());
+        self.variables = Variables::Exports { set, inherited: inherited.clone() };
         self
     }
 
@@ -206,25 +257,31 @@ impl Launch {
         // Until all have been started.
         let _unbound = (!self.keep_binding).then(Unbound::of_this_thread);
         for (index, worker) in self.workers.iter().enumerate() {
-            let exports = worker.exports_for(self.set, &self.inherited)?;
-            if let Some(variables) = self.set.scheduler().filter(|_| worker.world().is_first()) {
-                let mut scheduler = command(worker);
-                exports.apply_to(&mut scheduler);
-                for (name, value) in variables {
-                    match value {
-                        Some(value) => scheduler.env(name, value),
-                        None => scheduler.env_remove(name),
-                    };
+            let mut started = command(worker);
+            match &self.variables {
+                #[cfg(any(feature = "cli", feature = "testing"))]
+                Variables::Simulated(job) => job.apply_to(worker.rank(), &mut started),
+                Variables::Exports { set, inherited } => {
+                    let exports = worker.exports_for(*set, inherited)?;
+                    if let Some(variables) = set.scheduler().filter(|_| worker.world().is_first()) {
+                        let mut scheduler = command(worker);
+                        exports.apply_to(&mut scheduler);
+                        for (name, value) in variables {
+                            match value {
+                                Some(value) => scheduler.env(name, value),
+                                None => scheduler.env_remove(name),
+                            };
+                        }
+                        running.start(Who::Scheduler, worker.rank(), scheduler.stdin(Stdio::null()))?;
+                    }
+                    exports.apply_to(&mut started);
                 }
-                running.start(Who::Scheduler, worker.rank(), scheduler.stdin(Stdio::null()))?;
             }
-            let mut command = command(worker);
-            exports.apply_to(&mut command);
             // A terminal stops whoever reads it from another process group than the foreground's.
             if index > 0 || io::stdin().is_terminal() {
-                command.stdin(Stdio::null());
+                started.stdin(Stdio::null());
             }
-            running.start(Who::Rank(worker.rank()), worker.rank(), &mut command)?;
+            running.start(Who::Rank(worker.rank()), worker.rank(), &mut started)?;
         }
         Ok(())
     }

@@ -14,8 +14,11 @@ pub mod slurm;
 pub mod torchrun;
 pub mod user;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::sync::LazyLock;
 
+use crate::context::Seen;
 use crate::environment::{Environment, ReadError};
 use crate::error::{Error, quote};
 use crate::placement::{Launcher, Placement};
@@ -74,6 +77,61 @@ pub(crate) static TABLE: &[Row] = &[
     Row { launcher: Launcher::Alone, variables: alone::variables, detect: alone::detect, read: alone::read },
 ];
 
+/// Variables that more than one launcher sets: that one of them has changed does not tell whose it is.
+const SHARED: &[&str] =
+    &["LOCAL_RANK", "LOCAL_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_ID", "PMI_RANK", "PMI_SIZE", "RANK", "WORLD_SIZE"];
+
+/// Variables that tell a process its place on its node. In a node's workers they are those of the process that started
+/// the workers, and a launcher in between sets its own.
+pub(crate) const LOCAL: &[&str] = &[
+    "FLUX_TASK_LOCAL_ID",
+    "JSM_NAMESPACE_LOCAL_RANK",
+    "JSM_NAMESPACE_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "MPI_LOCALRANKID",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+    "MVP_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "PALS_LOCAL_RANKID",
+    "PALS_LOCAL_SIZE",
+    "SLURM_GTIDS",
+    "SLURM_LOCALID",
+];
+
+/// Variables that are others in every job, each with those that its launcher sets beside it, and that another version of
+/// the launcher does not set.
+pub(crate) const IDENTITIES: &[(&str, &[&str])] =
+    &[(open_mpi::HNP_URI, &[open_mpi::NUM_NODES, open_mpi::LOCAL_DAEMON_URI]), (hydra::UUID, &[hydra::NODE_ID])];
+
+/// What has changed of a launcher's variables since somebody looked, the surer sign first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Change {
+    /// A variable that this launcher alone sets.
+    Own,
+    /// One that others set too.
+    Shared,
+}
+
+impl Row {
+    /// Whether this launcher, or one that sets the same variables, has started somebody since they were seen.
+    pub(crate) fn change(&self, environment: &Environment, seen: &Seen) -> Option<Change> {
+        (self.detect)(environment)?;
+        let changed = (self.variables)().into_iter().filter(|name| seen.is_changed(environment, name));
+        changed.map(|name| if SHARED.contains(&name.as_str()) { Change::Shared } else { Change::Own }).min()
+    }
+}
+
+/// Every variable that is read of a launcher.
+pub(crate) static VARIABLES: LazyLock<BTreeSet<String>> =
+    LazyLock::new(|| TABLE.iter().flat_map(|row| (row.variables)()).collect());
+
+/// Every launcher's variables as they are.
+pub(crate) fn seen(environment: &Environment) -> Seen {
+    Seen::of(environment, VARIABLES.iter().map(String::as_str))
+}
+
 /// The first of these variables that is set.
 pub(crate) fn first_set(environment: &Environment, names: &[&'static str]) -> Option<Evidence> {
     names.iter().copied().find(|name| environment.has(name))
@@ -108,5 +166,28 @@ impl Launcher {
     pub fn variables(self) -> Vec<String> {
         let row = TABLE.iter().find(|row| row.launcher == self);
         row.map(|row| (row.variables)()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_several_launchers_and_of_a_place_on_a_node_are_those_of_the_table() {
+        let mut readers: std::collections::BTreeMap<String, Vec<Launcher>> = Default::default();
+        for launcher in Launcher::ALL {
+            for name in launcher.variables() {
+                readers.entry(name).or_default().push(*launcher);
+            }
+        }
+        for (name, launchers) in &readers {
+            // srun sets it too, and Slurm's reader does not need it.
+            let shared = launchers.len() > 1 || ["PMIX_NAMESPACE", "PMI_ID"].contains(&name.as_str());
+            assert_eq!(SHARED.contains(&name.as_str()), shared, "{name}: {launchers:?}");
+        }
+        for name in LOCAL {
+            assert!(readers.contains_key(*name), "{name}");
+        }
     }
 }

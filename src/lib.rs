@@ -22,9 +22,15 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+#[macro_use]
+mod debug_text;
+
 mod azure;
 #[cfg(feature = "cli")]
+mod binding;
+#[cfg(feature = "cli")]
 pub mod check;
+mod context;
 mod discover;
 #[cfg(feature = "cli")]
 pub mod doctor;
@@ -50,11 +56,13 @@ mod placement;
 #[cfg(feature = "pmix")]
 pub mod pmix;
 mod port;
+mod printable;
 mod rank;
 #[cfg(feature = "rendezvous")]
 pub mod rendezvous;
 #[cfg(any(feature = "cli", feature = "testing"))]
 pub mod simulate;
+mod start_error;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod token;
@@ -62,6 +70,8 @@ mod wish;
 mod workers;
 
 pub use azure::AzureVars;
+#[cfg(feature = "cli")]
+pub use binding::widen_default_binding;
 pub use discover::Builder;
 pub use environment::{Environment, ReadError};
 pub use error::{Error, Reason};
@@ -74,11 +84,15 @@ pub use host_name::host_name;
 pub use info::{ClusterInfo, Provenance};
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub use launch::end_with_parent;
+#[cfg(all(feature = "launch", unix))]
+pub use launch::serve_as_watchdog;
 pub use launch::{Launch, LaunchError, Output};
 pub use nccl::NcclIfname;
 pub use placement::{LaunchStyle, Launcher};
 pub use port::{Port, PortError};
+pub use printable::printable;
 pub use rank::{Local, Rank, RankError};
+pub use start_error::StartError;
 pub use token::Token;
 pub use wish::PortWish;
 

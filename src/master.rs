@@ -5,12 +5,21 @@ use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
 use crate::host::{Host, HostError, meant_with_port};
+use crate::job::port_of_this_process;
 use crate::placement::{Launcher, Placement, Sourced};
 use crate::port::Port;
 use crate::wish::{self, PortWish};
 
-const MASTER_ADDR: &str = "MASTER_ADDR";
-const MASTER_PORT: &str = "MASTER_PORT";
+pub(crate) const MASTER_ADDR: &str = "MASTER_ADDR";
+pub(crate) const MASTER_PORT: &str = "MASTER_PORT";
+
+/// What may name rank 0's host beside the launcher and `MASTER_ADDR`.
+pub(crate) struct Naming<'a> {
+    pub azure: Option<&'a AzureVars>,
+    pub wish: Option<Sourced<Host>>,
+    /// Whether mpienv itself set `MASTER_ADDR` for this process: then it goes before Azure's variables.
+    pub inherited_first: bool,
+}
 
 /// Rank 0's host; `None` when there are several nodes and nothing names it.
 ///
@@ -18,11 +27,10 @@ const MASTER_PORT: &str = "MASTER_PORT";
 pub(crate) fn addr(
     environment: &Environment,
     placement: &Placement,
-    azure: Option<&AzureVars>,
-    wish: Option<Sourced<Host>>,
+    naming: Naming<'_>,
     findings: &mut Vec<Finding>,
 ) -> Result<Option<Sourced<Host>>, Error> {
-    let host = named(environment, placement, azure, wish, findings)?;
+    let host = named(environment, placement, naming, findings)?;
     findings.extend(host.as_ref().and_then(|host| unbracketed(environment, host)));
     Ok(host)
 }
@@ -30,14 +38,17 @@ pub(crate) fn addr(
 fn named(
     environment: &Environment,
     placement: &Placement,
-    azure: Option<&AzureVars>,
-    wish: Option<Sourced<Host>>,
+    naming: Naming<'_>,
     findings: &mut Vec<Finding>,
 ) -> Result<Option<Sourced<Host>>, Error> {
+    let Naming { azure, wish, inherited_first } = naming;
     if wish.is_some() {
         return Ok(wish);
     }
     let inherited = inherited(environment)?;
+    if inherited_first && inherited.is_some() {
+        return Ok(inherited);
+    }
     if let Some(host) = azure.map(|azure| azure_addr(azure, placement, findings)).transpose()?.flatten() {
         if let Some(inherited) = inherited.filter(|inherited| inherited.value != host.value) {
             findings.push(replaced(&inherited.value, &host));
@@ -108,11 +119,8 @@ fn inherited(environment: &Environment) -> Result<Option<Sourced<Host>>, Error> 
 pub(crate) fn unknown(placement: &Placement) -> Error {
     // Open MPI passes nothing of the caller's environment on without -x.
     let remedy = match placement.launcher {
-        Launcher::OpenMpi => {
-            "give rank 0's host to all ranks: `mpirun -x MASTER_ADDR=HOST`, --master-addr HOST, \
-             MPIENV_MASTER_ADDR=HOST, or --ask-pmix"
-        }
-        _ => "give rank 0's host to all ranks: MASTER_ADDR=HOST, --master-addr HOST or MPIENV_MASTER_ADDR=HOST",
+        Launcher::OpenMpi => "give rank 0's host to all ranks: `mpirun -x MASTER_ADDR=HOST`",
+        _ => "give rank 0's host to all ranks: MASTER_ADDR=HOST",
     };
     Error::new(Reason::MasterUnknown { world_size: placement.rank.size() }, remedy)
         .by(placement.launcher)
@@ -134,6 +142,7 @@ pub(crate) fn unknown_finding(error: &Error) -> Finding {
 pub(crate) fn port(
     environment: &Environment,
     placement: &Placement,
+    on_azure: bool,
     wish: Option<Sourced<PortWish>>,
 ) -> Result<(Sourced<Port>, bool), Error> {
     match wish {
@@ -145,22 +154,41 @@ pub(crate) fn port(
         let port = text.parse().map_err(|_| Error::of_setting(Reason::NotAPort, MASTER_PORT, text))?;
         return Ok((Sourced::new(port, MASTER_PORT), false));
     }
-    Ok((default_port(placement), placement.master_port.is_none()))
+    Ok((default_port(placement, on_azure), placement.master_port.is_none()))
 }
 
 /// The port that a rank takes for which nobody asked for one.
-pub(crate) fn default_port(placement: &Placement) -> Sourced<Port> {
-    match &placement.master_port {
-        Some(port) => port.clone(),
-        None if placement.is_one_node() => Sourced::new(Port::ONE_NODE, "default on one node"),
-        None => Sourced::new(Port::SEVERAL_NODES, "default on several nodes"),
+///
+/// The first that applies: the platform's, Azure's, the job's own, for one process its own, else one number for all jobs.
+pub(crate) fn default_port(placement: &Placement, on_azure: bool) -> Sourced<Port> {
+    let one_node = placement.is_one_node();
+    if let Some(port) = &placement.master_port {
+        return port.clone();
     }
+    if on_azure {
+        let number = if one_node { Port::ONE_NODE } else { Port::SEVERAL_NODES };
+        return Sourced::new(number, if one_node { "Azure's on one node" } else { "Azure's on several nodes" });
+    }
+    own_port(placement).unwrap_or_else(|| match one_node {
+        true => Sourced::new(Port::ONE_NODE, "default on one node"),
+        false => Sourced::new(Port::SEVERAL_NODES, "default on several nodes"),
+    })
+}
+
+/// A port that other jobs do not have, where all ranks of this one can know it.
+fn own_port(placement: &Placement) -> Option<Sourced<Port>> {
+    if let Some(job) = &placement.job {
+        return Some(Sourced::new(job.value.port()?, job.source.clone()));
+    }
+    let is_alone = placement.rank.size() == 1;
+    is_alone
+        .then(port_of_this_process)
+        .flatten()
+        .map(|port| Sourced::new(port, "this process's own, as it is the only one"))
 }
 
 fn of_job(placement: &Placement) -> Result<Sourced<Port>, Error> {
-    let job = placement.job.as_ref();
-    let port = job.and_then(|job| Some(Sourced::new(job.value.port()?, job.source.clone())));
-    port.ok_or_else(|| {
+    own_port(placement).ok_or_else(|| {
         Error::new(Reason::NoJobIdentity, "give a number as the port").by(placement.launcher).of(wish::MASTER_PORT)
     })
 }

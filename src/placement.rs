@@ -214,6 +214,7 @@ pub(crate) struct Placement {
     pub master_addr: Option<Sourced<Host>>,
     /// Why rank 0 may not be there; nothing to those who name another host.
     pub master_doubt: Option<Finding>,
+    /// The port that the platform names.
     pub master_port: Option<Sourced<Port>>,
     /// The job as its scheduler or launcher knows it.
     pub job: Option<Sourced<Job>>,
@@ -264,9 +265,8 @@ impl Placement {
         Ok(self)
     }
 
-    /// Adds the job's identity, and the master port that follows from it.
+    /// Adds the job's identity, from which a master port follows.
     pub(crate) fn with_job(mut self, job: Job, source: &'static str) -> Placement {
-        self.master_port = job.port().map(|port| Sourced::new(port, source));
         self.job = Some(Sourced::new(job, source));
         self
     }

@@ -32,6 +32,26 @@ use std::time::Duration;
 
 use library::{Client, Got, RANK_WILDCARD};
 
+use crate::environment::Environment;
+
+/// Whether a rank that asks can no longer call `MPI_Init`, nor can any program that it starts: under Open MPI 4.
+///
+/// Its server takes one client for each rank, and none after that one; a client of the same rank in another process, one
+/// that never says goodbye and one that stays are no better, and a tool that asks makes mpirun crash (4.1.4).
+///
+/// ```
+/// use mpienv::Environment;
+/// use mpienv::pmix::precludes_mpi;
+///
+/// let four = Environment::from_vars([("OMPI_MCA_orte_hnp_uri", "1.0;tcp://10.0.0.4:1")]);
+/// assert!(precludes_mpi(&four));
+/// assert!(!precludes_mpi(&Environment::default()));
+/// ```
+#[must_use]
+pub fn precludes_mpi(environment: &Environment) -> bool {
+    environment.has("OMPI_MCA_orte_hnp_uri")
+}
+
 /// What the launcher's variables say, as far as PMIx needs it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PmixVars<'a> {
@@ -75,7 +95,7 @@ pub struct Answer {
 /// let error = ask(&PmixVars::default()).unwrap_err();
 /// assert!(matches!(error, PmixError::NoServer { .. }));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PmixError {
     /// The launcher runs no PMIx server.
@@ -150,6 +170,8 @@ pub enum PmixError {
         kind: u16,
     },
 }
+
+debug_is_text!(PmixError);
 
 struct Attempts<'a>(&'a [(OsString, String)]);
 

@@ -123,7 +123,7 @@ impl Local {
 }
 
 /// Why numbers are not a [`Rank`], or not a [`Local`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RankError {
     /// The size is 0.
@@ -146,3 +146,5 @@ pub enum RankError {
         world: u32,
     },
 }
+
+debug_is_text!(RankError);

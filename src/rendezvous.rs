@@ -215,11 +215,6 @@ impl Rendezvous {
     }
 }
 
-/// A text that came from the master's address: whoever listens there wrote it, and nothing in it may command a terminal.
-pub(crate) fn told_text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).replace(char::is_control, "\u{fffd}")
-}
-
 /// What a rank has of [`Rendezvous::gather_and_answer`].
 ///
 /// ```

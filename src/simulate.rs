@@ -3,11 +3,41 @@
 mod variables;
 
 use std::iter;
+use std::process::Command;
 
+use crate::azure;
+use crate::context::CONTEXT;
+use crate::host::Host;
+use crate::launcher;
+use crate::master;
 use crate::placement::Launcher;
+use crate::port::Port;
+use crate::wish;
+
+/// What tells PyTorch where the ranks meet.
+const MASTER: [&str; 2] = [master::MASTER_ADDR, master::MASTER_PORT];
 
 /// The variables of one process.
 pub type Vars = Vec<(String, String)>;
+
+/// The variables by which a real launcher, a cloud or mpienv itself tells a process its place: what a simulated process
+/// must not inherit.
+///
+/// ```
+/// use std::process::Command;
+/// use mpienv::simulate::{Job, real_variables};
+///
+/// let mut command = Command::new("true");
+/// for name in real_variables() {
+///     command.env_remove(name);
+/// }
+/// command.envs(Job::slurm().build()?.environment(0).unwrap_or_default());
+/// # Ok::<(), mpienv::simulate::JobError>(())
+/// ```
+pub fn real_variables() -> impl Iterator<Item = &'static str> {
+    let others = MASTER.into_iter().chain([CONTEXT]).chain(wish::OF_WORKERS).chain(azure::VARIABLES);
+    launcher::VARIABLES.iter().map(String::as_str).chain(others)
+}
 
 /// A job as a launcher would start it: which process is where, and what each finds in its environment.
 ///
@@ -40,6 +70,7 @@ pub type Vars = Vec<(String, String)>;
 /// let vars: Option<Vars> = job.environment(2);
 /// assert!(vars.unwrap().contains(&("OMPI_COMM_WORLD_RANK".into(), "2".into())));
 /// assert_eq!(Job::of(Launcher::Alone).per_node(2).build(), Err(JobError::OneProcess(Launcher::Alone)));
+/// assert_eq!(Job::slurm().nodes(Job::MOST_RANKS + 1).build(), Err(JobError::TooLarge));
 /// # Ok::<(), JobError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +82,8 @@ pub struct Job {
     /// For each rank its node and its local rank.
     places: Vec<Place>,
     cyclic: bool,
+    /// Where the ranks meet, if not where the launcher says.
+    master: Option<(Host, Port)>,
 }
 
 /// Where one rank is.
@@ -71,9 +104,18 @@ enum Version {
 }
 
 impl Job {
+    /// How many ranks a job has at most: each takes memory, and every rank's variables may name all nodes.
+    pub const MOST_RANKS: u32 = 1 << 20;
+
     /// A job of any launcher; of Open MPI version 4, of Hydra MPICH's.
     pub fn of(launcher: Launcher) -> JobBuilder {
-        JobBuilder { launcher, version: Version::Usual, counts: vec![1], cyclic: false, rotation: 0 }
+        JobBuilder {
+            launcher,
+            version: Version::Usual,
+            shape: Shape::Even { nodes: 1, per_node: 1 },
+            cyclic: false,
+            rotation: 0,
+        }
     }
 
     /// A job of Open MPI 4.
@@ -133,7 +175,50 @@ impl Job {
     /// What a rank finds in its environment; `None` when the job has no such rank.
     #[must_use]
     pub fn environment(&self, rank: u32) -> Option<Vars> {
-        Some(variables::of(self, rank, self.place(rank)?))
+        let mut vars = variables::of(self, rank, self.place(rank)?);
+        if let Some((host, port)) = &self.master {
+            vars.retain(|(name, _)| !MASTER.contains(&name.as_str()));
+            let [addr_name, port_name] = MASTER.map(str::to_owned);
+            vars.extend([(addr_name, host.to_string()), (port_name, port.to_string())]);
+        }
+        Some(vars)
+    }
+
+    /// The same job, whose ranks find this `MASTER_ADDR` and `MASTER_PORT`: nodes of a simulated job cannot be reached.
+    ///
+    /// ```
+    /// use mpienv::simulate::Job;
+    /// use mpienv::{ClusterInfo, Host, Port};
+    ///
+    /// let job = Job::slurm().nodes(2).build()?.with_master(Host::LOOPBACK, Port::new(29500).unwrap());
+    /// let info = ClusterInfo::from_vars(job.environment(1).unwrap())?;
+    /// assert_eq!(info.master_addr()?.with_port(info.master_port()), "127.0.0.1:29500");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_master(mut self, host: Host, port: Port) -> Job {
+        self.master = Some((host, port));
+        self
+    }
+
+    /// Gives a command what a rank finds in its environment, and takes away what real launchers have left here.
+    ///
+    /// ```
+    /// use std::process::Command;
+    /// use mpienv::simulate::Job;
+    ///
+    /// let job = Job::slurm().nodes(2).build()?;
+    /// let mut command = Command::new("sh");
+    /// command.args(["-c", "test $SLURM_PROCID = 1"]);
+    /// job.apply_to(1, &mut command);
+    /// assert!(command.status()?.success());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn apply_to(&self, rank: u32, command: &mut Command) {
+        for name in real_variables() {
+            command.env_remove(name);
+        }
+        command.envs(self.environment(rank).unwrap_or_default());
     }
 
     /// What each rank finds in its environment, in rank order.
@@ -160,28 +245,59 @@ impl Job {
 pub struct JobBuilder {
     launcher: Launcher,
     version: Version,
-    counts: Vec<u32>,
+    shape: Shape,
     cyclic: bool,
     rotation: u32,
+}
+
+/// How many processes are where. Numbers are only believed once the job is known not to be too large.
+#[derive(Clone, Debug)]
+enum Shape {
+    Even { nodes: u32, per_node: u32 },
+    Counts(Vec<u32>),
+}
+
+impl Shape {
+    fn counts(self) -> Result<Vec<u32>, JobError> {
+        let size = match &self {
+            Shape::Even { nodes, per_node } => u64::from(*nodes) * u64::from(*per_node),
+            Shape::Counts(counts) if counts.contains(&0) => 0,
+            Shape::Counts(counts) => counts.iter().map(|&count| u64::from(count)).sum(),
+        };
+        match size {
+            0 => Err(JobError::Empty),
+            size if size > Job::MOST_RANKS.into() => Err(JobError::TooLarge),
+            _ => Ok(match self {
+                Shape::Even { nodes, per_node } => iter::repeat_n(per_node, nodes as usize).collect(),
+                Shape::Counts(counts) => counts,
+            }),
+        }
+    }
 }
 
 impl JobBuilder {
     /// That many nodes, each with as many processes as the first has.
     pub fn nodes(mut self, nodes: u32) -> JobBuilder {
-        let per_node = self.counts.first().copied().unwrap_or(1);
-        self.counts = iter::repeat_n(per_node, nodes as usize).collect();
+        let per_node = match &self.shape {
+            Shape::Even { per_node, .. } => *per_node,
+            Shape::Counts(counts) => counts.first().copied().unwrap_or(1),
+        };
+        self.shape = Shape::Even { nodes, per_node };
         self
     }
 
     /// That many processes on every node.
     pub fn per_node(mut self, processes: u32) -> JobBuilder {
-        self.counts.fill(processes);
+        match &mut self.shape {
+            Shape::Even { per_node, .. } => *per_node = processes,
+            Shape::Counts(counts) => counts.fill(processes),
+        }
         self
     }
 
     /// Nodes with these numbers of processes.
     pub fn counts(mut self, counts: impl IntoIterator<Item = u32>) -> JobBuilder {
-        self.counts = counts.into_iter().collect();
+        self.shape = Shape::Counts(counts.into_iter().collect());
         self
     }
 
@@ -200,23 +316,20 @@ impl JobBuilder {
     /// The job.
     ///
     /// # Errors
-    /// When it has no node or a node without processes, more than 2^32 - 1 ranks, or a shape that
-    /// its launcher cannot start.
+    /// When it has no node or a node without processes, more than [`Job::MOST_RANKS`] ranks, or a shape that its launcher
+    /// cannot start.
     pub fn build(self) -> Result<Job, JobError> {
-        let JobBuilder { launcher, version, counts, cyclic, rotation } = self;
-        if counts.is_empty() || counts.contains(&0) {
-            return Err(JobError::Empty);
-        }
-        let size = counts.iter().try_fold(0u32, |sum, &count| sum.checked_add(count)).ok_or(JobError::TooLarge)?;
+        let JobBuilder { launcher, version, shape, cyclic, rotation } = self;
+        let counts = shape.counts()?;
         match launcher {
-            Launcher::Alone if size > 1 => return Err(JobError::OneProcess(launcher)),
+            Launcher::Alone if counts != [1] => return Err(JobError::OneProcess(launcher)),
             Launcher::SageMaker | Launcher::Kubernetes | Launcher::AwsBatch if counts.iter().any(|&c| c > 1) => {
                 return Err(JobError::OneProcessANode(launcher));
             }
             _ => {}
         }
         let places = places(&counts, cyclic, rotation);
-        Ok(Job { launcher, version, counts, places, cyclic })
+        Ok(Job { launcher, version, counts, places, cyclic, master: None })
     }
 }
 
@@ -235,14 +348,14 @@ fn places(counts: &[u32], cyclic: bool, rotation: u32) -> Vec<Place> {
 }
 
 /// Why there is no such [`Job`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
     /// No node, or a node with nothing on it.
     #[error("a job has at least one node, and every node at least one process; ask for more")]
     Empty,
-    /// More ranks than can be counted.
-    #[error("a world has at most {} ranks; ask for fewer", u32::MAX)]
+    /// More ranks than [`Job::MOST_RANKS`].
+    #[error("a simulated job has at most {} ranks; ask for fewer", Job::MOST_RANKS)]
     TooLarge,
     /// A launcher that starts one process in all.
     #[error("{} means one process; ask for one node with one", .0.title())]
@@ -251,3 +364,5 @@ pub enum JobError {
     #[error("{} starts one process on each node; ask for one, and start workers from it", .0.title())]
     OneProcessANode(Launcher),
 }
+
+debug_is_text!(JobError);

@@ -22,6 +22,10 @@ pub(crate) const NCCL_IFNAME: &str = "MPIENV_NCCL_IFNAME";
 /// The job's token, in place of one from the job's identity.
 pub(crate) const TOKEN: &str = "MPIENV_TOKEN";
 
+/// Those that workers of `mpienv launch` get, and that must not reach another job.
+#[cfg(any(feature = "cli", feature = "testing"))]
+pub(crate) const OF_WORKERS: [&str; 4] = [LAUNCHER, MASTER_ADDR, MASTER_PORT, TOKEN];
+
 /// Which port at rank 0's host is asked for; its text is a number or `auto`.
 ///
 /// ```
@@ -91,15 +95,14 @@ impl Wishes {
         })
     }
 
-    /// The variables that ask for the same.
+    /// Variables that ask for the same, but for what places this process alone.
     pub(crate) fn exported(&self) -> Vec<(&'static str, String)> {
-        let wishes = [
-            (LAUNCHER, self.launcher.map(|launcher| launcher.to_string())),
-            (MASTER_ADDR, self.master_addr.as_ref().map(Host::to_string)),
-            (MASTER_PORT, self.master_port.map(|port| port.to_string())),
-            (NCCL_IFNAME, self.nccl_ifname.as_ref().map(NcclIfname::to_string)),
-        ];
-        wishes.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+        self.nccl_ifname.iter().map(|ifname| (NCCL_IFNAME, ifname.to_string())).collect()
+    }
+
+    /// Whether a launcher or a master is asked for, which are this process's and not those of jobs that it starts.
+    pub(crate) fn place_this_process(&self) -> bool {
+        self.launcher.is_some() || self.master_addr.is_some() || self.master_port.is_some()
     }
 }
 

@@ -2,17 +2,21 @@
 
 use crate::error::{Error, Reason};
 use crate::info::ClusterInfo;
+use crate::launcher::LOCAL;
 use crate::placement::{LaunchStyle, Launcher};
 use crate::rank::{Local, Rank};
-use crate::wish::{LAUNCHER, MASTER_ADDR, MASTER_PORT, TOKEN};
+use crate::wish::{LAUNCHER, TOKEN};
 
 impl ClusterInfo {
+    /// How many workers a node has at most: no machine has as many cores, and every worker takes memory to describe.
+    pub const MOST_WORKERS: u32 = 1 << 16;
+
     /// The places of `per_node` workers that this process starts on its node, in rank order.
     ///
     /// For jobs with one process on each node: worker `i` here has rank `node * per_node + i` of
     /// `nodes * per_node`. A process alone starts its workers as a job on this node. The workers'
-    /// [`exports`](ClusterInfo::exports) set `MPIENV_LAUNCHER=user`, `MPIENV_MASTER_ADDR`,
-    /// `MPIENV_MASTER_PORT` and `MPIENV_TOKEN` (where there is one) too, so that they count before all that the workers inherit.
+    /// [`exports`](ClusterInfo::exports) set `MPIENV_CONTEXT` too, so that they count before all that the
+    /// workers inherit, until another launcher starts processes from a worker: those are that launcher's.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -26,20 +30,23 @@ impl ClusterInfo {
     /// ])?;
     /// let ranks: Vec<u32> = info.workers(4)?.iter().map(|worker| worker.rank()).collect();
     /// assert_eq!(ranks, [4, 5, 6, 7]);
+    /// assert!(info.workers(ClusterInfo::MOST_WORKERS + 1).is_err());
     /// # Ok::<(), mpienv::Error>(())
     /// ```
     ///
     /// # Errors
     /// When this process is not the only one on its node, or does not know whether it is; when
-    /// `per_node` is 0, or the world would have more than 2^32 - 1 ranks.
+    /// `per_node` is 0 or more than [`ClusterInfo::MOST_WORKERS`], or the world would have more than 2^32 - 1 ranks.
     pub fn workers(&self, per_node: u32) -> Result<Vec<ClusterInfo>, Error> {
         self.check_per_node()?;
         let (node, nodes) = (self.rank(), self.world_size());
         let too_many = || {
             let reason = Reason::TooManyWorkers { nodes, workers: per_node };
-            Error::new(reason, "start from 1 to 4294967295 workers in all")
+            let most = ClusterInfo::MOST_WORKERS;
+            Error::new(reason, format!("start from 1 to {most} workers on each node, and at most {} in all", u32::MAX))
         };
-        let size = nodes.checked_mul(per_node).filter(|&size| size > 0).ok_or_else(too_many)?;
+        let size = nodes.checked_mul(per_node).filter(|_| (1..=ClusterInfo::MOST_WORKERS).contains(&per_node));
+        let size = size.ok_or_else(too_many)?;
         let worker = |index: u32| {
             let rank = Rank::new(node * per_node + index, size).map_err(|_| too_many())?;
             let local = Local::new(Some(index), Some(per_node), rank).map_err(|_| too_many())?;
@@ -70,13 +77,14 @@ impl ClusterInfo {
             (_, 1) => LaunchStyle::PerNode,
             _ => LaunchStyle::PerProcess,
         };
-        worker.ask(LAUNCHER, Launcher::User.name());
-        if let Ok(host) = &self.master_addr {
-            worker.ask(MASTER_ADDR, host);
+        worker.leaves_context = Some(Launcher::User);
+        // Asked of the process that starts the workers, not of them.
+        worker.misleading.push(LAUNCHER);
+        if workers > 1 {
+            worker.misleading.extend(LOCAL.iter().filter(|name| self.seen.has(name)));
         }
-        worker.ask(MASTER_PORT, self.master_port);
-        if !self.token.as_bytes().is_empty() {
-            worker.ask(TOKEN, self.token.as_str());
+        if !self.token_is_own {
+            worker.asked.push((TOKEN, self.token.as_str().to_owned()));
         }
         let rule = format!("worker {} of {workers} on node {node} of {nodes}", local.rank().unwrap_or(0));
         let provenance = &mut worker.provenance;
@@ -95,12 +103,6 @@ impl ClusterInfo {
         worker
     }
 
-    /// Puts a wish in place of an older one for the same variable.
-    fn ask(&mut self, variable: &'static str, value: impl ToString) {
-        self.asked.retain(|(name, _)| *name != variable);
-        self.asked.push((variable, value.to_string()));
-    }
-
     fn not_per_node(&self) -> Error {
         let what = match (self.local_world_size(), self.node_count) {
             (None, _) => "the launcher does not tell the local size".to_owned(),
@@ -109,7 +111,31 @@ impl ClusterInfo {
             }
             (Some(size), _) => format!("{size} ranks of the job are on its node"),
         };
-        let remedy = "start one process on each node: `mpirun --map-by ppr:1:node`, process_count_per_node = 1";
+        let remedy = format!(
+            "start one process on each node: {}; for a job of this process's own, whatever started it, set \
+             {LAUNCHER}=alone",
+            one_on_each_node(self.launcher)
+        );
         Error::new(Reason::NotPerNode(what), remedy).by(self.launcher)
+    }
+}
+
+/// How a launcher is asked for one process on each node.
+fn one_on_each_node(launcher: Launcher) -> &'static str {
+    match launcher {
+        Launcher::OpenMpi => "`mpirun --map-by ppr:1:node`; on Azure process_count_per_node = 1",
+        Launcher::Hydra => "`mpiexec -ppn 1`",
+        Launcher::Mvapich => "`mpirun_rsh` with each host once, or `mpiexec -ppn 1`",
+        Launcher::Slurm => "`srun --ntasks-per-node=1`",
+        Launcher::Pals => "`mpiexec --ppn 1`",
+        Launcher::Jsm => "`jsrun --rs_per_host 1 --tasks_per_rs 1`",
+        Launcher::Flux => "`flux run --tasks-per-node=1`",
+        Launcher::Torchrun => "`torchrun --nproc-per-node 1`, or leave torchrun out",
+        Launcher::User => {
+            "set RANK to the node's number and WORLD_SIZE to the number of nodes, LOCAL_RANK=0, LOCAL_WORLD_SIZE=1"
+        }
+        Launcher::SageMaker | Launcher::Kubernetes | Launcher::AwsBatch | Launcher::Alone => {
+            "one container or pod with one process on each"
+        }
     }
 }

@@ -6,16 +6,25 @@ use std::time::Duration;
 
 use mpienv::check::{self, CheckError, Map};
 use mpienv::rendezvous::Error::{Lost, Mismatch, Missing};
-use mpienv::{ClusterInfo, Launcher, Severity, host_name};
+use mpienv::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
 
-use super::{Failure, Wishes, print_findings};
+use super::{Failure, Quiet, Wishes, print_findings};
 
 /// How long the other ranks stay after a verdict against them. Launchers end all ranks once one has failed: rank 0,
 /// whose text people look for, is to speak first.
 const AFTER_RANK_0: Duration = Duration::from_millis(500);
 
-pub(crate) fn run(wishes: Wishes, timeout: Duration, json: bool) -> Result<(), Failure> {
-    let info = wishes.read()?;
+/// A process that met itself alone has not shown that the job's tasks can meet.
+const NOT_A_TASK: &str = "slurm-not-a-task";
+
+pub(crate) fn run(wishes: Wishes, timeout: Duration, json: bool, quiet: Quiet) -> Result<(), Failure> {
+    let environment = Environment::of_this_process();
+    let info = wishes.read_from(&environment)?;
+    let is_not_a_task = |finding: &&Finding| finding.code == NOT_A_TASK && finding.severity > Severity::Note;
+    if let Some(Finding { what, why, remedy, .. }) = info.findings().iter().find(is_not_a_task).cloned() {
+        return Err(Failure::NotATask { what, why, remedy });
+    }
+    quiet.warn(&info, &environment);
     let checked = check::check(&info, host_name().unwrap_or_default(), timeout);
     let is_told = matches!(
         checked,
@@ -68,7 +77,7 @@ fn print_map(mut to: impl Write, map: &Map, info: &ClusterInfo) -> io::Result<()
 }
 
 /// Numbers with neighbours joined: `0-3,5`.
-fn runs(numbers: &[u32]) -> String {
+pub(super) fn runs(numbers: &[u32]) -> String {
     let joined = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b)).map(|run| match run {
         [one] => one.to_string(),
         [first, .., last] => format!("{first}-{last}"),

@@ -20,14 +20,16 @@ Examples:
   mpienv export --shell json | jq -r .MASTER_ADDR
   mpirun -n 2 -H a:1,b:1 bash -c 'eval \"$(mpienv export --per-node)\"; torchrun --nproc-per-node 8 train.py'
 
-On an error nothing is printed on stdout, so that eval changes nothing.";
+On an error no variable is printed, but `false`: eval then changes nothing, and a script under set -e stops.
+Without set -e:  eval \"$(mpienv export)\" || exit";
 
 pub(crate) const EXEC: &str = "\
 Examples:
   mpirun -n 4 mpienv exec -- python train.py --epochs 3
   mpirun -n 4 mpienv exec --master-port 29500 -- ./train
   mpirun -n 4 mpienv exec -- sh -c 'echo $RANK of $WORLD_SIZE on $MASTER_ADDR'
-  mpirun -n 2 --bind-to none mpienv exec --for mindspore -- python net.py";
+  mpirun -n 2 -H a:1,b:1 mpienv exec --per-node -- torchrun --nproc-per-node 8 train.py
+  mpirun -n 2 mpienv exec --for mindspore -- python net.py";
 
 pub(crate) const LAUNCH: &str = "\
 Examples:

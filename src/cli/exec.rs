@@ -1,26 +1,59 @@
 //! `mpienv exec`: becomes a command that has the variables set.
 
 use std::ffi::OsString;
-use std::io;
 use std::process::Command;
 
-use mpienv::{Environment, Launch, VariableSet};
+use clap::Args;
+use mpienv::{Environment, Launch, VariableSet, widen_default_binding};
 
 use super::worker::worker;
-use super::{Failure, Wishes, launch};
+use super::{Failure, Quiet, Wishes, launch, torchrun};
 
-pub(crate) fn run(wishes: Wishes, set: VariableSet, words: Vec<OsString>) -> Result<(), Failure> {
+/// What the command gets beside the variables.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// The node's variables, for a torchrun that is started once on each node
+    ///
+    /// Those of `mpienv export --per-node`: `mpienv exec --per-node -- torchrun --nproc-per-node 8 train.py` needs no other
+    /// argument.
+    #[arg(long, conflicts_with = "set")]
+    per_node: bool,
+    /// Leave the command on the cores to which Open MPI bound mpienv by default; else it may use all
+    ///
+    /// mpirun binds each of one or two ranks to one core. A binding that mpirun was asked for stays (under Open MPI 5,
+    /// which does not tell, with this option), and so does one of another launcher.
+    #[arg(long)]
+    keep_binding: bool,
+}
+
+pub(crate) fn run(
+    wishes: Wishes,
+    set: VariableSet,
+    options: Options,
+    quiet: Quiet,
+    words: Vec<OsString>,
+) -> Result<(), Failure> {
     let environment = Environment::of_this_process();
     let info = wishes.read_from(&environment)?;
+    if !options.per_node {
+        torchrun::check_exec(&info, &environment, &words)?;
+    }
+    quiet.warn(&info, &environment);
+    if !options.keep_binding {
+        widen_default_binding(&info, &environment);
+    }
     if set == VariableSet::MindSpore && info.world().is_first() {
         // Two commands to start and one process: this one waits for both.
         let launch = Launch::in_place(&info).variables(set, &environment).adopt_orphans();
         return launch.run(|_| worker(&words)).map_err(|error| launch::failure(&words, error));
     }
     let mut command = command(&words);
-    info.exports_for(set, &environment)?.apply_to(&mut command);
-    let error = mpienv::exec(&mut command);
-    Err(start_failure(command.get_program().to_owned(), error))
+    let exports = match options.per_node {
+        true => info.per_node_exports(),
+        false => info.marked().exports_for(set, &environment),
+    };
+    exports?.apply_to(&mut command);
+    Err(mpienv::exec(&mut command).into())
 }
 
 /// The command of these words, the first of which is its name.
@@ -30,13 +63,4 @@ pub(super) fn command(words: &[OsString]) -> Command {
     let mut command = Command::new(name);
     command.args(arguments);
     command
-}
-
-/// Why a command could not be started.
-pub(super) fn start_failure(command: OsString, error: io::Error) -> Failure {
-    let remedy = match error.kind() {
-        io::ErrorKind::NotFound => "see whether it is installed on this host and on PATH",
-        _ => "see its permissions and its first line",
-    };
-    Failure::Start { command, error, remedy }
 }

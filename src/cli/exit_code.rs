@@ -22,16 +22,22 @@ impl ExitCode {
     pub(crate) const NOT_EXECUTABLE: ExitCode = ExitCode(126);
     /// As shells: there is no such command.
     pub(crate) const NOT_FOUND: ExitCode = ExitCode(127);
+    /// As shells: whoever read stdout has gone.
+    pub(crate) const READER_GONE: ExitCode = ExitCode(141);
 
     /// The man page's table.
     pub(crate) const MEANINGS: &[(ExitCode, &str)] = &[
         (ExitCode::OK, "Done."),
-        (ExitCode::WRONG_ENVIRONMENT, "The environment contradicts itself, or does not say what is needed."),
+        (
+            ExitCode::WRONG_ENVIRONMENT,
+            "The environment contradicts itself, or does not say what is needed; or the output cannot be written.",
+        ),
         (ExitCode::USAGE, "The words of the command line are wrong."),
         (ExitCode::CHECK_FAILED, "The ranks do not fit together, one was lost, or doctor found something to mend."),
         (ExitCode::TIMED_OUT, "Not all ranks came in time."),
         (ExitCode::NOT_EXECUTABLE, "As shells: the command is there and cannot be executed."),
         (ExitCode::NOT_FOUND, "As shells: there is no such command."),
+        (ExitCode::READER_GONE, "As shells: the program that read stdout has ended."),
     ];
 }
 

@@ -2,9 +2,14 @@
 
 use std::io::{self, Write};
 
+use clap::ValueEnum;
 use mpienv::{Dialect, Environment, VariableSet};
 
-use super::{Failure, Wishes, print_findings};
+use super::shell::Shell;
+use super::{Failure, Quiet, Wishes, print_findings};
+
+/// The verb's name.
+const NAME: &str = "export";
 
 pub(crate) fn run(
     wishes: Wishes,
@@ -12,16 +17,47 @@ pub(crate) fn run(
     per_node: bool,
     dialect: Dialect,
     verbose: bool,
+    quiet: Quiet,
 ) -> Result<(), Failure> {
+    // All or nothing: half of the variables would be worse than none.
+    let text = text(wishes, set, per_node, dialect, verbose, quiet);
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_deref().unwrap_or(dialect.stop()).as_bytes())?;
+    stdout.flush()?;
+    text.map(drop)
+}
+
+fn text(
+    wishes: Wishes,
+    set: VariableSet,
+    per_node: bool,
+    dialect: Dialect,
+    verbose: bool,
+    quiet: Quiet,
+) -> Result<String, Failure> {
     let environment = Environment::of_this_process();
     let info = wishes.read_from(&environment)?;
     if verbose {
         print_findings(anstream::stderr().lock(), info.findings())?;
+    } else {
+        quiet.warn(&info, &environment);
     }
-    // All or nothing: half of the variables would be worse than none.
     let exports = if per_node { info.per_node_exports() } else { info.exports_for(set, &environment) };
-    let text = exports?.to_text(dialect)?;
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    Ok(stdout.flush()?)
+    Ok(exports?.to_text(dialect)?)
+}
+
+/// Where the words of an `export` are wrong: prints what makes the shell stop that evaluates them.
+pub(super) fn stop_the_shell() {
+    let mut words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    if words.next().as_deref() != Some(NAME) {
+        return;
+    }
+    let words: Vec<String> = words.collect();
+    let after = words.iter().skip_while(|word| *word != "--shell").nth(1).map(String::as_str);
+    let name = words.iter().find_map(|word| word.strip_prefix("--shell=")).or(after).unwrap_or("sh");
+    // A shell that has no name here reads nothing that is known here.
+    if let Ok(shell) = Shell::from_str(name, false) {
+        // Where stdout cannot be written nothing can stop it.
+        let _ = io::stdout().write_all(Dialect::from(shell).stop().as_bytes());
+    }
 }

@@ -5,39 +5,59 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use mpienv::{Environment, Launch, LaunchError, Output, VariableSet};
+use mpienv::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError, VariableSet};
 
-use super::exec::start_failure;
+use super::exec::command;
 use super::worker::worker;
-use super::{Failure, Wishes};
+use super::{Failure, Quiet, Wishes, torchrun};
 
 /// How workers are started, and how they end.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     /// How many workers to start on this node
-    #[arg(long, value_name = "N", alias = "nproc_per_node", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", alias = "nproc_per_node", value_parser = workers, allow_negative_numbers = true)]
     nproc_per_node: u32,
     /// Write the workers' output to DIR/rank.K/stdout and DIR/rank.K/stderr, not here
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
     /// How long the other workers may take to end once one has failed
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, allow_negative_numbers = true)]
     grace: Duration,
     /// Leave the workers on the cores to which the launcher bound mpienv; else they may use all
     #[arg(long)]
     keep_binding: bool,
 }
 
+fn workers(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(number) if (1..=ClusterInfo::MOST_WORKERS).contains(&number) => Ok(number),
+        // torchrun counts by itself.
+        _ if ["gpu", "cpu", "auto", "xpu"].contains(&text) => {
+            let count = if text == "cpu" { "$(nproc)" } else { "$(nvidia-smi -L | wc -l)" };
+            Err(format!("mpienv does not count devices: give the number, as in --nproc-per-node {count}"))
+        }
+        _ => Err(format!("expected a whole number from 1 to {}", ClusterInfo::MOST_WORKERS)),
+    }
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse().ok().filter(|number: &f64| *number >= 0.0);
     // A year is as good as forever, and can be added to any moment.
     let number = number.map(|number| number.min(365.0 * 86400.0));
-    number.map(Duration::from_secs_f64).ok_or_else(|| "a number of seconds from 0 on is wanted".to_owned())
+    number.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds, 0 or more".to_owned())
 }
 
-pub(crate) fn run(wishes: Wishes, set: VariableSet, options: Options, words: Vec<OsString>) -> Result<(), Failure> {
+pub(crate) fn run(
+    wishes: Wishes,
+    set: VariableSet,
+    options: Options,
+    quiet: Quiet,
+    words: Vec<OsString>,
+) -> Result<(), Failure> {
     let environment = Environment::of_this_process();
     let info = wishes.read_from(&environment)?;
+    torchrun::check_launch(&info, &environment, options.nproc_per_node, &words)?;
+    quiet.warn(&info, &environment);
     let output = options.log_dir.map_or(Output::Prefixed, Output::Folder);
     let launch = Launch::new(&info, options.nproc_per_node).map_err(|error| failure(&words, error))?;
     let launch = launch.variables(set, &environment).output(output).grace(options.grace).adopt_orphans();
@@ -48,7 +68,7 @@ pub(crate) fn run(wishes: Wishes, set: VariableSet, options: Options, words: Vec
 /// Why workers failed; a command that cannot be started is told as `exec` tells it.
 pub(super) fn failure(words: &[OsString], error: LaunchError) -> Failure {
     match error {
-        LaunchError::Start { error, .. } => start_failure(words.first().cloned().unwrap_or_default(), error),
+        LaunchError::Start { error, .. } => StartError::new(&command(words), error.into_io()).into(),
         error => Failure::Launch(error),
     }
 }

@@ -47,7 +47,8 @@ pub(super) fn print_table(to: &mut impl Write, info: &ClusterInfo, more: &[[Stri
     Ok(())
 }
 
-fn rows(info: &ClusterInfo) -> Vec<[String; 3]> {
+/// Each value's name, the value, and where it comes from.
+pub(super) fn rows(info: &ClusterInfo) -> Vec<[String; 3]> {
     let number = |value: Option<u32>| value.map_or("-".to_owned(), |value| value.to_string());
     let from = info.provenance();
     [

@@ -1,58 +1,50 @@
 //! `mpienv simulate`: the environments that a launcher would give.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
-use std::process::{Command, ExitStatus};
+use std::io::{self, BufWriter, Write};
 
-use mpienv::Launcher;
-use mpienv::simulate::{Job, Vars};
+use mpienv::simulate::Job;
+use mpienv::{Launch, Output, StartError};
 
-use super::exec::start_failure;
-use super::{Failure, Shape};
+use super::exec::command;
+use super::worker::worker;
+use super::{Failure, Shape, launch};
 
-pub(crate) fn run(shape: Shape, rank: Option<u32>, command: Vec<OsString>) -> Result<(), Failure> {
+pub(crate) fn run(shape: Shape, rank: Option<u32>, keep_master: bool, command: Vec<OsString>) -> Result<(), Failure> {
     let job = shape.job()?;
-    let ranks = match rank {
-        None => 0..job.world_size(),
-        Some(rank) if rank < job.world_size() => rank..rank + 1,
-        Some(rank) => return Err(Failure::NoSuchRank { rank, size: job.world_size() }),
-    };
-    if command.is_empty() {
-        return Ok(print(&job, ranks, rank.is_none())?);
+    if let Some(rank) = rank.filter(|&rank| rank >= job.world_size()) {
+        return Err(Failure::NoSuchRank { rank, size: job.world_size() });
     }
-    for rank in ranks {
-        let vars = job.environment(rank).unwrap_or_default();
-        let status = run_in(&vars, &command)?;
-        if !status.success() {
-            return Err(Failure::Rank { rank, status });
+    match (rank, command.is_empty()) {
+        (None, true) => Ok(print(&job, 0..job.world_size(), true)?),
+        (Some(rank), true) => Ok(print(&job, rank..rank + 1, false)?),
+        (Some(rank), false) => run_one(&job, rank, &command),
+        (None, false) => {
+            let launch = Launch::simulated(&job, keep_master).map_err(|error| launch::failure(&command, error))?;
+            let launch = launch.output(Output::Prefixed).adopt_orphans();
+            launch.run(|_| worker(&command)).map_err(|error| launch::failure(&command, error))
         }
     }
-    Ok(())
 }
 
 /// As `env` prints them; a comment before each rank where there are several.
 fn print(job: &Job, ranks: impl Iterator<Item = u32>, headings: bool) -> io::Result<()> {
-    let mut text = String::new();
+    let mut stdout = BufWriter::new(io::stdout().lock());
     for rank in ranks {
         if let Some(place) = job.place(rank).filter(|_| headings) {
-            text += &format!("# rank {rank}: node {}, local rank {}\n", place.node, place.local_rank);
+            writeln!(stdout, "# rank {rank}: node {}, local rank {}", place.node, place.local_rank)?;
         }
         for (name, value) in job.environment(rank).unwrap_or_default() {
-            text += &format!("{name}={value}\n");
+            writeln!(stdout, "{name}={value}")?;
         }
     }
-    io::stdout().lock().write_all(text.as_bytes())
+    stdout.flush()
 }
 
-/// Runs a command with these variables, and without any that a real launcher left here.
-fn run_in(vars: &Vars, words: &[OsString]) -> Result<ExitStatus, Failure> {
-    let (name, arguments) = words.split_first().ok_or(Failure::NoCommand)?;
-    let mut command = Command::new(name);
-    command.args(arguments);
-    for variable in Launcher::ALL.iter().flat_map(|launcher| launcher.variables()) {
-        command.env_remove(variable);
-    }
-    command.env_remove("MASTER_ADDR").env_remove("MASTER_PORT");
-    command.envs(vars.iter().map(|(name, value)| (name, value)));
-    command.status().map_err(|error| start_failure(name.clone(), error))
+/// Runs a command as one rank, which has this process's terminal and is alone.
+fn run_one(job: &Job, rank: u32, words: &[OsString]) -> Result<(), Failure> {
+    let mut command = command(words);
+    job.apply_to(rank, &mut command);
+    let status = command.status().map_err(|error| StartError::new(&command, error))?;
+    if status.success() { Ok(()) } else { Err(Failure::Rank { rank, status }) }
 }

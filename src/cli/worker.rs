@@ -1,20 +1,20 @@
 //! What `mpienv launch` starts in a worker's place: it sees to its own end, and becomes the worker.
 //!
-//! `mpienv launch` has a guard for its workers, which cannot know of one in the instant between its
+//! `mpienv launch` has a watchdog for its workers, which cannot know of one in the instant between its
 //! start and its being told of. Only the new process itself can ask Linux to be ended with its parent.
 
 use std::ffi::{OsStr, OsString};
 use std::process::{self, Command};
 
 use super::Failure;
-use super::exec::{command, start_failure};
+use super::exec::command;
 
 /// The first word of such a process; no verb, because it is for nobody else.
 const WORD: &str = "__worker";
 
 /// The command that becomes the command of these words.
 pub(super) fn worker(words: &[OsString]) -> Command {
-    // Without a path to this program the worker is started as it is; the guard is there.
+    // Without a path to this program the worker is started as it is; the watchdog is there.
     let Some(program) = std::env::current_exe().ok().filter(|_| cfg!(target_os = "linux")) else {
         return command(words);
     };
@@ -38,7 +38,5 @@ pub(super) fn run(parent: u32, words: &[OsString]) -> Result<(), Failure> {
     mpienv::end_with_parent(parent).map_err(Failure::Orphan)?;
     #[cfg(not(target_os = "linux"))]
     let _ = parent;
-    let mut command = command(words);
-    let error = mpienv::exec(&mut command);
-    Err(start_failure(command.get_program().to_owned(), error))
+    Err(mpienv::exec(&mut command(words)).into())
 }

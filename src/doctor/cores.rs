@@ -10,26 +10,34 @@ use crate::placement::Launcher;
 ///
 /// What its cgroup keeps from it, no option of a launcher brings back: that counts as not there.
 #[cfg(target_os = "linux")]
-pub(super) fn count() -> Option<(usize, usize)> {
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
-    let count = || usize::try_from(sched_getaffinity(None).ok()?.count()).ok();
-    let widened = move || {
-        let mut all = CpuSet::new();
-        (0..CpuSet::MAX_CPU).for_each(|core| all.set(core));
-        // Linux leaves out what is not there or not allowed.
-        sched_setaffinity(None, &all).ok()?;
-        count()
-    };
+pub(crate) fn count() -> Option<(usize, usize)> {
+    let count = || usize::try_from(rustix::thread::sched_getaffinity(None).ok()?.count()).ok();
+    let widened = move || widen().then(count).flatten();
     // Affinity is the thread's own: this one's stays.
     let widened = std::thread::Builder::new().spawn(widened).ok()?.join().ok()??;
     Some((count()?, widened))
 }
 
+/// Lets this thread use all cores that its cgroup allows; whether Linux agreed.
+#[cfg(target_os = "linux")]
+pub(crate) fn widen() -> bool {
+    use rustix::thread::{CpuSet, sched_setaffinity};
+
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|core| all.set(core));
+    // Linux leaves out what is not there or not allowed.
+    sched_setaffinity(None, &all).is_ok()
+}
+
 /// Nobody binds processes to cores where the system has no such thing.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn count() -> Option<(usize, usize)> {
+pub(crate) fn count() -> Option<(usize, usize)> {
     None
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn widen() -> bool {
+    false
 }
 
 /// The cores that are allowed, against those that could be, the threads that are wanted and the node's ranks.

@@ -27,7 +27,7 @@ pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
             "nccl-nothing-left",
             format!("NCCL_SOCKET_IFNAME={value} leaves none of this host's interfaces: {}", names.join(", ")),
             "NCCL fails in its init, also on one host without a network",
-            "--nccl-ifname with a name of this list, or --nccl-ifname unset".into(),
+            "set MPIENV_NCCL_IFNAME to a name of this list, or to `unset`".into(),
         );
     }
     let (bridges, others): (Vec<&str>, Vec<&str>) = left.into_iter().partition(|name| is_bridge(name));
@@ -39,8 +39,8 @@ pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         _ => (format!("{} beside {}", bridges.join(", "), others.join(",")), others),
     };
     let remedy = match better[..] {
-        [] => "--nccl-ifname with an interface of the cluster's network, of which this host has none".to_owned(),
-        _ => format!("--nccl-ifname {}", better.join(",")),
+        [] => "set MPIENV_NCCL_IFNAME to an interface of the cluster's network, of which this host has none".to_owned(),
+        _ => format!("set MPIENV_NCCL_IFNAME={}", better.join(",")),
     };
     finding(
         Severity::Warning,

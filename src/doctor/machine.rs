@@ -80,7 +80,7 @@ fn mpi(_info: &ClusterInfo, _environment: &Environment) -> Option<MpiLibrary> {
     None
 }
 
-fn addresses(host: &Host, patience: Duration) -> Result<Vec<IpAddr>, String> {
+pub(super) fn addresses(host: &Host, patience: Duration) -> Result<Vec<IpAddr>, String> {
     match host.address() {
         Some(address) => Ok(vec![address.to_canonical()]),
         None => resolve(host.to_string(), patience),
@@ -101,7 +101,7 @@ fn resolve(name: String, patience: Duration) -> Result<Vec<IpAddr>, String> {
     receiver.recv_timeout(patience).unwrap_or_else(|_| Err(format!("no answer within {} s", patience.as_secs_f64())))
 }
 
-fn interfaces() -> Vec<(String, IpAddr)> {
+pub(super) fn interfaces() -> Vec<(String, IpAddr)> {
     let found = if_addrs::get_if_addrs().unwrap_or_default();
     found.into_iter().map(|interface| (interface.name.clone(), interface.ip())).collect()
 }

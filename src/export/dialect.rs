@@ -61,6 +61,31 @@ pub enum Dialect {
 }
 
 impl Dialect {
+    /// What makes a script stop that evaluates it, for want of variables: a shell takes no notice of the exit code of a
+    /// command whose output it evaluates.
+    ///
+    /// Shells stop by it under `set -e`, or see it as the status of `eval`; PowerShell stops. It is empty where the text is
+    /// read as data.
+    ///
+    /// ```
+    /// use mpienv::Dialect;
+    ///
+    /// assert_eq!(Dialect::Posix.stop(), "false;\n");
+    /// assert_eq!(Dialect::Docker.stop(), "");
+    /// ```
+    #[must_use]
+    pub const fn stop(self) -> &'static str {
+        match self {
+            Dialect::Posix | Dialect::Fish | Dialect::Csh => "false;\n",
+            Dialect::PowerShell => "throw 'mpienv export failed';\n",
+            // `exit` would end an interactive shell, too.
+            Dialect::Cmd => "cmd /c exit 1\n",
+            Dialect::Dotenv | Dialect::Docker | Dialect::GitHub => "",
+            #[cfg(feature = "cli")]
+            Dialect::Json => "",
+        }
+    }
+
     pub(crate) fn document(self, exports: &Exports) -> Result<String, Unrepresentable> {
         match self {
             Dialect::Posix => lines(&posix::Posix, "sh", exports),
@@ -111,7 +136,7 @@ fn lines(to: &impl Lines, dialect: &'static str, exports: &Exports) -> Result<St
 /// assert_eq!((error.name.as_str(), error.dialect), ("NCCL_SOCKET_IFNAME", "docker"));
 /// # Ok::<(), mpienv::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct Unrepresentable {
     /// The variable.
@@ -124,17 +149,19 @@ pub struct Unrepresentable {
     pub reason: &'static str,
 }
 
+debug_is_text!(Unrepresentable);
+
 impl Unrepresentable {
     fn text(&self) -> String {
         let Unrepresentable { name, value, dialect, reason } = self;
         match value {
             Some(value) => format!(
-                "{name}={} cannot be written as {dialect}: {reason}; correct {name} or take another --shell",
+                "{name}={} cannot be written as {dialect}: {reason}; correct {name} or choose another dialect",
                 quote(value)
             ),
-            None => format!(
-                "{name} cannot be unset in {dialect}: {reason}; unset {name} before mpienv is run or take another --shell"
-            ),
+            None => {
+                format!("{name} cannot be unset in {dialect}: {reason}; unset {name} before, or choose another dialect")
+            }
         }
     }
 }

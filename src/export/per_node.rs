@@ -1,12 +1,13 @@
 //! A node's variables, for a launcher that is started once on each node: torchrun.
 
+use crate::context::CONTEXT;
 use crate::error::Error;
 use crate::export::Exports;
 use crate::info::ClusterInfo;
 use crate::wish::LAUNCHER;
 
 /// What this process has and its workers must not take for their own.
-const OF_THIS_PROCESS: [&str; 5] = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", LAUNCHER];
+const OF_THIS_PROCESS: [&str; 6] = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", LAUNCHER, CONTEXT];
 
 impl ClusterInfo {
     /// The node's variables, for a `torchrun` that one process on each node starts.

@@ -3,10 +3,12 @@
 mod jax;
 mod mindspore;
 
+use crate::context::CONTEXT;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::export::Exports;
 use crate::info::ClusterInfo;
+use crate::launcher::seen;
 use crate::placement::Launcher;
 use crate::wish::LAUNCHER;
 
@@ -16,7 +18,7 @@ use crate::wish::LAUNCHER;
 /// | --- | --- | --- |
 /// | [`Torch`](VariableSet::Torch) | - | - |
 /// | [`MindSpore`](VariableSet::MindSpore) | `MS_WORKER_NUM`, `MS_SCHED_HOST`, `MS_SCHED_PORT`, `MS_NODE_ID`, `MS_ROLE=MS_WORKER` | `OMPI_*`, `PMIX_*`, `PMI_*` |
-/// | [`Jax`](VariableSet::Jax) | `JAX_COORDINATOR_ADDRESS` | - |
+/// | [`Jax`](VariableSet::Jax) | `JAX_COORDINATOR_ADDRESS`; `OMPI_COMM_WORLD_SIZE`, `_RANK`, `_LOCAL_RANK`, `_LOCAL_SIZE` and `OMPI_MCA_orte_hnp_uri`, where JAX would not find this process's place | - |
 ///
 /// ```
 /// use mpienv::VariableSet;
@@ -36,20 +38,28 @@ pub enum VariableSet {
     /// Beside rank 0's worker they need a scheduler: the same program with `MS_ROLE=MS_SCHED`,
     /// which [`Launch`](crate::Launch) starts.
     MindSpore,
-    /// `jax.distributed.initialize`. JAX reads the address only; a program gives it the number of
-    /// processes and its own from `WORLD_SIZE` and `RANK` where JAX does not find the launcher.
+    /// `jax.distributed.initialize()` without arguments. JAX takes the number of processes and its own from a launcher that
+    /// it knows, Open MPI 4 or Slurm: under others, and in workers, it is told the place by Open MPI's variables.
     Jax,
 }
 
 /// What a set has beside PyTorch's variables.
 struct Additions {
     variables: &'static [Addition],
+    /// What tells the program this process's place by a launcher's variables, in this environment.
+    place: Option<Placing>,
     /// Inherited variables whose names begin so are unset.
     unset: &'static [&'static str],
 }
 
 /// A variable's name and its value.
 type Addition = (&'static str, fn(&ClusterInfo) -> Result<String, Error>);
+
+/// What tells a program the place of an info by a launcher's variables, in an environment.
+type Placing = fn(&ClusterInfo, &Environment) -> Result<Variables, Error>;
+
+/// Names with their values.
+type Variables = Vec<(&'static str, String)>;
 
 impl VariableSet {
     /// Every set.
@@ -73,7 +83,7 @@ impl VariableSet {
 
     fn additions(self) -> Additions {
         match self {
-            VariableSet::Torch => Additions { variables: &[], unset: &[] },
+            VariableSet::Torch => Additions { variables: &[], place: None, unset: &[] },
             VariableSet::MindSpore => mindspore::ADDITIONS,
             VariableSet::Jax => jax::ADDITIONS,
         }
@@ -93,7 +103,13 @@ impl ClusterInfo {
     /// ```
     /// use mpienv::{ClusterInfo, Environment, VariableSet};
     ///
-    /// let environment = Environment::from_vars([("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "fe::1")]);
+    /// let environment = Environment::from_vars([
+    ///     ("RANK", "1"),
+    ///     ("WORLD_SIZE", "2"),
+    ///     ("LOCAL_RANK", "0"),
+    ///     ("LOCAL_WORLD_SIZE", "1"),
+    ///     ("MASTER_ADDR", "fe::1"),
+    /// ]);
     /// let info = ClusterInfo::builder().from_environment(&environment)?;
     /// let exports = info.exports_for(VariableSet::Jax, &environment)?;
     /// assert_eq!(exports.get("JAX_COORDINATOR_ADDRESS"), Some("[fe::1]:6105"));
@@ -104,17 +120,27 @@ impl ClusterInfo {
     /// As [`ClusterInfo::exports`].
     pub fn exports_for(&self, set: VariableSet, inherited: &Environment) -> Result<Exports, Error> {
         let mut exports = self.exports()?;
-        let Additions { variables, unset } = set.additions();
+        let Additions { variables, place, unset } = set.additions();
         for (name, value) in variables {
             exports.set(*name, value(self)?);
         }
+        let place = place.map(|place| place(self, &inherited.with(exports.iter()))).transpose()?.unwrap_or_default();
+        let is_placed = !place.is_empty();
+        place.into_iter().for_each(|(name, value)| exports.set(name, value));
         let wanted = |name: &&str| unset.iter().any(|prefix| name.starts_with(prefix)) && is_plain(name);
         let names: Vec<_> = inherited.names().filter(wanted).map(str::to_owned).collect();
         // Who reads again cannot find the launcher by variables that are gone.
-        if !names.is_empty() && (exports.get(LAUNCHER).is_some() || inherited.has(LAUNCHER)) {
+        let is_gone = !names.is_empty();
+        if is_gone && inherited.has(LAUNCHER) && self.leaves_context.is_none() {
             exports.set(LAUNCHER, Launcher::User.name().to_owned());
         }
         names.into_iter().for_each(|name| exports.remove(name));
+        // A launcher's variables that only the program is to believe are nobody else's.
+        if let Some(launcher) = self.leaves_context.or(is_placed.then_some(self.launcher)) {
+            let launcher = if is_gone { Launcher::User } else { launcher };
+            let context = self.context(launcher, seen(&inherited.with(exports.iter())), &exports);
+            exports.set(CONTEXT, context.to_text());
+        }
         Ok(exports)
     }
 }

@@ -11,7 +11,7 @@ use std::fmt;
 /// assert_eq!(error, HostlistError::ExpectedHost { column: 6, found: Found::End });
 /// assert_eq!(error.column(), 6);
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostlistError {
     /// Nothing, or nothing but blanks.
@@ -95,6 +95,8 @@ pub enum HostlistError {
         found: Found,
     },
 }
+
+debug_is_text!(HostlistError);
 
 impl HostlistError {
     /// The column at fault, counted in characters from 1.

@@ -9,22 +9,26 @@ mod binding;
 #[cfg(all(feature = "launch", unix))]
 mod descendants;
 #[cfg(all(feature = "launch", unix))]
-mod groups;
+mod family;
 #[cfg(all(feature = "launch", unix))]
-mod guard;
+mod groups;
 #[cfg(not(all(feature = "launch", unix)))]
 mod plain;
 #[cfg(all(feature = "launch", unix))]
 mod processes;
 #[cfg(all(feature = "launch", unix))]
 mod signals;
+#[cfg(all(feature = "launch", unix))]
+mod watchdog;
 
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub(super) use binding::Unbound;
 #[cfg(all(feature = "launch", unix))]
-pub(super) use groups::Control;
+pub(super) use groups::{Control, Waker};
 #[cfg(not(all(feature = "launch", unix)))]
-pub(super) use plain::Control;
+pub(super) use plain::{Control, Waker};
+#[cfg(all(feature = "launch", unix))]
+pub use watchdog::serve_as_watchdog;
 
 /// Elsewhere no process binds another.
 #[cfg(not(all(feature = "launch", target_os = "linux")))]

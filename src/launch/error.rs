@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use crate::error::Error;
+use crate::start_error::StartError;
 
 /// Why workers were not started, or did not all succeed.
 ///
@@ -18,7 +19,7 @@ use crate::error::Error;
 /// assert!(matches!(error, LaunchError::Failed { rank: 0, .. }));
 /// # Ok::<(), LaunchError>(())
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
     /// The environment has no place for workers.
@@ -38,13 +39,28 @@ pub enum LaunchError {
         /// What the system says.
         error: io::Error,
     },
+    /// This process could not write what the workers wrote.
+    #[error("{stream} cannot be written: {error}; see the disk, or the program that reads it")]
+    Output {
+        /// `stdout` or `stderr`.
+        stream: &'static str,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// No thread could be started to copy the workers' lines.
+    #[error(
+        "the workers' output cannot be read: {0}; raise the limit of processes and threads (ulimit -u) or of memory \
+         (ulimit -v), or have the workers write into files"
+    )]
+    Thread(io::Error),
     /// A worker's program could not be started.
-    #[error("rank {rank} cannot be started: {error}; see that the program is there and executable on this host")]
+    #[error("rank {rank} cannot be started: {error}")]
     Start {
         /// The worker's rank.
         rank: u32,
-        /// What the system says.
-        error: io::Error,
+        /// What the system says of which program.
+        #[source]
+        error: StartError,
     },
     /// A worker could not be waited for.
     #[error("rank {rank} cannot be waited for: {error}; see that nothing else reaps this process's children")]
@@ -69,6 +85,8 @@ pub enum LaunchError {
         stderr: Option<String>,
     },
 }
+
+debug_is_text!(LaunchError);
 
 /// One line: who, where, how, and what it said last.
 fn failed(rank: u32, host: Option<&str>, status: ExitStatus, passed_on: bool, stderr: Option<&str>) -> String {

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 /// let parent = std::env::args().nth(1).and_then(|id| id.parse().ok()).unwrap_or_default();
 /// mpienv::end_with_parent(parent)?;
 /// let error = mpienv::exec(Command::new("python").arg("train.py"));
-/// eprintln!("python cannot be started: {error}");
+/// eprintln!("{error}");
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///

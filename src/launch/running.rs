@@ -7,7 +7,12 @@ use crate::host_name::host_name;
 use crate::launch::control::Control;
 use crate::launch::error::LaunchError;
 use crate::launch::member::{Member, Who};
-use crate::launch::output::{Captured, Output};
+use crate::launch::output::{Captured, Copier, Fault, Faults, Output};
+use crate::launch::stopped;
+use crate::start_error::StartError;
+
+/// The signal of a process that writes where nobody reads any more.
+const SIGPIPE: i32 = 13;
 
 /// Workers that have not ended; whoever drops them ends them.
 #[derive(Debug)]
@@ -17,6 +22,8 @@ pub(super) struct Running {
     ended: Vec<Captured>,
     control: Control,
     output: Output,
+    copier: Option<Copier>,
+    faults: Faults,
     grace: Duration,
     /// Whether nobody is left.
     is_over: bool,
@@ -24,24 +31,37 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn new(output: Output, grace: Duration, adopts: bool) -> Result<Running, LaunchError> {
+        output.try_room()?;
+        // Before anybody is started: later there may be no room for a thread.
+        let copier = output.copier().map_err(LaunchError::Thread)?;
         let control = Control::new(adopts).map_err(LaunchError::Signals)?;
-        Ok(Running { members: Vec::new(), ended: Vec::new(), control, output, grace, is_over: false })
+        let faults = Faults::new(control.waker().map_err(LaunchError::Signals)?);
+        Ok(Running { members: Vec::new(), ended: Vec::new(), control, output, copier, faults, grace, is_over: false })
     }
 
     /// Starts a worker, or the scheduler of the rank.
     pub(super) fn start(&mut self, who: Who, rank: u32, command: &mut Command) -> Result<(), LaunchError> {
         self.output.direct(who, command)?;
         self.control.prepare(command);
-        let mut child = command.spawn().map_err(|error| LaunchError::Start { rank, error })?;
+        let child = command.spawn().map_err(|error| StartError::new(command, error));
+        let mut child = child.map_err(|error| LaunchError::Start { rank, error })?;
         self.control.started(&child);
-        let captured = self.output.capture(who, &mut child);
+        let captured = self.output.capture(who, &mut child, self.copier.as_ref(), &self.faults);
+        let (captured, outcome) = match captured {
+            Ok(captured) => (captured, Ok(())),
+            Err(error) => (Captured::Nothing, Err(LaunchError::Thread(error))),
+        };
         self.members.push(Member { who, child, captured });
-        Ok(())
+        outcome
     }
 
     /// Waits for all workers, and ends the others when one fails.
     pub(super) fn wait(mut self) -> Result<(), LaunchError> {
         loop {
+            if let Some(fault) = self.faults.take_if(|fault| !fault.is_by_reader()) {
+                self.end()?;
+                return Err(fault.into());
+            }
             if let Some((member, status)) = self.reap()? {
                 self.end()?;
                 return Err(self.failure(&member, status));
@@ -49,6 +69,7 @@ impl Running {
             if self.members.iter().all(|member| member.who == Who::Scheduler) {
                 break;
             }
+            self.tell_stops();
             self.control.wait(None);
         }
         // The scheduler ends by itself when the last worker of all nodes has left it.
@@ -58,7 +79,20 @@ impl Running {
             // Its own failure is told by the workers that needed it.
             self.reap()?;
         }
-        self.end()
+        self.end()?;
+        match self.faults.take_if(|_| true) {
+            Some(fault) => Err(fault.into()),
+            None => self.output.try_room(),
+        }
+    }
+
+    /// Says which workers a signal has stopped: nothing goes on, and nothing else tells why.
+    fn tell_stops(&mut self) {
+        for member in &self.members {
+            if let Some(stop) = self.control.newly_stopped(&member.child) {
+                stopped::tell(member.who, member.child.id(), stop);
+            }
+        }
     }
 
     /// Moves the members that have ended, up to the first worker that failed, and gives that one.
@@ -66,12 +100,12 @@ impl Running {
         let mut index = 0;
         while let Some(member) = self.members.get_mut(index) {
             let rank = member.who.rank().unwrap_or(0);
-            let Some(status) = member.child.try_wait().map_err(|error| LaunchError::Wait { rank, error })? else {
+            let status = self.control.try_wait(&mut member.child);
+            let Some(status) = status.map_err(|error| LaunchError::Wait { rank, error })? else {
                 index += 1;
                 continue;
             };
             let member = self.members.remove(index);
-            self.control.ended(&member.child);
             if member.who != Who::Scheduler && !status.success() {
                 return Ok(Some((member, status)));
             }
@@ -113,12 +147,7 @@ impl Running {
 
     fn kill(&mut self) {
         self.control.kill(&mut self.members.iter_mut().map(|member| &mut member.child));
-        for mut member in self.members.drain(..) {
-            if member.child.wait().is_ok() {
-                self.control.ended(&member.child);
-            }
-            self.ended.push(member.captured);
-        }
+        self.ended.extend(self.members.drain(..).map(|member| member.captured));
     }
 
     /// The error that tells of a worker's end.
@@ -128,9 +157,20 @@ impl Running {
         let signal = std::os::unix::process::ExitStatusExt::signal(&status);
         #[cfg(not(unix))]
         let signal: Option<i32> = None;
+        let is_by_pipe = signal == Some(SIGPIPE) || status.code() == Some(128 + SIGPIPE);
+        // What kept this process from writing is the cause of what followed.
+        if let Some(fault) = self.faults.take_if(|fault| is_by_pipe || !fault.is_by_reader()) {
+            return fault.into();
+        }
         let passed_on = signal.is_some_and(|signal| self.control.has_passed(signal));
         let rank = member.who.rank().unwrap_or(0);
         LaunchError::Failed { rank, host: host_name(), status, passed_on, stderr: member.captured.tail() }
+    }
+}
+
+impl From<Fault> for LaunchError {
+    fn from(Fault { stream, error }: Fault) -> LaunchError {
+        LaunchError::Output { stream, error }
     }
 }
 

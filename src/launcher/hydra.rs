@@ -8,6 +8,7 @@
 //! | `MPI_LOCALRANKID` | rank on this node | same |
 //! | `MPI_LOCALNRANKS` | ranks on this node | same |
 //! | `HYDRA_BSTRAP_NODE_ID` | the node's number; Intel MPI only, internal | recorded from 2021.18.1 |
+//! | `I_MPI_HYDRA_UUID` | the job's identity, the same on all ranks; Intel MPI only, internal | recorded from 2021.18.1 |
 //!
 //! Nothing names rank 0's host.
 //!
@@ -17,6 +18,7 @@ use serde::Deserialize;
 
 use crate::environment::{Environment, variable_names};
 use crate::error::Error;
+use crate::job::Job;
 use crate::launcher::{Evidence, first_set, unreadable};
 use crate::placement::{Launcher, Placement, Sourced};
 
@@ -24,7 +26,8 @@ const RANK: &str = "PMI_RANK";
 const SIZE: &str = "PMI_SIZE";
 const LOCAL_RANK: &str = "MPI_LOCALRANKID";
 const LOCAL_SIZE: &str = "MPI_LOCALNRANKS";
-const NODE_ID: &str = "HYDRA_BSTRAP_NODE_ID";
+pub(crate) const NODE_ID: &str = "HYDRA_BSTRAP_NODE_ID";
+pub(crate) const UUID: &str = "I_MPI_HYDRA_UUID";
 
 /// The variables that Hydra sets for every process.
 ///
@@ -55,6 +58,9 @@ pub struct HydraVars {
     /// `HYDRA_BSTRAP_NODE_ID`: the node's number (Intel MPI only).
     #[serde(rename = "hydra_bstrap_node_id")]
     pub node_id: Option<u32>,
+    /// `I_MPI_HYDRA_UUID`: the job's identity (Intel MPI only).
+    #[serde(rename = "i_mpi_hydra_uuid")]
+    pub uuid: Option<String>,
 }
 
 pub(crate) fn variables() -> Vec<String> {
@@ -77,5 +83,8 @@ pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let mut placement = Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
         .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, vars.local_size))?;
     placement.node_rank = vars.node_id.map(|node| Sourced::new(node, NODE_ID));
-    Ok(placement)
+    Ok(match vars.uuid {
+        Some(id) => placement.with_job(Job { id, step: String::new(), restarts: 0 }, "hash of I_MPI_HYDRA_UUID"),
+        None => placement,
+    })
 }

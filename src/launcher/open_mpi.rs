@@ -33,8 +33,9 @@ const RANK: &str = "OMPI_COMM_WORLD_RANK";
 const SIZE: &str = "OMPI_COMM_WORLD_SIZE";
 const LOCAL_RANK: &str = "OMPI_COMM_WORLD_LOCAL_RANK";
 const LOCAL_SIZE: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
-const NUM_NODES: &str = "OMPI_MCA_orte_num_nodes";
-const HNP_URI: &str = "OMPI_MCA_orte_hnp_uri";
+pub(crate) const NUM_NODES: &str = "OMPI_MCA_orte_num_nodes";
+pub(crate) const HNP_URI: &str = "OMPI_MCA_orte_hnp_uri";
+pub(crate) const LOCAL_DAEMON_URI: &str = "OMPI_MCA_orte_local_daemon_uri";
 
 /// The variables that Open MPI sets for every process.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -77,13 +78,17 @@ pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
 pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let launcher = Launcher::OpenMpi;
     let evidence = detect(environment);
-    let vars: OpenMpiVars = environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
+    let mut vars: OpenMpiVars =
+        environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
+    if vars.namespace.as_deref().is_some_and(is_of_version_5) {
+        // Version 5 sets none of these: they are of an outer job, or for another program to read.
+        (vars.num_nodes, vars.hnp_uri, vars.local_daemon_uri) = (None, None, None);
+    }
     let mut placement = Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
         .with_local((LOCAL_RANK, Some(vars.local_rank)), (LOCAL_SIZE, Some(vars.local_size)))?;
-    placement.job = vars
-        .namespace
-        .clone()
-        .map(|id| Sourced::new(Job { id, step: String::new(), restarts: 0 }, "hash of PMIX_NAMESPACE"));
+    if let Some(id) = vars.namespace.clone() {
+        placement = placement.with_job(Job { id, step: String::new(), restarts: 0 }, "hash of PMIX_NAMESPACE");
+    }
     let nodes = vars.num_nodes.filter(|&nodes| is_possible(nodes, vars.local_size, vars.size));
     placement.node_count = nodes.map(|nodes| Sourced::new(nodes, NUM_NODES));
     if let Some(uri) = &vars.hnp_uri {
@@ -94,6 +99,18 @@ pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
         placement.master_doubt = rank_0_is_elsewhere(&vars);
     }
     Ok(placement)
+}
+
+/// Whether this process was started by another daemon than mpirun itself, which is daemon 0: `1234.2;tcp4://...`.
+pub(crate) fn is_of_remote_daemon(environment: &Environment) -> bool {
+    let servers = environment.names().filter(|name| name.starts_with("PMIX_SERVER_URI"));
+    let daemons = servers.filter_map(|name| environment.text(name).ok()??.split_once(';')?.0.rsplit_once('.'));
+    daemons.map(|(_, number)| number).any(|number| number != "0")
+}
+
+/// Version 4 calls a job by a number, version 5 as PRRTE does: `prterun-HOST-1234@1`.
+fn is_of_version_5(namespace: &str) -> bool {
+    namespace.contains('@')
 }
 
 /// Whether `nodes` nodes can hold `size` ranks, `local_size` of them here and at least one on each other.
@@ -246,7 +263,7 @@ mod tests {
         let (here, there) = ("1.0;tcp://10.77.0.1:1", "1.1;tcp://10.77.0.2:1");
         for (rank, own, proven) in [("0", here, true), ("0", there, false), ("1", here, false)] {
             let vars = [(RANK, rank), (SIZE, "4"), (LOCAL_RANK, rank), (LOCAL_SIZE, "2"), (HNP_URI, here)];
-            let vars = vars.into_iter().chain([("OMPI_MCA_orte_local_daemon_uri", own)]);
+            let vars = vars.into_iter().chain([(LOCAL_DAEMON_URI, own)]);
             let master = read(&Environment::from_vars(vars)).unwrap().master_addr.unwrap();
             assert_eq!(master.source.ends_with("and rank 0 is there"), proven, "rank {rank}: {}", master.source);
         }

@@ -127,10 +127,13 @@ fn is_step(environment: &Environment) -> bool {
 /// A batch script or the shell of an allocation: it has some of a task's variables, and is none.
 pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     let evidence = first_set(environment, &[RANK, JOB_ID]).filter(|_| !is_step(environment))?;
+    let is_of_one = |name: &str| matches!(environment.text(name), Ok(None | Some("1")));
+    // One task is what a script without srun is, too.
+    let severity = if [SIZE, NODES].into_iter().all(is_of_one) { Severity::Note } else { Severity::Warning };
     let evidence = shown(environment, evidence);
     let size = if environment.has(SIZE) { format!(" and {}", shown(environment, SIZE)) } else { String::new() };
     Some(Finding {
-        severity: Severity::Warning,
+        severity,
         code: "slurm-not-a-task",
         what: format!("{evidence}{size} are set, and this is no task of a step"),
         why: "a batch script and the shell of salloc run once, whatever number of tasks they ask for: this process is taken to be alone".into(),

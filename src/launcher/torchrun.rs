@@ -9,6 +9,7 @@
 //! | `LOCAL_WORLD_SIZE` | ranks on this node | same |
 //! | `GROUP_RANK` | the node's number | same |
 //! | `GROUP_WORLD_SIZE` | nodes of the job | same |
+//! | `TORCHELASTIC_ERROR_FILE` | where the worker writes its error: another file for every worker | recorded from 2.15.0 |
 //!
 //! The master is in `MASTER_ADDR` and `MASTER_PORT`, which are taken as they are.
 //!
@@ -67,6 +68,9 @@ pub struct TorchrunVars {
     /// `GROUP_WORLD_SIZE`: the number of nodes.
     #[serde(rename = "group_world_size")]
     pub nodes: Option<u32>,
+    /// `TORCHELASTIC_ERROR_FILE`: where the worker writes its error: another file for every worker.
+    #[serde(rename = "torchelastic_error_file")]
+    pub error_file: Option<String>,
 }
 
 pub(crate) fn variables() -> Vec<String> {

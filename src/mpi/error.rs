@@ -8,7 +8,7 @@ use crate::placement::Launcher;
 use crate::rank::Rank;
 
 /// Why MPI cannot be used, or could not do something.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No MPI library could be loaded.
@@ -107,6 +107,8 @@ pub enum Error {
     #[error("mpi is finalized in this process, and cannot be used any more: finalize after the last call")]
     Finalized,
 }
+
+debug_is_text!(Error);
 
 /// The names that were tried, with what the loader said.
 struct Tried<'a>(&'a [(PathBuf, String)]);

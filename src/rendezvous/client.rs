@@ -10,8 +10,9 @@ use super::Meeting;
 use super::error::{Error, Met};
 use super::frame::{HERE, Hello, Kind, LONGEST_TEXT, REPLY_HEAD, ReplyHead, Version, reply};
 use super::table;
-use super::{ANSWER, FAREWELL, Gathered, LONGEST_BLOB, Rendezvous, told_text};
+use super::{ANSWER, FAREWELL, Gathered, LONGEST_BLOB, Rendezvous};
 use crate::port::Port;
+use crate::printable::printable;
 
 /// Pause after the first try that failed; it doubles from try to try.
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
@@ -37,18 +38,19 @@ pub(super) fn join(settings: &Rendezvous, blob: Vec<u8>, wants_table: bool) -> R
     let complaint = Hello { wants_table: false, told: Some(settings.port), blob: Vec::new(), ..hello };
     let (hello, complaint) = (hello.encode(&settings.token), complaint.encode(&settings.token));
     let mut pause = FIRST_PAUSE;
-    let mut last = Met::TimedOut;
+    let (mut last, mut cut_short) = (None, None);
     loop {
         let limit = match attempt(settings, settings.port, &hello, deadline) {
             Ok(Welcomed { line, left }) => return wait(settings, line, left),
             Err(Failed::Final(error)) => return Err(error),
             Err(Failed::Again(met)) => {
-                // At the deadline itself every try ends early, and says less than the one before.
-                let too_late = Instant::now() >= deadline && met == Met::TimedOut;
-                if !too_late || last == Met::TimedOut {
-                    last = met;
-                }
-                if matches!(last, Met::Unresolved(_)) { RESOLVE_PAUSE } else { LONGEST_PAUSE }
+                let is_unresolved = matches!(met, Met::Unresolved(_));
+                last = Some(met);
+                if is_unresolved { RESOLVE_PAUSE } else { LONGEST_PAUSE }
+            }
+            Err(Failed::CutShort(met)) => {
+                cut_short = Some(met);
+                LONGEST_PAUSE
             }
         };
         let now = Instant::now();
@@ -61,15 +63,20 @@ pub(super) fn join(settings: &Rendezvous, blob: Vec<u8>, wants_table: bool) -> R
         }
         let now = Instant::now();
         if now >= deadline {
-            return Err(Error::NoMaster { rank, master: settings.master(), waited: now - started, met: last });
+            let met = last.or(cut_short).unwrap_or(Met::TimedOut);
+            return Err(Error::NoMaster { rank, master: settings.master(), waited: now - started, met });
         }
         thread::sleep(pause.min(deadline - now));
         pause = (pause * 2).min(limit);
     }
 }
 
+/// How a try failed.
 enum Failed {
     Again(Met),
+    /// The deadline came while it waited: it would have met something else with more time, so that what an earlier try
+    /// met says more.
+    CutShort(Met),
     Final(Error),
 }
 
@@ -116,20 +123,25 @@ fn is_timeout(error: &io::Error) -> bool {
 
 /// One try: resolve, connect, say hello, be welcomed.
 fn attempt(settings: &Rendezvous, port: Port, hello: &[u8], deadline: Instant) -> Result<Welcomed, Failed> {
-    let addresses = resolve(settings, port, deadline).map_err(Failed::Again)?;
-    let stream = connect(&addresses, deadline).map_err(Failed::Again)?;
+    let addresses = resolve(settings, port, deadline)?;
+    let stream = connect(&addresses, deadline)?;
     let _ = stream.set_nodelay(true);
     let mut line = Line { stream, deadline: deadline.min(Instant::now() + WELCOME) };
     // Another version may answer before it has read the whole hello: listen even when the writing fails.
     let written = line.write_all(hello);
     let head = read_head(&mut line).map_err(|met| match written {
         Err(error) if !is_timeout(&error) => Failed::Again(Met::NotMpienv("it closed the connection".to_owned())),
+        _ if Instant::now() >= deadline => Failed::CutShort(met),
         _ => Failed::Again(met),
     })?;
     match head.kind {
         Kind::Welcome if head.length == 4 => {
             let mut left = [0; 4];
-            line.read_exact(&mut left).map_err(|_| Failed::Again(Met::NotMpienv("it broke off".to_owned())))?;
+            line.read_exact(&mut left).map_err(|error| {
+                let is_cut_short = is_timeout(&error) && Instant::now() >= deadline;
+                let failed = if is_cut_short { Failed::CutShort } else { Failed::Again };
+                failed(Met::NotMpienv("it broke off".to_owned()))
+            })?;
             Ok(Welcomed { line, left: Duration::from_millis(u32::from_be_bytes(left).into()) })
         }
         Kind::OtherJob => {
@@ -141,7 +153,7 @@ fn attempt(settings: &Rendezvous, port: Port, hello: &[u8], deadline: Instant) -
 }
 
 /// The host's addresses now; a name is asked in a thread of its own, since the system's resolver knows no deadline.
-fn resolve(settings: &Rendezvous, port: Port, deadline: Instant) -> Result<Vec<SocketAddr>, Met> {
+fn resolve(settings: &Rendezvous, port: Port, deadline: Instant) -> Result<Vec<SocketAddr>, Failed> {
     let name = settings.host.to_string();
     let port = port.get();
     if let Ok(address) = name.parse::<IpAddr>() {
@@ -154,18 +166,18 @@ fn resolve(settings: &Rendezvous, port: Port, deadline: Instant) -> Result<Vec<S
         let _ = sender.send(answer);
     };
     let thread = thread::Builder::new().name("resolve".to_owned()).spawn(ask);
-    thread.map_err(|error| Met::Other(error.to_string()))?;
+    thread.map_err(|error| Failed::Again(Met::Other(error.to_string())))?;
     match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
         Ok(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
-        Ok(Ok(_)) => Err(Met::Unresolved("no address".to_owned())),
-        Ok(Err(error)) => Err(Met::Unresolved(error.to_string())),
-        Err(_) => Err(Met::Unresolved("the name server does not answer".to_owned())),
+        Ok(Ok(_)) => Err(Failed::Again(Met::Unresolved("no address".to_owned()))),
+        Ok(Err(error)) => Err(Failed::Again(Met::Unresolved(error.to_string()))),
+        Err(_) => Err(Failed::CutShort(Met::Unresolved("the name server does not answer".to_owned()))),
     }
 }
 
-/// Connects to the first address that takes it; else what the last one met.
-fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Met> {
-    let mut met = Met::TimedOut;
+/// Connects to the first address that takes it; else what the last one met that had its time.
+fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Failed> {
+    let mut met = None;
     for address in addresses {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -173,12 +185,15 @@ fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Met
         }
         match TcpStream::connect_timeout(address, left.min(CONNECT)) {
             // A port that nobody listens on can be this socket's own: then it talks to itself, and holds rank 0's port.
-            Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => met = Met::Refused,
+            Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => met = Some(Met::Refused),
             Ok(stream) => return Ok(stream),
-            Err(error) => met = met_by(&error),
+            Err(error) => match met_by(&error) {
+                Met::TimedOut if left < CONNECT => break,
+                other => met = Some(other),
+            },
         }
     }
-    Err(met)
+    Err(met.map_or(Failed::CutShort(Met::TimedOut), Failed::Again))
 }
 
 fn met_by(error: &io::Error) -> Met {
@@ -262,7 +277,7 @@ fn payload(line: &mut Line, head: ReplyHead, most: usize) -> io::Result<Vec<u8>>
 fn failure(settings: &Rendezvous, line: &mut Line, head: ReplyHead) -> Error {
     match payload(line, head, LONGEST_TEXT) {
         Ok(text) => {
-            let verdict = told_text(&text);
+            let verdict = printable(&text);
             match head.kind {
                 Kind::TimedOut => Error::Missing { verdict },
                 Kind::Lost => Error::Lost { verdict },

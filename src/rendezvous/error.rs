@@ -26,7 +26,7 @@ use crate::port::Port;
 /// assert_eq!(error.kind(), ErrorKind::Refused);
 /// # Ok::<(), mpienv::RankError>(())
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Rank 0 cannot listen, because somebody else does.
@@ -140,6 +140,8 @@ pub enum Error {
     #[error("rank 0 cannot wait for connections: {0}; this is a limit or fault of its host")]
     System(#[source] io::Error),
 }
+
+debug_is_text!(Error);
 
 /// What a rank met where it looked for rank 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -38,6 +38,7 @@ pub(crate) fn of(job: &Job, rank: u32, place: Place) -> Vars {
             vars.set("MPI_LOCALNRANKS", local_size);
             if job.version == Version::IntelMpi {
                 vars.set("HYDRA_BSTRAP_NODE_ID", place.node);
+                vars.set("I_MPI_HYDRA_UUID", "81030000-6749-4a46-c660-060016adb411");
             }
         }
         Launcher::Mvapich => {
@@ -76,6 +77,10 @@ pub(crate) fn of(job: &Job, rank: u32, place: Place) -> Vars {
         Launcher::Torchrun => {
             vars.set("TORCHELASTIC_RUN_ID", "none");
             vars.set("TORCHELASTIC_USE_AGENT_STORE", "True");
+            vars.set(
+                "TORCHELASTIC_ERROR_FILE",
+                format!("/tmp/torchelastic/none/attempt_0/{}/error.json", place.local_rank),
+            );
             user(job, rank, place, &mut vars);
             vars.set("GROUP_RANK", place.node);
             vars.set("GROUP_WORLD_SIZE", nodes);

@@ -259,3 +259,64 @@ fn another_jobs_ranks_are_kept_out() {
     let (code, _, stderr) = ended(zero);
     assert_eq!(code, Some(124), "{stderr}");
 }
+
+/// Rank 0 of two, alone on its node, with other variables beside.
+fn rank_0_with(vars: &[(&str, &str)]) -> (Option<i32>, String) {
+    let mut command: Command = clean("mpienv");
+    command.args(["check", "--timeout", "1"]).env("OMPI_COMM_WORLD_RANK", "0").env("OMPI_COMM_WORLD_SIZE", "2");
+    command.env("OMPI_COMM_WORLD_LOCAL_RANK", "0").env("OMPI_COMM_WORLD_LOCAL_SIZE", "1");
+    command.env("MASTER_PORT", free_port().to_string()).envs(vars.iter().copied());
+    let (code, _, stderr) = ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    (code, stderr)
+}
+
+#[test]
+fn rank_0_says_that_the_masters_address_is_not_its_own() {
+    // No host has an address of the documentation's network.
+    let (code, said) = rank_0_with(&[("MASTER_ADDR", "192.0.2.9")]);
+    assert_eq!(code, Some(124), "{said}");
+    let not_here = "mpienv: this is rank 0, and MASTER_ADDR 192.0.2.9 is none of this host's addresses: ";
+    assert!(said.starts_with(not_here) && said.contains("to all ranks as MASTER_ADDR; "), "{said}");
+    assert!(said.contains("rank 1 of 2 has not come to 192.0.2.9:"), "{said}");
+    // On Azure another variable goes before.
+    let (code, said) = rank_0_with(&[("AZ_BATCH_MASTER_NODE", "192.0.2.9:6000")]);
+    assert_eq!(code, Some(124), "{said}");
+    assert!(said.contains("MASTER_ADDR 192.0.2.9 (of AZ_BATCH_MASTER_NODE) is none of"), "{said}");
+    assert!(said.contains("to all ranks as MPIENV_MASTER_ADDR; "), "{said}");
+}
+
+#[test]
+fn rank_0_says_that_the_masters_name_has_no_address() {
+    let (code, said) = rank_0_with(&[("MASTER_ADDR", "no-such-host.invalid")]);
+    assert_eq!(code, Some(124), "{said}");
+    assert!(said.starts_with("mpienv: MASTER_ADDR is no-such-host.invalid, which has no address here: "), "{said}");
+}
+
+#[test]
+fn rank_0_whose_port_is_taken_names_the_jobs_own_port() {
+    let listener = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let (code, said) =
+        rank_0_with(&[("MASTER_PORT", &port), ("MASTER_ADDR", "127.0.0.1"), ("PMIX_NAMESPACE", "3024551937")]);
+    assert_eq!(code, Some(3), "{said}");
+    let own = format!("mpienv: without MASTER_PORT={port} the job meets at a port of its own, 2");
+    assert!(said.starts_with(&own) && said.contains("is in use on this host"), "{said}");
+}
+
+#[test]
+fn what_a_rank_says_of_itself_does_not_command_rank_0s_terminal() {
+    let port = free_port();
+    let first = rank(0, 2, port, &[]);
+    // Another rank, which calls its host and the master what it likes.
+    let (second, size) = (mpienv::Rank::new(1, 2).unwrap(), Some(2));
+    let report = serde_json::json!({
+        "host": "\u{1b}[2J\u{9b}31mhost\r\n", "local_rank": 1, "local_size": size, "master": "\u{1b}]0;owned\u{7}:1",
+    });
+    let rendezvous =
+        mpienv::rendezvous::Rendezvous::new(second, mpienv::Host::LOOPBACK, mpienv::Port::new(port).unwrap());
+    rendezvous.gather(serde_json::to_vec(&report).unwrap()).unwrap();
+    let (code, stdout, stderr) = ended(first);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("host") && stdout.contains("owned"), "{stdout}");
+    assert!(!(stdout + &stderr).contains(|c: char| c.is_control() && c != '\n'));
+}

@@ -18,19 +18,29 @@ fn output(command: &mut Command) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn export_prints_nothing_on_stdout_when_it_fails() {
+fn export_prints_nothing_but_what_stops_a_script_when_it_fails() {
     for vars in [SEVERAL_NODES, &[("OMPI_COMM_WORLD_RANK", "0")], &[("MASTER_PORT", "x")]] {
         let (code, stdout, stderr) = output(clean("mpienv").arg("export").envs(vars.iter().copied()));
-        assert_eq!((code, stdout.as_str()), (Some(1), ""));
+        assert_eq!((code, stdout.as_str()), (Some(1), "false;\n"));
         assert!(stderr.starts_with("mpienv: ") && stderr.lines().count() == 1, "{stderr}");
     }
 }
 
 #[test]
 fn words_that_are_wrong_are_code_2_and_say_how_it_goes() {
-    for words in [&["exports"][..], &["export", "--shell", "perl"], &["export", "--master-port", "0"], &["exec"], &[]] {
+    let cases = [
+        (&["exports"][..], ""),
+        (&["export", "--shell", "perl"], ""),
+        (&["export", "--master-port", "0"], "false;\n"),
+        (&["export", "--shell", "powershell", "--master-port", "0"], "throw 'mpienv export failed';\n"),
+        (&["export", "--shell=cmd", "--bogus"], "cmd /c exit 1\n"),
+        (&["export", "--shell=dotenv", "--bogus"], ""),
+        (&["exec"], ""),
+        (&[], ""),
+    ];
+    for (words, printed) in cases {
         let (code, stdout, stderr) = output(clean("mpienv").args(words));
-        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{words:?}");
+        assert_eq!((code, stdout.as_str()), (Some(2), printed), "{words:?}");
         assert!(stderr.contains("Usage") || stderr.contains("--help"), "{stderr}");
     }
 }
@@ -122,13 +132,14 @@ fn findings_go_to_stderr_when_asked_for() {
 #[test]
 fn exec_becomes_the_command_with_the_variables_set() {
     let script = "echo $$ $RANK/$WORLD_SIZE@$MASTER_ADDR:$MASTER_PORT; exit 7";
-    let child =
-        clean("mpienv").args(["exec", "--", "/bin/sh", "-c", script]).stdout(std::process::Stdio::piped()).spawn();
+    let mut command = clean("mpienv");
+    command.args(["exec", "--", "/bin/sh", "-c", script]).env("MASTER_PORT", "29500");
+    let child = command.stdout(std::process::Stdio::piped()).spawn();
     let child = child.unwrap();
     let process = child.id();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(7));
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{process} 0/1@127.0.0.1:54965\n"));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{process} 0/1@127.0.0.1:29500\n"));
 }
 
 #[test]

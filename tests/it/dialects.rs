@@ -30,7 +30,7 @@ fn text(dialect: Dialect, value: &str) -> Result<String, Unrepresentable> {
 
 /// What is written to unset TORCHELASTIC_USE_AGENT_STORE, which is last.
 fn text_of_unset(dialect: Dialect) -> Result<String, Unrepresentable> {
-    let vars = [("RANK", "0"), ("WORLD_SIZE", "1"), ("TORCHELASTIC_USE_AGENT_STORE", "True")];
+    let vars = [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_PORT", "29500"), ("TORCHELASTIC_USE_AGENT_STORE", "True")];
     ClusterInfo::from_vars(vars).unwrap().exports().unwrap().to_text(dialect)
 }
 
@@ -140,9 +140,10 @@ fn the_documented_words_work_in_each_shell() {
             let shown =
                 shown.replace("$MASTER_ADDR:", if shell[0] == "tcsh" { "${MASTER_ADDR}:" } else { "$MASTER_ADDR:" });
             let mut command: Command = clean(shell[0]);
-            let output = command.args(&shell[1..]).args(["-c", &format!("{form}; {shown}")]).output().unwrap();
+            command.args(&shell[1..]).args(["-c", &format!("{form}; {shown}")]).env("MASTER_PORT", "29500");
+            let output = command.output().unwrap();
             let found = String::from_utf8_lossy(&output.stdout);
-            assert_eq!(found, "0/1@127.0.0.1:54965 ^docker0,lo\n", "{shell:?} {form}");
+            assert_eq!(found, "0/1@127.0.0.1:29500 ^docker0,lo\n", "{shell:?} {form}");
         }
     }
 }
@@ -151,7 +152,7 @@ fn the_documented_words_work_in_each_shell() {
 fn every_dialect_writes_these_words() {
     let all = |line: fn(&str, &str) -> String| {
         let variables = [("RANK", "0"), ("WORLD_SIZE", "1"), ("NODE_RANK", "0"), ("MASTER_ADDR", "127.0.0.1")];
-        let more = [("MASTER_PORT", "54965"), ("NCCL_SOCKET_IFNAME", "^docker0,lo")];
+        let more = [("MASTER_PORT", "29500"), ("NCCL_SOCKET_IFNAME", "^docker0,lo")];
         variables.iter().chain(&more).map(|(name, value)| line(name, value)).collect::<String>()
     };
     let table = [
@@ -169,7 +170,8 @@ fn every_dialect_writes_these_words() {
     for (dialect, set, unset) in table {
         assert_eq!(text_of_unset(dialect).unwrap(), set + unset);
     }
-    let simple = ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "1")]).unwrap().exports().unwrap();
+    let simple = [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_PORT", "29500")];
+    let simple = ClusterInfo::from_vars(simple).unwrap().exports().unwrap();
     assert_eq!(simple.to_text(Dialect::Dotenv).unwrap(), all(|n, v| format!("{n}='{v}'\n")));
 }
 
@@ -230,12 +232,12 @@ fn what_cannot_be_said_is_refused_with_the_reason() {
     assert_eq!(
         text(Dialect::Docker, "a\nb").unwrap_err().to_string(),
         "NCCL_SOCKET_IFNAME=\"a\\nb\" cannot be written as docker: a value ends with its line, and there are no \
-         escapes; correct NCCL_SOCKET_IFNAME or take another --shell"
+         escapes; correct NCCL_SOCKET_IFNAME or choose another dialect"
     );
     assert_eq!(
         text_of_unset(Dialect::Dotenv).unwrap_err().to_string(),
         "TORCHELASTIC_USE_AGENT_STORE cannot be unset in dotenv: such a file can only set variables; unset \
-         TORCHELASTIC_USE_AGENT_STORE before mpienv is run or take another --shell"
+         TORCHELASTIC_USE_AGENT_STORE before, or choose another dialect"
     );
 }
 
@@ -249,9 +251,9 @@ fn docker_refuses_only_quotes_around_a_whole_value() {
 }
 
 #[test]
-fn a_value_that_cannot_be_said_leaves_stdout_empty() {
+fn of_values_one_of_which_cannot_be_said_none_is_printed() {
     let output = clean("mpienv").args(["export", "--shell", "cmd", "--nccl-ifname", "100%"]).output().unwrap();
-    assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()));
+    assert_eq!((output.status.code(), output.stdout), (Some(1), b"cmd /c exit 1\n".to_vec()));
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot be written as cmd"));
 }
 
@@ -305,12 +307,12 @@ fn values_survive_in_a_file_for_github() {
 #[test]
 fn json_is_one_object_of_texts_and_null_for_what_must_go() {
     let mut command = clean("mpienv");
-    command.args(["export", "--shell", "json"]).env("TORCHELASTIC_USE_AGENT_STORE", "True");
+    command.args(["export", "--shell", "json"]).env("TORCHELASTIC_USE_AGENT_STORE", "True").env("MASTER_PORT", "29500");
     let output = command.output().unwrap();
     let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let expected = serde_json::json!({
         "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "NODE_RANK": "0",
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "54965", "NCCL_SOCKET_IFNAME": "^docker0,lo",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "NCCL_SOCKET_IFNAME": "^docker0,lo",
         "TORCHELASTIC_USE_AGENT_STORE": null,
     });
     assert_eq!(object, expected);
@@ -322,4 +324,34 @@ fn values_survive_in_json() {
         let object: serde_json::Value = serde_json::from_str(text).unwrap();
         vec![object["NCCL_SOCKET_IFNAME"].as_str().map(str::to_owned)]
     });
+}
+
+#[test]
+fn a_script_that_evaluates_a_failed_export_stops_in_every_shell() {
+    // A rank that is none, and an option that is none; the variables of an earlier job are there.
+    for (vars, option) in [("four", ""), ("0", " --bogus")] {
+        for shell in ["sh", "dash", "bash", "ksh", "zsh", "csh", "tcsh", "fish"] {
+            if !is_there(shell) {
+                continue;
+            }
+            let export = format!("mpienv export{option}");
+            let (flags, script) = match shell {
+                "csh" | "tcsh" => ("-efc", format!("eval \"`{export} --shell csh`\"; echo went on")),
+                // It has nothing like `set -e`.
+                "fish" => ("-c", format!("{export} --shell fish | source; and echo went on")),
+                "zsh" => ("-fc", format!("set -eu; eval \"$({export})\"; echo went on")),
+                _ => ("-c", format!("set -eu; eval \"$({export})\"; echo went on")),
+            };
+            let mut command = clean(shell);
+            command.args([flags, &script]).env("RANK", vars).env("WORLD_SIZE", "8").env("MASTER_ADDR", "old");
+            let output = command.output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{shell}: {output:?}");
+            assert_ne!(output.status.code(), Some(0), "{shell}: {output:?}");
+            // Unquoted, and where nobody asked to stop: the status tells.
+            if matches!(shell, "sh" | "bash") {
+                let script = format!("eval $({export}) || exit 7");
+                assert_eq!(clean(shell).args(["-c", &script]).env("RANK", "four").status().unwrap().code(), Some(7));
+            }
+        }
+    }
 }

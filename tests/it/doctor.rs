@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, TcpListener};
 use std::path::Path;
+use std::process::Stdio;
 
+use crate::support::port::free_port;
 use crate::support::tool::clean;
 use mpienv::doctor::{CODES, Machine, MpiLibrary, examine, nccl_interfaces};
 use mpienv::{ClusterInfo, Environment, Finding, Severity};
@@ -206,13 +208,19 @@ fn a_bridge_that_nccl_selects_is_left_for_what_the_host_has_else() {
     let (lo, bridge, eth) = (("lo", "127.0.0.1"), ("docker1", "172.18.0.1"), ("eth0", "10.0.0.4"));
     let default = "^docker0,lo";
     let only = |value| format!("NCCL_SOCKET_IFNAME={value} leaves only docker1");
-    let none = "--nccl-ifname with an interface of the cluster's network, of which this host has none";
+    let none = "set MPIENV_NCCL_IFNAME to an interface of the cluster's network, of which this host has none";
     assert_eq!(told(default, &[lo, bridge], "2"), Some((only(default), none.to_owned())));
-    assert_eq!(told(default, &[lo, bridge], "4"), Some((only(default), "--nccl-ifname lo".to_owned())));
-    assert_eq!(told("docker", &[lo, bridge, eth], "2"), Some((only("docker"), "--nccl-ifname eth0".to_owned())));
+    assert_eq!(told(default, &[lo, bridge], "4"), Some((only(default), "set MPIENV_NCCL_IFNAME=lo".to_owned())));
+    assert_eq!(
+        told("docker", &[lo, bridge, eth], "2"),
+        Some((only("docker"), "set MPIENV_NCCL_IFNAME=eth0".to_owned()))
+    );
     assert_eq!(
         told(default, &[lo, bridge, eth], "2"),
-        Some((format!("NCCL_SOCKET_IFNAME={default} leaves docker1 beside eth0"), "--nccl-ifname eth0".to_owned()))
+        Some((
+            format!("NCCL_SOCKET_IFNAME={default} leaves docker1 beside eth0"),
+            "set MPIENV_NCCL_IFNAME=eth0".to_owned()
+        ))
     );
     assert_eq!(told(default, &[lo, eth], "2"), None);
 }
@@ -306,4 +314,42 @@ fn the_command_looks_at_this_very_host() {
     assert!(text.contains("error [master-unresolved]: MASTER_ADDR is no-such-host.invalid"), "{text}");
     assert!(text.lines().any(|line| line.starts_with("NCCL selects  ")), "{text}");
     assert!(examined["nccl_interfaces"].is_array(), "{examined}");
+}
+
+/// `mpienv doctor` as one of two ranks.
+fn rank(index: u32, port: u16, more: &[(&str, &str)]) -> std::process::Child {
+    let mut command = clean("mpienv");
+    command.args(["doctor", "--timeout", "100"]).env("RANK", index.to_string()).env("WORLD_SIZE", "2");
+    command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string()).envs(more.iter().copied());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn the_ranks_of_a_job_print_one_report_and_the_others_differences() {
+    let port = free_port();
+    let ranks = [rank(0, port, &[]), rank(1, port, &[("GLOO_SOCKET_IFNAME", "nowhere9")])];
+    let [first, second] = ranks.map(|rank| rank.wait_with_output().unwrap());
+    let text = String::from_utf8(first.stdout).unwrap();
+    assert_eq!(text.matches("launcher ").count(), 1, "{text}");
+    assert!(text.contains("\nrank 1:\n  error [gloo-no-such-interface]: "), "{text}");
+    // What one rank has found fails all.
+    assert_eq!(first.status.code(), Some(3), "{text}");
+    assert_eq!((second.status.code(), second.stdout.len(), second.stderr.len()), (Some(0), 0, 0));
+}
+
+#[test]
+fn a_rank_that_does_not_meet_the_others_reports_for_itself() {
+    for index in ["0", "1"] {
+        let mut command = clean("mpienv");
+        command.args(["doctor", "--timeout", "0.2"]).env("RANK", index).env("WORLD_SIZE", "2");
+        let output =
+            command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", free_port().to_string()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.matches("launcher ").count(), 1, "{text}");
+        assert!(text.contains("\nnot compared with the other ranks: "), "{text}");
+    }
+    let mut command = clean("mpienv");
+    command.args(["doctor", "--timeout", "0"]).env("RANK", "1").env("WORLD_SIZE", "2").env("MASTER_ADDR", "127.0.0.1");
+    let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert!(text.contains("launcher ") && !text.contains("not compared"), "{text}");
 }

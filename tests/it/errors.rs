@@ -1,5 +1,10 @@
 //! Broken environments and the exact words that each gets.
 
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::tool::clean;
 use mpienv::ClusterInfo;
 
 const MPI: &[(&str, &str)] = &[
@@ -83,13 +88,13 @@ fn every_fault_names_launcher_variable_value_reason_and_remedy() {
         (
             &[("MASTER_ADDR", "-")],
             "Open MPI: MASTER_ADDR: the 4 ranks are not known to be on one node, and nothing names rank 0's host; \
-             give rank 0's host to all ranks: `mpirun -x MASTER_ADDR=HOST`, --master-addr HOST, MPIENV_MASTER_ADDR=HOST, or --ask-pmix"
+             give rank 0's host to all ranks: `mpirun -x MASTER_ADDR=HOST`"
                 .to_owned(),
         ),
         (
             &[("MASTER_ADDR", "-"), ("AZ_BATCHAI_MPI_MASTER_NODE", "localhost")],
             "Open MPI: MASTER_ADDR: the 4 ranks are not known to be on one node, and nothing names rank 0's host; \
-             give rank 0's host to all ranks: `mpirun -x MASTER_ADDR=HOST`, --master-addr HOST, MPIENV_MASTER_ADDR=HOST, or --ask-pmix"
+             give rank 0's host to all ranks: `mpirun -x MASTER_ADDR=HOST`"
                 .to_owned(),
         ),
         (
@@ -164,7 +169,8 @@ fn workers_are_refused_where_the_node_has_other_ranks() {
         info.workers(2).unwrap_err().to_string(),
         "Open MPI: workers are started by one process on each node, and this is not known to be such a process: \
          2 ranks of the job are on its node; \
-         start one process on each node: `mpirun --map-by ppr:1:node`, process_count_per_node = 1"
+          start one process on each node: `mpirun --map-by ppr:1:node`; on Azure process_count_per_node = 1; \
+          for a job of this process's own, whatever started it, set MPIENV_LAUNCHER=alone"
     );
     let node = [("OMPI_COMM_WORLD_LOCAL_RANK", "0"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "1")];
     let info = ClusterInfo::from_vars(changed(&node)).unwrap();
@@ -172,7 +178,8 @@ fn workers_are_refused_where_the_node_has_other_ranks() {
         assert_eq!(
             info.workers(workers).unwrap_err().to_string(),
             format!(
-                "4 nodes of {workers} workers are more than a world can have; start from 1 to 4294967295 workers in all"
+                "there is no job of 4 nodes with {workers} workers on each; start from 1 to 65536 workers on each node, \
+                 and at most 4294967295 in all"
             )
         );
     }
@@ -224,4 +231,85 @@ fn more_nodes_than_ranks_are_not_believed() {
     }
     let info = ClusterInfo::from_vars([&slurm[..3], &[("SLURM_NNODES", "4")]].concat()).unwrap();
     assert_eq!(info.node_count(), Some(4));
+}
+
+/// The example that README's first program is.
+fn first_program() -> Command {
+    let command = Path::new(env!("CARGO_BIN_EXE_mpienv"));
+    let mut program = Command::new(command.with_file_name("examples").join("cluster_info"));
+    program.env_clear();
+    program
+}
+
+#[test]
+fn the_first_program_prints_an_error_as_text_and_names_no_option_that_it_does_not_have() {
+    let output = first_program().env("OMPI_COMM_WORLD_RANK", "four").env("OMPI_COMM_WORLD_SIZE", "8").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let text = "Error: Open MPI: OMPI_COMM_WORLD_RANK=\"four\": not a whole number from 0 to 4294967295; start the \
+                process with mpirun, or unset OMPI_COMM_WORLD_RANK if it is left from another job\n";
+    assert_eq!((output.status.code(), said.as_str()), (Some(1), text));
+    let nowhere = [("PMI_RANK", "0"), ("PMI_SIZE", "2")];
+    let said = String::from_utf8(first_program().envs(nowhere).output().unwrap().stderr).unwrap();
+    assert!(said.ends_with("give rank 0's host to all ranks: MASTER_ADDR=HOST\n"), "{said}");
+    // The command has one, and says so.
+    let output = clean("mpienv").envs(nowhere).arg("export").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("MASTER_ADDR=HOST; with mpienv also --master-addr HOST, or --ask-pmix"), "{said}");
+}
+
+#[test]
+fn every_public_error_prints_its_text_in_debug() {
+    let mut unlike = Vec::new();
+    visit(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut |path, text| {
+        let items = text.split("\npub enum ").chain(text.split("\npub struct ")).skip(1);
+        for item in items {
+            let name = item.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+            if name.ends_with("Error") && !text.contains(&format!("debug_is_text!({name});")) {
+                unlike.push(format!("{}: {name}", path.display()));
+            }
+        }
+    });
+    assert_eq!(unlike, [""; 0]);
+}
+
+#[test]
+fn the_library_names_no_option_of_the_command() {
+    let options = [
+        "--master-addr",
+        "--master-port",
+        "--nccl-ifname",
+        "--ask-pmix",
+        "--launcher",
+        "--shell",
+        "--keep-binding",
+        "--keep-master",
+        "--log-dir",
+        "--per-node",
+    ];
+    let mut found = Vec::new();
+    visit(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut |path, text| {
+        let of_command = path.ends_with("cli.rs") || path.components().any(|part| part.as_os_str() == "cli");
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let names = |line: &str| {
+            options.iter().any(|option| {
+                line.match_indices(option).any(|(at, _)| {
+                    !line[at + option.len()..].starts_with(|c: char| c == '-' || c.is_ascii_alphanumeric())
+                })
+            })
+        };
+        found.extend(code.filter(|line| !of_command && names(line)).map(|line| format!("{}: {line}", path.display())));
+    });
+    assert_eq!(found, [""; 0]);
+}
+
+/// Each source file below a folder, with its text.
+fn visit(folder: &Path, see: &mut dyn FnMut(&Path, &str)) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            visit(&path, see);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            see(&path, &fs::read_to_string(&path).unwrap());
+        }
+    }
 }

@@ -5,11 +5,25 @@ use std::path::Path;
 
 /// The floor of each module; a folder is on the floor of its file.
 const FLOORS: &[&[&str]] = &[
-    &["environment"],
-    &["error", "finding", "host", "host_name", "hostlist", "info", "job", "placement", "port", "rank", "token"],
+    &["debug_text", "environment"],
+    &[
+        "context",
+        "error",
+        "finding",
+        "host",
+        "host_name",
+        "hostlist",
+        "info",
+        "job",
+        "placement",
+        "port",
+        "printable",
+        "rank",
+        "token",
+    ],
     &["launcher", "azure", "master", "nccl", "wish"],
     &["discover", "workers"],
-    &["check", "doctor", "export", "exec", "launch", "simulate", "testing"],
+    &["binding", "check", "doctor", "export", "exec", "launch", "simulate", "start_error", "testing"],
     &["cli", "main"],
 ];
 

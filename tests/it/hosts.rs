@@ -1,12 +1,14 @@
 //! Real launchers on several hosts: what each rank knows of its place, and whether all meet.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use crate::support::hosts::{Hosts, LAYOUTS, Layout, SECOND_NETWORK, address, mpiruns, partly_told, said_in_time};
+use crate::support::tool::is_there;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -65,12 +67,16 @@ fn assert_places(name: &str, (ranks, map): &(Vec<Said>, Value), hosts: [&str; 4]
             ("WORLD_SIZE", 4),
             ("LOCAL_RANK", hosts[..rank].iter().filter(|other| *other == host).count()),
             ("LOCAL_WORLD_SIZE", local_size),
-            ("MASTER_PORT", 6105),
         ];
         for (variable, value) in expected {
             assert_eq!(exports[variable], value.to_string(), "{name}: rank {rank}: {exports}");
         }
         assert_eq!(exports["MASTER_ADDR"], master, "{name}: rank {rank}");
+        let (port, of_first) = (exports["MASTER_PORT"].as_str().unwrap(), &ranks[0].exports["MASTER_PORT"]);
+        assert!(
+            (20_000..30_000).contains(&port.parse().unwrap()) && port == of_first,
+            "{name}: rank {rank}: {exports}"
+        );
         let suspicious = |finding: &Value| finding["severity"] != "note";
         assert!(!shown["findings"].as_array().unwrap().iter().any(suspicious), "{name}: rank {rank}: {shown}");
         let met = &map["ranks"][rank];
@@ -146,12 +152,11 @@ fn a_port_that_some_ranks_only_were_told_is_named_with_those_ranks() {
                 let output = hosts.mpirun(&mpirun, &words).env("MASTER_PORT", "23456").output().unwrap();
                 assert!(!output.status.success(), "Open MPI {version}");
                 let said = String::from_utf8_lossy(&output.stderr).into_owned();
-                (
-                    said,
-                    format!("mpienv: the ranks disagree on MASTER_PORT: {verdict}; only some ranks have the setting"),
-                )
+                (said, verdict)
             });
-            assert!(said.contains(&verdict), "Open MPI {version}: {said}");
+            for part in ["mpienv: the ranks disagree on MASTER_PORT: ", verdict, "; only some ranks have the setting"] {
+                assert!(said.contains(part), "Open MPI {version}: {said}");
+            }
             // Before the deadline.
             assert!(!said.contains("come to"), "Open MPI {version}: {said}");
         }
@@ -243,4 +248,23 @@ fn a_rank_whose_host_is_cut_off_while_the_last_one_is_waited_for_is_named_by_all
         assert!(said.starts_with("mpienv: rank 1 (10.77.0.2) came and did not answer any more within 1"), "{said}");
     }
     assert_eq!(one.wait_with_output().unwrap().status.code(), Some(124));
+}
+
+#[test]
+fn rank_0_says_that_another_program_answers_at_the_masters_address() {
+    if !is_there("python3") {
+        return;
+    }
+    let Some(hosts) = Hosts::up("elsewhere", 2, &[]) else { return };
+    let listen = "import socket; s = socket.create_server(('', 6105)); print('up', flush=True); s.accept(); s.accept()";
+    let mut other = hosts.on("nodeB", "python3").args(["-c", listen]).stdout(Stdio::piped()).spawn().unwrap();
+    BufReader::new(other.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+    let mut command = hosts.on("nodeA", env!("CARGO_BIN_EXE_mpienv"));
+    command.args(["check", "--timeout", "1"]).env("RANK", "0").env("WORLD_SIZE", "2");
+    let output = command.env("MASTER_ADDR", "10.77.0.2").env("MASTER_PORT", "6105").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let _ = other.kill();
+    let _ = other.wait();
+    let what = "MASTER_ADDR 10.77.0.2 is none of this host's addresses: 10.77.0.1";
+    assert!(said.contains(what) && said.contains("another program answers there, on port 6105"), "{said}");
 }

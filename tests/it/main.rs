@@ -5,6 +5,8 @@ mod support {
     pub mod clock;
     pub mod dotenv;
     pub mod hosts;
+    #[cfg(target_os = "linux")]
+    pub mod namespace;
     pub mod port;
     pub mod processes;
     pub mod python;
@@ -25,19 +27,36 @@ mod doctor;
 mod documentation;
 mod errors;
 mod floors;
+#[cfg(target_os = "linux")]
+mod foreign_processes;
+#[cfg(target_os = "linux")]
+mod full_disk;
 mod generated;
 mod hostlist;
 mod hosts;
+mod jax;
 mod launch_command;
+#[cfg(unix)]
+mod launch_options;
 mod launchers;
+#[cfg(target_os = "linux")]
+mod limits;
 mod mpi;
 mod mpirun;
+mod nesting;
 mod programs;
 mod properties;
 mod recordings;
 #[cfg(feature = "rendezvous")]
 mod rendezvous;
+#[cfg(unix)]
+mod simulate;
+#[cfg(target_os = "linux")]
+mod start_errors;
 #[cfg(target_os = "linux")]
 mod strangers;
 mod table;
+#[cfg(target_os = "linux")]
+mod terminal;
 mod token;
+mod warnings;

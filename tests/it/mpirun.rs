@@ -24,25 +24,27 @@ fn every_rank_exports_its_own_place_as_json() {
     let script = r#"printf '%s\n' "$(mpienv export --shell json | tr -d '\n')""#;
     let Some(lines) = mpirun(&["bash", "-c", script]) else { return };
     assert_eq!(lines.len(), 4);
-    let mut ranks = BTreeSet::new();
+    let (mut ranks, mut ports) = (BTreeSet::new(), BTreeSet::new());
     for line in &lines {
         let exports: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!(exports["WORLD_SIZE"], "4");
         assert_eq!(exports["LOCAL_WORLD_SIZE"], "4");
         assert_eq!(exports["NODE_RANK"], "0");
         assert_eq!(exports["MASTER_ADDR"], "127.0.0.1");
-        assert_eq!(exports["MASTER_PORT"], "54965");
+        ports.insert(exports["MASTER_PORT"].as_str().unwrap().to_owned());
         ranks.insert((exports["RANK"].to_string(), exports["LOCAL_RANK"].to_string()));
     }
     assert_eq!(ranks.len(), 4);
+    let port: u16 = ports.pop_first().unwrap().parse().unwrap();
+    assert!(ports.is_empty() && (20_000..30_000).contains(&port), "{port} {ports:?}");
 }
 
 #[test]
 fn a_shell_evals_its_own_place() {
-    let script = r#"eval "$(mpienv export)"; echo $RANK/$WORLD_SIZE@$MASTER_ADDR:$MASTER_PORT"#;
+    let script = r#"eval "$(mpienv export --master-port 29500)"; echo $RANK/$WORLD_SIZE@$MASTER_ADDR:$MASTER_PORT"#;
     let Some(mut lines) = mpirun(&["bash", "-c", script]) else { return };
     lines.sort();
-    let expected: Vec<_> = (0..4).map(|rank| format!("{rank}/4@127.0.0.1:54965")).collect();
+    let expected: Vec<_> = (0..4).map(|rank| format!("{rank}/4@127.0.0.1:29500")).collect();
     assert_eq!(lines, expected);
 }
 
@@ -62,10 +64,24 @@ fn exec_starts_a_program_with_its_own_place() {
 #[test]
 fn pytorch_gets_all_that_its_env_method_wants() {
     let script = "printf '%s\\n' \"$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT\"";
-    let Some(mut lines) = mpirun(&["mpienv", "exec", "--for", "torch", "--", "sh", "-c", script]) else { return };
+    let Some(mut lines) =
+        mpirun(&["mpienv", "exec", "--master-port", "29500", "--for", "torch", "--", "sh", "-c", script])
+    else {
+        return;
+    };
     lines.sort();
-    let expected: Vec<_> = (0..4).map(|rank| format!("{rank} 4 {rank} 4 127.0.0.1:54965")).collect();
+    let expected: Vec<_> = (0..4).map(|rank| format!("{rank} 4 {rank} 4 127.0.0.1:29500")).collect();
     assert_eq!(lines, expected);
+}
+
+#[test]
+fn a_rank_that_asks_pmix_hears_at_once_that_it_can_no_longer_call_mpi() {
+    let asked =
+        |words: &[&str]| Some(mpirun(&[&["sh", "-c", "exec \"$@\" 2>&1", "sh", "mpienv"], words].concat())?.concat());
+    let Some(said) = asked(&["exec", "--ask-pmix", "--", "true"]) else { return };
+    assert_eq!(said.matches("mpienv: warning: --ask-pmix under Open MPI 4").count(), 1, "{said}");
+    assert!(said.contains("MPI_Init") && said.contains("mpirun -x MASTER_ADDR=HOST"), "{said}");
+    assert_eq!(asked(&["exec", "--", "true"]).unwrap(), "");
 }
 
 #[test]
@@ -80,10 +96,46 @@ fn mindspore_gets_workers_and_one_scheduler_none_of_which_sees_the_launcher() {
          while ! test -s scheduler; do sleep 0.01; done; printf '%s\\n' \"$said\"; touch worker.$MS_NODE_ID",
         folder.path().display()
     );
-    let Some(mut lines) = mpirun(&["mpienv", "exec", "--for", "mindspore", "--", "sh", "-c", &script]) else { return };
+    let Some(mut lines) =
+        mpirun(&["mpienv", "exec", "--master-port", "29500", "--for", "mindspore", "--", "sh", "-c", &script])
+    else {
+        return;
+    };
     lines.sort();
-    let workers: Vec<_> = (0..4).map(|rank| format!("MS_WORKER {rank} 4 127.0.0.1:54965 0")).collect();
+    let workers: Vec<_> = (0..4).map(|rank| format!("MS_WORKER {rank} 4 127.0.0.1:29500 0")).collect();
     assert_eq!(lines, workers);
     let scheduler = std::fs::read_to_string(folder.path().join("scheduler")).unwrap();
-    assert_eq!(scheduler, "MS_SCHED none 4 127.0.0.1:54965 0\n");
+    assert_eq!(scheduler, "MS_SCHED none 4 127.0.0.1:29500 0\n");
+}
+
+#[test]
+fn exec_gives_each_of_two_ranks_all_cores_unless_mpirun_was_asked_to_bind() {
+    if !is_there("mpirun") || !is_there("taskset") {
+        return;
+    }
+    let cores = |words: &[&str]| {
+        let mut command = clean("mpirun");
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        let output = command.args(["-n", "1"]).args(words).arg("nproc").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let all = clean("taskset").args(["-c", "0-1023", "nproc"]).output().unwrap();
+    let all = String::from_utf8(all.stdout).unwrap().trim().to_owned();
+    let bound = cores(&[]);
+    assert_eq!(cores(&["mpienv", "exec", "--"]), all);
+    assert_eq!(cores(&["mpienv", "exec", "--keep-binding", "--"]), bound);
+    assert_eq!(cores(&["--bind-to", "core", "mpienv", "exec", "--"]), cores(&["--bind-to", "core"]));
+}
+
+#[test]
+fn exec_leaves_a_binding_that_a_person_chose() {
+    if !is_there("taskset") {
+        return;
+    }
+    let allowed = clean("taskset").args(["-cp", &std::process::id().to_string()]).output().unwrap();
+    let allowed = String::from_utf8(allowed.stdout).unwrap();
+    let first = allowed.trim().rsplit(": ").next().unwrap().split([',', '-']).next().unwrap();
+    let output = clean("taskset").args(["-c", first, "mpienv", "exec", "--", "nproc"]).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "1\n");
 }

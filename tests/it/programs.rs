@@ -70,13 +70,14 @@ fn who_reads_mindspores_variables_again_comes_to_the_same_place() {
 #[test]
 fn jax_has_the_coordinators_address_with_ipv6_in_brackets() {
     assert_eq!(exports(VariableSet::Jax, &RANK_0)["JAX_COORDINATOR_ADDRESS"].as_deref(), Some("[fe::1]:7000"));
-    let one = exports(VariableSet::Jax, &[("MASTER_ADDR", "node-0")]);
-    assert_eq!(one["JAX_COORDINATOR_ADDRESS"].as_deref(), Some("node-0:54965"));
+    let one = exports(VariableSet::Jax, &[("MASTER_ADDR", "node-0"), ("MASTER_PORT", "7001")]);
+    assert_eq!(one["JAX_COORDINATOR_ADDRESS"].as_deref(), Some("node-0:7001"));
 }
 
 #[test]
 fn torch_is_the_default() {
-    let printed = |words: &[&str]| clean("mpienv").arg("export").args(words).output().unwrap().stdout;
+    let printed =
+        |words: &[&str]| clean("mpienv").arg("export").args(words).env("MASTER_PORT", "29500").output().unwrap().stdout;
     assert_eq!(printed(&[]), printed(&["--for", "torch"]));
     assert!(printed(&["--for", "jax"]).starts_with(&printed(&[])));
     let refused = clean("mpienv").args(["export", "--for", "tf"]).output().unwrap();
@@ -140,6 +141,7 @@ fn a_node_has_torchruns_variables_and_no_rank() {
         "unset LOCAL_RANK;",
         "unset LOCAL_WORLD_SIZE;",
         "unset MPIENV_LAUNCHER;",
+        "unset MPIENV_CONTEXT;",
     ];
     assert_eq!(lines, expected);
 }
@@ -149,7 +151,52 @@ fn a_nodes_variables_are_refused_where_the_node_has_several_processes() {
     let mut command = clean("mpienv");
     command.args(["export", "--per-node"]).envs(RANK_0).env("OMPI_COMM_WORLD_LOCAL_SIZE", "2");
     let output = command.output().unwrap();
-    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]));
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b"false;\n"[..]));
     let both = clean("mpienv").args(["export", "--per-node", "--for", "jax"]).output().unwrap();
     assert_eq!(both.status.code(), Some(2));
+}
+
+/// A folder with a torchrun that says what it would read.
+fn torchrun() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("torchrun");
+    let said = "node $PET_NODE_RANK of $PET_NNODES at $PET_MASTER_ADDR:$PET_MASTER_PORT, rank ${RANK-none}";
+    std::fs::write(&path, format!("#!/bin/sh\necho \"{said}\" \"$@\"\n")).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    folder
+}
+
+#[test]
+fn exec_per_node_gives_torchrun_its_node_and_no_rank() {
+    let folder = torchrun();
+    let torchrun = folder.path().join("torchrun");
+    let mut command = clean("mpienv");
+    command.args(["exec", "--per-node", "--"]).arg(&torchrun).args(["--nproc-per-node", "2", "train.py"]).envs(RANK_0);
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(said, "node 0 of 2 at fe::1:7000, rank none --nproc-per-node 2 train.py\n");
+    // Of several ranks of a node none stands for it.
+    let output = command.env("OMPI_COMM_WORLD_LOCAL_SIZE", "2").output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+}
+
+#[test]
+fn a_torchrun_for_each_rank_is_refused_unless_it_is_told_of_the_other_nodes() {
+    let folder = torchrun();
+    let torchrun = folder.path().join("torchrun");
+    let run = |words: &[&str], arguments: &[&str], vars: &[(&str, &str)]| {
+        let mut command = clean("mpienv");
+        command.args(words).arg("--").arg(&torchrun).args(arguments).envs(vars.iter().copied());
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) = run(&["exec"], &["train.py"], &RANK_0);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("each of the 2 ranks would start a torchrun") && said.contains("exec --per-node"), "{said}");
+    assert_eq!(run(&["exec"], &["--nnodes", "2", "--node-rank", "0", "train.py"], &RANK_0).0, Some(0));
+    assert_eq!(run(&["exec"], &["train.py"], &[]).0, Some(0), "alone it is as without mpienv");
+    let (code, said) = run(&["launch", "--nproc-per-node", "2"], &["train.py"], &[]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("as torchrun does"), "{said}");
 }

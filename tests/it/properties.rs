@@ -17,7 +17,7 @@ fn name() -> impl Strategy<Value = String> {
             "AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE", "AZ_BATCH_HOST_LIST", "AZ_BATCH_NODE_LIST",
             "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
             "NCCL_SOCKET_IFNAME", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "GROUP_RANK",
-            "GROUP_WORLD_SIZE", "MPIENV_LAUNCHER", "MPIENV_MASTER_ADDR", "MPIENV_MASTER_PORT", "MPIENV_NCCL_IFNAME",
+            "GROUP_WORLD_SIZE", "MPIENV_CONTEXT", "MPIENV_LAUNCHER", "MPIENV_MASTER_ADDR", "MPIENV_MASTER_PORT", "MPIENV_NCCL_IFNAME",
             "PMI_RANK", "PMI_SIZE", "PMI_ID", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "HYDRA_BSTRAP_NODE_ID",
             "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE",
             "MVP_COMM_WORLD_LOCAL_RANK", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_LOCALID",
@@ -76,6 +76,8 @@ fn value() -> impl Strategy<Value = OsString> {
             "slurm",
             "hydra",
             "arbitrary",
+            "1 user addr=a port=1 RANK:00000001 token=x",
+            "1 open-mpi PMI_RANK:zz",
         ])
         .prop_map(OsString::from),
         any::<String>().prop_map(OsString::from),

@@ -54,10 +54,11 @@ fn a_wheel_carries_the_command_to_those_who_have_pip() {
     let path = std::env::join_paths([bin].into_iter().chain(std::env::split_paths(&path))).unwrap();
     let mut command = clean("bash");
     command.env("PATH", path).env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    let words = "command -v mpienv; mpirun -n 2 --oversubscribe mpienv exec -- python train.py --lr=0.1";
+    let words =
+        "command -v mpienv; mpirun -n 2 --oversubscribe mpienv exec --master-port 29500 -- python train.py --lr=0.1";
     let text = succeeded(command.args(["-c", words]).current_dir(folder.path()));
     let mut lines: Vec<_> = text.lines().collect();
     assert_eq!(lines.remove(0), home.join("bin/mpienv").to_str().unwrap());
     lines.sort_unstable();
-    assert_eq!(lines, ["0 2 0 127.0.0.1 54965 --lr=0.1", "1 2 1 127.0.0.1 54965 --lr=0.1"]);
+    assert_eq!(lines, ["0 2 0 127.0.0.1 29500 --lr=0.1", "1 2 1 127.0.0.1 29500 --lr=0.1"]);
 }

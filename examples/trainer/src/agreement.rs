@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::collective::Collective;
-use crate::data::{CLASSES, Dataset, Datasets};
+use crate::data::{CLASSES, Datasets};
 use crate::train::{Plan, TrainError};
 
 /// What all ranks must have in common.
@@ -51,7 +51,8 @@ pub fn check(
     group: &mut dyn Collective,
 ) -> Result<(), TrainError> {
     let version = env!("CARGO_PKG_VERSION");
-    let terms = Terms { version, model, strategy, train: classes(&data.train), test: classes(&data.test), plan };
+    let terms =
+        Terms { version, model, strategy, train: data.train.class_counts(), test: data.test.class_counts(), plan };
     let own = serde_json::to_vec(&terms).map_err(std::io::Error::from)?;
     let all = group.all_gather(&own)?;
     let Some(first) = all.first() else {
@@ -61,15 +62,6 @@ pub fn check(
         Some((rank, other)) => Err(difference(rank, other, first).into()),
         None => Ok(()),
     }
-}
-
-/// How many samples each class has: tells apart sets of the same size.
-pub(crate) fn classes(data: &Dataset) -> [usize; CLASSES] {
-    let mut counts = [0; CLASSES];
-    for &label in data.labels() {
-        counts[usize::from(label)] += 1;
-    }
-    counts
 }
 
 fn difference(rank: usize, found: &[u8], expected: &[u8]) -> Disagreement {
@@ -85,7 +77,8 @@ fn difference(rank: usize, found: &[u8], expected: &[u8]) -> Disagreement {
         };
         (term, found, expected) = (name.clone(), a, b);
     }
-    Disagreement { rank, term, found: found.to_string(), expected: expected.to_string() }
+    let text = |text: String| mpienv::printable(text.as_bytes());
+    Disagreement { rank, term: text(term), found: text(found.to_string()), expected: text(expected.to_string()) }
 }
 
 #[cfg(test)]

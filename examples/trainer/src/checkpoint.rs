@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::agreement;
 use crate::collective::Collective;
 use crate::data::Dataset;
+use crate::folder_lock::LockError;
 use crate::parameters::{self, OtherShapes, Shapes};
 use crate::stop::Stop;
 use crate::tensor_file::{TensorFile, TensorFileError};
@@ -62,7 +63,7 @@ impl Run {
             ("learning rate", plan.learning_rate.to_string()),
             ("seed", plan.seed.to_string()),
             ("order", plan.order.to_string()),
-            ("training set, labels 0 to 9", agreement::classes(train).map(|count| count.to_string()).join(" ")),
+            ("training set, labels 0 to 9", train.class_counts().map(|count| count.to_string()).join(" ")),
         ];
         Run { terms, shapes }
     }
@@ -141,7 +142,7 @@ impl Checkpoints {
         remark: &mut dyn FnMut(&str),
     ) -> Result<Checkpoints, CheckpointError> {
         let Some(path) = &settings.folder else { return Ok(Checkpoints::default()) };
-        let folder = Folder::open(path)?;
+        let folder = Folder::open(path, remark)?;
         let mut start = Position::default();
         if settings.resume {
             match folder.newest(remark)? {
@@ -159,6 +160,8 @@ impl Checkpoints {
         } else if let Some(newest) = folder.last()? {
             return Err(CheckpointError::Occupied { newest });
         }
+        // Only now the folder is this run's: one that is refused has changed nothing.
+        folder.remove_unfinished()?;
         if start == Position::default() {
             // Tells at once whether the folder can be written.
             folder.save(0, &file(&run, start, parameters))?;
@@ -210,7 +213,7 @@ impl Checkpoints {
         match own {
             Some(path) => Ok(Some(path?)),
             None if word.is_empty() => Ok(None),
-            None => Err(CheckpointError::FirstRank(String::from_utf8_lossy(&word).into_owned()).into()),
+            None => Err(CheckpointError::FirstRank(mpienv::printable(&word)).into()),
         }
     }
 }
@@ -282,6 +285,9 @@ pub enum CheckpointError {
         /// What the system says.
         error: io::Error,
     },
+    /// Another run has the folder.
+    #[error("{0}, or name another --checkpoint-dir")]
+    Taken(LockError),
     /// There are checkpoints, and nobody said what to do with them.
     #[error("{} is there already: go on from it with --resume, or name another --checkpoint-dir", newest.display())]
     Occupied {
@@ -310,6 +316,15 @@ pub enum CheckpointError {
 impl CheckpointError {
     fn folder(path: &std::path::Path, error: io::Error) -> CheckpointError {
         CheckpointError::Folder { path: path.to_owned(), error }
+    }
+}
+
+impl From<LockError> for CheckpointError {
+    fn from(error: LockError) -> CheckpointError {
+        match error {
+            LockError::System { path, error } => CheckpointError::Folder { path, error },
+            taken @ LockError::Taken { .. } => CheckpointError::Taken(taken),
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! The arguments of `mnist`.
 
+pub(crate) mod values;
+
 use std::ffi::OsString;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::OsStringValueParser;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser};
@@ -19,6 +21,10 @@ use crate::shard::Order;
 use crate::sharding::assignment::Assignment;
 use crate::sharding::plan::Collectives;
 use crate::train::Plan;
+use values::{address, at_least_one, positive, seconds, steps, svg, whole_u32, whole_u64};
+
+/// The learning rate where none is given.
+pub const LEARNING_RATE: f32 = 0.01;
 
 /// Trains a classifier of handwritten digits on all ranks that a launcher starts, data parallel or with its operators
 /// cut over the ranks.
@@ -38,7 +44,7 @@ pub struct Options {
     data: Option<OsString>,
 
     /// How often to go through the training set
-    #[arg(long, default_value_t = 10, value_name = "N")]
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = whole_u32)]
     epochs: u32,
 
     /// Samples of a step, of each rank
@@ -46,7 +52,7 @@ pub struct Options {
     batch_size: usize,
 
     /// Learning rate
-    #[arg(long = "lr", default_value_t = 0.01, value_name = "X", value_parser = positive)]
+    #[arg(long = "lr", default_value_t = LEARNING_RATE, value_name = "X", value_parser = positive)]
     learning_rate: f32,
 
     /// How an operator is cut over the ranks
@@ -54,7 +60,7 @@ pub struct Options {
     pub cuts: Cuts,
 
     /// What the order of the samples and the first weights depend on
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole_u64)]
     seed: u64,
 
     /// What is trained
@@ -75,7 +81,7 @@ pub struct Options {
     pub backend: Backend,
 
     /// Start N ranks on this machine
-    #[arg(long, value_name = "N", value_parser = at_least_one::<u32>)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub ranks: Option<u32>,
 
     /// The process that started this rank, and with which it ends
@@ -91,7 +97,7 @@ pub struct Options {
     checkpoint_dir: Option<PathBuf>,
 
     /// A checkpoint every N steps, too
-    #[arg(long, value_name = "N", requires = "checkpoint_dir")]
+    #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = steps)]
     checkpoint_every: Option<NonZeroU64>,
 
     /// Go on from the newest checkpoint, if there is one
@@ -99,7 +105,7 @@ pub struct Options {
     resume: bool,
 
     /// Draw loss and accuracy as a picture (SVG), anew while the run goes on; one of that name is replaced
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE.svg", value_parser = OsStringValueParser::new().try_map(svg))]
     pub plot: Option<PathBuf>,
 
     /// Leave out the steps and the progress bar: only rank 0's line for each epoch
@@ -132,7 +138,7 @@ pub struct Show {
     pub ranks: u32,
 
     /// The rank whose slices and groups are printed
-    #[arg(long, default_value_t = 0, value_name = "R")]
+    #[arg(long, default_value_t = 0, value_name = "R", value_parser = whole_u32)]
     pub rank: u32,
 
     /// What is trained
@@ -144,7 +150,7 @@ pub struct Show {
     pub batch_size: u32,
 
     /// Learning rate
-    #[arg(long = "lr", default_value_t = 0.01, value_name = "X", value_parser = positive)]
+    #[arg(long = "lr", default_value_t = LEARNING_RATE, value_name = "X", value_parser = positive)]
     pub learning_rate: f32,
 
     /// How operators are cut over the ranks
@@ -202,7 +208,7 @@ impl Options {
 
     /// The options of a command line, the program's name included.
     fn of(line: impl IntoIterator<Item = OsString>) -> Result<Options, clap::Error> {
-        let mut command = Options::command();
+        let mut command = numbers_may_be_negative(Options::command());
         let matches = command.try_get_matches_from_mut(line)?;
         let options = Options::from_arg_matches(&matches)?;
         // `--data "$UNSET"` must not train on other data than was meant.
@@ -258,33 +264,11 @@ impl Options {
     }
 }
 
-fn at_least_one<T: std::str::FromStr + PartialOrd + From<u8>>(text: &str) -> Result<T, String> {
-    text.parse()
-        .ok()
-        .filter(|number| *number >= T::from(1))
-        .ok_or_else(|| "a whole number from 1 on is wanted".to_owned())
-}
-
-/// Plain http is well too: what comes is told by its SHA-256.
-fn address(text: &str) -> Result<String, String> {
-    let known = ["https://", "http://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
-    if known {
-        Ok(text.to_owned())
-    } else {
-        Err("an address that begins with https:// or http:// is wanted".to_owned())
-    }
-}
-
-pub(crate) fn positive(text: &str) -> Result<f32, String> {
-    let number = text.parse().ok().filter(|number: &f32| number.is_finite() && *number > 0.0);
-    number.ok_or_else(|| "a number above 0 is wanted".to_owned())
-}
-
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let number = text.parse().ok().filter(|number: &f64| *number > 0.0);
-    // A year is as good as forever, and can be added to any moment.
-    let number = number.map(|number| number.min(365.0 * 86400.0));
-    number.map(Duration::from_secs_f64).ok_or_else(|| "a number of seconds above 0 is wanted".to_owned())
+/// Has what begins with - and a digit taken for an option's value, so that the error says which values there are.
+pub(crate) fn numbers_may_be_negative(command: clap::Command) -> clap::Command {
+    let takes_one = |arg: &clap::Arg| !arg.is_positional() && arg.get_action().takes_values();
+    let command = command.mut_args(|arg| if takes_one(&arg) { arg.allow_negative_numbers(true) } else { arg });
+    command.mut_subcommands(numbers_may_be_negative)
 }
 
 /// The arguments to give to ranks that are started here: all but `--ranks N`.
@@ -353,6 +337,40 @@ mod tests {
             "--model cnn",
         ] {
             assert_eq!(parse(line).map_err(|error| error.exit_code()), Err(2), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_number_below_the_range_is_refused_with_the_range() {
+        for (line, range) in [
+            ("--lr -1", "expected a number greater than 0"),
+            ("--lr -0.5", "expected a number greater than 0"),
+            ("--batch-size -1", "expected a whole number, 1 or more"),
+            ("--timeout -3", "expected a number of seconds greater than 0"),
+            ("--ranks -1", "-1 is not in 1..=4096"),
+            ("--ranks 4294967295", "4294967295 is not in 1..=4096"),
+            ("--ranks 4294967296", "4294967296 is not in 1..=4096"),
+            ("--checkpoint-dir d --checkpoint-every -5", "expected a whole number, 1 or more"),
+            ("--epochs -1", "expected a whole number from 0 to 4294967295"),
+            ("--epochs 4294967296", "expected a whole number from 0 to 4294967295"),
+            ("--seed -1", "expected a whole number from 0 to 18446744073709551615"),
+            ("plan --lr -1", "expected a number greater than 0"),
+            ("plan --rank -1", "expected a whole number from 0 to 4294967295"),
+            ("plan -n -1", "-1 is not in 1..=65536"),
+            ("fetch d --timeout -1", "expected a number of seconds greater than 0"),
+        ] {
+            let text = parse(line).unwrap_err().to_string();
+            assert!(text.contains(range) && !text.contains("unexpected argument"), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_picture_has_a_name_that_ends_in_svg() {
+        assert_eq!(parse("--plot a.b.SVG").unwrap().plot, Some(PathBuf::from("a.b.SVG")));
+        for name in ["x.png", "x", "svg", ".svg", "x.svg/", "x.svg.gz"] {
+            let text = parse(&format!("--plot {name}")).map_err(|error| error.to_string());
+            let refused = text.as_ref().is_err_and(|text| text.contains("give a name that ends in .svg"));
+            assert!(refused || name == "x.svg/", "{name}: {text:?}");
         }
     }
 

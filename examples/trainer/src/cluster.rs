@@ -24,6 +24,16 @@ pub fn start(count: u32, mut command: impl FnMut() -> Command) -> Result<(), Clu
     Ok(launch.run(|_rank| command())?)
 }
 
+/// For the first line of `main`: whether this process is the watchdog that [`start`] has started, and is done.
+#[must_use]
+pub fn has_served_as_watchdog() -> bool {
+    #[cfg(unix)]
+    let has_served = mpienv::serve_as_watchdog();
+    #[cfg(not(unix))]
+    let has_served = false;
+    has_served
+}
+
 /// From now on this process ends with the process that started it, by its id; on Linux only.
 ///
 /// What [`start`] starts ends with this process anyway, but for the instant before it is known to have been started.

@@ -55,6 +55,16 @@ impl Dataset {
         &self.images[index * PIXELS..(index + 1) * PIXELS]
     }
 
+    /// How many images each class has.
+    #[must_use]
+    pub fn class_counts(&self) -> [usize; CLASSES] {
+        let mut counts = [0; CLASSES];
+        for &label in &self.labels {
+            counts[usize::from(label)] += 1;
+        }
+        counts
+    }
+
     /// The label of every image; each is below [`CLASSES`].
     #[must_use]
     pub fn labels(&self) -> &[u8] {

@@ -16,6 +16,9 @@ use content::Content;
 use download::{Client, Fault};
 use part::Part;
 
+use crate::folder_lock::{FolderLock, LockError};
+use crate::whole_file;
+
 /// Where the files are, in the order in which they are tried: the mirrors of PyTorch and of the CVD Foundation.
 pub const MIRRORS: [&str; 2] =
     ["https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"];
@@ -43,6 +46,14 @@ impl Fetch {
     /// When no mirror has a file right, a file that is there is not MNIST's, or nothing can be written.
     pub fn run(&self, mut out: impl Write, mut remarks: impl Write) -> Result<(), FetchError> {
         fs::create_dir_all(&self.folder).map_err(writing(&self.folder))?;
+        let mut remark = |text: &str| {
+            let _ = writeln!(remarks, "mnist: {text}");
+        };
+        // Two that fetch into one folder would write the same files at the same time.
+        let _lock = FolderLock::take(&self.folder, &mut remark).map_err(|error| match error {
+            LockError::System { path, error } => FetchError::Disk { path, error },
+            taken @ LockError::Taken { .. } => FetchError::Taken(taken),
+        })?;
         let client = Client::new(self.timeout);
         for file in &self.files {
             let said = match self.existing(file)? {
@@ -60,9 +71,11 @@ impl Fetch {
     fn existing(&self, file: &Content) -> Result<Option<PathBuf>, FetchError> {
         let paths = [file.name.to_owned(), format!("{}.gz", file.name)].map(|name| self.folder.join(name));
         let Some(path) = paths.into_iter().find(|path| path.exists()) else { return Ok(None) };
+        // A pipe, say, would be waited for.
+        whole_file::place_of(&path).map_err(FetchError::Other)?;
         match File::open(&path).and_then(|opened| file.check(opened)) {
             Err(error) => Err(writing(&path)(error)),
-            Ok(Err(found)) => Err(FetchError::Other { path, found }),
+            Ok(Err(found)) => Err(FetchError::Content { path, found }),
             Ok(Ok(())) => Ok(Some(path)),
         }
     }
@@ -143,12 +156,18 @@ fn bar(name: &str) -> ProgressBar {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
-    /// Something of that name is there.
+    /// Another run fetches into the folder.
+    #[error("{0}, or name another folder")]
+    Taken(LockError),
+    /// Something of that name is there, and is not a regular file.
+    #[error("{0}; move it away, or name another folder")]
+    Other(io::Error),
+    /// A file of that name is there.
     #[error(
         "{} is there already, but is not MNIST's: the SHA-256 of its content is {found}; move it away, or name another folder",
         path.display()
     )]
-    Other {
+    Content {
         /// The file.
         path: PathBuf,
         /// The SHA-256 of its unpacked content, or why there is none.

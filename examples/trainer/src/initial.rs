@@ -1,13 +1,14 @@
 //! First weights from a file, for exact comparison with other systems.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::data::CLASSES;
 use crate::model::linear::WEIGHTS;
 use crate::parameters::{self, OtherShapes, Shapes};
-use crate::tensor_file::{TensorFile, TensorFileError};
+use crate::tensor_file::{self, TensorFile, TensorFileError};
+use crate::whole_read;
 
 /// Where a safetensors file has the first character of its header.
 const HEADER: usize = 8;
@@ -20,11 +21,18 @@ const HEADER: usize = 8;
 pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, InitialError> {
     let unreadable = |error| InitialError::Unreadable { path: path.to_owned(), error };
     let expected = WEIGHTS * size_of::<f32>();
-    let mut bytes = Vec::with_capacity(2 * expected);
+    let mut bytes = Vec::new();
+    // Once: it may be a pipe.
+    let mut file = File::open(path).map_err(unreadable)?;
     // One byte more than expected tells that there are too many, however many there are.
-    File::open(path).and_then(|file| file.take(expected as u64 + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+    whole_read::up_to(expected as u64 + 1, &mut file, &mut bytes).map_err(unreadable)?;
     if bytes.len() != expected && bytes.get(HEADER) == Some(&b'{') {
-        let file = TensorFile::read(path)?;
+        if file.metadata().map_err(unreadable)?.len() > tensor_file::LARGEST {
+            return Err(TensorFileError::TooLarge { path: path.to_owned() }.into());
+        }
+        let more = tensor_file::LARGEST + 1 - bytes.len() as u64;
+        whole_read::up_to(more, &mut file, &mut bytes).map_err(unreadable)?;
+        let file = TensorFile::from_bytes(path, &bytes)?;
         return parameters::from_file(shapes, &file)
             .map_err(|reason| InitialError::Shapes { path: path.to_owned(), reason });
     }

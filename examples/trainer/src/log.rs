@@ -18,6 +18,8 @@ pub struct Log<W> {
     pub out: W,
     /// The rank that this is: every rank writes its steps, rank 0 the epochs.
     pub rank: Rank,
+    /// The last epoch that was reported.
+    pub last: Option<Epoch>,
     /// Whether to leave out the steps.
     pub quiet: bool,
     /// The file of metrics; only rank 0 has one.
@@ -65,6 +67,10 @@ impl<W: Write> Log<W> {
 }
 
 impl<W: Write> Report for Log<W> {
+    fn begin(&mut self) -> io::Result<()> {
+        self.others().try_for_each(|other| other.begin())
+    }
+
     fn step(&mut self, step: &Step) -> io::Result<()> {
         if !self.quiet {
             let Step { epoch, step, loss } = step;
@@ -74,6 +80,7 @@ impl<W: Write> Report for Log<W> {
     }
 
     fn epoch(&mut self, epoch: &Epoch) -> io::Result<()> {
+        self.last = Some(*epoch);
         if self.rank.is_first() {
             let Epoch { epoch, train_loss, test_loss, test_accuracy, samples_per_second, seconds } = epoch;
             self.line(&format!(
@@ -105,6 +112,7 @@ mod tests {
         let mut log = Log {
             out: Vec::new(),
             rank,
+            last: None,
             quiet,
             metrics: None,
             #[cfg(feature = "plot")]

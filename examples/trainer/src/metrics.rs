@@ -10,46 +10,79 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::train::{Epoch, Report, Step};
+use crate::whole_file::{self, naming};
 
 /// A file of JSON lines, each there as soon as it is known.
 #[derive(Debug)]
 pub struct Metrics {
     path: PathBuf,
-    file: File,
+    state: State,
+}
+
+/// What happens to the lines that the file has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// The file is emptied.
+    Anew,
+    /// They stay: for a run that goes on from a checkpoint.
+    GoOn,
+}
+
+#[derive(Debug)]
+enum State {
+    Untouched(Begin),
+    Open(File),
 }
 
 impl Metrics {
-    /// Begins a file; one of that name is emptied.
+    /// Lines that will be in the file at `path`, which is not touched before [`Report::begin`].
     ///
     /// # Errors
-    /// When it cannot be written; the error names it.
-    pub fn create(path: &Path) -> io::Result<Metrics> {
-        let file = File::create(path).map_err(|error| naming(path, &error))?;
-        Ok(Metrics { path: path.to_owned(), file })
+    /// When it cannot be written, or is not a regular file; the error names it.
+    pub fn new(path: &Path, begin: Begin) -> io::Result<Metrics> {
+        match whole_file::place_of(path)? {
+            place if place.exists() => {
+                drop(File::options().append(true).open(path).map_err(|error| naming(path, &error))?)
+            }
+            _ => whole_file::check(path)?,
+        }
+        Ok(Metrics { path: path.to_owned(), state: State::Untouched(begin) })
     }
 
-    /// Goes on with a file, or begins one: for a run that goes on from a checkpoint.
-    ///
-    /// # Errors
-    /// As [`Metrics::create`].
-    pub fn append(path: &Path) -> io::Result<Metrics> {
-        let file = File::options().append(true).create(true).open(path).map_err(|error| naming(path, &error))?;
-        Ok(Metrics { path: path.to_owned(), file })
+    /// The file, begun by the first call.
+    fn file(&mut self) -> io::Result<&mut File> {
+        if let State::Untouched(begin) = self.state {
+            // Since it was looked at something else may have got the name.
+            whole_file::place_of(&self.path)?;
+            let open = || {
+                let file = File::options().append(true).create(true).open(&self.path)?;
+                if begin == Begin::Anew {
+                    file.set_len(0)?;
+                }
+                Ok(file)
+            };
+            self.state = State::Open(open().map_err(|error| naming(&self.path, &error))?);
+        }
+        match &mut self.state {
+            State::Open(file) => Ok(file),
+            State::Untouched(_) => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 
     fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
         // One write without a buffer: who follows the file never sees half a line.
-        self.file.write_all(&bytes).map_err(|error| naming(&self.path, &error))
+        let written = self.file()?.write_all(&bytes);
+        written.map_err(|error| naming(&self.path, &error))
     }
 }
 
-fn naming(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-}
-
 impl Report for Metrics {
+    fn begin(&mut self) -> io::Result<()> {
+        self.file().map(drop)
+    }
+
     fn step(&mut self, step: &Step) -> io::Result<()> {
         self.line(step)
     }
@@ -69,7 +102,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.jsonl");
         fs::write(&path, "of a run before\n").unwrap();
-        let mut metrics = Metrics::create(&path).unwrap();
+        let mut metrics = Metrics::new(&path, Begin::Anew).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "of a run before\n");
+        metrics.begin().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "");
         metrics.step(&Step { epoch: 0, step: 10, loss: 2.341_347_2 }).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "{\"epoch\":0,\"step\":10,\"loss\":2.3413472}\n");
         let epoch = Epoch {
@@ -93,7 +129,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.jsonl");
         for step in [0, 10] {
-            Metrics::append(&path).unwrap().step(&Step { epoch: 0, step, loss: 0.5 }).unwrap();
+            Metrics::new(&path, Begin::GoOn).unwrap().step(&Step { epoch: 0, step, loss: 0.5 }).unwrap();
         }
         let lines = "{\"epoch\":0,\"step\":0,\"loss\":0.5}\n{\"epoch\":0,\"step\":10,\"loss\":0.5}\n";
         assert_eq!(fs::read_to_string(&path).unwrap(), lines);
@@ -101,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_written_is_named() {
-        let error = Metrics::create(Path::new("/no/such/folder/m.jsonl")).unwrap_err().to_string();
+        let error = Metrics::new(Path::new("/no/such/folder/m.jsonl"), Begin::Anew).unwrap_err().to_string();
         assert!(error.starts_with("/no/such/folder/m.jsonl: No such file or directory"), "{error}");
     }
 }

@@ -1,5 +1,6 @@
 //! The `mnist` program: from its options to its exit code.
 
+pub mod outputs;
 pub mod plan;
 
 use std::cell::RefCell;
@@ -14,17 +15,21 @@ use crate::cli::{self, Action, Options};
 use crate::cluster::{self, ClusterError};
 use crate::collective::Collective;
 use crate::data::source::{Source, SourceError};
+use crate::data::{Dataset, Datasets};
 use crate::exit;
 use crate::initial::{self, InitialError};
 use crate::log::Log;
-use crate::metrics::Metrics;
-#[cfg(feature = "plot")]
-use crate::plot::Plot;
+use crate::model::Model;
 #[cfg(feature = "progress")]
 use crate::progress::Progress;
-use crate::sharding::plan::PlanError;
+use crate::readiness::{self, OtherRank, Readiness};
+use crate::sharding::{self, plan::PlanError};
 use crate::stop::Stop;
-use crate::train::{self, Sharded, TrainError};
+use crate::train::{self, Epoch, Sharded, TrainError};
+use outputs::{OutputError, Outputs};
+
+/// By how much a network that has learned something is better than always giving the most frequent answer, at least.
+const ALMOST_A_GUESS: f64 = 1.2;
 
 /// What is said when there is no data: where the digits come from, and how to get real ones.
 #[cfg(feature = "fetch")]
@@ -44,7 +49,7 @@ pub fn run(options: &Options, mut out: impl Write, remarks: impl Write) -> Resul
     match (&options.action, options.ranks) {
         (Some(Action::Plan(show)), _) => {
             let text = plan::text(show)?;
-            out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(MnistError::Output)
+            out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(MnistError::Print)
         }
         #[cfg(feature = "fetch")]
         (Some(Action::Fetch(fetch)), _) => {
@@ -77,29 +82,11 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
     }
     let info = cluster::place()?;
     let rank = info.world();
-    let source = options.source();
-    if source == Source::Embedded && rank.is_first() {
+    if options.source() == Source::Embedded && rank.is_first() {
         // A remark that nobody can read is no reason to stop.
         let _ = remarks.write_all(format!("mnist: {EMBEDDED}\n").as_bytes());
     }
-    let data = source.load()?;
-    let plan = options.plan();
-    // Before anything is written: a strategy that does not fit ends the run on every rank.
-    let cut = (!options.cuts.strategies.is_empty()).then(|| {
-        let share = plan.largest_share(data.train.count(), rank);
-        plan::plan(options.model, &options.cuts, plan.learning_rate, rank.size(), share)
-    });
-    let cut = cut.transpose()?;
-    let mut model = options.model.model(plan.largest_batch(data.train.count(), rank));
-    let mut parameters = match &options.init {
-        Some(file) => initial::read(file, &model.parameter_shapes())?,
-        None => model.initial_parameters(plan.seed),
-    };
-    let metrics = metrics(options, rank)?;
-    #[cfg(any(feature = "plot", feature = "progress"))]
-    let steps = plan.steps(data.train.count(), rank);
-    #[cfg(feature = "plot")]
-    let plot = plot(options, rank, steps)?;
+    let prepared = Prepared::new(options, rank);
     let remarks = RefCell::new(remarks);
     let remark = |text: &str| {
         // A remark that nobody can read is no reason to stop.
@@ -110,9 +97,80 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
             remark(text);
         }
     };
-    let mut group = backend::connect(options.backend, &info, options.timeout, &mut say, &mut |text| remark(text))?;
+    // A rank that cannot begin comes all the same, to say so to the others.
+    let mut group = match backend::connect(options.backend, &info, options.timeout, &mut say, &mut |text| remark(text))
+    {
+        Ok(group) => group,
+        Err(error) => return Err(prepared.err().unwrap_or_else(|| error.into())),
+    };
     let run = |group: &mut dyn Collective| -> Result<(), MnistError> {
-        // Before this there is nothing to keep, and a signal ends the process as ever.
+        match readiness::of_all(prepared, group).map_err(TrainError::from)? {
+            Readiness::All(prepared) => prepared.train(options, out, group, &remark),
+            Readiness::NotThis(error) => Err(MnistError::NotReady(Box::new(error))),
+            Readiness::NotAnother(other) => Err(MnistError::OtherRank(other)),
+        }
+    };
+    let result = run(group.as_mut());
+    match &result {
+        Err(error) if !error.is_of_all_ranks() => {
+            // The others would wait for this rank until their timeout.
+            group.abort(error.exit_code(), &mut || remark(&error.to_string()));
+            result
+        }
+        Err(error) => {
+            // Before the group ends, which waits for the launcher: one that was told to stop ends the ranks meanwhile.
+            if rank.is_first() || !error.is_told_by_rank_0() {
+                remark(&error.to_string());
+            }
+            // It adds nothing to what was said.
+            let _ = group.end();
+            result.map_err(|error| MnistError::Said(Box::new(error)))
+        }
+        Ok(()) => group.end().map_err(|error| TrainError::from(error).into()),
+    }
+}
+
+/// What a rank has before it meets the others.
+struct Prepared {
+    data: Datasets,
+    plan: train::Plan,
+    /// How the operators are cut, if they are.
+    cut: Option<sharding::plan::Plan>,
+    model: Box<dyn Model>,
+    parameters: Vec<f32>,
+    outputs: Outputs,
+}
+
+impl Prepared {
+    /// Reads and checks all that this rank needs; nothing is written.
+    fn new(options: &Options, rank: Rank) -> Result<Prepared, MnistError> {
+        let data = options.source().load()?;
+        let plan = options.plan();
+        let cut = (!options.cuts.strategies.is_empty()).then(|| {
+            let share = plan.largest_share(data.train.count(), rank);
+            plan::plan(options.model, &options.cuts, plan.learning_rate, rank.size(), share)
+        });
+        let model = options.model.model(plan.largest_batch(data.train.count(), rank));
+        let parameters = match &options.init {
+            // All take rank 0's: no other needs the file, and a pipe can be read once.
+            Some(file) if rank.is_first() => initial::read(file, &model.parameter_shapes())?,
+            _ => model.initial_parameters(plan.seed),
+        };
+        let outputs = Outputs::check(options, rank, plan.steps(data.train.count(), rank))?;
+        Ok(Prepared { cut: cut.transpose()?, data, plan, model, parameters, outputs })
+    }
+
+    /// Trains together with the other ranks, which are ready too.
+    fn train(
+        self,
+        options: &Options,
+        out: impl Write,
+        group: &mut dyn Collective,
+        remark: &dyn Fn(&str),
+    ) -> Result<(), MnistError> {
+        let Prepared { data, plan, cut, mut model, mut parameters, outputs } = self;
+        let rank = group.rank();
+        // Before this there is nothing to keep, and a signal ends the process at once.
         let stop = Stop::on_signals().map_err(MnistError::Signals)?;
         let run = checkpoint::Run::new(&plan, model.parameter_shapes(), rank.size(), &data.train);
         let run = match &cut {
@@ -122,18 +180,24 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
         let mut checkpoints =
             Checkpoints::begin(&options.checkpoints(), run, &mut parameters, group, &mut |text| remark(text))?;
         checkpoints.stop = stop;
+        if let Some(folder) = options.checkpoints().folder.filter(|_| rank.is_first()) {
+            // Now, since some launchers pass nothing on that a rank says once they were told to stop.
+            remark(&format!("checkpoints go to {}: if the run is stopped, go on with --resume", folder.display()));
+        }
         let mut log = Log {
             out,
             rank,
+            last: None,
             quiet: options.quiet,
-            metrics,
+            metrics: outputs.metrics,
             #[cfg(feature = "plot")]
-            plot: plot.map(|mut plot| {
+            plot: outputs.plot.map(|mut plot| {
                 plot.go_on(checkpoints.start());
                 plot
             }),
             #[cfg(feature = "progress")]
-            progress: (rank.is_first() && !options.quiet).then(|| Progress::new(plan.epochs, steps)),
+            progress: (rank.is_first() && !options.quiet)
+                .then(|| Progress::new(plan.epochs, plan.steps(data.train.count(), rank))),
         };
         let trained = match &cut {
             Some(cut) => {
@@ -143,32 +207,25 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
             None => train::train(model.as_mut(), &mut parameters, &data, &plan, group, &checkpoints, &mut log),
         };
         let finished = log.finish().map_err(TrainError::Report);
-        Ok(trained.and(finished)?)
-    };
-    let result = run(group.as_mut());
-    match &result {
-        Err(error) if !error.is_of_all_ranks() => {
-            // The others would wait for this rank until their timeout.
-            group.abort(error.exit_code(), &mut || remark(&error.to_string()));
-            result
-        }
-        _ => result.and(group.end().map_err(|error| TrainError::from(error).into())),
+        trained.and(finished)?;
+        Ok(log.last.map_or(Ok(()), |last| has_learned(&last, &data.test, &plan))?)
     }
 }
 
-/// The file of metrics, begun or gone on with; only rank 0 writes one.
-fn metrics(options: &Options, rank: Rank) -> Result<Option<Metrics>, MnistError> {
-    let path = options.metrics.as_deref().filter(|_| rank.is_first());
-    let begin = if options.checkpoints().resume { Metrics::append } else { Metrics::create };
-    path.map(begin).transpose().map_err(MnistError::Metrics)
-}
-
-/// The picture, not yet drawn; only rank 0 draws one.
-#[cfg(feature = "plot")]
-fn plot(options: &Options, rank: Rank, steps: usize) -> Result<Option<Plot>, MnistError> {
-    let path = options.plot.as_deref().filter(|_| rank.is_first());
-    let plot = path.map(|path| Plot::new(path, options.title(rank), steps));
-    plot.transpose().map_err(MnistError::Plot)
+/// An error where a run's last epoch ends with a network that is no better than one that does not look at the images.
+fn has_learned(last: &Epoch, test: &Dataset, plan: &train::Plan) -> Result<(), TrainError> {
+    let most = test.class_counts().into_iter().max().unwrap_or_default();
+    let guess = most as f64 / test.count() as f64;
+    // Nearly all of one class: there is nothing to tell apart.
+    if last.test_accuracy > ALMOST_A_GUESS * guess || guess > 0.5 {
+        return Ok(());
+    }
+    let advice = if plan.learning_rate > cli::LEARNING_RATE {
+        "training diverged; try a smaller --lr"
+    } else {
+        "try a larger --lr, or more --epochs"
+    };
+    Err(TrainError::NothingLearned { epoch: last.epoch, accuracy: last.test_accuracy, guess, advice })
 }
 
 /// Why `mnist` fails.
@@ -184,13 +241,18 @@ pub enum MnistError {
     /// The file of first weights is wrong.
     #[error(transparent)]
     Initial(#[from] InitialError),
-    /// The file of metrics cannot be begun.
-    #[error("{0}; --metrics names a file that can be written")]
-    Metrics(io::Error),
-    /// The picture cannot be written.
-    #[cfg(feature = "plot")]
-    #[error("{0}; --plot names a file that can be written")]
-    Plot(io::Error),
+    /// A file cannot be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// What was said already, by this rank or by rank 0 for all.
+    #[error(transparent)]
+    Said(Box<MnistError>),
+    /// This rank cannot begin, and has said so to the others.
+    #[error(transparent)]
+    NotReady(Box<MnistError>),
+    /// Another rank cannot begin.
+    #[error(transparent)]
+    OtherRank(OtherRank),
     /// This program was compiled without a part of it.
     #[error("{what}: this program was built without the feature `{feature}`; build it with --features {feature}")]
     NotBuilt {
@@ -202,9 +264,9 @@ pub enum MnistError {
     /// The operators cannot be cut so.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The plan cannot be written.
+    /// The plan cannot be printed.
     #[error("the plan cannot be written: {0}")]
-    Output(io::Error),
+    Print(io::Error),
     /// Several ranks are about to fetch.
     #[cfg(feature = "fetch")]
     #[error("this is one of {0} ranks: mnist fetch is to be started once, without mpirun or srun")]
@@ -243,18 +305,38 @@ impl MnistError {
             MnistError::Train(TrainError::Stopped { signal, .. }) => exit::SIGNALLED + signal.number(),
             MnistError::Train(_) => exit::TRAINING_FAILED,
             MnistError::Cluster(error) => error.rank_exit_code().unwrap_or(exit::WRONG_INPUT),
+            MnistError::Said(error) | MnistError::NotReady(error) => error.exit_code(),
             _ => exit::WRONG_INPUT,
         }
     }
 
+    /// Whether people have been told already.
+    #[must_use]
+    pub fn is_said(&self) -> bool {
+        matches!(self, MnistError::Said(_))
+    }
+
+    /// Whether rank 0 says it for all: it knows more than the others.
+    fn is_told_by_rank_0(&self) -> bool {
+        matches!(self, MnistError::Train(TrainError::Stopped { .. } | TrainError::NothingLearned { .. }))
+    }
+
     /// Whether every rank ends by itself, for the same reason.
     fn is_of_all_ranks(&self) -> bool {
-        use TrainError::{Checkpoint, Disagreement, Diverged, Divergence, Plan, Stopped};
+        use TrainError::{Checkpoint, Disagreement, Diverged, Divergence, NothingLearned, Plan, Stopped};
         matches!(
             self,
-            MnistError::Train(
-                Checkpoint(_) | Disagreement(_) | Divergence { .. } | Diverged { .. } | Plan(_) | Stopped { .. }
-            )
+            MnistError::NotReady(_)
+                | MnistError::OtherRank(_)
+                | MnistError::Train(
+                    Checkpoint(_)
+                        | Disagreement(_)
+                        | Divergence { .. }
+                        | Diverged { .. }
+                        | NothingLearned { .. }
+                        | Plan(_)
+                        | Stopped { .. }
+                )
         )
     }
 }

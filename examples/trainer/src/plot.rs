@@ -2,7 +2,8 @@
 
 mod history;
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -12,11 +13,14 @@ use plotters::style::FontTransform;
 
 use crate::checkpoint::Position;
 use crate::train::{Epoch, Report, Step};
-use crate::whole_file;
+use crate::whole_file::{self, naming};
 use history::History;
 
 /// As wide as a page of text shows it.
 const SIZE: (u32, u32) = (860, 380);
+
+/// The largest picture that is drawn on, in bytes: what has the name may be anything.
+const LARGEST: u64 = 16 << 20;
 
 /// How often the picture is drawn anew at most: a short epoch must not wait for it.
 const REDRAW: Duration = Duration::from_secs(2);
@@ -48,8 +52,7 @@ impl Plot {
     /// When no file can be written there; the error names it.
     pub fn new(path: &Path, title: String, steps: usize) -> io::Result<Plot> {
         // Before the training, not after it.
-        let probe = whole_file::beside(path, &format!(".{}.part", std::process::id()));
-        std::fs::write(&probe, "").and_then(|()| std::fs::remove_file(&probe)).map_err(|error| naming(path, &error))?;
+        whole_file::check(path)?;
         Ok(Plot { path: path.to_owned(), steps, history: History::new(title), drawn: None })
     }
 
@@ -57,7 +60,9 @@ impl Plot {
     /// this run; else the axis begins there, and says so.
     pub fn go_on(&mut self, position: Position) {
         if position != Position::default() {
-            let before = std::fs::read_to_string(&self.path).ok();
+            let mut before = String::new();
+            let file = File::open(&self.path).and_then(|file| file.take(LARGEST).read_to_string(&mut before));
+            let before = file.is_ok().then_some(before);
             self.history.go_on(before.as_deref(), position, self.steps);
         }
     }
@@ -72,7 +77,7 @@ impl Plot {
         }
         let mut picture = self.picture().map_err(|error| naming(&self.path, &io::Error::other(error.to_string())))?;
         self.history.keep_in(&mut picture).map_err(|error| naming(&self.path, &error.into()))?;
-        whole_file::write(&self.path, picture.as_bytes()).map_err(|error| naming(&self.path, &error))?;
+        whole_file::write(&self.path, picture.as_bytes())?;
         self.drawn = Some(Instant::now());
         Ok(())
     }
@@ -247,10 +252,6 @@ impl Report for Plot {
         }
         self.draw()
     }
-}
-
-fn naming(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ pub mod float;
 pub mod folder;
 pub mod options;
 
+use std::borrow::Borrow;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -16,6 +17,7 @@ use crate::backend::{self, BackendError};
 use crate::cluster::{self, ClusterError};
 use crate::collective::{Collective, CollectiveError, threads};
 use crate::exit;
+use crate::readiness::{self, OtherRank, Readiness};
 use crate::sharding::checkpoint::{Checkpoint, CheckpointError};
 use crate::sharding::execute::{ExecuteError, Executor, State};
 use crate::sharding::gather::gather;
@@ -73,13 +75,16 @@ pub fn plan(sharding: &Sharding, world: u32) -> Result<Plan, PlanError> {
 fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError> {
     let Some(count) = options.ranks else {
         let info = cluster::place()?;
-        let plan = plan(&options.sharding, info.world_size())?;
-        let resumed = resumed(options)?;
-        // What carries the parts is no line of the quick start.
-        let mut group = backend::connect(options.backend, &info, options.timeout, &mut |_| {}, &mut |text| {
+        let prepared = Prepared::new(options, info.world_size());
+        // What carries the parts is no line of the quick start. A rank that cannot begin comes all the same, to say so.
+        let connected = backend::connect(options.backend, &info, options.timeout, &mut |_| {}, &mut |text| {
             exit::say("quickstart", &text);
-        })?;
-        let result = train_rank(options, &plan, resumed.as_ref(), group.as_mut(), |line| {
+        });
+        let mut group = match connected {
+            Ok(group) => group,
+            Err(error) => return Err(prepared.err().unwrap_or_else(|| error.into())),
+        };
+        let result = train_rank(options, prepared, group.as_mut(), |line| {
             out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(QuickstartError::Output)
         });
         return match &result {
@@ -96,35 +101,57 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
     if launched > 1 {
         return Err(QuickstartError::Launched(launched));
     }
-    let plan = plan(&options.sharding, count)?;
-    let resumed = resumed(options)?;
+    let prepared = Prepared::new(options, count)?;
     let ranks = threads::group(count, options.timeout)?;
     thread::scope(|scope| {
-        let (mut lines, mut workers) = (Vec::new(), Vec::new());
+        let (mut lines, mut workers, mut errors) = (Vec::new(), Vec::new(), Vec::new());
         for mut rank in ranks {
+            let index = rank.rank().index();
             let (sender, receiver) = mpsc::channel();
-            lines.push(receiver);
-            let (plan, resumed) = (&plan, resumed.as_ref());
-            workers.push(scope.spawn(move || {
-                train_rank(options, plan, resumed, &mut rank, |line| {
+            let prepared = &prepared;
+            let worker = thread::Builder::new().spawn_scoped(scope, move || {
+                train_rank(options, Ok(prepared), &mut rank, |line| {
                     // Nobody listens when the output is closed: the run then ends.
                     sender.send(line).map_err(|_| QuickstartError::Output(io::ErrorKind::BrokenPipe.into()))
                 })
-            }));
+            });
+            match worker {
+                Ok(worker) => {
+                    lines.push(receiver);
+                    workers.push(worker);
+                }
+                // This rank and those after it are dropped, and the ones before lose them.
+                Err(error) => {
+                    errors.push(QuickstartError::Thread { rank: index, count, error });
+                    break;
+                }
+            }
         }
-        let printed = print_in_order(lines, out);
-        let ended = workers.into_iter().map(|worker| match worker.join() {
-            Ok(result) => result,
+        errors.extend(print_in_order(lines, out).err());
+        errors.extend(workers.into_iter().filter_map(|worker| match worker.join() {
+            Ok(result) => result.err(),
             Err(panic) => std::panic::resume_unwind(panic),
-        });
-        let mut errors: Vec<QuickstartError> = printed.err().into_iter().chain(ended.filter_map(Result::err)).collect();
+        }));
         // When one rank fails, the others lose it: the cause comes first.
         errors.sort_by_key(|error| {
-            use QuickstartError::{Collective, Execute};
-            matches!(error, Collective(_) | Execute(ExecuteError::Collective(_)))
+            use QuickstartError::{Collective, Execute, OtherRank};
+            matches!(error, Collective(_) | Execute(ExecuteError::Collective(_)) | OtherRank(_))
         });
         errors.into_iter().next().map_or(Ok(()), Err)
     })
+}
+
+/// What a rank has before it meets the others.
+struct Prepared<'a> {
+    plan: Plan,
+    resumed: Option<Resumed<'a>>,
+}
+
+impl<'a> Prepared<'a> {
+    /// Reads and checks all that a rank of `world` needs; nothing is written.
+    fn new(options: &'a Training, world: u32) -> Result<Prepared<'a>, QuickstartError> {
+        Ok(Prepared { plan: plan(&options.sharding, world)?, resumed: resumed(options)? })
+    }
 }
 
 /// Writes a line of each rank, then the next of each, until the first has no more.
@@ -156,14 +183,21 @@ fn resumed(options: &Training) -> Result<Option<Resumed<'_>>, QuickstartError> {
     options.resume.as_deref().map(read).transpose()
 }
 
-fn train_rank(
+fn train_rank<'a>(
     options: &Training,
-    plan: &Plan,
-    resumed: Option<&Resumed<'_>>,
+    prepared: Result<impl Borrow<Prepared<'a>>, QuickstartError>,
     group: &mut dyn Collective,
     mut print: impl FnMut(String) -> Result<(), QuickstartError>,
 ) -> Result<(), QuickstartError> {
     let rank = group.rank().index();
+    let checkpoints = folder::of_rank(&options.output, rank);
+    let own = prepared.and_then(|prepared| Ok((prepared, folder::take(&checkpoints)?)));
+    let (prepared, _lock) = match readiness::of_all(own, group)? {
+        Readiness::All(own) => own,
+        Readiness::NotThis(error) => return Err(QuickstartError::NotReady(Box::new(error))),
+        Readiness::NotAnother(other) => return Err(QuickstartError::OtherRank(other)),
+    };
+    let Prepared { plan, resumed } = prepared.borrow();
     let (mut state, origin): (State<f32>, Origin) = match resumed {
         Some(Resumed { path, checkpoint, .. }) => (checkpoint.state(path, plan, rank)?, checkpoint.origin(plan)),
         None => (State::new(options.init().parameters(plan, rank)), Origin::new(plan, &options.init())),
@@ -182,7 +216,6 @@ fn train_rank(
     {
         whole_file::write(&graphs.join(name), text.as_bytes()).map_err(QuickstartError::Output)?;
     }
-    let checkpoints = folder::of_rank(&options.output, rank);
     let (samples, labels) = data::draw();
     while state.steps < u64::from(options.epochs) * STEPS {
         let moment @ (epoch, step) = (state.steps / STEPS + 1, state.steps % STEPS + 1);
@@ -237,6 +270,24 @@ pub enum QuickstartError {
          each process is the rank that its launcher says"
     )]
     Launched(u32),
+    /// This rank cannot begin, and has said so to the others.
+    #[error(transparent)]
+    NotReady(Box<QuickstartError>),
+    /// Another rank cannot begin.
+    #[error(transparent)]
+    OtherRank(OtherRank),
+    /// The system gives no thread for a rank.
+    #[error(
+        "rank {rank} of {count} cannot be started: {error}; ask for fewer --ranks, or raise the limits (`ulimit -u`, `ulimit -v`)"
+    )]
+    Thread {
+        /// The first rank that was not started.
+        rank: u32,
+        /// How many ranks were asked for.
+        count: u32,
+        /// What the system says.
+        error: io::Error,
+    },
     /// The ranks did not meet.
     #[error(transparent)]
     Backend(#[from] BackendError),
@@ -276,6 +327,7 @@ impl QuickstartError {
                 exit::of_collective(error)
             }
             QuickstartError::Backend(error) => error.exit_code(),
+            QuickstartError::NotReady(error) => error.exit_code(),
             QuickstartError::Diverged { .. } => exit::TRAINING_FAILED,
             _ => exit::WRONG_INPUT,
         }
@@ -284,6 +336,12 @@ impl QuickstartError {
     /// Whether every rank ends by itself, for the same reason.
     fn is_of_all_ranks(&self) -> bool {
         use ExecuteError::{Disagreement, World};
-        matches!(self, QuickstartError::Execute(Disagreement { .. } | World { .. }) | QuickstartError::Diverged { .. })
+        matches!(
+            self,
+            QuickstartError::NotReady(_)
+                | QuickstartError::OtherRank(_)
+                | QuickstartError::Execute(Disagreement { .. } | World { .. })
+                | QuickstartError::Diverged { .. }
+        )
     }
 }

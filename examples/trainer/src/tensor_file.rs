@@ -1,7 +1,7 @@
 //! Named tensors in a file: safetensors, which other programs read too.
 
 use std::collections::HashMap;
-use std::fs;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,13 @@ use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
 use sha2::{Digest, Sha256};
 
-use crate::whole_file;
+use crate::{whole_file, whole_read};
 
 /// The one entry of a file's metadata. More than one would be written in an order that changes from run to run.
 const ABOUT: &str = "mpienv-trainer";
+
+/// The largest file that is read, in bytes.
+pub const LARGEST: u64 = 1 << 30;
 
 /// What a tensor's numbers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,12 +96,31 @@ impl TensorFile {
     /// # Errors
     /// As [`TensorFile::read`].
     pub fn read_with_digest(path: &Path) -> Result<(TensorFile, String), TensorFileError> {
-        let bytes = fs::read(path).map_err(|error| TensorFileError::Unreadable { path: path.to_owned(), error })?;
+        let unreadable = |error| TensorFileError::Unreadable { path: path.to_owned(), error };
+        let file = File::open(path).map_err(unreadable)?;
+        let size = file.metadata().map_err(unreadable)?.len();
+        if size > LARGEST {
+            return Err(TensorFileError::TooLarge { path: path.to_owned() });
+        }
+        let mut bytes = Vec::new();
+        whole_read::up_to(LARGEST + 1, file, &mut bytes).map_err(unreadable)?;
+        let digest = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok((TensorFile::from_bytes(path, &bytes)?, digest))
+    }
+
+    /// What the bytes of a file say; `path` names it in errors.
+    ///
+    /// # Errors
+    /// As [`TensorFile::read`].
+    pub fn from_bytes(path: &Path, bytes: &[u8]) -> Result<TensorFile, TensorFileError> {
+        if bytes.len() as u64 > LARGEST {
+            return Err(TensorFileError::TooLarge { path: path.to_owned() });
+        }
         let wrong = |error| TensorFileError::Wrong { path: path.to_owned(), error };
-        let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(wrong)?;
+        let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(wrong)?;
         let about = metadata.metadata().as_ref().and_then(|entries| entries.get(ABOUT)).cloned();
         let mut tensors = Vec::new();
-        for (name, view) in SafeTensors::deserialize(&bytes).map_err(wrong)?.tensors() {
+        for (name, view) in SafeTensors::deserialize(bytes).map_err(wrong)?.tensors() {
             let numbers = match view.dtype() {
                 Dtype::F32 => Type::F32,
                 Dtype::F64 => Type::F64,
@@ -110,8 +132,7 @@ impl TensorFile {
             tensors.push(NamedTensor { name, numbers, shape: view.shape().to_vec(), bytes: view.data().to_vec() });
         }
         tensors.sort_by(|a, b| a.name.cmp(&b.name));
-        let digest = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok((TensorFile { about: about.unwrap_or_default(), tensors }, digest))
+        Ok(TensorFile { about: about.unwrap_or_default(), tensors })
     }
 
     /// The tensor of that name, if there is one.
@@ -132,6 +153,12 @@ pub enum TensorFileError {
         path: PathBuf,
         /// Why not.
         error: io::Error,
+    },
+    /// No file of these programs is so long.
+    #[error("{}: has more than {LARGEST} bytes, the most that a file of tensors may have", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
     },
     /// The system cannot write it.
     #[error("{0}")]
@@ -159,6 +186,7 @@ pub enum TensorFileError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn example() -> TensorFile {
         let tensor = |name: &str, shape: &[usize]| {
@@ -192,6 +220,16 @@ mod tests {
             let expected = format!("{}: is no whole safetensors file: ", path.display());
             assert!(error.starts_with(&expected), "{length}: {error}");
         }
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sparse");
+        File::create(&path).unwrap().set_len(47 << 30).unwrap();
+        let error = TensorFile::read(&path).unwrap_err().to_string();
+        let text = "has more than 1073741824 bytes, the most that a file of tensors may have";
+        assert_eq!(error, format!("{}: {text}", path.display()));
     }
 
     #[test]

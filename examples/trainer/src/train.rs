@@ -95,6 +95,14 @@ pub struct Epoch {
 
 /// Where a rank reports to.
 pub trait Report {
+    /// Before the first step, on every rank: all have met and agree, and nothing was refused.
+    ///
+    /// # Errors
+    /// As [`Report::step`].
+    fn begin(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Every [`REPORT_EVERY`] steps, on every rank that has samples in the step.
     ///
     /// # Errors
@@ -121,6 +129,21 @@ pub enum TrainError {
         step: usize,
         /// The mean loss over the samples of all ranks.
         loss: f64,
+    },
+    /// The loss is finite, and the network has learned nothing.
+    #[error(
+        "the network has learned nothing: after epoch {epoch} the test accuracy is {accuracy:.4}, and always giving the most \
+         frequent answer has {guess:.4}: {advice}"
+    )]
+    NothingLearned {
+        /// The last epoch, counted from 0.
+        epoch: u32,
+        /// The share of the test set that is classified rightly.
+        accuracy: f64,
+        /// The share of the most frequent class.
+        guess: f64,
+        /// What to do.
+        advice: &'static str,
     },
     /// The ranks are not about to do the same.
     #[error(transparent)]
@@ -281,6 +304,7 @@ fn run(
     let mut own = Vec::with_capacity(plan.largest_share(samples, rank));
     let mut position = checkpoints.start();
 
+    report.begin()?;
     while position.epoch < plan.epochs {
         let start = Instant::now();
         let epoch = position.epoch;

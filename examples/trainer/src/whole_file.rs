@@ -6,18 +6,23 @@ use std::path::{Path, PathBuf};
 
 /// Writes a file under a temporary name, makes sure that it is on the disk, and only then gives it its name.
 ///
-/// Missing folders are made. A file of that name is replaced.
+/// Missing folders are made. A file of that name is replaced, by one with its permissions; behind a symbolic link it is
+/// the file that the link leads to. What is not a regular file is left alone.
 ///
 /// # Errors
-/// When the system cannot; the error names the file, and nothing is left of it.
+/// When the system cannot, or something other than a regular file has the name; the error names the file, and nothing
+/// is left of it.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(folder).map_err(named)?;
-    let temporary = temporary(path);
+    let named = |error| naming(path, &error);
+    let place = place_of(path)?;
+    fs::create_dir_all(folder_of(&place)).map_err(named)?;
+    let temporary = temporary(&place);
     let written = File::create(&temporary).and_then(|mut file| {
         file.write_all(bytes)?;
-        finish(&file, &temporary, path)
+        if let Ok(before) = fs::metadata(&place) {
+            file.set_permissions(before.permissions())?;
+        }
+        finish(&file, &temporary, &place)
     });
     if let Err(error) = written {
         // What is wrong has been found already.
@@ -25,6 +30,65 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         return Err(named(error));
     }
     Ok(())
+}
+
+/// Where a file of that name is, or would be: where symbolic links lead.
+///
+/// # Errors
+/// When something other than a regular file has the name, such as a device; the error names it.
+pub fn place_of(path: &Path) -> io::Result<PathBuf> {
+    let named = |error| naming(path, &error);
+    match fs::metadata(path) {
+        Ok(there) if there.is_file() => return fs::canonicalize(path).map_err(named),
+        Ok(there) => {
+            let reason = format!("{} and not a regular file; it is left as it is", kind(there.file_type()));
+            return Err(naming(path, &io::Error::new(io::ErrorKind::InvalidInput, reason)));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(named(error)),
+    }
+    // Nothing is there: the name itself is free, or is that of a link to nothing.
+    let mut place = path.to_owned();
+    while let Ok(target) = fs::read_link(&place) {
+        place = folder_of(&place).join(target);
+    }
+    let folder = fs::canonicalize(folder_of(&place)).unwrap_or_else(|_| folder_of(&place).to_owned());
+    Ok(place.file_name().map_or_else(|| place.clone(), |name| folder.join(name)))
+}
+
+/// Makes sure that a file of that name can be begun or replaced, and leaves everything as it is.
+///
+/// # Errors
+/// When it cannot; the error names the file.
+pub fn check(path: &Path) -> io::Result<()> {
+    let probe = temporary(&place_of(path)?);
+    File::create_new(&probe).and_then(|_| fs::remove_file(&probe)).map_err(|error| naming(path, &error))
+}
+
+/// The error with the file's name before it.
+#[must_use]
+pub fn naming(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// What lies under a name that a file cannot have.
+fn kind(found: fs::FileType) -> &'static str {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        if found.is_char_device() || found.is_block_device() {
+            return "is a device";
+        } else if found.is_fifo() {
+            return "is a pipe";
+        } else if found.is_socket() {
+            return "is a socket";
+        }
+    }
+    if found.is_dir() { "is a folder" } else { "is something else" }
 }
 
 /// Gives the file that was written under the name `temporary` the name `path`, when its bytes are on the disk.
@@ -35,8 +99,7 @@ pub fn finish(file: &File, temporary: &Path, path: &Path) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(temporary, path)?;
     // The new name is on the disk once the folder is.
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
+    File::open(folder_of(path))?.sync_all()
 }
 
 /// The path with something after its last name.
@@ -65,6 +128,56 @@ mod tests {
         write(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_stays_and_what_it_leads_to_is_replaced() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("there/file"), folder.path().join("link"));
+        symlink("there/file", folder.path().join("second")).unwrap();
+        symlink("second", &link).unwrap();
+        // First where the links lead to nothing.
+        for text in ["one", "two"] {
+            write(&link, text.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), text);
+            assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        }
+        write(&link, b"three").unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(place_of(&file).unwrap(), place_of(&link).unwrap());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_not_a_regular_file_is_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let (socket, link) = (folder.path().join("socket"), folder.path().join("link"));
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        for (path, kind) in [
+            (Path::new("/dev/null"), "a device"),
+            (&link, "a device"),
+            (&socket, "a socket"),
+            (folder.path(), "a folder"),
+        ] {
+            let text = format!("{}: is {kind} and not a regular file; it is left as it is", path.display());
+            assert_eq!(write(path, b"x").unwrap_err().to_string(), text);
+            assert_eq!(check(path).unwrap_err().to_string(), text);
+        }
+        assert!(!fs::metadata("/dev/null").unwrap().is_file() && fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_in_a_circle_are_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("link", &link).unwrap();
+        assert!(write(&link, b"x").unwrap_err().to_string().starts_with(&link.display().to_string()));
     }
 
     #[test]

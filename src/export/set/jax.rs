@@ -1,11 +1,60 @@
 //! What `jax.distributed.initialize` reads.
 //!
-//! Of its variables (JAX 0.10) only the coordinator's address is a fact that all ranks share; the
-//! devices of a process, `JAX_LOCAL_DEVICE_IDS`, are left to JAX.
+//! Of variables of its own JAX (0.10) reads the coordinator's address. The number of processes, and which one this is, it
+//! takes from a cluster that it detects: Open MPI 4 by `OMPI_MCA_orte_hnp_uri`, then Slurm by five variables. Where neither
+//! is there, or what they say is of another process (that which started the workers, or an outer launcher), Open MPI's
+//! variables are set as this process's place is: JAX looks at them first.
 
-use super::Additions;
+use super::{Additions, Variables};
+use crate::environment::Environment;
+use crate::error::{Error, Reason};
+use crate::info::ClusterInfo;
 
 pub(super) const ADDITIONS: Additions = Additions {
     variables: &[("JAX_COORDINATOR_ADDRESS", |info| Ok(info.master_addr()?.with_port(info.master_port())))],
+    place: Some(place),
     unset: &[],
 };
+
+const OPEN_MPI: &str = "OMPI_MCA_orte_hnp_uri";
+const SLURM: [&str; 2] = ["SLURM_JOB_ID", "SLURM_STEP_NODELIST"];
+/// Number of processes, this one, and this one on its node.
+type Names = [&'static str; 3];
+const OF_OPEN_MPI: Names = ["OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"];
+const OF_SLURM: Names = ["SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"];
+const LOCAL_SIZE: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
+
+/// Variables by which JAX finds this process's place, where it would not without.
+fn place(info: &ClusterInfo, environment: &Environment) -> Result<Variables, Error> {
+    let values = [Some(info.world_size()), Some(info.rank()), info.local_rank()];
+    if detected(environment).is_some_and(|names| says(environment, names, values)) {
+        return Ok(Vec::new());
+    }
+    let [Some(size), Some(rank), Some(local_rank)] = values else {
+        let remedy = "start the program with MPIENV_LAUNCHER=user and RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE set, \
+                      or give num_processes and process_id to jax.distributed.initialize and do without JAX's variables";
+        return Err(Error::new(Reason::NoLocalRank, remedy).by(info.launcher()));
+    };
+    let [of_size, of_rank, of_local_rank] = OF_OPEN_MPI;
+    let mut variables = vec![(of_size, size.to_string()), (of_rank, rank.to_string())];
+    variables.push((of_local_rank, local_rank.to_string()));
+    variables.extend(info.local_world_size().map(|size| (LOCAL_SIZE, size.to_string())));
+    // JAX asks only whether it is there: the coordinator has an address of its own.
+    let is_there = environment.get(OPEN_MPI).is_some();
+    variables.extend((!is_there).then(|| (OPEN_MPI, format!("0.0;tcp://127.0.0.1:{}", info.master_port()))));
+    Ok(variables)
+}
+
+/// The names of the cluster that JAX detects. It asks whether variables are there, blank or not.
+fn detected(environment: &Environment) -> Option<Names> {
+    let has = |name: &&str| environment.get(name).is_some();
+    if has(&OPEN_MPI) {
+        return Some(OF_OPEN_MPI);
+    }
+    SLURM.iter().chain(&OF_SLURM).all(has).then_some(OF_SLURM)
+}
+
+fn says(environment: &Environment, names: Names, values: [Option<u32>; 3]) -> bool {
+    let number = |name: &str| environment.text(name).ok().flatten().and_then(|text| text.parse::<u32>().ok());
+    names.iter().zip(values).all(|(name, value)| value.is_some() && number(name) == value)
+}

@@ -15,6 +15,7 @@ pub(super) const ADDITIONS: Additions = Additions {
         ("MS_NODE_ID", |info| Ok(info.rank().to_string())),
         ("MS_ROLE", |_| Ok("MS_WORKER".to_owned())),
     ],
+    place: None,
     unset: &["OMPI_", "PMIX_", "PMI_"],
 };
 

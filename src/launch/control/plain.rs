@@ -1,9 +1,11 @@
 //! Only what the standard library can: workers are waited for and killed.
 
 use std::io;
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::Duration;
+
+use crate::launch::stopped::Stop;
 
 /// How often the workers are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -12,16 +14,37 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(in crate::launch) struct Control;
 
+/// Ends a wait from another thread.
+#[derive(Debug)]
+pub(in crate::launch) struct Waker;
+
+impl Waker {
+    pub(in crate::launch) fn wake(&self) {}
+}
+
 impl Control {
     pub(in crate::launch) fn new(_adopts: bool) -> io::Result<Control> {
         Ok(Control)
+    }
+
+    /// Nothing waits for longer than a look.
+    pub(in crate::launch) fn waker(&self) -> io::Result<Waker> {
+        Ok(Waker)
     }
 
     pub(in crate::launch) fn prepare(&self, _command: &mut Command) {}
 
     pub(in crate::launch) fn started(&mut self, _child: &Child) {}
 
-    pub(in crate::launch) fn ended(&mut self, _child: &Child) {}
+    /// The status of a worker that has ended.
+    pub(in crate::launch) fn try_wait(&mut self, child: &mut Child) -> io::Result<Option<ExitStatus>> {
+        child.try_wait()
+    }
+
+    /// Nothing tells of a stop.
+    pub(in crate::launch) fn newly_stopped(&mut self, _child: &Child) -> Option<Stop> {
+        None
+    }
 
     /// Asks nothing: a worker whose peers are gone ends by itself, or is killed.
     pub(in crate::launch) fn terminate(&mut self) {}
@@ -30,6 +53,7 @@ impl Control {
         for child in children {
             // One that has just ended cannot be killed, and need not be.
             let _ = child.kill();
+            let _ = child.wait();
         }
     }
 

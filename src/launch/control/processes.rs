@@ -1,9 +1,104 @@
-//! The processes of this machine, as Linux lists them; elsewhere nobody is asked.
+//! The processes of this machine, as Linux lists them.
 
 use std::fs;
-use std::io;
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, getpid, kill_process};
+
+/// Linux's list of processes, where its numbers mean the same as in this process's system calls.
+///
+/// There is none where /proc is empty, or shows another PID namespace: a number from there may be a stranger's here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Listing(());
+
+impl Listing {
+    pub(super) fn open() -> Option<Listing> {
+        if cfg!(not(target_os = "linux")) {
+            return None;
+        }
+        let own = getpid().to_string();
+        if fs::read_link("/proc/self").ok()?.to_str() != Some(own.as_str()) {
+            return None;
+        }
+        // One number for each namespace from that of /proc down to this process's own. Old kernels do not have the line.
+        let status = fs::read_to_string("/proc/self/status").ok()?;
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        numbers.is_none_or(|numbers| numbers.split_whitespace().eq([own.as_str()])).then_some(Listing(()))
+    }
+
+    /// All that this process may see.
+    pub(super) fn all(self) -> Vec<Process> {
+        let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+        let names = entries.flatten().map(|entry| entry.file_name());
+        let ids = names.filter_map(|name| name.to_str()?.parse().ok()).filter_map(Pid::from_raw);
+        ids.filter_map(|id| self.one(id)).collect()
+    }
+
+    /// The process that has this number now, unless this process may not see it.
+    pub(super) fn one(self, id: Pid) -> Option<Process> {
+        let stat = fs::read(format!("/proc/{id}/stat")).ok()?;
+        read(id, &String::from_utf8_lossy(&stat))
+    }
+
+    /// Whether a process inherited a variable. The environment of another user's process cannot be read.
+    pub(super) fn has_variable(self, id: Pid, name: &str) -> bool {
+        let variables = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+        let mut names = variables.split(|byte| *byte == 0).filter_map(|var| var.split(|byte| *byte == b'=').next());
+        names.any(|found| found == name.as_bytes())
+    }
+
+    /// Sends a signal to a process that was seen, and to no other that has its number by now.
+    pub(super) fn send(self, signal: Signal, to: &Process) {
+        let is_the_same = || self.one(to.id).is_some_and(|now| now.start == to.start);
+        match hold(to.id) {
+            // While it is held it is known whose number that is.
+            Ok(held) if is_the_same() => drop(held.send(signal)),
+            // A kernel before 5.3, a sandbox, or no more open files.
+            Err(Unheld::Unsupported) if is_the_same() => drop(kill_process(to.id, signal)),
+            _ => {}
+        }
+    }
+}
+
+/// Why a process cannot be held.
+enum Unheld {
+    Gone,
+    Unsupported,
+}
+
+/// A process, however many others get its number after its end.
+#[cfg(target_os = "linux")]
+struct Held(rustix::fd::OwnedFd);
+
+#[cfg(target_os = "linux")]
+impl Held {
+    fn send(&self, signal: Signal) -> rustix::io::Result<()> {
+        rustix::process::pidfd_send_signal(&self.0, signal)
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn hold(id: Pid) -> Result<Held, Unheld> {
+    use rustix::process::{PidfdFlags, pidfd_open};
+    pidfd_open(id, PidfdFlags::empty()).map(Held).map_err(|error| match error {
+        rustix::io::Errno::SRCH => Unheld::Gone,
+        _ => Unheld::Unsupported,
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+struct Held;
+
+#[cfg(not(target_os = "linux"))]
+impl Held {
+    fn send(&self, _: Signal) -> rustix::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn hold(_: Pid) -> Result<Held, Unheld> {
+    Err(Unheld::Unsupported)
+}
 
 /// A process as it was when it was looked at.
 #[derive(Clone, Copy, Debug)]
@@ -16,27 +111,6 @@ pub(super) struct Process {
     pub start: u64,
     /// Whether it has not ended: who has, and was not waited for, is still listed.
     pub lives: bool,
-}
-
-/// All that this process may see.
-pub(super) fn all() -> io::Result<Vec<Process>> {
-    if cfg!(not(target_os = "linux")) {
-        return Err(io::ErrorKind::Unsupported.into());
-    }
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let Some(id) = entry?.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else {
-            continue;
-        };
-        found.extend(one(id));
-    }
-    Ok(found)
-}
-
-/// The process of this number; none where there is none, or where this process may not see it.
-pub(super) fn one(id: Pid) -> Option<Process> {
-    let stat = fs::read(format!("/proc/{id}/stat")).ok()?;
-    read(id, &String::from_utf8_lossy(&stat))
 }
 
 /// `number (name) state parent group ... start ...`; the name may hold anything.
@@ -72,5 +146,19 @@ mod tests {
         let id = Pid::from_raw(7).unwrap();
         let process = read(id, "7 (a) X 0 -1 -1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n").unwrap();
         assert_eq!((process.parent, process.group, process.lives), (None, None, false));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_number_that_another_process_has_by_now_gets_no_signal() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let listing = Listing::open().unwrap();
+        let seen = listing.one(Pid::from_child(&child)).unwrap();
+        listing.send(Signal::KILL, &Process { start: seen.start - 1, ..seen });
+        assert!(listing.one(seen.id).unwrap().lives);
+        listing.send(Signal::KILL, &seen);
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(9));
+        // It has been waited for: nobody has the number, or another.
+        listing.send(Signal::KILL, &seen);
     }
 }

@@ -32,31 +32,40 @@ pub(super) struct Signals {
     registered: Vec<SigId>,
     /// Has a byte for each signal.
     wakes: UnixStream,
+    waker: UnixStream,
 }
 
 impl Signals {
     /// Begins to listen; from here on the signals end no longer this process.
     pub(super) fn new() -> io::Result<Signals> {
         let (wakes, waker) = UnixStream::pair()?;
+        // Whoever wakes never waits: what is full wakes already.
+        waker.set_nonblocking(true)?;
         let ignored = MASKS.ignored;
         WAITING.fetch_add(1, Ordering::SeqCst);
-        let mut signals = Signals { come: Vec::new(), registered: Vec::new(), wakes };
+        let mut signals = Signals { come: Vec::new(), registered: Vec::new(), wakes, waker };
         // Under nohup a hang-up is to be ignored, by the workers too.
         for signal in PASSED_ON.into_iter().filter(|signal| ignored & bit(*signal) == 0) {
             let flag = Arc::new(AtomicBool::new(false));
             // In this order, so that whoever is woken sees the flag.
             signals.registered.push(flag::register(signal.as_raw(), Arc::clone(&flag))?);
-            signals.registered.push(low_level::pipe::register(signal.as_raw(), waker.try_clone()?)?);
+            signals.registered.push(low_level::pipe::register(signal.as_raw(), signals.waker()?)?);
             signals.come.push((signal, flag));
         }
         if !signals.come.is_empty() {
             IDLE.store(false, Ordering::SeqCst);
         }
+        let waker = signals.waker()?;
         signals.registered.push(low_level::pipe::register(Signal::CHILD.as_raw(), waker)?);
         Ok(signals)
     }
 
-    /// Waits for a signal or a child's end; gives the signals to pass on.
+    /// What ends a wait: a byte written there.
+    pub(super) fn waker(&self) -> io::Result<UnixStream> {
+        self.waker.try_clone()
+    }
+
+    /// Waits for a signal, or until a child has ended or was stopped; gives the signals to pass on.
     pub(super) fn wait(&mut self, at_most: Option<Duration>) -> Vec<Signal> {
         // A timeout of nothing would be none at all.
         let at_most = at_most.map(|most| most.max(Duration::from_millis(1)));

@@ -51,6 +51,16 @@ fn a_rank_without_rank_0_says_what_it_met() {
 }
 
 #[test]
+fn where_the_master_is_a_name_the_last_real_cause_is_told_and_not_what_the_deadline_cut_short() {
+    for timeout in [50, 90, 130, 200, 210, 250, 300, 410, 500] {
+        let (rank, port) = (Rank::new(1, 2).unwrap(), free_port());
+        let rendezvous = Rendezvous::new(rank, "localhost".parse().unwrap(), port);
+        let error = rendezvous.timeout(Duration::from_millis(timeout)).meet("").unwrap_err();
+        assert!(matches!(error, Error::NoMaster { met: Met::Refused, .. }), "{timeout} ms: {error}");
+    }
+}
+
+#[test]
 fn a_rank_0_that_dies_is_named() {
     let port = free_port();
     let listener = TcpListener::bind(("127.0.0.1", port.get())).unwrap();

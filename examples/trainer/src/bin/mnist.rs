@@ -3,14 +3,19 @@
 use std::io;
 use std::process::ExitCode;
 
-use mpienv_trainer::{cli, exit, mnist};
+use mpienv_trainer::{cli, cluster, exit, mnist};
 
 fn main() -> ExitCode {
+    if cluster::has_served_as_watchdog() {
+        return exit::OK.into();
+    }
     let options = cli::Options::of_process();
     match mnist::run(&options, io::stdout(), io::stderr()) {
         Ok(()) => exit::OK.into(),
         Err(error) => {
-            exit::say("mnist", &error);
+            if !error.is_said() {
+                exit::say("mnist", &error);
+            }
             error.exit_code().into()
         }
     }

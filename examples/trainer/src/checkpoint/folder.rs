@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::CheckpointError;
 use super::seal::{self, Entries};
+use crate::folder_lock::FolderLock;
 use crate::tensor_file::{TensorFile, TensorFileError};
 
 /// How many checkpoints are kept.
@@ -23,16 +24,24 @@ pub(super) struct Whole {
     pub(super) file: TensorFile,
 }
 
-/// A folder of checkpoints, named by how many steps the run had done.
+/// A folder of checkpoints, named by how many steps the run had done; no other run has it at the same time.
 #[derive(Debug)]
-pub(super) struct Folder(PathBuf);
+pub(super) struct Folder {
+    path: PathBuf,
+    _lock: FolderLock,
+}
 
 impl Folder {
-    /// Makes the folder if there is none, and removes what a run that was killed had not finished writing.
-    pub(super) fn open(path: &Path) -> Result<Folder, CheckpointError> {
-        let wrong = |error| CheckpointError::folder(path, error);
-        fs::create_dir_all(path).map_err(wrong)?;
-        for entry in fs::read_dir(path).map_err(wrong)? {
+    /// Takes the folder for this run, and makes it if there is none. What is in it stays as it is.
+    pub(super) fn open(path: &Path, remark: &mut dyn FnMut(&str)) -> Result<Folder, CheckpointError> {
+        fs::create_dir_all(path).map_err(|error| CheckpointError::folder(path, error))?;
+        Ok(Folder { path: path.to_owned(), _lock: FolderLock::take(path, remark)? })
+    }
+
+    /// Removes what a run that was killed had not finished writing.
+    pub(super) fn remove_unfinished(&self) -> Result<(), CheckpointError> {
+        let wrong = |error| CheckpointError::folder(&self.path, error);
+        for entry in fs::read_dir(&self.path).map_err(wrong)? {
             let entry = entry.map_err(wrong)?;
             let name = entry.file_name();
             if name.to_str().is_some_and(is_unfinished) {
@@ -40,12 +49,12 @@ impl Folder {
                 fs::remove_file(&path).map_err(|error| CheckpointError::folder(&path, error))?;
             }
         }
-        Ok(Folder(path.to_owned()))
+        Ok(())
     }
 
     /// Removes all but the last checkpoints, then writes one: with it there are at most [`KEPT`], whenever the process ends.
     pub(super) fn save(&self, steps: u64, file: &TensorFile) -> Result<PathBuf, CheckpointError> {
-        let path = self.0.join(format!("{PREFIX}{steps:09}{SUFFIX}"));
+        let path = self.path.join(format!("{PREFIX}{steps:09}{SUFFIX}"));
         let others = self.list()?.into_iter().map(|(_, path)| path).filter(|other| *other != path);
         for old in others.rev().skip(KEPT - 1) {
             match fs::remove_file(&old) {
@@ -86,9 +95,9 @@ impl Folder {
 
     /// All checkpoints, whole or not, the newest last.
     fn list(&self) -> Result<Vec<(u64, PathBuf)>, CheckpointError> {
-        let wrong = |error| CheckpointError::folder(&self.0, error);
+        let wrong = |error| CheckpointError::folder(&self.path, error);
         let mut list = Vec::new();
-        for entry in fs::read_dir(&self.0).map_err(wrong)? {
+        for entry in fs::read_dir(&self.path).map_err(wrong)? {
             let entry = entry.map_err(wrong)?;
             if let Some(steps) = entry.file_name().to_str().and_then(steps_of) {
                 list.push((steps, entry.path()));

@@ -149,10 +149,12 @@ impl Collective for Mpi {
         let Mpi { watch, ranks, timeout, .. } = *self;
         // A group ends with the world.
         let Ranks::World(world) = ranks else { return Ok(()) };
-        let ended = watch.over(|| world.finalize_within(watch::limit(timeout)));
-        // A rank that has said that it ends is not missed.
+        let limit = watch::limit(timeout);
+        watch.over(|| world.start_barrier()?.wait_within(limit))?;
+        // All are through: a rank that has said so is not missed, though a launcher that was told to stop may kill it
+        // before MPI lets it go.
         watch.end();
-        Ok(ended?)
+        Ok(world.finalize_within(limit)?)
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Collective>, CollectiveError> {

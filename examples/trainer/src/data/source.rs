@@ -28,9 +28,10 @@ impl Source {
         let train = find(folder, Split::Train)?;
         let test = find(folder, Split::Test)?;
         // Unpacking takes most of the time between start and first step: two cores halve it.
-        let (train, test) = thread::scope(|scope| {
-            let test = scope.spawn(|| test.read());
-            (train.read(), test.join())
+        let (train, test) = thread::scope(|scope| match thread::Builder::new().spawn_scoped(scope, || test.read()) {
+            Ok(other) => (train.read(), other.join()),
+            // Where the system gives no more threads, one after the other.
+            Err(_) => (train.read(), Ok(test.read())),
         });
         match test {
             Ok(test) => Ok(Datasets { train: train?, test: test? }),
@@ -129,12 +130,15 @@ struct Files {
 impl Files {
     fn read(&self) -> Result<Dataset, SourceError> {
         let labels = idx::read_labels(&self.labels)?;
-        let images = idx::read_images(&self.images)?;
-        Dataset::new(images, labels).map_err(|fault| SourceError::Mismatch {
-            images: self.images.clone(),
-            labels: self.labels.clone(),
-            fault,
-        })
+        let images = idx::open_images(&self.images)?;
+        let mismatch =
+            |fault| SourceError::Mismatch { images: self.images.clone(), labels: self.labels.clone(), fault };
+        // Before the pixels are read, which may be many.
+        let counts = [images.count() as usize, labels.len()];
+        if counts[0] != counts[1] && counts[1] != 0 {
+            return Err(mismatch(DatasetError::Counts { images: counts[0], labels: counts[1] }));
+        }
+        Dataset::new(images.read()?, labels).map_err(mismatch)
     }
 }
 

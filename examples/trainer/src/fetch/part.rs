@@ -26,6 +26,8 @@ impl Part {
     /// When it cannot be written.
     pub fn open(path: &Path, url: &str) -> io::Result<Part> {
         let path = whole_file::beside(path, ".part");
+        whole_file::place_of(&path)?;
+        whole_file::place_of(&origin(&path))?;
         let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path)?;
         let origin = fs::read_to_string(origin(&path)).unwrap_or_default();
         let mut lines = origin.lines();

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::exit;
+use crate::folder_lock::{FolderLock, LockError};
 use crate::sharding::checkpoint::{Checkpoint, CheckpointError};
 
 /// How many checkpoints a rank keeps.
@@ -16,6 +18,18 @@ pub type Moment = (u64, u64);
 #[must_use]
 pub fn of_rank(output: &Path, rank: u32) -> PathBuf {
     output.join("device").join(rank.to_string())
+}
+
+/// Takes a rank's folder for this run, and makes it if there is none.
+///
+/// # Errors
+/// When another run has it, or the system refuses.
+pub fn take(folder: &Path) -> Result<FolderLock, FolderError> {
+    fs::create_dir_all(folder).map_err(|error| FolderError::System { path: folder.to_owned(), error })?;
+    FolderLock::take(folder, &mut |text| exit::say("quickstart", &text)).map_err(|error| match error {
+        LockError::System { path, error } => FolderError::System { path, error },
+        taken @ LockError::Taken { .. } => FolderError::Taken(taken),
+    })
 }
 
 /// The file of a moment.
@@ -92,6 +106,9 @@ pub enum FolderError {
     /// A file is wrong.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// Another run has the folder.
+    #[error("{0}, or name another --output")]
+    Taken(LockError),
     /// The system does not give the folder, or keeps an old file.
     #[error("{}: {error}", path.display())]
     System {

@@ -1,12 +1,14 @@
 //! The arguments of `quickstart`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::backend::Backend;
-use crate::cli::{positive, seconds};
+use crate::cli::numbers_may_be_negative;
+use crate::cli::values::{positive, seconds, whole_u32, whole_u64};
 use crate::sharding::assignment::{Assignment, FIRST};
 use crate::sharding::init::Init;
 use crate::sharding::network::{Network, UnknownOperator};
@@ -72,11 +74,11 @@ pub struct Training {
     init: Draw,
 
     /// What the first weights depend on with --init normal
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole_u64)]
     seed: u64,
 
     /// How often to go through the 4 steps
-    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = whole_u32)]
     pub epochs: u32,
 
     /// Go on from a merged checkpoint, of any strategy and number of ranks, instead of first weights
@@ -118,7 +120,7 @@ pub struct Show {
     pub ranks: u32,
 
     /// The rank whose slices and groups are printed
-    #[arg(long, default_value_t = 0, value_name = "R")]
+    #[arg(long, default_value_t = 0, value_name = "R", value_parser = whole_u32)]
     pub rank: u32,
 
     /// What the plan depends on.
@@ -142,7 +144,13 @@ impl Options {
     /// The options that the process was started with; ends the process when they are wrong, or ask for help.
     #[must_use]
     pub fn of_process() -> Options {
-        Options::parse()
+        Options::of(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    }
+
+    /// The options of a command line, the program's name included.
+    fn of(line: impl IntoIterator<Item = OsString>) -> Result<Options, clap::Error> {
+        let matches = numbers_may_be_negative(Options::command()).try_get_matches_from(line)?;
+        Options::from_arg_matches(&matches)
     }
 }
 
@@ -174,10 +182,9 @@ impl Sharding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn parse(line: &str) -> Result<Options, clap::Error> {
-        Options::try_parse_from(std::iter::once("quickstart").chain(line.split_whitespace()))
+        Options::of(std::iter::once("quickstart").chain(line.split_whitespace()).map(OsString::from))
     }
 
     #[test]
@@ -210,6 +217,21 @@ mod tests {
             "surplus",
         ] {
             assert_eq!(parse(line).map_err(|error| error.exit_code()), Err(2), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_number_below_the_range_is_refused_with_the_range() {
+        for (line, range) in [
+            ("--lr -1", "expected a number greater than 0"),
+            ("--ranks -1", "-1 is not in 1..=1024"),
+            ("--ranks 4294967295", "4294967295 is not in 1..=1024"),
+            ("--epochs -1", "expected a whole number from 0 to 4294967295"),
+            ("--seed -1", "expected a whole number from 0 to 18446744073709551615"),
+            ("plan --rank -1", "expected a whole number from 0 to 4294967295"),
+        ] {
+            let text = parse(line).unwrap_err().to_string();
+            assert!(text.contains(range) && !text.contains("unexpected argument"), "{line}: {text}");
         }
     }
 

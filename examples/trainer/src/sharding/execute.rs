@@ -252,7 +252,7 @@ fn agree(own: &str, world: &mut dyn Collective) -> Result<(), ExecuteError> {
     let lines = found.lines().map(Some).chain(std::iter::repeat(None));
     let expected_lines = expected.lines().map(Some).chain(std::iter::repeat(None));
     let (found, expected) = lines.zip(expected_lines).find(|(a, b)| a != b).unwrap_or_default();
-    let line = |line: Option<&str>| line.unwrap_or("nothing").to_owned();
+    let line = |line: Option<&str>| mpienv::printable(line.unwrap_or("nothing").as_bytes());
     Err(ExecuteError::Disagreement { rank, found: line(found), expected: line(expected) })
 }
 

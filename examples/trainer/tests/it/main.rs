@@ -32,18 +32,25 @@ mod support {
 #[cfg(unix)]
 mod failures;
 mod fetch;
+#[cfg(unix)]
+mod folders;
 #[cfg(target_os = "linux")]
 mod hosts;
 mod invariance;
+#[cfg(target_os = "linux")]
+mod limits;
 #[cfg(unix)]
 mod mpi;
 #[cfg(target_os = "linux")]
 mod orphans;
+#[cfg(unix)]
+mod outputs;
 mod parity;
 mod program;
 mod quickstart;
 mod quickstart_processes;
 mod ranks;
+mod readiness;
 mod resume;
 mod sharded_training;
 mod sharding;

@@ -65,15 +65,15 @@ fn ranks_end_with_a_program_that_is_killed_while_it_starts_them() {
 }
 
 #[test]
-fn ranks_end_with_a_program_that_is_killed_after_its_guard() {
-    let (program, mark) = start("guard");
+fn ranks_end_with_a_program_that_is_killed_after_its_watchdog() {
+    let (program, mark) = start("watchdog");
     assert!(program.trains());
     let children = format!("/proc/{0}/task/{0}/children", program.child.id());
-    let name = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
+    let words = |pid: &str| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
     let children = fs::read_to_string(children).unwrap();
-    // The shell that ends the ranks of a program that was killed.
-    let guard = children.split_whitespace().find(|pid| name(pid) == "sh\n").unwrap();
-    kill_process(Pid::from_raw(guard.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+    // The process that ends the ranks of a program that was killed.
+    let watchdog = children.split_whitespace().find(|pid| words(pid).starts_with("mpienv-watchdog")).unwrap();
+    kill_process(Pid::from_raw(watchdog.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
     kill_process(Pid::from_child(&program.child), Signal::KILL).unwrap();
     assert_eq!(end(program, &mark), None);
 }

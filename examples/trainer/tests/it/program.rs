@@ -174,6 +174,30 @@ fn a_training_that_diverges_names_the_step() {
 }
 
 #[test]
+fn a_training_that_diverges_to_finite_losses_fails_and_says_so() {
+    for (model, lr) in [("linear", "1000"), ("mlp", "10")] {
+        let output = mnist(&["--lr", lr, "--epochs", "2", "--quiet", "--model", model]);
+        assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+        let said = stderr(&output);
+        assert!(
+            said.contains("mnist: the network has learned nothing: after epoch 1 the test accuracy is 0.1"),
+            "{said}"
+        );
+        assert!(said.contains("training diverged; try a smaller --lr"), "{said}");
+        // What was learned is reported all the same.
+        assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 2);
+    }
+    assert!(mnist(&["--lr", "0.5", "--epochs", "1", "--quiet", "--model", "mlp"]).status.success());
+}
+
+#[test]
+fn a_training_that_does_not_move_says_that_the_learning_rate_is_small() {
+    let output = mnist(&["--lr", "1e-9", "--epochs", "1", "--quiet"]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("try a larger --lr, or more --epochs"), "{}", stderr(&output));
+}
+
+#[test]
 fn first_weights_of_nan_diverge_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("w.f32");
@@ -184,7 +208,7 @@ fn first_weights_of_nan_diverge_at_once() {
 
 #[test]
 fn arguments_that_are_wrong_are_a_usage_error() {
-    assert_fails(&mnist(&["--batch-size", "0"]), 2, "a whole number from 1 on is wanted");
+    assert_fails(&mnist(&["--batch-size", "0"]), 2, "expected a whole number, 1 or more");
     assert_fails(&mnist(&["--no-such-option"]), 2, "--no-such-option");
 }
 

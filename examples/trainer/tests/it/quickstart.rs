@@ -292,7 +292,7 @@ fn an_output_that_cannot_be_written_ends_the_run() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("file"), "").unwrap();
     let output = quickstart(folder.path(), &["--ranks", "2", "--output", "file"]);
-    assert_fails(&output, 1, "file/saved_graph/rank_");
+    assert_fails(&output, 1, "file/device/");
 }
 
 #[test]

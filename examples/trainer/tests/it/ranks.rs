@@ -92,7 +92,7 @@ fn a_master_that_is_not_there_is_named_at_the_deadline() {
 fn several_nodes_without_a_master_are_an_error_with_the_ways_to_name_one() {
     let output = mnist().env("RANK", "0").env("WORLD_SIZE", "2").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("MPIENV_MASTER_ADDR=HOST"), "{}", said(&output));
+    assert!(said(&output).contains("give rank 0's host to all ranks: MASTER_ADDR=HOST"), "{}", said(&output));
     assert!(output.stdout.is_empty());
 }
 

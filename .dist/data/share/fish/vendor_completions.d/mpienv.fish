@@ -56,7 +56,8 @@ mindspore\t''
 jax\t''"
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l ask-pmix -d 'Ask the launcher\'s PMIx server for rank 0\'s host: Open MPI, `srun --mpi=pmix`'
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l per-node -d 'The node\'s variables, for a torchrun that is started once on each node'
-complete -c mpienv -n "__fish_mpienv_using_subcommand export" -s v -l verbose -d 'Print findings on stderr'
+complete -c mpienv -n "__fish_mpienv_using_subcommand export" -s v -l verbose -d 'Print all findings on stderr, notes too'
+complete -c mpienv -n "__fish_mpienv_using_subcommand export" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l launcher -d 'Believe this launcher, whatever else is set [env: MPIENV_LAUNCHER]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l master-addr -d 'Rank 0\'s host [env: MPIENV_MASTER_ADDR]' -r
@@ -66,6 +67,9 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l for -d 'The progr
 mindspore\t''
 jax\t''"
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l ask-pmix -d 'Ask the launcher\'s PMIx server for rank 0\'s host: Open MPI, `srun --mpi=pmix`'
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l per-node -d 'The node\'s variables, for a torchrun that is started once on each node'
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l keep-binding -d 'Leave the command on the cores to which Open MPI bound mpienv by default; else it may use all'
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l launcher -d 'Believe this launcher, whatever else is set [env: MPIENV_LAUNCHER]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l master-addr -d 'Rank 0\'s host [env: MPIENV_MASTER_ADDR]' -r
@@ -79,6 +83,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l log-dir -d 'Wri
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l grace -d 'How long the other workers may take to end once one has failed' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l ask-pmix -d 'Ask the launcher\'s PMIx server for rank 0\'s host: Open MPI, `srun --mpi=pmix`'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l keep-binding -d 'Leave the workers on the cores to which the launcher bound mpienv; else they may use all'
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l launcher -d 'Believe this launcher, whatever else is set [env: MPIENV_LAUNCHER]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l master-addr -d 'Rank 0\'s host [env: MPIENV_MASTER_ADDR]' -r
@@ -91,6 +96,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l launcher -d 'Be
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l master-addr -d 'Rank 0\'s host [env: MPIENV_MASTER_ADDR]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l master-port -d 'The port at rank 0\'s host; `auto` for one of the job\'s own [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l timeout -d 'How long to wait for the other ranks, in seconds; 0 to look at this rank alone' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l ask-pmix -d 'Ask the launcher\'s PMIx server for rank 0\'s host: Open MPI, `srun --mpi=pmix`'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l json -d 'Print one JSON object'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -101,13 +107,15 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l nccl-ifname -d '
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l timeout -d 'How long to wait for all ranks, in seconds' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l ask-pmix -d 'Ask the launcher\'s PMIx server for rank 0\'s host: Open MPI, `srun --mpi=pmix`'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l json -d 'Print the map as one JSON object'
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l launcher -d 'Whose variables' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l nodes -d 'Number of nodes' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l ppn -d 'Processes on each node' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l rank -d 'Only this rank; all in turn by default' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l rank -d 'Only this rank; all by default' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l by-node -d 'Deal ranks to nodes one by one, not in blocks'
-complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -s h -l help -d 'Print help'
+complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l keep-master -d 'Leave the master to the launcher\'s variables: this machine does not reach node0 and the like'
+complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mpienv -n "__fish_mpienv_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c mpienv -n "__fish_mpienv_using_subcommand man" -s h -l help -d 'Print help'
 complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "export" -d 'Print assignments for eval: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...'

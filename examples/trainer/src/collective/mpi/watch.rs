@@ -86,7 +86,7 @@ impl Watch {
         let pulse = Arc::new(Pulse::default());
         let times = Times::of(timeout);
         let own = Own { rank, pulse: Arc::clone(&pulse), calls: 0, since: Instant::now(), times };
-        let hosts: Vec<String> = cards.iter().map(|card| card.host.clone()).collect();
+        let hosts: Vec<String> = cards.iter().map(|card| mpienv::printable(card.host.as_bytes())).collect();
         let listens = cards.first().and_then(|card| card.listens.clone());
         let thread = thread::Builder::new().name("watch".to_owned()).spawn(move || {
             let lost = match socket {

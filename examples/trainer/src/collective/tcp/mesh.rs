@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use mpienv::rendezvous::{self, Meeting, Rendezvous};
-use mpienv::{Host, Port, Rank, host_name};
+use mpienv::{Host, Port, Rank, host_name, printable};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 use super::greeting::{self, Absence, greet};
@@ -146,7 +146,7 @@ fn open(address: IpAddr) -> io::Result<TcpListener> {
 
 fn hosts(meeting: &Meeting) -> Vec<String> {
     let host = |member: &rendezvous::Member| {
-        let name = String::from_utf8_lossy(member.blob().get(3..).unwrap_or_default());
+        let name = printable(member.blob().get(3..).unwrap_or_default());
         if name.is_empty() { member.address().to_string() } else { format!("{name} ({})", member.address()) }
     };
     meeting.members().iter().map(host).collect()
@@ -166,6 +166,22 @@ fn address(member: &rendezvous::Member) -> Option<SocketAddr> {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_name_that_commands_a_terminal_does_not() {
+        // Free until a moment ago, and below the ports of outgoing connections.
+        let free = (20_000..).find(|&port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()).and_then(Port::new);
+        let meet = move |index: u32| {
+            let rank = Rank::new(index, 2).unwrap();
+            let rendezvous = Rendezvous::new(rank, Host::LOOPBACK, free.unwrap()).token("names");
+            rendezvous.meet(b"\0\0\x01\x1b[2J\x1b]0;owned\x07host".to_vec()).unwrap()
+        };
+        let other = std::thread::spawn(move || meet(1));
+        for name in hosts(&meet(0)) {
+            assert_eq!(name, "\u{fffd}[2J\u{fffd}]0;owned\u{fffd}host (127.0.0.1)");
+        }
+        other.join().unwrap();
+    }
 
     #[test]
     fn the_system_ends_a_silent_connection_within_the_timeout() {

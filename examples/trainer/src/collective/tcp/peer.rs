@@ -160,7 +160,7 @@ impl Peer {
         let mut text = vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(LONGEST_REASON)];
         // One write sent it all: what is not here now matters little.
         let length = self.stream.read(&mut text).unwrap_or(0);
-        Fault::Abort { blamed, reason: String::from_utf8_lossy(&text[..length]).into_owned() }
+        Fault::Abort { blamed, reason: mpienv::printable(&text[..length]) }
     }
 
     /// Looks, between frames or before the present one began, whether this rank is gone; data is left alone.

@@ -40,6 +40,8 @@ impl Checkpoints {
                 }
                 // Begun when its writer was killed; the next run removes it.
                 Some("part") => {}
+                // A lock that a killed rank 0 left: the next run takes it over.
+                _ if path.file_name().is_some_and(|name| name == ".lock") => {}
                 _ => panic!("{} is not of a sound job", path.display()),
             }
         }

@@ -1,0 +1,209 @@
+//! A folder that belongs to one running job.
+//!
+//! The lock is the system's: it goes when its process does, however that ends. On other systems than Unix there is none.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// The file that is locked. It says who has the folder, and is removed at the end of a run that is not killed.
+const NAME: &str = ".lock";
+
+/// The longest owner that an error names, in bytes.
+const LONGEST_OWNER: u64 = 200;
+
+/// Keeps other jobs out of a folder until it is dropped.
+#[derive(Debug)]
+pub struct FolderLock {
+    path: PathBuf,
+    /// Nothing where the file system has no locks.
+    file: Option<File>,
+}
+
+impl FolderLock {
+    /// Takes a folder, which must exist. `remark` hears of a file system that has no locks: the folder is then used
+    /// without.
+    ///
+    /// # Errors
+    /// When another run has the folder, or nothing can be written to it.
+    pub fn take(folder: &Path, remark: &mut dyn FnMut(&str)) -> Result<FolderLock, LockError> {
+        let path = folder.join(NAME);
+        let wrong = |error| LockError::System { path: path.clone(), error };
+        loop {
+            let mut file = open(&path).map_err(wrong)?;
+            match lock(&file) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(LockError::Taken { folder: folder.to_owned(), owner: owner(&mut file) });
+                }
+                Err(error) if has_no_locks(&error) => {
+                    let folder = folder.display();
+                    remark(&format!("{folder} cannot be locked ({error}): see that no other run uses it"));
+                    return Ok(FolderLock { path, file: None });
+                }
+                Err(error) => return Err(wrong(error)),
+            }
+            // The run before may have removed the file between the two steps: the lock is then on a file without a name.
+            if !is_at(&file, &path).map_err(wrong)? {
+                continue;
+            }
+            let host = mpienv::host_name().unwrap_or_else(|| "this host".to_owned());
+            let text = format!("process {} on {host}\n", std::process::id());
+            file.set_len(0).and_then(|()| file.write_all(text.as_bytes())).map_err(wrong)?;
+            return Ok(FolderLock { path, file: Some(file) });
+        }
+    }
+}
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        // While it is locked nobody else takes the file for their own. One that stays does no harm.
+        if self.file.is_some() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Who has the folder, as the file says: as text that a terminal can show.
+fn owner(file: &mut File) -> String {
+    let mut bytes = Vec::new();
+    // Whoever has just locked it has written nothing yet.
+    let _ = file.take(LONGEST_OWNER).read_to_end(&mut bytes);
+    let text = String::from_utf8_lossy(&bytes);
+    let line: String = text.lines().next().unwrap_or_default().chars().filter(|char| !char.is_control()).collect();
+    if line.is_empty() { "a process that has just begun".to_owned() } else { line }
+}
+
+#[cfg(unix)]
+fn open(path: &Path) -> io::Result<File> {
+    use rustix::fs::{Mode, OFlags};
+    // What lies under that name may be a link to elsewhere, or a FIFO that nobody reads.
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(0o666))?.into())
+}
+
+#[cfg(not(unix))]
+fn open(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create(true).truncate(false).open(path)
+}
+
+#[cfg(unix)]
+fn lock(file: &File) -> io::Result<()> {
+    Ok(rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?)
+}
+
+#[cfg(not(unix))]
+fn lock(_file: &File) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(unix)]
+fn has_no_locks(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let known = [Errno::NOSYS, Errno::OPNOTSUPP, Errno::NOLCK];
+    error.raw_os_error().is_some_and(|code| known.iter().any(|errno| errno.raw_os_error() == code))
+}
+
+#[cfg(not(unix))]
+fn has_no_locks(_error: &io::Error) -> bool {
+    false
+}
+
+/// Whether the file still has that name.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let own = file.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(there) => Ok((own.dev(), own.ino()) == (there.dev(), there.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(not(unix))]
+fn is_at(_file: &File, _path: &Path) -> io::Result<bool> {
+    Ok(true)
+}
+
+/// Why a folder cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Another run has it.
+    #[error("{} is in use by another run ({owner}): wait until it ends", folder.display())]
+    Taken {
+        /// The folder.
+        folder: PathBuf,
+        /// The process and the host of that run.
+        owner: String,
+    },
+    /// The system does not let the lock be taken.
+    #[error("{}: {error}", path.display())]
+    System {
+        /// The file to lock.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn take(folder: &Path) -> Result<FolderLock, String> {
+        FolderLock::take(folder, &mut |text| panic!("{text}")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_folder_is_had_once_and_again_after_that() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = take(folder.path()).unwrap();
+        let error = take(folder.path()).unwrap_err();
+        let owner = format!("{} is in use by another run (process {} on ", folder.path().display(), std::process::id());
+        assert!(error.starts_with(&owner), "{error}");
+        drop(lock);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        drop(take(folder.path()).unwrap());
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(NAME), "process 4711 on a host with a long name\n").unwrap();
+        let _lock = take(folder.path()).unwrap();
+        let text = fs::read_to_string(folder.path().join(NAME)).unwrap();
+        assert!(text.starts_with(&format!("process {} on ", std::process::id())), "{text}");
+        assert_eq!(text.lines().count(), 1);
+    }
+
+    #[test]
+    fn many_that_come_and_go_never_have_it_at_the_same_time() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        let (folder, inside, had) = (tempfile::tempdir().unwrap(), AtomicU32::new(0), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while had.load(Ordering::SeqCst) < 500 {
+                        if let Ok(_lock) = FolderLock::take(folder.path(), &mut |_| ()) {
+                            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                            had.fetch_add(1, Ordering::SeqCst);
+                            inside.fetch_sub(1, Ordering::SeqCst);
+                        }
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_link_under_the_locks_name_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let elsewhere = folder.path().join("precious");
+        fs::write(&elsewhere, "kept").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, folder.path().join(NAME)).unwrap();
+        assert!(take(folder.path()).unwrap_err().starts_with(&folder.path().join(NAME).display().to_string()));
+        assert_eq!(fs::read_to_string(elsewhere).unwrap(), "kept");
+    }
+}

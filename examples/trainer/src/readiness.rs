@@ -1,0 +1,83 @@
+//! Whether every rank can begin: all do, or all hear at once which rank cannot, and why.
+
+use std::fmt::Display;
+
+use crate::collective::{Collective, CollectiveError};
+
+/// Another rank than this one cannot begin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rank {rank} on {host} cannot begin: {reason}")]
+pub struct OtherRank {
+    /// The first rank that cannot.
+    pub rank: u32,
+    /// The name of its host.
+    pub host: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// What came of asking all ranks.
+#[derive(Debug)]
+pub enum Readiness<T, E> {
+    /// Every rank can begin.
+    All(T),
+    /// This rank cannot, and the others know it.
+    NotThis(E),
+    /// Another rank cannot.
+    NotAnother(OtherRank),
+}
+
+/// Tells all ranks whether this one can begin, and hears it of them; every rank of `group` calls it.
+///
+/// # Errors
+/// When a rank is lost.
+pub fn of_all<T, E: Display>(
+    own: Result<T, E>,
+    group: &mut dyn Collective,
+) -> Result<Readiness<T, E>, CollectiveError> {
+    let said = match &own {
+        Ok(_) => Vec::new(),
+        Err(error) => format!("{}\n{error}", mpienv::host_name().unwrap_or_default()).into_bytes(),
+    };
+    let all = group.all_gather(&said)?;
+    Ok(match (own, (0..).zip(all).find(|(_, said)| !said.is_empty())) {
+        (Err(error), _) => Readiness::NotThis(error),
+        (Ok(own), None) => Readiness::All(own),
+        (Ok(_), Some((rank, said))) => {
+            let text = String::from_utf8_lossy(&said);
+            let (host, reason) = text.split_once('\n').unwrap_or_default();
+            Readiness::NotAnother(OtherRank { rank, host: shown(host), reason: shown(reason) })
+        }
+    })
+}
+
+/// What another process said, as text that a terminal can show.
+fn shown(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collective::threads;
+    use std::time::Duration;
+
+    #[test]
+    fn the_first_rank_that_cannot_begin_is_named_by_those_that_can() {
+        let of_all = |failing: &[u32]| {
+            threads::run(4, Duration::from_secs(60), |rank| {
+                let index = rank.rank().index();
+                let own = if failing.contains(&index) { Err(format!("no {index}\u{1b}[2J")) } else { Ok(index) };
+                match of_all(own, rank).unwrap() {
+                    Readiness::All(own) => format!("all, {own}"),
+                    Readiness::NotThis(error) => format!("own: {error}"),
+                    Readiness::NotAnother(other) => format!("{}: {}", other.rank, other.reason),
+                }
+            })
+            .unwrap()
+        };
+        assert_eq!(of_all(&[]), ["all, 0", "all, 1", "all, 2", "all, 3"]);
+        let (own_1, own_3) = ("own: no 1\u{1b}[2J", "own: no 3\u{1b}[2J");
+        assert_eq!(of_all(&[1, 3]), ["1: no 1 [2J", own_1, "1: no 1 [2J", own_3]);
+    }
+}

@@ -1,0 +1,146 @@
+//! Little memory, few threads, and files that claim more than they hold: an error, and never an abort.
+
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::support::mnist::mnist;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+/// How much memory a program may have, in KiB: enough for the embedded digits, and for its threads.
+const LITTLE: u32 = 600_000;
+
+/// The same command where its address space is limited.
+fn with_little_memory(command: &Command) -> Command {
+    let mut limited = Command::new("/bin/sh");
+    limited.env_clear().arg("-c").arg(format!("ulimit -v {LITTLE}; exec \"$@\"")).arg("sh");
+    limited.arg(command.get_program()).args(command.get_args());
+    limited.current_dir(command.get_current_dir().unwrap_or(Path::new("/")));
+    limited
+}
+
+/// It failed with an error of its own, which names the file and says `text`.
+#[track_caller]
+fn assert_fails(output: &Output, text: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{:?}: {said}", output.status);
+    assert!(said.contains(text) && !said.contains("panicked"), "{said}");
+}
+
+fn header(magic: u32, numbers: &[u32]) -> Vec<u8> {
+    [magic].iter().chain(numbers).flat_map(|number| number.to_be_bytes()).collect()
+}
+
+/// A folder with good test files and training labels for `count` images.
+fn folder(count: u32) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, bytes: Vec<u8>| fs::write(folder.path().join(name), bytes).unwrap();
+    put("t10k-images-idx3-ubyte", [header(0x803, &[1, 28, 28]), vec![0; 784]].concat());
+    put("t10k-labels-idx1-ubyte", [header(0x801, &[1]), vec![0]].concat());
+    put("train-labels-idx1-ubyte", [header(0x801, &[count]), vec![0; count as usize]].concat());
+    folder
+}
+
+fn train_on(folder: &Path) -> Output {
+    let mut command = mnist();
+    command.args(["--epochs", "1", "--data"]).arg(folder);
+    with_little_memory(&command).output().unwrap()
+}
+
+fn gzip(bytes: &[u8], level: Compression) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), level);
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn a_packed_file_that_claims_millions_of_images_is_truncated_and_reserves_nothing() {
+    let folder = folder(5_000_000);
+    // What is not packed: 4 MB, of which a file 1000 times as long could come.
+    let bytes = [header(0x803, &[5_000_000, 28, 28]), vec![0; 4 << 20]].concat();
+    fs::write(folder.path().join("train-images-idx3-ubyte.gz"), gzip(&bytes, Compression::none())).unwrap();
+    let text = "train-images-idx3-ubyte.gz: is truncated: it ends after 4194320 of 3920000016 bytes";
+    assert_fails(&train_on(folder.path()), text);
+}
+
+#[test]
+fn a_packed_file_that_holds_more_than_the_memory_says_so() {
+    let folder = folder(1_000_000);
+    // A stream of many pieces.
+    let (head, zeros) = (header(0x803, &[1_000_000, 28, 28]), vec![0; 1_000_000]);
+    let pieces = [gzip(&head, Compression::fast()), gzip(&zeros, Compression::fast()).repeat(784)].concat();
+    fs::write(folder.path().join("train-images-idx3-ubyte.gz"), pieces).unwrap();
+    let text = "train-images-idx3-ubyte.gz: holds 784000016 bytes, and this process cannot get the memory for them";
+    assert_fails(&train_on(folder.path()), text);
+}
+
+/// A file of images that is as long as its header says, and takes no room on the disk.
+fn sparse(path: &Path, count: u32) {
+    let mut file = File::create(path).unwrap();
+    file.write_all(&header(0x803, &[count, 28, 28])).unwrap();
+    file.set_len(16 + 784 * u64::from(count)).unwrap();
+    file.seek(SeekFrom::Start(0)).unwrap();
+}
+
+#[test]
+fn a_sparse_file_of_many_images_is_refused_before_it_is_read() {
+    let folder = folder(60_000);
+    let images = folder.path().join("train-images-idx3-ubyte");
+    // 47 GB: more than any file of images has.
+    sparse(&images, 60_000_000);
+    assert_fails(&train_on(folder.path()), "counts 60000000 images; from 1 to 10000000 can be read");
+    // 4 GB: other labels than images.
+    sparse(&images, 5_000_000);
+    assert_fails(&train_on(folder.path()), "there are 5000000 images but 60000 labels");
+    // 4 GB: more than the memory.
+    let labels = [header(0x801, &[5_000_000]), vec![0; 5_000_000]].concat();
+    fs::write(folder.path().join("train-labels-idx1-ubyte"), labels).unwrap();
+    assert_fails(&train_on(folder.path()), "holds 3920000016 bytes, and this process cannot get the memory for them");
+}
+
+#[test]
+fn weights_and_checkpoints_of_47_gb_are_refused_before_they_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let mut file = File::create(at("checkpoint-000000001.safetensors")).unwrap();
+    file.write_all(b"\x40\0\0\0\0\0\0\0{").unwrap();
+    file.set_len(47 << 30).unwrap();
+    let run = |command: &mut Command| with_little_memory(command).output().unwrap();
+    let text = "checkpoint-000000001.safetensors: has more than 1073741824 bytes";
+    assert_fails(&run(mnist().arg("--init").arg(at("checkpoint-000000001.safetensors"))), text);
+    let mut quickstart = Command::new(env!("CARGO_BIN_EXE_quickstart"));
+    quickstart.current_dir(folder.path()).args(["--ranks", "1", "--resume", "checkpoint-000000001.safetensors"]);
+    assert_fails(&run(&mut quickstart), text);
+}
+
+#[test]
+fn more_ranks_as_threads_than_the_system_gives_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
+    command.current_dir(folder.path()).args(["--ranks", "1000", "--epochs", "1"]);
+    let output = with_little_memory(&command).output().unwrap();
+    assert_fails(&output, " of 1000 cannot be started: ");
+    assert_fails(&output, "; ask for fewer --ranks, or raise the limits");
+}
+
+#[test]
+fn a_number_of_ranks_that_no_machine_has_is_a_usage_error() {
+    for ranks in ["4294967295", "4294967296", "4097"] {
+        let output = with_little_memory(mnist().args(["--ranks", ranks])).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("1..=4096"), "{said}");
+    }
+}
+
+#[test]
+fn numbers_of_any_size_reserve_no_memory() {
+    // Batches are cut to the samples that there are.
+    let largest = usize::MAX.to_string();
+    let output =
+        with_little_memory(mnist().args(["--epochs", "1", "--quiet", "--batch-size", &largest])).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{:?} {said}", output.status);
+}

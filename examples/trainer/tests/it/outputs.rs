@@ -1,0 +1,195 @@
+//! What --metrics, --plot and the like are pointed at is looked at before anything is trained, and touched once a run begins.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::support::files::files;
+use crate::support::mnist::mnist;
+use crate::support::port::free_port;
+use crate::support::rank::rank;
+use crate::support::running::Running;
+use crate::support::tool::is_there;
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn make_pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// Runs `program` with an option that names each thing that is not a regular file, and each link to one: it is refused,
+/// and everything is as it was.
+fn assert_only_regular_files(program: &dyn Fn(&Path) -> Command) {
+    if !is_there("mkfifo") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    make_pipe(&at("pipe.svg"));
+    let _listener = UnixListener::bind(at("socket.svg")).unwrap();
+    fs::create_dir(at("folder.svg")).unwrap();
+    symlink("/dev/null", at("device.svg")).unwrap();
+    symlink("pipe.svg", at("link.svg")).unwrap();
+    for (name, kind) in [
+        ("pipe.svg", "a pipe"),
+        ("socket.svg", "a socket"),
+        ("folder.svg", "a folder"),
+        ("device.svg", "a device"),
+        ("link.svg", "a pipe"),
+    ] {
+        let output = program(&at(name)).output().unwrap();
+        let text = format!("{}: is {kind} and not a regular file; it is left as it is", at(name).display());
+        assert_eq!(output.status.code(), Some(1), "{name}: {}", said(&output));
+        assert!(said(&output).contains(&text), "{name}: {}", said(&output));
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("epoch"), "{name}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
+    assert!(fs::metadata(at("pipe.svg")).unwrap().file_type().is_fifo());
+    assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+    assert!(fs::symlink_metadata(at("link.svg")).unwrap().is_symlink());
+}
+
+#[test]
+fn a_picture_and_metrics_replace_regular_files_alone() {
+    for option in ["--plot", "--metrics"] {
+        assert_only_regular_files(&|path| {
+            let mut command = mnist();
+            command.args(["--epochs", "1", option]).arg(path);
+            command
+        });
+    }
+}
+
+#[test]
+fn a_merged_checkpoint_replaces_a_regular_file_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let quickstart = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
+        command.env_clear().current_dir(folder.path());
+        command
+    };
+    assert!(quickstart().args(["--ranks", "2", "--epochs", "1"]).output().unwrap().status.success());
+    assert_only_regular_files(&|path| {
+        let mut command = quickstart();
+        command.args(["merge", "device/0", "device/1", "-o"]).arg(path);
+        command
+    });
+}
+
+#[test]
+fn fetch_leaves_what_is_not_a_regular_file_alone() {
+    if !is_there("mkfifo") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("train-images-idx3-ubyte");
+    make_pipe(&pipe);
+    let output = mnist().arg("fetch").arg(folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("is a pipe and not a regular file"), "{}", said(&output));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn links_stay_and_the_files_that_they_lead_to_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("there")).unwrap();
+    fs::write(at("there/m.jsonl"), "of a run before").unwrap();
+    for (link, target) in [("m.jsonl", "there/m.jsonl"), ("run.svg", "there/run.svg")] {
+        symlink(target, at(link)).unwrap();
+    }
+    let mut command = mnist();
+    let output =
+        command.args(["--epochs", "1", "--metrics"]).arg(at("m.jsonl")).arg("--plot").arg(at("run.svg")).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    for link in ["m.jsonl", "run.svg"] {
+        assert!(fs::symlink_metadata(at(link)).unwrap().is_symlink());
+    }
+    assert!(fs::read_to_string(at("there/m.jsonl")).unwrap().starts_with("{\"epoch\":0,"));
+    assert!(fs::read_to_string(at("there/run.svg")).unwrap().starts_with("<svg "));
+}
+
+/// A folder with metrics and a picture of a run before, and the arguments that name them.
+fn earlier(folder: &Path) -> Vec<String> {
+    let arguments = [("--metrics", "m.jsonl"), ("--plot", "run.svg")].map(|(option, name)| {
+        fs::write(folder.join(name), "of a run before\n").unwrap();
+        [option.to_owned(), folder.join(name).to_str().unwrap().to_owned()]
+    });
+    arguments.concat()
+}
+
+#[test]
+fn a_run_that_is_refused_leaves_the_files_of_the_run_before() {
+    let (folder, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let arguments = earlier(folder.path());
+    let before = files(folder.path());
+    let checkpoints = ["--checkpoint-dir", kept.path().to_str().unwrap()];
+    assert!(mnist().args(["--epochs", "1", "--quiet"]).args(checkpoints).output().unwrap().status.success());
+    let other_seed = [&checkpoints[..], &["--resume", "--seed", "2"]].concat();
+    for more in [
+        &checkpoints[..],
+        &other_seed,
+        &["--data", "/no/such/folder"],
+        &["--strategy", "((2,1),(1,1))"],
+        &["--ranks", "0"],
+    ] {
+        let output = mnist().args(&arguments).args(more).output().unwrap();
+        assert!(!output.status.success(), "{more:?}");
+        assert_eq!(files(folder.path()), before, "{more:?}: {}", said(&output));
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_come_leaves_the_files_of_the_run_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = earlier(folder.path());
+    let before = files(folder.path());
+    let output = rank(0, 2, free_port()).args(&arguments).args(["--timeout", "0.3"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(124), "{}", said(&output));
+    assert_eq!(files(folder.path()), before);
+}
+
+#[test]
+fn a_rank_with_other_options_leaves_the_files_of_the_run_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = earlier(folder.path());
+    let before = files(folder.path());
+    let port = free_port();
+    let ranks =
+        [0, 1].map(|index| Running::start(rank(index, 2, port).args(&arguments).args(["--seed", &index.to_string()])));
+    for (code, said) in ranks.map(Running::end) {
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("rank 1 has seed 1, rank 0 has 0"), "{said}");
+    }
+    assert_eq!(files(folder.path()), before);
+}
+
+#[test]
+fn one_file_for_two_things_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let [weights, other] = ["w.svg", "other.svg"].map(|name| folder.path().join(name));
+    fs::write(&weights, vec![0; 7840 * 4]).unwrap();
+    symlink("w.svg", &other).unwrap();
+    let before = files(folder.path());
+    for [a, b] in [["--init", "--metrics"], ["--init", "--plot"], ["--metrics", "--plot"]] {
+        let output = mnist().args(["--epochs", "1"]).arg(a).arg(&weights).arg(b).arg(&other).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        assert!(said(&output).contains(&format!("is named by {a} and by {b}: ")), "{}", said(&output));
+        assert_eq!(files(folder.path()), before);
+    }
+}
+
+#[test]
+fn a_picture_of_another_format_is_a_usage_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = mnist().args(["--epochs", "1", "--plot", "x.png"]).current_dir(folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("the picture is an SVG: give a name that ends in .svg"), "{}", said(&output));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,104 @@
+//! A rank that cannot begin says so to all, at once; and what can be read once is read once.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Instant;
+
+use crate::support::mnist::mnist;
+use crate::support::port::free_port;
+use crate::support::rank::rank;
+use crate::support::running::Running;
+use crate::support::tool::is_there;
+use mpienv::host_name;
+
+/// Long enough that a test fails which waits for it.
+const TIMEOUT: [&str; 2] = ["--timeout", "600"];
+
+#[test]
+fn a_rank_without_its_data_ends_all_at_once_and_all_say_why() {
+    for odd in [0, 1, 2] {
+        let (port, begun) = (free_port(), Instant::now());
+        let ranks = [0, 1, 2].map(|index| {
+            let mut command = rank(index, 3, port);
+            command.args(TIMEOUT).args((index == odd).then_some("--data=/no/such/folder"));
+            Running::start(&mut command)
+        });
+        for ((code, said), index) in ranks.map(Running::end).into_iter().zip(0..) {
+            assert_eq!(code, Some(1), "{said}");
+            let own = "mnist: /no/such/folder is not a folder: --data or DATA_PATH names".to_owned();
+            let host = host_name().unwrap_or_default();
+            let other = format!("mnist: rank {odd} on {host} cannot begin: /no/such/folder is not a folder: ");
+            assert!(said.contains(if index == odd { &own } else { &other }), "{index}: {said}");
+            assert_eq!(said.matches("/no/such/folder").count(), 1, "{said}");
+        }
+        assert!(begun.elapsed().as_secs() < 300, "they waited for the timeout");
+    }
+}
+
+#[test]
+fn a_rank_whose_quick_start_cannot_be_resumed_ends_all_at_once() {
+    let (port, folder) = (free_port(), tempfile::tempdir().unwrap());
+    let ranks = [0, 1].map(|index| {
+        let as_mnist = rank(index, 2, port);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
+        command.env_clear().envs(as_mnist.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.args(["--backend", "tcp", "--output"]).arg(folder.path()).args(TIMEOUT);
+        Running::start(command.args((index == 1).then_some("--resume=/no/such/file")))
+    });
+    for (code, said) in ranks.map(Running::end) {
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("/no/such/file: cannot be read: No such file"), "{said}");
+    }
+}
+
+#[test]
+fn first_weights_are_read_by_rank_0_alone() {
+    let weights = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity/w0.f32");
+    let train = |inits: [&Path; 2]| -> Vec<String> {
+        let port = free_port();
+        let ranks: Vec<_> = [0, 1]
+            .into_iter()
+            .zip(inits)
+            .map(|(index, init)| {
+                let mut command = rank(index, 2, port);
+                command.args(["--epochs", "1", "--init"]).arg(init);
+                std::thread::spawn(move || command.output().unwrap())
+            })
+            .collect();
+        let outputs = ranks.into_iter().map(|rank| rank.join().unwrap());
+        outputs.map(|output| stdout(&output).lines().next().unwrap_or_default().to_owned()).collect()
+    };
+    let both = train([&weights, &weights]);
+    assert_eq!(train([&weights, Path::new("/no/such/file")]), both);
+}
+
+#[track_caller]
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn first_weights_may_come_through_a_pipe() {
+    if !is_there("bash") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("kept");
+    let output = mnist().args(["--epochs", "1", "--quiet", "--checkpoint-dir"]).arg(&kept).output().unwrap();
+    stdout(&output);
+    let checkpoint = fs::read_dir(&kept).unwrap().next().unwrap().unwrap().path();
+    let raw = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity/w0.f32");
+    for file in [checkpoint.as_path(), &raw] {
+        let first_line = |script: &str| {
+            let mut bash = Command::new("bash");
+            let output = bash.args(["-c", script, env!("CARGO_BIN_EXE_mnist")]).arg(file).output().unwrap();
+            stdout(&output).lines().next().unwrap().to_owned()
+        };
+        let of_file = first_line(r#""$0" --epochs 1 --init "$1""#);
+        assert_eq!(first_line(r#""$0" --epochs 1 --init <(cat "$1")"#), of_file);
+        let ranks = |init| first_line(&format!(r#""$0" --epochs 1 --ranks 2 --quiet --init {init} | cut -d, -f1-4"#));
+        assert_eq!(ranks(r#"<(cat "$1")"#), ranks(r#""$1""#));
+    }
+}

@@ -1,0 +1,107 @@
+//! One thread copies the lines of all workers, so that a launch needs no more threads however many workers there are.
+
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{ChildStderr, ChildStdout};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::lines::{Lines, Next};
+
+/// What is read at a time, in bytes.
+const READ: usize = 64 << 10;
+
+/// The memory that the thread has for its calls, in bytes: they are few and shallow.
+const STACK: usize = 256 << 10;
+/// The memory that must be free before the thread is started, in bytes: what a thread takes as it begins, and what the
+/// launch takes later, has no way to fail well.
+const ROOM: usize = 4 << 20;
+
+/// Hands streams to the thread; where it is dropped the thread ends with the last of them.
+#[derive(Debug)]
+pub(in crate::launch) struct Copier {
+    streams: Sender<Stream>,
+    wakes: UnixStream,
+}
+
+/// A worker's end of a pipe.
+pub(super) type Source = OwnedFd;
+
+#[derive(Debug)]
+struct Stream {
+    from: std::fs::File,
+    lines: Lines,
+}
+
+pub(super) fn stdout(from: ChildStdout) -> Source {
+    from.into()
+}
+
+pub(super) fn stderr(from: ChildStderr) -> Source {
+    from.into()
+}
+
+impl Copier {
+    pub(super) fn start() -> io::Result<Copier> {
+        let (wakes, woken) = UnixStream::pair()?;
+        let (streams, new) = mpsc::channel();
+        Vec::<u8>::new().try_reserve_exact(ROOM)?;
+        let copy = move || copy_all(&new, woken, &mut vec![0; READ]);
+        thread::Builder::new().name("copy lines".to_owned()).stack_size(STACK).spawn(copy)?;
+        Ok(Copier { streams, wakes })
+    }
+
+    /// Copies what comes from there until it ends.
+    pub(super) fn copy(&self, from: Source, lines: Lines) -> io::Result<()> {
+        let gone = || io::Error::other("the thread that copies lines has ended");
+        self.streams.send(Stream { from: from.into(), lines }).map_err(|_| gone())?;
+        (&self.wakes).write_all(&[0])
+    }
+}
+
+fn copy_all(new: &Receiver<Stream>, mut woken: UnixStream, buffer: &mut [u8]) {
+    let mut streams: Vec<Stream> = Vec::new();
+    let mut is_last = false;
+    while !is_last || !streams.is_empty() {
+        let Ok(ready) = wait(&woken, is_last, &streams) else { return };
+        let mut ready = ready.into_iter();
+        if ready.next().unwrap_or(false) {
+            // One byte for each new stream; none when there will be no more.
+            is_last = woken.read(&mut buffer[..1]).is_ok_and(|length| length == 0);
+        }
+        streams.retain_mut(|stream| !ready.next().unwrap_or(false) || stream.go_on(buffer) == Next::Read);
+        streams.extend(new.try_iter());
+    }
+}
+
+/// Waits until there is something to read: whether from the waker, and then from each stream.
+fn wait(woken: &UnixStream, is_last: bool, streams: &[Stream]) -> rustix::io::Result<Vec<bool>> {
+    let wanted = if is_last { PollFlags::empty() } else { PollFlags::IN };
+    let mut polled = Vec::with_capacity(1 + streams.len());
+    polled.push(PollFd::new(woken, wanted));
+    polled.extend(streams.iter().map(|stream| PollFd::new(&stream.from, PollFlags::IN)));
+    streams.iter().for_each(|stream| stream.lines.progress.set_idle(true));
+    let outcome = poll(&mut polled, None);
+    streams.iter().for_each(|stream| stream.lines.progress.set_idle(false));
+    match outcome {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error),
+    }
+    let is_ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
+    Ok(polled.iter().enumerate().map(|(index, polled)| is_ready(polled) && (index > 0 || !is_last)).collect())
+}
+
+impl Stream {
+    /// Reads once what is there.
+    fn go_on(&mut self, buffer: &mut [u8]) -> Next {
+        match self.from.read(buffer) {
+            Ok(0) => Next::Close,
+            Ok(length) => self.lines.take(&buffer[..length]),
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => Next::Read,
+            Err(_) => Next::Close,
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Workers' lines that could not be written, and who hears of it.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::launch::control::Waker;
+
+/// Lines that could not be written.
+#[derive(Debug)]
+pub(in crate::launch) struct Fault {
+    /// `stdout` or `stderr`.
+    pub stream: &'static str,
+    pub error: io::Error,
+}
+
+impl Fault {
+    /// Whether the reader has gone, as `head` does: the workers then learn of it as they would without a launch.
+    pub(in crate::launch) fn is_by_reader(&self) -> bool {
+        self.error.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+/// What could not be written, the first of all.
+#[derive(Clone, Debug)]
+pub(in crate::launch) struct Faults {
+    first: Arc<Mutex<Option<Fault>>>,
+    waker: Arc<Waker>,
+}
+
+impl Faults {
+    /// None yet; the first wakes.
+    pub(in crate::launch) fn new(waker: Waker) -> Faults {
+        Faults { first: Arc::default(), waker: Arc::new(waker) }
+    }
+
+    pub(super) fn add(&self, fault: Fault) {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+        self.waker.wake();
+    }
+
+    /// Takes the first fault if it is such a one.
+    pub(in crate::launch) fn take_if(&self, is_such: impl FnOnce(&Fault) -> bool) -> Option<Fault> {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner).take_if(|fault| is_such(fault))
+    }
+}

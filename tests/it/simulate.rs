@@ -1,0 +1,151 @@
+//! `mpienv simulate` with a command: the ranks of a job run together on this machine.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::{Output, Stdio};
+use std::time::Instant;
+
+use crate::support::tool::clean;
+use mpienv::Launcher;
+use mpienv::simulate::Job;
+
+fn simulate(arguments: &[&str], command: &[&str]) -> Output {
+    let mut mpienv = clean("mpienv");
+    mpienv.arg("simulate").args(arguments).arg("--").args(command).stdin(Stdio::null());
+    mpienv.output().unwrap()
+}
+
+#[track_caller]
+fn sorted_lines(output: &Output) -> Vec<String> {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut lines: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn the_ranks_of_every_launcher_run_together_and_meet() {
+    for launcher in Launcher::ALL {
+        // Those that start one process on each node, or one in all, simulate what they can.
+        let shapes = [["--nodes", "2", "--ppn", "2"], ["--nodes", "3", "--ppn", "1"], ["--nodes", "1", "--ppn", "1"]];
+        let size = |shape: &[&str; 4]| -> u32 { shape[1].parse::<u32>().unwrap() * shape[3].parse::<u32>().unwrap() };
+        let can = |shape: &&[&str; 4]| {
+            let job = Job::of(*launcher).nodes(shape[1].parse().unwrap()).per_node(shape[3].parse().unwrap());
+            job.build().is_ok()
+        };
+        let shape = shapes.iter().find(can).unwrap();
+        let arguments = [&["--launcher", launcher.name()], &shape[..]].concat();
+        // Rank 0 waits for all the others, and they for it.
+        let output = simulate(&arguments, &["mpienv", "check", "--timeout", "100"]);
+        // Two simulated nodes are one host, of which `check` says that two ranks have one device: they have met.
+        let lines: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+        let ranks = if size(shape) == 1 { "1 rank".to_owned() } else { format!("{} ranks", size(shape)) };
+        let met = lines.iter().find(|line| line.starts_with(&format!("[0] {ranks} on 1 host, started by ")));
+        assert!(
+            met.is_some_and(|line| line.contains(", met at 127.0.0.1:")),
+            "{launcher:?}: {lines:?} {}",
+            said(&output)
+        );
+    }
+}
+
+#[test]
+fn lines_have_their_rank_before_them_and_the_launchers_variables_are_there() {
+    let script = r#"echo "$SLURM_PROCID of $SLURM_STEP_NUM_TASKS on $SLURM_NODEID at $MASTER_ADDR""#;
+    let lines = sorted_lines(&simulate(&["--launcher", "slurm", "--nodes", "2", "--ppn", "2"], &["sh", "-c", script]));
+    let expected =
+        [(0, 0), (1, 0), (2, 1), (3, 1)].map(|(rank, node)| format!("[{rank}] {rank} of 4 on {node} at 127.0.0.1"));
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn the_launchers_own_master_is_kept_when_asked() {
+    let show = &["sh", "-c", r#"eval "$(mpienv export)"; echo "$MASTER_ADDR:$MASTER_PORT""#];
+    let shape = ["--launcher", "slurm", "--nodes", "2"];
+    let lines = sorted_lines(&simulate(&[&shape[..], &["--keep-master"]].concat(), show));
+    assert_eq!(lines, ["[0] node0:24245", "[1] node0:24245"]);
+    // One rank meets nobody: it is what a rank of the launcher would be.
+    let lines = sorted_lines(&simulate(&[&shape[..], &["--rank", "1"]].concat(), show));
+    assert_eq!(lines, ["node0:24245"]);
+}
+
+#[test]
+fn two_jobs_at_once_have_ports_of_their_own() {
+    // Each holds its port until it has been told the other's.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let script =
+        r#"exec 3<>"/dev/tcp/127.0.0.1/$1"; mpienv check --timeout 100 && echo "$MASTER_PORT" >&3; read -r _ <&3"#;
+    let jobs: Vec<_> = (0..2)
+        .map(|_| {
+            let mut command = clean("mpienv");
+            command.args(["simulate", "--launcher", "slurm", "--", "bash", "-c", script, "bash", &port]);
+            command.stdout(Stdio::null()).spawn().unwrap()
+        })
+        .collect();
+    let mut streams: Vec<_> = (0..2).map(|_| listener.accept().unwrap().0).collect();
+    let ports: Vec<String> = streams
+        .iter_mut()
+        .map(|stream| {
+            let mut bytes = [0; 5];
+            stream.read_exact(&mut bytes).unwrap();
+            String::from_utf8_lossy(&bytes).into_owned()
+        })
+        .collect();
+    assert_ne!(ports[0], ports[1]);
+    streams.iter_mut().for_each(|stream| stream.write_all(b"go\n").unwrap());
+    for mut job in jobs {
+        assert!(job.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn when_a_rank_fails_all_end_and_the_exit_code_is_its() {
+    let begun = Instant::now();
+    let script = "test $SLURM_PROCID = 1 && { echo no >&2; exit 7; }; sleep 600";
+    let output = simulate(&["--launcher", "slurm", "--nodes", "2", "--ppn", "2"], &["sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(7), "{}", said(&output));
+    assert!(said(&output).contains("[1] no") && said(&output).contains("mpienv: rank 1 on "), "{}", said(&output));
+    assert!(begun.elapsed().as_secs() < 300);
+}
+
+#[test]
+fn nothing_of_a_real_launcher_or_a_worker_reaches_the_ranks() {
+    let around = [
+        ("OMPI_COMM_WORLD_RANK", "9"),
+        ("OMPI_COMM_WORLD_SIZE", "10"),
+        ("MPIENV_LAUNCHER", "user"),
+        ("MPIENV_MASTER_ADDR", "elsewhere"),
+        ("MPIENV_MASTER_PORT", "1"),
+        ("MPIENV_TOKEN", "another"),
+        ("AZ_BATCH_MASTER_NODE", "10.0.0.9:6000"),
+        ("RANK", "9"),
+        ("WORLD_SIZE", "10"),
+        ("MASTER_ADDR", "elsewhere"),
+        ("MASTER_PORT", "1"),
+    ];
+    let mut mpienv = clean("mpienv");
+    let script = r#"eval "$(mpienv export)"; echo "$RANK/$WORLD_SIZE $MASTER_ADDR""#;
+    mpienv.envs(around).args(["simulate", "--launcher", "slurm", "--ppn", "2", "--", "sh", "-c", script]);
+    assert_eq!(sorted_lines(&mpienv.output().unwrap()), ["[0] 0/2 127.0.0.1", "[1] 1/2 127.0.0.1"]);
+}
+
+#[test]
+fn a_job_that_no_machine_holds_is_an_error_with_the_range() {
+    for (options, text) in [
+        (&["--nodes", "4294967295"][..], "4294967295 is not in 1..=1048576"),
+        (&["--ppn", "4294967295"], "4294967295 is not in 1..=1048576"),
+        (&["--nodes", "1048577"], "1048577 is not in 1..=1048576"),
+        (&["--nodes", "1048576", "--ppn", "2"], "a simulated job has at most 1048576 ranks"),
+        (&["--nodes", "-1"], "-1 is not in 1..=1048576"),
+        (&["--rank", "-1"], "-1 is not in 0..="),
+    ] {
+        let output = simulate(&[&["--launcher", "slurm"], options].concat(), &["true"]);
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains(text), "{}", said(&output));
+    }
+}

@@ -1,0 +1,78 @@
+//! Why a program cannot be started, and a remedy that fits the cause.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::support::tool::{clean, is_there};
+
+/// A file with a text that may be executed.
+fn script(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_remedy_fits_what_a_program_lacks() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let missing = script(folder, "missing", "#!/no/such/interpreter -x\nexit\n");
+    let windows = script(folder, "windows", "#!/bin/sh\r\nexit\r\n");
+    let plain = script(folder, "plain", "#!/bin/sh\nexit\n");
+    fs::set_permissions(&plain, fs::Permissions::from_mode(0o644)).unwrap();
+    // An ELF file whose loader is not here: the word in it is as long as the other.
+    let elf = fs::read("/bin/true").unwrap();
+    let at = elf.windows(8).position(|bytes| bytes == b"ld-linux").unwrap();
+    let foreign = folder.join("foreign");
+    fs::write(&foreign, [&elf[..at], b"xx-linux", &elf[at + 8..]].concat()).unwrap();
+    fs::set_permissions(&foreign, fs::Permissions::from_mode(0o755)).unwrap();
+    let foreign = foreign.to_str().unwrap();
+    let folder = folder.to_str().unwrap();
+    let cases = [
+        ("no-such-program", 127, "see whether it is installed on this host and on PATH"),
+        ("/no/such/program", 127, "see whether it is installed on this host and on PATH"),
+        (&missing, 126, "its first line names the interpreter \"/no/such/interpreter\", which is not on this host"),
+        (&windows, 126, "its first line ends with a carriage return"),
+        (foreign, 126, "the loader that it names is not on this host"),
+        (&plain, 126, "it is not executable: chmod +x "),
+        (folder, 126, "it is a folder: name a program in it"),
+    ];
+    for verb in
+        [&["exec", "--"][..], &["launch", "--nproc-per-node", "1", "--"], &["simulate", "--launcher", "slurm", "--"]]
+    {
+        for (program, code, remedy) in cases {
+            let output = clean("mpienv").args(verb).arg(program).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(code), "{verb:?} {program}: {said}");
+            assert!(said.contains(&format!("{program:?} cannot be started: ")), "{verb:?} {program}: {said}");
+            assert!(said.contains(remedy), "{verb:?} {program}: {said}");
+        }
+    }
+    // Found on PATH, too.
+    let output = clean("sh").args(["-c", "PATH=$PATH:$1 exec mpienv exec -- windows", "sh", folder]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("a carriage return"), "{output:?}");
+}
+
+#[test]
+fn the_remedy_names_the_limit_that_is_reached() {
+    // The longest arguments with which mpienv itself can be started: with the variables they are too long.
+    let exec = |length: usize| {
+        let script = "ulimit -s 1024; exec mpienv exec -- true \"$@\"";
+        let third = "x".repeat(length / 3);
+        let output = clean("sh").args(["-c", script, "sh", &third, &third, &third]).output().unwrap();
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let said = (2500..2622).rev().map(|hundreds| exec(hundreds * 100)).find(|said| said.contains("mpienv: \"true\""));
+    assert!(said.is_some_and(|said| said.contains("(getconf ARG_MAX, ulimit -s)")));
+    if !is_there("prlimit") {
+        return;
+    }
+    // Just enough for mpienv itself, and not for the pipes of 16 workers.
+    let launch = ["mpienv", "launch", "--nproc-per-node", "16", "--", "sleep", "0.1"];
+    let output = clean("prlimit").arg("--nofile=24").args(launch).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_ne!(output.status.code(), Some(0));
+    assert!(said.contains("(ulimit -n)"), "{said}");
+}

@@ -1,0 +1,58 @@
+//! Workers and the terminal, with a real one.
+
+use std::process::Command;
+
+use crate::support::tool::{clean, is_there};
+
+/// Runs `mpienv` on a terminal of its own, types Ctrl-C once a worker is said to be stopped, and prints what the terminal
+/// got; ends with mpienv's exit code.
+const ON_A_TERMINAL: &str = r"
+import os, pty, select, sys
+process, terminal = pty.fork()
+if process == 0:
+    os.execvp('mpienv', ['mpienv'] + sys.argv[1:])
+text, typed = b'', False
+while select.select([terminal], [], [], 60)[0]:
+    try:
+        read = os.read(terminal, 4096)
+    except OSError:
+        break
+    if not read:
+        break
+    text += read
+    if text.count(b'is stopped') == 2 and not typed:
+        typed = True
+        os.write(terminal, b'\x03')
+else:
+    os.kill(process, 9)
+sys.stdout.buffer.write(text)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+";
+
+fn on_a_terminal(words: &[&str]) -> Option<(Option<i32>, String)> {
+    if !is_there("python3") {
+        return None;
+    }
+    let path = clean("sh").get_envs().find(|(name, _)| *name == "PATH").unwrap().1.unwrap().to_owned();
+    let output = Command::new("python3").env("PATH", path).args(["-c", ON_A_TERMINAL]).args(words).output().unwrap();
+    Some((output.status.code(), String::from_utf8_lossy(&output.stdout).replace('\r', "")))
+}
+
+#[test]
+fn a_worker_that_the_terminal_stops_is_told_with_the_reason_and_ended_by_ctrl_c() {
+    let cases = [
+        ("read line </dev/tty; echo $line", "it reads the terminal (SIGTTIN)"),
+        ("stty -F /dev/tty -echo; echo set", "it writes to the terminal or changes its settings (SIGTTOU)"),
+    ];
+    for (script, reason) in cases {
+        let words = ["launch", "--nproc-per-node", "2", "--", "sh", "-c", script];
+        let Some((code, text)) = on_a_terminal(&words) else { return };
+        for rank in 0..2 {
+            let told = text
+                .lines()
+                .any(|line| line.starts_with(&format!("mpienv: rank {rank} (process ")) && line.contains(reason));
+            assert!(told, "{text}");
+        }
+        assert_eq!(code, Some(130), "{text}");
+    }
+}

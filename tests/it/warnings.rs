@@ -1,0 +1,126 @@
+//! What is probably wrong is on stderr of every command that goes on, once for each node, unless they are silenced.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use crate::support::port::free_port;
+use crate::support::tool::{clean, is_there};
+
+type Vars<'a> = &'a [(&'a str, &'a str)];
+
+/// A batch script with eight tasks and no srun.
+const SCRIPT: Vars = &[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")];
+/// Rank 0 of mpirun, with another job's RANK and WORLD_SIZE.
+const DISAGREE: Vars = &[
+    ("OMPI_COMM_WORLD_RANK", "0"),
+    ("OMPI_COMM_WORLD_SIZE", "2"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+    ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+    ("RANK", "3"),
+    ("WORLD_SIZE", "8"),
+];
+/// The only node's first rank, with the master of another job: nobody has an address of this documentation's network.
+const STALE_MASTER: Vars = &[
+    ("OMPI_COMM_WORLD_RANK", "0"),
+    ("OMPI_COMM_WORLD_SIZE", "1"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+    ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
+    ("MASTER_ADDR", "192.0.2.7"),
+];
+
+const COMMANDS: [&[&str]; 3] =
+    [&["export"], &["exec", "--", "true"], &["launch", "--nproc-per-node", "1", "--", "true"]];
+
+fn run(words: &[&str], vars: &[Vars]) -> (Option<i32>, String, String) {
+    let mut command: Command = clean("mpienv");
+    let Output { status, stdout, stderr } = command.args(words).envs(vars.concat()).output().unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+#[test]
+fn every_command_that_goes_on_says_what_is_probably_wrong() {
+    for (vars, code) in
+        [(SCRIPT, "slurm-not-a-task"), (DISAGREE, "launchers-disagree"), (STALE_MASTER, "master-not-here")]
+    {
+        for words in COMMANDS {
+            // Of a node's two ranks none may launch.
+            if code == "launchers-disagree" && words[0] == "launch" {
+                continue;
+            }
+            let (status, stdout, stderr) = run(words, &[vars]);
+            assert_eq!(status, Some(0), "{words:?}: {stderr}");
+            assert_eq!(stderr.matches(&format!("[{code}]: ")).count(), 1, "{words:?}: {stderr}");
+            assert!(stderr.contains("\n  why: ") && stderr.contains("\n  remedy: "), "{stderr}");
+            assert!(words != ["export"] || stdout.lines().all(|line| line.starts_with("export ")), "{stdout}");
+        }
+    }
+}
+
+#[test]
+fn warnings_can_be_silenced_by_an_option_and_by_a_variable() {
+    for words in COMMANDS {
+        let quiet = [&words[..1], &["-q"], &words[1..]].concat();
+        assert_eq!(run(&quiet, &[SCRIPT]).2, "", "{quiet:?}");
+        assert_eq!(run(words, &[SCRIPT, &[("MPIENV_QUIET", "1")]]).2, "", "{words:?}");
+        assert_ne!(run(words, &[SCRIPT, &[("MPIENV_QUIET", "0")]]).2, "", "{words:?}");
+    }
+}
+
+#[test]
+fn only_a_nodes_first_rank_warns_and_another_nodes_says_which_it_is() {
+    let second: Vars = &[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_LOCAL_RANK", "1")];
+    assert_eq!(run(&["export"], &[DISAGREE, second]).2, "");
+    let other_node: Vars =
+        &[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"), ("MASTER_ADDR", "node0")];
+    let stderr = run(&["export"], &[DISAGREE, other_node]).2;
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert!(stderr.starts_with(&format!("warning [launchers-disagree]: rank 1 on {}: ", host.trim())), "{stderr}");
+}
+
+#[test]
+fn mpiruns_ranks_warn_once() {
+    if !is_there("mpirun") {
+        return;
+    }
+    let mut command = clean("mpirun");
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command
+        .args(["-n", "3", "--oversubscribe", "mpienv", "exec", "--", "true"])
+        .env("RANK", "1")
+        .env("WORLD_SIZE", "9");
+    let stderr = String::from_utf8(command.output().unwrap().stderr).unwrap();
+    assert_eq!(stderr.matches("[launchers-disagree]").count(), 1, "{stderr}");
+}
+
+#[test]
+fn there_is_no_warning_without_a_reason() {
+    let script_of_one: Vars = &[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NNODES", "1")];
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let own_name: Vars = &[("MASTER_ADDR", host.trim())];
+    for vars in [&[][..], script_of_one, own_name, &[("MASTER_ADDR", "localhost")]] {
+        for words in COMMANDS {
+            assert_eq!(run(words, &[vars]).2, "", "{words:?} {vars:?}");
+        }
+    }
+}
+
+#[test]
+fn check_fails_in_a_batch_script_that_has_not_started_its_tasks() {
+    let (status, stdout, stderr) = run(&["check", "--timeout", "5"], &[SCRIPT]);
+    assert_eq!((status, stdout.as_str()), (Some(3), ""), "{stderr}");
+    assert!(stderr.starts_with("mpienv: nothing is checked: ") && stderr.contains("`srun`"), "{stderr}");
+    // A job of one task is all there.
+    let port = free_port().to_string();
+    let (status, stdout, stderr) =
+        run(&["check", "--timeout", "5"], &[SCRIPT, &[("SLURM_NTASKS", "1"), ("MASTER_PORT", &port)]]);
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+}
+
+#[test]
+fn check_says_what_is_probably_wrong_beside_its_map() {
+    let port = free_port().to_string();
+    let alone: Vars = &[("OMPI_COMM_WORLD_SIZE", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"), ("MASTER_PORT", &port)];
+    let (status, stdout, stderr) = run(&["check", "--timeout", "5"], &[DISAGREE, alone]);
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.starts_with("1 rank on 1 host") && stderr.contains("[launchers-disagree]"), "{stdout}{stderr}");
+}
