@@ -127,12 +127,16 @@ fn attempt(settings: &Rendezvous, port: Port, hello: &[u8], deadline: Instant) -
     let stream = connect(&addresses, deadline)?;
     let _ = stream.set_nodelay(true);
     let mut line = Line { stream, deadline: deadline.min(Instant::now() + WELCOME) };
+    let failed = |met| if Instant::now() >= deadline { Failed::CutShort(met) } else { Failed::Again(met) };
+    // Other programs log what they cannot read, so nothing is sent to them.
+    if read_head(&mut line).map_err(failed)?.kind != Kind::Greeting {
+        return Err(Failed::Again(Met::NotMpienv("it answered out of order".to_owned())));
+    }
     // Another version may answer before it has read the whole hello: listen even when the writing fails.
     let written = line.write_all(hello);
     let head = read_head(&mut line).map_err(|met| match written {
         Err(error) if !is_timeout(&error) => Failed::Again(Met::NotMpienv("it closed the connection".to_owned())),
-        _ if Instant::now() >= deadline => Failed::CutShort(met),
-        _ => Failed::Again(met),
+        _ => failed(met),
     })?;
     match head.kind {
         Kind::Welcome if head.length == 4 => {
@@ -259,7 +263,7 @@ fn wait(settings: &Rendezvous, mut line: Line, left: Duration) -> Result<Gathere
             Ok(Gathered::All(Meeting::new(rows, reached, 0)))
         }
         Kind::TimedOut | Kind::Mismatch | Kind::Lost => Err(failure(settings, &mut line, head)),
-        Kind::Welcome | Kind::OtherJob | Kind::Ready => Err(settings.lost("it answered out of order")),
+        Kind::Welcome | Kind::OtherJob | Kind::Ready | Kind::Greeting => Err(settings.lost("it answered out of order")),
     }
 }
 
