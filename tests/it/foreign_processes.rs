@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::clock::SLACK;
 use crate::support::namespace::unshared;
 use crate::support::root::is_root;
 use crate::support::tool::clean;
@@ -16,7 +17,7 @@ fn in_a_namespace_that_sees_the_outer_processes_a_job_takes_no_longer() {
         let Some(output) = unshared(&options, script) else { return };
         assert_eq!(output.status.code(), Some(3), "{output:?}");
         // It took the whole grace, for the sake of strangers.
-        assert!(start.elapsed() < Duration::from_secs(30), "{options:?}: {:?}", start.elapsed());
+        assert!(start.elapsed() < SLACK, "{options:?}: {:?}", start.elapsed());
     }
 }
 

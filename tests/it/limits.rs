@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
+use crate::support::copy::copy_for_all_users;
 use crate::support::root::is_root;
 use crate::support::tool::{clean, is_there};
 use mpienv::simulate::{Job, JobError};
@@ -57,11 +58,7 @@ fn a_launch_without_more_processes_or_threads_says_which_limit() {
     }
     // An ordinary user, of whom nothing else runs; and the program where that user may read it.
     let folder = tempfile::tempdir_in("/tmp").unwrap();
-    let program = folder.path().join("mpienv");
-    fs::copy(env!("CARGO_BIN_EXE_mpienv"), &program).unwrap();
-    for path in [folder.path(), Path::new(&program)] {
-        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    }
+    let program = copy_for_all_users(env!("CARGO_BIN_EXE_mpienv"), folder.path());
     let user = (700_000 + std::process::id() % 90_000).to_string();
     let mut failed = 0;
     for limit in 1..14 {
@@ -69,7 +66,7 @@ fn a_launch_without_more_processes_or_threads_says_which_limit() {
         command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
         command.args(["prlimit", &format!("--nproc={limit}")]).arg(&program);
         // The workers' stdin is a pipe that nobody closes: all of them are there at once.
-        command.args(["launch", "--nproc-per-node", "8", "--grace", "0.2", "--", "sh", "-c", "exec sleep 1"]);
+        command.args(["launch", "--nproc-per-node", "8", "--grace", "0.2", "--", "sh", "-c", "exec sleep 3"]);
         let output = command.output().unwrap();
         assert!(is_an_error(&output), "{limit}: {output:?}");
         if !output.status.success() {

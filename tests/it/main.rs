@@ -3,6 +3,7 @@
 #[path = "../support"]
 mod support {
     pub mod clock;
+    pub mod copy;
     pub mod dotenv;
     pub mod hosts;
     #[cfg(target_os = "linux")]

@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::support::clock::SLACK;
 use crate::support::python::from_python;
 use crate::support::tool::{clean, is_there};
 
@@ -88,7 +89,7 @@ fn ends(part: &str) -> Vec<String> {
             let (out, err) = texts(&output);
             assert!(!output.status.success(), "{mpi:?} with {ranks} ranks: {out}\n{err}");
             // Jobs of other tests run beside, with more ranks that spin than there are cores.
-            assert!(start.elapsed() < Duration::from_secs(90), "{mpi:?} with {ranks} ranks: {out}\n{err}");
+            assert!(start.elapsed() < Duration::from_secs(30) + SLACK, "{mpi:?} with {ranks} ranks: {out}\n{err}");
             texts_of_all.push(format!("{mpi:?}: {out}{err}"));
         }
     }

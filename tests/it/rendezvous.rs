@@ -169,9 +169,10 @@ fn told(index: u32, port: Port, default: Port) -> Rendezvous {
 
 #[test]
 fn ranks_that_disagree_on_the_port_are_named_to_all_with_theirs() {
-    let (user, default) = (free_port(), free_port());
     // The setting reached either rank 0's host only, or the other's only.
-    for (first, second) in [(user, default), (default, user)] {
+    for is_told in [true, false] {
+        let (user, default) = (free_port(), free_port());
+        let (first, second) = if is_told { (user, default) } else { (default, user) };
         let begun = Instant::now();
         let others = [(1, first), (2, second), (3, second)].map(|(i, port)| start(told(i, port, default), ""));
         let error = told(0, first, default).meet("").unwrap_err();

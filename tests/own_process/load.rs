@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::copy::copy_for_all_users;
 use crate::support::port::free_port;
 use crate::support::tool::{clean, inherited, missing};
 use mpienv::rendezvous::Rendezvous;
@@ -134,12 +135,7 @@ fn an_export_needs_no_process_or_thread_of_its_own() {
     }
     let mpienv = env!("CARGO_BIN_EXE_mpienv");
     let folder = tempfile::tempdir().unwrap();
-    // Where everybody can read it.
-    let copy = folder.path().join("mpienv");
-    fs::copy(mpienv, &copy).unwrap();
-    for path in [folder.path(), &copy] {
-        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    }
+    let copy = copy_for_all_users(mpienv, folder.path());
     let run = |command: &[&str]| {
         let mut all = clean("prlimit");
         all.args(["--nproc=1:1", "setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "sh", "-c"]);

@@ -3,6 +3,7 @@
 #[path = "../support"]
 mod support {
     pub mod clock;
+    pub mod copy;
     pub mod mutation;
     pub mod port;
     pub mod tool;

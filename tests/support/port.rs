@@ -3,13 +3,16 @@
 use std::net::{TcpListener, TcpStream};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread;
+use std::time::Duration;
 
 /// Below the ports of outgoing connections and those that `mpienv` chooses by itself.
 const FIRST: u16 = 10_000;
 /// As many ports as a test process has for itself.
-const BLOCK: u16 = 400;
-const BLOCKS: u16 = 25;
-/// The process that listens on port `GUARDS` + n owns block n until it exits.
+const BLOCK: u16 = 1000;
+const BLOCKS: u16 = 10;
+/// The process that listens on port `GUARDS` + n owns block n until it exits. No port is used twice where a process
+/// takes fewer than a block has: what a test has closed lives on for a moment in a process that another test starts.
 const GUARDS: u16 = 9_900;
 
 /// A port that no other test uses, and on which nothing listens.
@@ -27,5 +30,11 @@ pub fn free_port() -> u16 {
 
 fn claim_block() -> (u16, TcpListener) {
     let claim = |block| Some((block, TcpListener::bind(("127.0.0.1", GUARDS + block)).ok()?));
-    (0..BLOCKS).find_map(claim).unwrap_or_else(|| panic!("{BLOCKS} test processes run already"))
+    loop {
+        if let Some(own) = (0..BLOCKS).find_map(claim) {
+            return own;
+        }
+        // Other test processes will end.
+        thread::sleep(Duration::from_millis(100));
+    }
 }

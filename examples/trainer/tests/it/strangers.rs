@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::clock::SLACK;
 use crate::support::port::free_port;
 
 /// One rank of two; `shell` runs before it.
@@ -60,7 +61,7 @@ fn train_among_strangers(open_files: &str, idle: usize) -> (String, usize, Durat
         if ports.len() == 2 {
             break ports;
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "{ports:?}");
+        assert!(begun.elapsed() < SLACK, "{ports:?}");
         thread::sleep(Duration::from_millis(5));
     };
     let before = peak(&zero);

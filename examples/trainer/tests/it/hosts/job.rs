@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+pub use crate::support::clock::SLACK;
 use crate::support::hosts::Hosts;
 
 /// The host of each rank.
 pub const PLACES: [&str; 4] = ["nodeA", "nodeA", "nodeB", "nodeB"];
-/// What a busy machine may take beyond what is promised.
-pub const SLACK: Duration = Duration::from_secs(15);
 
 /// How a rank ended.
 #[derive(Debug)]
@@ -125,12 +124,15 @@ impl Job {
         }
     }
 
-    /// How each rank ends, all within `limit`: one that does not is a hang, and fails the test. One that was stopped is
-    /// killed after the others.
+    /// How each rank ends, all within `limit` of the last epoch: one that does not is a hang, and fails the test. One that
+    /// was stopped is killed after the others.
     #[track_caller]
     pub fn end(mut self, limit: Duration) -> Vec<End> {
-        let until = Instant::now() + limit;
+        let mut until = Instant::now() + limit;
         while Instant::now() < until && !self.alive().is_empty() {
+            if self.lines.try_recv().is_ok() {
+                until = Instant::now() + limit;
+            }
             thread::sleep(Duration::from_millis(10));
         }
         let hung = self.alive();
