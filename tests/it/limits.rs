@@ -1,7 +1,5 @@
 //! Numbers and limits beyond reason: an error that says the range or the limit, never a panic.
 
-use std::fs;
-use std::path::Path;
 use std::process::Output;
 
 use crate::support::copy::copy_for_all_users;

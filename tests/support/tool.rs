@@ -1,7 +1,6 @@
 //! Programs that tests need and that a machine may lack.
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
