@@ -20,7 +20,7 @@ fn main() -> ExitCode {
 }
 
 fn sum() -> Result<(), Box<dyn Error>> {
-    let environment = Environment::of_this_process();
+    let environment = Environment::current();
     let info = ClusterInfo::builder().from_environment(&environment)?;
     // The library of the launcher that started this process.
     let world = World::init(info.launcher(), &MpiVars::of(&environment))?;

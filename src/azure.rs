@@ -57,7 +57,7 @@ impl AzureVars {
     /// Azure's variables; `None` when none of them is set.
     pub(crate) fn find(environment: &Environment) -> Result<Option<AzureVars>, Error> {
         // Most processes are not on Azure.
-        if !VARIABLES.iter().any(|name| environment.has(name)) {
+        if !VARIABLES.iter().any(|name| environment.is_set(name)) {
             return Ok(None);
         }
         environment.read().map(Some).map_err(Error::reading_setting)

@@ -6,7 +6,7 @@ use crate::info::ClusterInfo;
 use crate::placement::Launcher;
 
 /// What Open MPI 4 sets where mpirun was asked how to bind.
-const ASKED: &str = "OMPI_MCA_hwloc_base_binding_policy";
+const BINDING_POLICY: &str = "OMPI_MCA_hwloc_base_binding_policy";
 
 /// Lets this thread, and what it becomes or starts, use all of the host's cores where Open MPI bound it to fewer by default.
 ///
@@ -18,7 +18,7 @@ const ASKED: &str = "OMPI_MCA_hwloc_base_binding_policy";
 /// ```
 /// use mpienv::{ClusterInfo, Environment, widen_default_binding};
 ///
-/// let environment = Environment::of_this_process();
+/// let environment = Environment::current();
 /// let info = ClusterInfo::builder().from_environment(&environment)?;
 /// if widen_default_binding(&info, &environment) {
 ///     println!("all cores now");
@@ -26,7 +26,7 @@ const ASKED: &str = "OMPI_MCA_hwloc_base_binding_policy";
 /// # Ok::<(), mpienv::Error>(())
 /// ```
 pub fn widen_default_binding(info: &ClusterInfo, environment: &Environment) -> bool {
-    if info.launcher() != Launcher::OpenMpi || environment.has(ASKED) {
+    if info.launcher() != Launcher::OpenMpi || environment.is_set(BINDING_POLICY) {
         return false;
     }
     let Some((allowed, all)) = cores::count().filter(|(allowed, all)| allowed < all) else { return false };

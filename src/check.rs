@@ -4,18 +4,18 @@
 //! use std::time::Duration;
 //!
 //! use mpienv::ClusterInfo;
-//! use mpienv::check::{CheckError, Map, Place, check};
+//! use mpienv::check::{CheckError, JobMap, RankReport, check};
 //!
 //! // Each rank of a job calls it, with the name of its host; this job has one rank.
 //! let alone: [(&str, &str); 0] = [];
 //! let info = ClusterInfo::from_vars(alone)?;
-//! let map: Option<Map> = check(&info, "node0".to_owned(), Duration::from_secs(10))?;
+//! let map: Option<JobMap> = check(&info, "node0".to_owned(), Duration::from_secs(10))?;
 //! // Rank 0 alone has it.
 //! if let Some(map) = map {
 //!     assert_eq!(map.hosts(), [("node0", vec![0])]);
 //!     assert_eq!(map.findings(), []);
-//!     let place: &Place = &map.ranks[0];
-//!     assert_eq!((place.local_rank, place.local_size), (Some(0), Some(1)));
+//!     let report: &RankReport = &map.ranks[0];
+//!     assert_eq!((report.local_rank, report.local_size), (Some(0), Some(1)));
 //! }
 //!
 //! // Ranks that do not know where to meet are told so at once.
@@ -43,7 +43,7 @@ use self::at_master::Look;
 
 /// What each rank brings to the meeting.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Report {
+struct Statement {
     host: String,
     local_rank: Option<u32>,
     local_size: Option<u32>,
@@ -59,29 +59,29 @@ struct Report {
 /// size; on rank 0 also that the master's address is not its own or has none. On a rank that did not reach the master: what
 /// it met there. On every rank but 0, whose map
 /// has it: what does not fit together though all came.
-pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Option<Map>, CheckError> {
+pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Option<JobMap>, CheckError> {
     let master = info.master_addr()?.clone();
-    let report = Report {
+    let statement = Statement {
         host,
         local_rank: info.local_rank(),
         local_size: info.local_world_size(),
         master: master.with_port(info.master_port()),
     };
     let begun = Instant::now();
-    let map = |meeting: &Meeting| -> Result<Map, CheckError> {
+    let map = |meeting: &Meeting| -> Result<JobMap, CheckError> {
         let ranks = meeting.members().iter().map(rank).collect::<Result<Vec<_>, _>>();
         let ranks = ranks.map_err(CheckError::Report)?;
-        let (master, seconds) = (report.master.clone(), begun.elapsed().as_secs_f64());
-        Ok(Map { master, seconds, strangers: meeting.strangers(), ranks })
+        let (master, seconds) = (statement.master.clone(), begun.elapsed().as_secs_f64());
+        Ok(JobMap { master, seconds, rejected: meeting.rejected(), ranks })
     };
     let look = Look::begin(info);
     let gathered = Rendezvous::new(info.world(), master, info.master_port())
         .timeout(timeout)
         .default_port(info.default_master_port())
         .token(info.token().as_bytes())
-        .gather_and_answer(serde_json::to_vec(&report).map_err(CheckError::Report)?, |meeting| {
-            let verdict = map(meeting).map_or_else(|error| Some(error.to_string()), |map| map.verdict());
-            verdict.unwrap_or_default().into_bytes()
+        .gather_with_reply(serde_json::to_vec(&statement).map_err(CheckError::Report)?, |meeting| {
+            let report = map(meeting).map_or_else(|error| Some(error.to_string()), |map| map.first_error());
+            report.unwrap_or_default().into_bytes()
         });
     let gathered = gathered.map_err(|error| match look.and_then(|look| look.end(info, &error)) {
         Some(seen) => CheckError::Master { seen, error },
@@ -89,40 +89,41 @@ pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Opti
     })?;
     match gathered {
         Gathered::All(meeting) => Ok(Some(map(&meeting)?)),
-        Gathered::Answer(verdict) if verdict.is_empty() => Ok(None),
-        Gathered::Answer(verdict) => Err(CheckError::Unfit { verdict: printable(&verdict) }),
+        Gathered::Reply(report) if report.is_empty() => Ok(None),
+        Gathered::Reply(report) => Err(CheckError::Inconsistent { report: printable(&report) }),
     }
 }
 
-fn rank(member: &Member) -> Result<Place, serde_json::Error> {
-    let report: Report = serde_json::from_slice(member.blob())?;
-    Ok(Place {
-        host: printable(report.host.as_bytes()),
+fn rank(member: &Member) -> Result<RankReport, serde_json::Error> {
+    let statement: Statement = serde_json::from_slice(member.blob())?;
+    Ok(RankReport {
+        host: printable(statement.host.as_bytes()),
         address: member.address(),
-        local_rank: report.local_rank,
-        local_size: report.local_size,
-        master: printable(report.master.as_bytes()),
+        local_rank: statement.local_rank,
+        local_size: statement.local_size,
+        master: printable(statement.master.as_bytes()),
     })
 }
 
 /// Where all ranks of a job are, as they said when they met.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Map {
+pub struct JobMap {
     /// Where they met, as rank 0 calls it: `host:port`.
     pub master: String,
     /// How long rank 0 waited until all had come, in seconds.
     pub seconds: f64,
     /// How many connections were no ranks of this job.
-    pub strangers: u64,
+    #[serde(rename = "strangers")]
+    pub rejected: u64,
     /// The ranks, in order.
-    pub ranks: Vec<Place>,
+    pub ranks: Vec<RankReport>,
 }
 
 /// Where one rank is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Place {
+pub struct RankReport {
     /// The name of its host.
     pub host: String,
     /// Its address as rank 0 saw it.
@@ -135,15 +136,15 @@ pub struct Place {
     pub master: String,
 }
 
-impl Map {
+impl JobMap {
     /// Hosts in the order of their first rank, each with its ranks.
     #[must_use]
     pub fn hosts(&self) -> Vec<(&str, Vec<u32>)> {
         let mut hosts: Vec<(&str, Vec<u32>)> = Vec::new();
         let mut index: BTreeMap<&str, usize> = BTreeMap::new();
-        for (rank, place) in (0..).zip(&self.ranks) {
-            let at = *index.entry(&place.host).or_insert_with(|| {
-                hosts.push((&place.host, Vec::new()));
+        for (rank, report) in (0..).zip(&self.ranks) {
+            let at = *index.entry(&report.host).or_insert_with(|| {
+                hosts.push((&report.host, Vec::new()));
                 hosts.len() - 1
             });
             hosts[at].1.push(rank);
@@ -160,19 +161,19 @@ impl Map {
             findings.extend(self.other_local_size(host, &ranks));
         }
         findings.extend(self.masters_differ());
-        findings.extend(self.strangers_came());
+        findings.extend(self.rejected_connections());
         findings
     }
 
     /// The first thing that is wrong, for the ranks that have no map.
-    fn verdict(&self) -> Option<String> {
+    fn first_error(&self) -> Option<String> {
         let errors = self.findings().into_iter().filter(|finding| finding.severity == Severity::Error);
         errors.map(|Finding { what, why, remedy, .. }| format!("{what}: {why}; {remedy}")).next()
     }
 
     fn same_local_rank(&self, host: &str, ranks: &[u32]) -> Option<Finding> {
         let mut seen: BTreeMap<u32, u32> = BTreeMap::new();
-        let local = |rank: u32| self.ranks.get(rank as usize).and_then(|place| place.local_rank);
+        let local = |rank: u32| self.ranks.get(rank as usize).and_then(|report| report.local_rank);
         let (first, second) = ranks.iter().find_map(|&rank| Some((seen.insert(local(rank)?, rank)?, rank)))?;
         Some(Finding {
             severity: Severity::Error,
@@ -187,7 +188,7 @@ impl Map {
     }
 
     fn other_local_size(&self, host: &str, ranks: &[u32]) -> Option<Finding> {
-        let size = |rank: &u32| self.ranks.get(*rank as usize).and_then(|place| place.local_size);
+        let size = |rank: &u32| self.ranks.get(*rank as usize).and_then(|report| report.local_size);
         let wrong = ranks.iter().find(|rank| size(rank).is_some_and(|size| size as usize != ranks.len()))?;
         Some(Finding {
             severity: Severity::Warning,
@@ -203,7 +204,7 @@ impl Map {
     }
 
     fn masters_differ(&self) -> Option<Finding> {
-        let (rank, other) = (0..).zip(&self.ranks).find(|(_, place): &(u32, _)| place.master != self.master)?;
+        let (rank, other) = (0..).zip(&self.ranks).find(|(_, report): &(u32, _)| report.master != self.master)?;
         Some(Finding {
             severity: Severity::Note,
             code: "master-names-differ",
@@ -213,11 +214,11 @@ impl Map {
         })
     }
 
-    fn strangers_came(&self) -> Option<Finding> {
-        (self.strangers > 0).then(|| Finding {
+    fn rejected_connections(&self) -> Option<Finding> {
+        (self.rejected > 0).then(|| Finding {
             severity: Severity::Note,
             code: "strangers",
-            what: match self.strangers {
+            what: match self.rejected {
                 1 => "1 connection to the master's port was no rank of this job".to_owned(),
                 count => format!("{count} connections to the master's port were no ranks of this job"),
             },
@@ -236,20 +237,20 @@ pub enum CheckError {
     Environment(#[from] Error),
     /// The ranks did not meet, or do not fit together.
     #[error(transparent)]
-    Rendezvous(#[from] rendezvous::Error),
+    Rendezvous(#[from] rendezvous::RendezvousError),
     /// The ranks did not meet, and rank 0 sees why at the master's address.
     #[error("{seen}; {error}")]
     Master {
         /// What rank 0 sees, why it matters, and the remedy.
         seen: String,
         /// How they did not meet.
-        error: rendezvous::Error,
+        error: rendezvous::RendezvousError,
     },
     /// All ranks met, and rank 0 found that they do not fit together.
-    #[error("all ranks met, and do not fit together: {verdict}")]
-    Unfit {
+    #[error("all ranks met, and do not fit together: {report}")]
+    Inconsistent {
         /// The first thing that is wrong, and the remedy.
-        verdict: String,
+        report: String,
     },
     /// A report that is none.
     #[error("a rank's report cannot be read: {0}; start the same version of mpienv on all hosts")]

@@ -28,7 +28,9 @@ use anstream::adapter::strip_str;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use mpienv::simulate::{Job, JobError};
-use mpienv::{Builder, ClusterInfo, Environment, Finding, Host, Launcher, NcclIfname, PortWish, Severity, VariableSet};
+use mpienv::{
+    ClusterInfo, ClusterInfoBuilder, Environment, Finding, Host, Launcher, MasterPort, NcclIfname, Severity, Target,
+};
 
 use self::exit_code::ExitCode;
 use self::failure::Failure;
@@ -49,7 +51,7 @@ enum Verb {
     #[command(after_help = examples::EXPORT)]
     Export {
         #[command(flatten)]
-        wishes: Wishes,
+        overrides: Overrides,
         /// The language to print
         #[arg(long, value_enum, default_value = "sh")]
         shell: Shell,
@@ -76,11 +78,11 @@ enum Verb {
     #[command(after_help = examples::EXEC)]
     Exec {
         #[command(flatten)]
-        wishes: Wishes,
+        overrides: Overrides,
         #[command(flatten)]
         program: Program,
         #[command(flatten)]
-        options: exec::Options,
+        options: exec::ExecOptions,
         #[command(flatten)]
         quiet: Quiet,
         /// The command and its arguments
@@ -102,11 +104,11 @@ enum Verb {
     #[command(after_help = examples::LAUNCH)]
     Launch {
         #[command(flatten)]
-        wishes: Wishes,
+        overrides: Overrides,
         #[command(flatten)]
         program: Program,
         #[command(flatten)]
-        options: launch::Options,
+        options: launch::LaunchOptions,
         #[command(flatten)]
         quiet: Quiet,
         /// The command and its arguments
@@ -117,7 +119,7 @@ enum Verb {
     #[command(after_help = examples::SHOW)]
     Show {
         #[command(flatten)]
-        wishes: Wishes,
+        overrides: Overrides,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
@@ -129,7 +131,7 @@ enum Verb {
     #[command(after_help = examples::DOCTOR)]
     Doctor {
         #[command(flatten)]
-        wishes: Wishes,
+        overrides: Overrides,
         /// How long to wait for the other ranks, in seconds; 0 to look at this rank alone
         #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds_or_none, conflicts_with = "json")]
         timeout: Duration,
@@ -141,7 +143,7 @@ enum Verb {
     #[command(after_help = examples::CHECK)]
     Check {
         #[command(flatten)]
-        wishes: Wishes,
+        overrides: Overrides,
         /// How long to wait for all ranks, in seconds
         #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
         timeout: Duration,
@@ -218,16 +220,16 @@ struct Program {
     /// PMIX_*, PMI_* are unset; exec and launch start rank 0's command once more as the scheduler. jax:
     /// JAX_COORDINATOR_ADDRESS and, where JAX does not find the launcher, OMPI_COMM_WORLD_SIZE, _RANK, _LOCAL_RANK.
     #[arg(long = "for", value_name = "PROGRAM", default_value = "torch", value_parser = set())]
-    set: VariableSet,
+    set: Target,
 }
 
-fn set() -> impl TypedValueParser<Value = VariableSet> {
-    let names = PossibleValuesParser::new(VariableSet::ALL.iter().map(|set| set.name()));
-    names.try_map(|name| VariableSet::from_name(&name).ok_or("no program has this name"))
+fn set() -> impl TypedValueParser<Value = Target> {
+    let names = PossibleValuesParser::new(Target::ALL.iter().map(|set| set.name()));
+    names.try_map(|name| Target::from_name(&name).ok_or("no program has this name"))
 }
 
 #[derive(Args, Debug)]
-struct Wishes {
+struct Overrides {
     /// Believe this launcher, whatever else is set [env: MPIENV_LAUNCHER]
     #[arg(long, value_name = "NAME", value_parser = launcher)]
     launcher: Option<Launcher>,
@@ -236,7 +238,7 @@ struct Wishes {
     master_addr: Option<Host>,
     /// The port at rank 0's host; `auto` for one of the job's own [env: MPIENV_MASTER_PORT]
     #[arg(long, value_name = "PORT")]
-    master_port: Option<PortWish>,
+    master_port: Option<MasterPort>,
     /// NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]
     #[arg(long, value_name = "VALUE", value_parser = |text: &str| Ok::<_, String>(NcclIfname::from(text)))]
     nccl_ifname: Option<NcclIfname>,
@@ -265,9 +267,9 @@ fn launcher(name: &str) -> Result<Launcher, String> {
     Launcher::from_name(name).ok_or_else(|| format!("no launcher has this name; there are {}", names()))
 }
 
-impl Wishes {
+impl Overrides {
     fn read_from(self, environment: &Environment) -> Result<ClusterInfo, mpienv::Error> {
-        let mut builder: Builder = ClusterInfo::builder();
+        let mut builder: ClusterInfoBuilder = ClusterInfo::builder();
         if let Some(launcher) = self.launcher {
             builder = builder.launcher(launcher);
         }
@@ -277,8 +279,8 @@ impl Wishes {
         if let Some(port) = self.master_port {
             builder = builder.master_port(port);
         }
-        if let Some(wish) = self.nccl_ifname {
-            builder = builder.nccl_ifname(wish);
+        if let Some(ifname) = self.nccl_ifname {
+            builder = builder.nccl_ifname(ifname);
         }
         if self.ask_pmix {
             pmix::warn_of_asking(environment);
@@ -294,7 +296,7 @@ pub(crate) fn main() -> process::ExitCode {
     if mpienv::serve_as_watchdog() {
         return ExitCode::OK.into();
     }
-    if let Some((parent, words)) = worker::asked() {
+    if let Some((parent, words)) = worker::request() {
         return report(worker::run(parent, &words));
     }
     let command = match Command::try_parse() {
@@ -302,18 +304,18 @@ pub(crate) fn main() -> process::ExitCode {
         Err(error) => return answer(&error),
     };
     let outcome = match command.verb {
-        Verb::Export { wishes, program, per_node, shell, verbose, quiet } => {
-            export::run(wishes, program.set, per_node, shell.into(), verbose, quiet)
+        Verb::Export { overrides, program, per_node, shell, verbose, quiet } => {
+            export::run(overrides, program.set, per_node, shell.into(), verbose, quiet)
         }
-        Verb::Exec { wishes, program, options, quiet, command } => {
-            exec::run(wishes, program.set, options, quiet, command)
+        Verb::Exec { overrides, program, options, quiet, command } => {
+            exec::run(overrides, program.set, options, quiet, command)
         }
-        Verb::Launch { wishes, program, options, quiet, command } => {
-            launch::run(wishes, program.set, options, quiet, command)
+        Verb::Launch { overrides, program, options, quiet, command } => {
+            launch::run(overrides, program.set, options, quiet, command)
         }
-        Verb::Show { wishes, json } => show::run(wishes, json),
-        Verb::Doctor { wishes, timeout, json } => doctor::run(wishes, json, timeout),
-        Verb::Check { wishes, timeout, json, quiet } => check::run(wishes, timeout, json, quiet),
+        Verb::Show { overrides, json } => show::run(overrides, json),
+        Verb::Doctor { overrides, timeout, json } => doctor::run(overrides, json, timeout),
+        Verb::Check { overrides, timeout, json, quiet } => check::run(overrides, timeout, json, quiet),
         Verb::Simulate { shape, rank, keep_master, command } => simulate::run(shape, rank, keep_master, command),
         Verb::Completions { shell } => completions::run(Command::command(), shell),
         Verb::Man => man::run(Command::command()),

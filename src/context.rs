@@ -48,7 +48,7 @@ impl Seen {
 }
 
 fn current(environment: &Environment, name: &str) -> Option<u64> {
-    environment.get(name).filter(|_| environment.has(name)).map(|value| hash(value.as_encoded_bytes()))
+    environment.get(name).filter(|_| environment.is_set(name)).map(|value| hash(value.as_encoded_bytes()))
 }
 
 fn hash(value: &[u8]) -> u64 {
@@ -71,7 +71,7 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn find(environment: &Environment) -> Result<Option<Context>, Error> {
-        let Some(text) = environment.text(CONTEXT).map_err(Error::reading_setting)? else { return Ok(None) };
+        let Some(text) = environment.get_str(CONTEXT).map_err(Error::reading_setting)? else { return Ok(None) };
         let unreadable = || {
             let reason = Reason::Malformed("not of the form that this version of mpienv writes".to_owned());
             let remedy = format!("unset {CONTEXT}; mpienv sets it, and nothing else should");

@@ -1,9 +1,9 @@
 //! Chooses the launcher, fills in master and interface, checks the whole: gives a [`ClusterInfo`].
 
-#[cfg(feature = "pmix")]
-mod asked;
 mod choice;
-mod suspicious;
+mod lints;
+#[cfg(feature = "pmix")]
+mod pmix;
 
 use std::ffi::OsString;
 
@@ -18,10 +18,10 @@ use crate::info::{ClusterInfo, Provenance};
 use crate::launcher;
 use crate::master::{self, Naming};
 use crate::nccl::{self, NcclIfname};
+use crate::overrides::{self, MasterPort, Overrides};
 use crate::placement::{LaunchStyle, Launcher, NOT_TOLD, Placement, Source, Sourced};
 use crate::rank::Rank;
 use crate::token::Token;
-use crate::wish::{self, PortWish, Wishes};
 
 use self::choice::choose;
 
@@ -33,7 +33,7 @@ impl ClusterInfo {
     /// # Errors
     /// When the variables contradict themselves: see [`Reason`](crate::Reason).
     pub fn from_env() -> Result<ClusterInfo, Error> {
-        Builder::default().from_env()
+        ClusterInfoBuilder::default().from_env()
     }
 
     /// Reads these variables instead of the process's: for tests, and for other processes.
@@ -45,7 +45,7 @@ impl ClusterInfo {
         N: Into<OsString>,
         V: Into<OsString>,
     {
-        Builder::default().from_vars(vars)
+        ClusterInfoBuilder::default().from_vars(vars)
     }
 
     /// As [`ClusterInfo::from_env`], read once: later calls give the first success.
@@ -72,7 +72,7 @@ impl ClusterInfo {
     ///
     /// let info = ClusterInfo::ask_pmix()?;
     /// println!("rank 0 runs on {}", info.master_addr()?);
-    /// // The same, beside another wish.
+    /// // The same, beside another override.
     /// let info = ClusterInfo::builder().master_port("29500".parse()?).ask_pmix().from_env()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -84,18 +84,18 @@ impl ClusterInfo {
         ClusterInfo::builder().ask_pmix().from_env()
     }
 
-    /// Reads with wishes: a launcher, a master, an interface.
-    pub fn builder() -> Builder {
-        Builder::default()
+    /// Reads with overrides: a launcher, a master, an interface.
+    pub fn builder() -> ClusterInfoBuilder {
+        ClusterInfoBuilder::default()
     }
 }
 
 /// What goes before the environment when a [`ClusterInfo`] is read.
 ///
 /// ```
-/// use mpienv::{Builder, ClusterInfo, Environment, Launcher, NcclIfname};
+/// use mpienv::{ClusterInfo, ClusterInfoBuilder, Environment, Launcher, NcclIfname};
 ///
-/// let builder: Builder = ClusterInfo::builder()
+/// let builder: ClusterInfoBuilder = ClusterInfo::builder()
 ///     .launcher(Launcher::OpenMpi)
 ///     .master_addr("node-0".parse()?)
 ///     .master_port("29500".parse()?)
@@ -114,34 +114,34 @@ impl ClusterInfo {
 /// ```
 #[derive(Clone, Debug, Default)]
 #[must_use]
-pub struct Builder {
-    wishes: Wishes,
+pub struct ClusterInfoBuilder {
+    overrides: Overrides,
     #[cfg(feature = "pmix")]
     ask_pmix: bool,
 }
 
-impl Builder {
+impl ClusterInfoBuilder {
     /// Believes this launcher alone; as the variable `MPIENV_LAUNCHER`, and before it.
-    pub fn launcher(mut self, launcher: Launcher) -> Builder {
-        self.wishes.launcher = Some(launcher);
+    pub fn launcher(mut self, launcher: Launcher) -> ClusterInfoBuilder {
+        self.overrides.launcher = Some(launcher);
         self
     }
 
     /// Rank 0's host; as the variable `MPIENV_MASTER_ADDR`, and before it and all else.
-    pub fn master_addr(mut self, host: Host) -> Builder {
-        self.wishes.master_addr = Some(host);
+    pub fn master_addr(mut self, host: Host) -> ClusterInfoBuilder {
+        self.overrides.master_addr = Some(host);
         self
     }
 
     /// The port at rank 0's host; as the variable `MPIENV_MASTER_PORT`, and before it and all else.
-    pub fn master_port(mut self, wish: PortWish) -> Builder {
-        self.wishes.master_port = Some(wish);
+    pub fn master_port(mut self, port: MasterPort) -> ClusterInfoBuilder {
+        self.overrides.master_port = Some(port);
         self
     }
 
     /// What becomes of `NCCL_SOCKET_IFNAME`; as the variable `MPIENV_NCCL_IFNAME`, and before it.
-    pub fn nccl_ifname(mut self, wish: NcclIfname) -> Builder {
-        self.wishes.nccl_ifname = Some(wish);
+    pub fn nccl_ifname(mut self, ifname: NcclIfname) -> ClusterInfoBuilder {
+        self.overrides.nccl_ifname = Some(ifname);
         self
     }
 
@@ -151,7 +151,7 @@ impl Builder {
     /// The answer goes before what the launcher's variables let us derive, and after whatever names
     /// the master.
     #[cfg(feature = "pmix")]
-    pub fn ask_pmix(mut self) -> Builder {
+    pub fn ask_pmix(mut self) -> ClusterInfoBuilder {
         self.ask_pmix = true;
         self
     }
@@ -161,7 +161,7 @@ impl Builder {
     /// # Errors
     /// As [`ClusterInfo::from_env`].
     pub fn from_env(&self) -> Result<ClusterInfo, Error> {
-        self.from_environment(&Environment::of_this_process())
+        self.from_environment(&Environment::current())
     }
 
     /// Reads these variables.
@@ -181,45 +181,46 @@ impl Builder {
     /// # Errors
     /// As [`ClusterInfo::from_env`].
     pub fn from_environment(&self, environment: &Environment) -> Result<ClusterInfo, Error> {
-        let wishes = self.wishes.or_inherited(environment)?;
+        let overrides = self.overrides.or_inherited(environment)?;
         let context = Context::find(environment)?;
-        let choice = choose(environment, wishes.launcher.as_ref(), context.as_ref())?;
+        let choice = choose(environment, overrides.launcher.as_ref(), context.as_ref())?;
         let inner = choice.without_outer(environment, context.as_ref());
         let whole = environment;
         let environment = inner.as_ref().unwrap_or(environment);
         let mut placement = (choice.row.read)(environment)?;
         #[cfg(feature = "pmix")]
         if self.ask_pmix {
-            asked::complete(&mut placement, environment)?;
+            self::pmix::complete(&mut placement, environment)?;
         }
         let azure = AzureVars::find(environment)?;
         drop_strange_node_count(&mut placement);
         fill_nodes(&mut placement, azure.is_some());
         check_nodes(&placement)?;
         let outer = context.as_ref().filter(|_| !choice.is_of_context);
-        let left = outer.map(|outer| suspicious::left_by_outer(whole, &placement, outer)).unwrap_or_default();
-        let partly_inherited = outer.and_then(|outer| suspicious::partly_inherited(environment, &placement, outer));
+        let left = outer.map(|outer| lints::left_by_outer(whole, &placement, outer)).unwrap_or_default();
+        let partly_inherited = outer.and_then(|outer| lints::partly_inherited(environment, &placement, outer));
         // What the process around this one chose, where no other launcher has started this one.
         let context = context.filter(|_| choice.is_of_context);
 
         let mut findings = std::mem::take(&mut placement.findings);
         findings.extend(partly_inherited);
-        findings.extend(suspicious::disagreements(environment, &placement, &choice.rest));
-        findings.extend(suspicious::local_rank_order(&placement));
-        findings.extend(suspicious::stale_agent_store(environment, &placement));
-        let naming = Naming { azure: azure.as_ref(), wish: wishes.master_addr, inherited_first: choice.is_of_context };
+        findings.extend(lints::disagreements(environment, &placement, &choice.rest));
+        findings.extend(lints::local_rank_order(&placement));
+        findings.extend(lints::stale_agent_store(environment, &placement));
+        let naming =
+            Naming { azure: azure.as_ref(), explicit: overrides.master_addr, inherited_first: choice.is_of_context };
         let master_addr = master::addr(environment, &placement, naming, &mut findings)?;
         let derived = placement.master_addr.as_ref().map(|derived| &derived.value);
         if derived.is_some() && master_addr.as_ref().map(|master| &master.value) == derived {
             findings.extend(placement.master_doubt.take());
         }
         let (master_port, port_is_default) =
-            master::port(environment, &placement, azure.is_some(), wishes.master_port)?;
-        let nccl = nccl::ifname(environment, azure.is_some(), wishes.nccl_ifname)?;
+            master::port(environment, &placement, azure.is_some(), overrides.master_port)?;
+        let nccl = nccl::ifname(environment, azure.is_some(), overrides.nccl_ifname)?;
         let unwanted = nccl.value.is_none().then_some(nccl::VARIABLE);
-        let stale = (placement.launcher != Launcher::Torchrun).then_some(suspicious::AGENT_STORE);
-        let misleading = unwanted.into_iter().chain(stale).filter(|name| environment.get(name).is_some());
-        let misleading = misleading.chain(left).collect();
+        let stale = (placement.launcher != Launcher::Torchrun).then_some(lints::AGENT_STORE);
+        let to_unset = unwanted.into_iter().chain(stale).filter(|name| environment.get(name).is_some());
+        let to_unset = to_unset.chain(left).collect();
 
         // With RANK and WORLD_SIZE comes the master of that job.
         let sets_master = [Launcher::Torchrun, Launcher::User].contains(&placement.launcher);
@@ -228,10 +229,10 @@ impl Builder {
         };
         let addr_is_own = master_addr.as_ref().is_some_and(|host| {
             let of_context = context.as_ref().and_then(|context| context.master_addr.as_ref());
-            is_own(&host.value.to_string(), &host.source, [master::MASTER_ADDR, wish::MASTER_ADDR], of_context)
+            is_own(&host.value.to_string(), &host.source, [master::MASTER_ADDR, overrides::MASTER_ADDR], of_context)
         });
         let of_context = context.as_ref().and_then(|context| context.master_port.as_ref());
-        let inherited = [master::MASTER_PORT, wish::MASTER_PORT];
+        let inherited = [master::MASTER_PORT, overrides::MASTER_PORT];
         let port_is_own = is_own(&master_port.value.to_string(), &master_port.source, inherited, of_context);
 
         let (master_addr, master_addr_source) = match master_addr {
@@ -242,7 +243,7 @@ impl Builder {
                 (Err(error), Source::from("not named by anything"))
             }
         };
-        let set_token = environment.text(wish::TOKEN).map_err(Error::reading_setting)?;
+        let set_token = environment.get_str(overrides::TOKEN).map_err(Error::reading_setting)?;
         let token = match (set_token, context.and_then(|context| context.token)) {
             (Some(text), _) => Token::new(text),
             (None, Some(text)) => Token::new(text),
@@ -278,10 +279,10 @@ impl Builder {
             token,
             port_is_default,
             default_port,
-            asked: self.wishes.exported(),
-            misleading,
+            overrides: self.overrides.exported(),
+            to_unset,
             // Whoever reads again comes to what was asked for.
-            leaves_context: self.wishes.place_this_process().then_some(placement.launcher),
+            leaves_context: self.overrides.place_this_process().then_some(placement.launcher),
             seen: launcher::seen(whole),
             addr_is_own,
             port_is_own,
@@ -315,8 +316,8 @@ fn drop_strange_node_count(placement: &mut Placement) {
 /// Adds what follows about nodes from the sizes, where the launcher does not tell.
 fn fill_nodes(placement: &mut Placement, on_azure: bool) {
     let (rank, size) = (placement.rank.index(), placement.rank.size());
-    let follow = |told: &mut Option<Sourced<u32>>, value, source: &'static str| {
-        told.get_or_insert_with(|| Sourced::new(value, source));
+    let follow = |known: &mut Option<Sourced<u32>>, value, source: &'static str| {
+        known.get_or_insert_with(|| Sourced::new(value, source));
     };
     if placement.is_one_node() {
         follow(&mut placement.node_rank, 0, "all ranks are on this node");

@@ -6,7 +6,7 @@
 //! use mpienv::doctor::{CODES, Machine, examine};
 //! use mpienv::{ClusterInfo, Environment};
 //!
-//! let environment = Environment::of_this_process();
+//! let environment = Environment::current();
 //! let info = ClusterInfo::builder().from_environment(&environment)?;
 //! let machine = Machine::here(&info, &environment, Duration::from_secs(1));
 //! for finding in examine(&info, &environment, &machine) {
@@ -115,7 +115,7 @@ pub fn nccl_interfaces<'a>(info: &ClusterInfo, machine: &'a Machine) -> Option<V
 /// use mpienv::doctor::cpu_binding;
 /// use mpienv::{ClusterInfo, Environment};
 ///
-/// let environment = Environment::of_this_process();
+/// let environment = Environment::current();
 /// let info = ClusterInfo::builder().from_environment(&environment)?;
 /// if let Some(finding) = cpu_binding(&info, &environment) {
 ///     println!("{}; {}", finding.what, finding.remedy);
@@ -349,7 +349,7 @@ fn hostname_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
 fn stale_session(environment: &Environment, machine: &Machine) -> Option<Finding> {
     let variables = ["OMPI_MCA_orte_jobfam_session_dir", "PMIX_SERVER_TMPDIR"];
     let (variable, folder) = variables.iter().find_map(|name| Some((name, environment.get(name)?)))?;
-    if !environment.has("OMPI_COMM_WORLD_RANK") || (machine.is_folder)(Path::new(folder)) {
+    if !environment.is_set("OMPI_COMM_WORLD_RANK") || (machine.is_folder)(Path::new(folder)) {
         return None;
     }
     finding(
@@ -365,7 +365,7 @@ fn proxy(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
     let host = info.master_addr().ok()?.to_string();
     let get = |name: &str| environment.get(name).map(|value| value.to_string_lossy().into_owned());
     let names = ["grpc_proxy", "https_proxy", "http_proxy", "all_proxy", "HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"];
-    let name = names.into_iter().find(|name| environment.has(name))?;
+    let name = names.into_iter().find(|name| environment.is_set(name))?;
     let left_out = |list: String| list.split(',').map(str::trim).any(|entry| entry == "*" || covers(entry, &host));
     if !several_nodes(info) || ["no_proxy", "NO_PROXY"].into_iter().filter_map(get).any(left_out) {
         return None;

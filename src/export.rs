@@ -15,7 +15,7 @@ mod powershell;
 mod set;
 
 pub use dialect::{Dialect, Unrepresentable};
-pub use set::VariableSet;
+pub use set::Target;
 
 use std::borrow::Cow;
 use std::process::Command;
@@ -24,15 +24,15 @@ use crate::context::{CONTEXT, Context, Seen};
 use crate::error::Error;
 use crate::info::ClusterInfo;
 use crate::launcher::VARIABLES;
+use crate::overrides::LAUNCHER;
 use crate::placement::Launcher;
-use crate::wish::LAUNCHER;
 
 impl ClusterInfo {
     /// The variables that PyTorch and its kin read, in a fixed order.
     ///
     /// `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `NODE_RANK` (where known),
     /// `MASTER_ADDR`, `MASTER_PORT`, `NCCL_SOCKET_IFNAME`; where something was asked of the
-    /// [`Builder`](crate::Builder), and for [`workers`](ClusterInfo::workers), `MPIENV_CONTEXT`, so
+    /// [`ClusterInfoBuilder`](crate::ClusterInfoBuilder), and for [`workers`](ClusterInfo::workers), `MPIENV_CONTEXT`, so
     /// that whoever reads again comes to the same; and what must be unset. Exporting twice changes
     /// nothing.
     ///
@@ -51,9 +51,9 @@ impl ClusterInfo {
             ("NCCL_SOCKET_IFNAME", self.nccl_socket_ifname().map(str::to_owned)),
         ];
         let set = set.into_iter().filter_map(|(name, value)| Some((Cow::Borrowed(name), Some(value?))));
-        let asked = self.asked.iter().map(|(name, value)| (Cow::Borrowed(*name), Some(value.clone())));
-        let mut variables: Vec<_> = set.chain(asked).collect();
-        variables.extend(self.misleading.iter().map(|&name| (Cow::Borrowed(name), None)));
+        let overrides = self.overrides.iter().map(|(name, value)| (Cow::Borrowed(*name), Some(value.clone())));
+        let mut variables: Vec<_> = set.chain(overrides).collect();
+        variables.extend(self.to_unset.iter().map(|&name| (Cow::Borrowed(name), None)));
         let mut exports = Exports { variables };
         if let Some(launcher) = self.leaves_context {
             let context = self.context(launcher, self.seen.clone(), &exports);
@@ -85,8 +85,8 @@ impl ClusterInfo {
     pub fn marked(&self) -> ClusterInfo {
         let mut marked = self.clone();
         marked.leaves_context.get_or_insert(self.launcher);
-        if !marked.misleading.contains(&LAUNCHER) {
-            marked.misleading.push(LAUNCHER);
+        if !marked.to_unset.contains(&LAUNCHER) {
+            marked.to_unset.push(LAUNCHER);
         }
         marked
     }
@@ -109,7 +109,7 @@ impl ClusterInfo {
 
 /// Variables to set and to unset, in order.
 ///
-/// Iterates over those to set, as `Command::envs` takes them; see also [`Exports::unset`].
+/// Iterates over those to set, as `Command::envs` takes them; see also [`Exports::removals`].
 ///
 /// ```
 /// use std::process::Command;
@@ -172,10 +172,10 @@ impl Exports {
     ///
     /// let vars = [("RANK", "0"), ("WORLD_SIZE", "1"), ("TORCHELASTIC_USE_AGENT_STORE", "True")];
     /// let exports = ClusterInfo::from_vars(vars)?.exports()?;
-    /// assert_eq!(exports.unset().collect::<Vec<_>>(), ["TORCHELASTIC_USE_AGENT_STORE"]);
+    /// assert_eq!(exports.removals().collect::<Vec<_>>(), ["TORCHELASTIC_USE_AGENT_STORE"]);
     /// # Ok::<(), mpienv::Error>(())
     /// ```
-    pub fn unset(&self) -> impl Iterator<Item = &str> {
+    pub fn removals(&self) -> impl Iterator<Item = &str> {
         self.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| name)
     }
 

@@ -24,10 +24,10 @@ use crate::port::Port;
 /// # Ok::<(), HostError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Host(Kind);
+pub struct Host(HostKind);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Kind {
+enum HostKind {
     Address(IpAddr),
     /// An IPv6 address with a zone: `fe80::1%eth0`.
     Zoned(Ipv6Addr, String),
@@ -41,18 +41,18 @@ const LONGEST_LABEL: usize = 63;
 
 impl Host {
     /// This machine, by its IPv4 loopback address.
-    pub const LOOPBACK: Host = Host(Kind::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    pub const LOOPBACK: Host = Host(HostKind::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)));
 
     /// Every interface of this machine: where rank 0 listens when it cannot tell its own address.
-    pub(crate) const ANY: Host = Host(Kind::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
+    pub(crate) const ANY: Host = Host(HostKind::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
 
     /// The IP address, when the host was given as one.
     #[must_use]
     pub fn address(&self) -> Option<IpAddr> {
         match &self.0 {
-            Kind::Address(address) => Some(*address),
-            Kind::Zoned(address, _) => Some(IpAddr::V6(*address)),
-            Kind::Name(_) => None,
+            HostKind::Address(address) => Some(*address),
+            HostKind::Zoned(address, _) => Some(IpAddr::V6(*address)),
+            HostKind::Name(_) => None,
         }
     }
 
@@ -60,7 +60,7 @@ impl Host {
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         match &self.0 {
-            Kind::Name(name) => name.eq_ignore_ascii_case("localhost"),
+            HostKind::Name(name) => name.eq_ignore_ascii_case("localhost"),
             _ => self.address().is_some_and(|address| address.is_loopback()),
         }
     }
@@ -121,7 +121,7 @@ fn parse_port(text: &str) -> Result<Port, HostError> {
 
 impl From<IpAddr> for Host {
     fn from(address: IpAddr) -> Host {
-        Host(Kind::Address(address))
+        Host(HostKind::Address(address))
     }
 }
 
@@ -133,13 +133,13 @@ impl FromStr for Host {
             return Err(HostError::Empty);
         }
         if let Ok(address) = text.parse() {
-            return Ok(Host(Kind::Address(address)));
+            return Ok(Host(HostKind::Address(address)));
         }
         if text.contains(':') {
             return parse_zoned(text);
         }
         check_name(text)?;
-        Ok(Host(Kind::Name(text.to_owned())))
+        Ok(Host(HostKind::Name(text.to_owned())))
     }
 }
 
@@ -150,7 +150,7 @@ fn parse_zoned(text: &str) -> Result<Host, HostError> {
     if zone.is_empty() || !zone.chars().all(plain) {
         return Err(HostError::NotIpv6);
     }
-    Ok(Host(Kind::Zoned(address, zone.to_owned())))
+    Ok(Host(HostKind::Zoned(address, zone.to_owned())))
 }
 
 fn check_name(name: &str) -> Result<(), HostError> {
@@ -180,9 +180,9 @@ fn check_name(name: &str) -> Result<(), HostError> {
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Address(address) => address.fmt(f),
-            Kind::Zoned(address, zone) => write!(f, "{address}%{zone}"),
-            Kind::Name(name) => f.write_str(name),
+            HostKind::Address(address) => address.fmt(f),
+            HostKind::Zoned(address, zone) => write!(f, "{address}%{zone}"),
+            HostKind::Name(name) => f.write_str(name),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::token::Token;
 
 /// Where this process is in its cluster.
 ///
-/// Made by [`ClusterInfo::from_env`] and its kin, or by a [`Builder`](crate::Builder). Reading
+/// Made by [`ClusterInfo::from_env`] and its kin, or by a [`ClusterInfoBuilder`](crate::ClusterInfoBuilder). Reading
 /// changes nothing: to pass the values on see [`ClusterInfo::exports`].
 ///
 /// ```
@@ -54,9 +54,9 @@ pub struct ClusterInfo {
     pub(crate) port_is_default: bool,
     pub(crate) default_port: Port,
     /// What was asked for, under the names of the variables that ask for the same.
-    pub(crate) asked: Vec<(&'static str, String)>,
+    pub(crate) overrides: Vec<(&'static str, String)>,
     /// Inherited variables that would mislead the program.
-    pub(crate) misleading: Vec<&'static str>,
+    pub(crate) to_unset: Vec<&'static str>,
     /// The launcher that the exports name in `MPIENV_CONTEXT`; `None` where they have none.
     pub(crate) leaves_context: Option<Launcher>,
     /// The launchers' variables that this was read from.

@@ -1,29 +1,29 @@
 //! Starts the workers of this node, and ends all of them when one fails.
 
-mod control;
 mod error;
 mod log_file;
-mod member;
 mod output;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 mod parent;
 mod port;
+mod role;
 mod running;
 mod stopped;
+mod supervisor;
 
-#[cfg(all(feature = "launch", unix))]
-pub use control::serve_as_watchdog;
 pub use error::LaunchError;
 pub use output::Output;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub use parent::end_with_parent;
+#[cfg(all(feature = "launch", unix))]
+pub use supervisor::serve_as_watchdog;
 
 use std::io::{self, IsTerminal};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::environment::Environment;
-use crate::export::VariableSet;
+use crate::export::Target;
 #[cfg(any(feature = "cli", feature = "testing"))]
 use crate::host::Host;
 use crate::info::ClusterInfo;
@@ -31,9 +31,9 @@ use crate::placement::LaunchStyle;
 #[cfg(any(feature = "cli", feature = "testing"))]
 use crate::simulate::Job;
 
-use self::control::Unbound;
-use self::member::Who;
+use self::role::Role;
 use self::running::Running;
+use self::supervisor::Unbound;
 
 /// How long the others may take to end by themselves once one has failed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// - on Linux nor does any other that descends from a worker, in whatever group or session. It is found
 ///   through its parents, or by a variable that workers have and all inherit: `MPIENV_LAUNCH_` and
 ///   numbers. So one can stay that has lost its parents and cleared, overwritten or hidden its
-///   environment (see [`Launch::adopt_orphans`]), and another user's; and any outside of the groups where /proc
+///   environment (see [`Launch::subreaper`]), and another user's; and any outside of the groups where /proc
 ///   is empty or another PID namespace's. This process's other children, and what they start, are left alone;
 /// - a worker that is stopped, as the terminal does with one that reads it, is told on stderr;
 /// - SIGINT, SIGTERM and SIGHUP that this process gets while it waits are passed on to every
@@ -77,7 +77,7 @@ pub struct Launch {
     workers: Vec<ClusterInfo>,
     grace: Duration,
     keep_binding: bool,
-    adopts: bool,
+    subreaper: bool,
     output: Output,
     variables: Variables,
 }
@@ -86,7 +86,7 @@ pub struct Launch {
 #[derive(Debug)]
 enum Variables {
     /// From their places.
-    Exports { set: VariableSet, inherited: Environment },
+    Exports { set: Target, inherited: Environment },
     /// From the launcher that is simulated.
     #[cfg(any(feature = "cli", feature = "testing"))]
     Simulated(Box<Job>),
@@ -116,12 +116,12 @@ impl Launch {
     ///
     /// ```
     /// use std::process::Command;
-    /// use mpienv::{ClusterInfo, Environment, Launch, VariableSet};
+    /// use mpienv::{ClusterInfo, Environment, Launch, Target};
     ///
     /// let environment = Environment::from_vars([("PATH", "/bin")]);
     /// let info = ClusterInfo::builder().from_environment(&environment)?;
     /// // `sh` is started twice: as the worker, and as the scheduler.
-    /// Launch::in_place(&info).variables(VariableSet::MindSpore, &environment).run(|_worker| {
+    /// Launch::with_scheduler(&info).variables(Target::MindSpore, &environment).run(|_worker| {
     ///     let mut command = Command::new("sh");
     ///     command.args(["-c", "test -n \"$MS_ROLE\""]);
     ///     command
@@ -129,7 +129,7 @@ impl Launch {
     /// # Ok::<(), mpienv::LaunchError>(())
     /// ```
     #[must_use]
-    pub fn in_place(info: &ClusterInfo) -> Launch {
+    pub fn with_scheduler(info: &ClusterInfo) -> Launch {
         Launch { keep_binding: true, ..Launch::of(vec![info.marked()]) }
     }
 
@@ -138,9 +138,9 @@ impl Launch {
             workers,
             grace: GRACE,
             keep_binding: false,
-            adopts: false,
+            subreaper: false,
             output: Output::default(),
-            variables: Variables::Exports { set: VariableSet::default(), inherited: Environment::default() },
+            variables: Variables::Exports { set: Target::default(), inherited: Environment::default() },
         }
     }
 
@@ -205,7 +205,7 @@ impl Launch {
     /// use mpienv::{ClusterInfo, Launch};
     ///
     /// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
-    /// Launch::new(&info, 1)?.adopt_orphans().run(|_worker| {
+    /// Launch::new(&info, 1)?.subreaper().run(|_worker| {
     ///     let mut command = Command::new("sh");
     ///     // It has lost its parent, and ends with the worker.
     ///     command.args(["-c", "(sleep 1 &)"]);
@@ -214,8 +214,8 @@ impl Launch {
     /// # Ok::<(), mpienv::LaunchError>(())
     /// ```
     #[must_use]
-    pub fn adopt_orphans(mut self) -> Launch {
-        self.adopts = true;
+    pub fn subreaper(mut self) -> Launch {
+        self.subreaper = true;
         self
     }
 
@@ -231,7 +231,7 @@ impl Launch {
     /// Where the set needs a scheduler, rank 0's command is started once more as that. It ends with
     /// the workers: when they all have ended it has the time of [`Launch::grace`] to end by itself.
     #[must_use]
-    pub fn variables(mut self, set: VariableSet, inherited: &Environment) -> Launch {
+    pub fn variables(mut self, set: Target, inherited: &Environment) -> Launch {
         self.variables = Variables::Exports { set, inherited: inherited.clone() };
         self
     }
@@ -244,7 +244,7 @@ impl Launch {
     /// # Errors
     /// When a worker cannot be started or fails: the first one's is told, after all others ended.
     pub fn run(self, command: impl FnMut(&ClusterInfo) -> Command) -> Result<(), LaunchError> {
-        let mut running = Running::new(self.output.clone(), self.grace, self.adopts)?;
+        let mut running = Running::new(self.output.clone(), self.grace, self.subreaper)?;
         self.start(&mut running, command)?;
         running.wait()
     }
@@ -272,7 +272,7 @@ impl Launch {
                                 None => scheduler.env_remove(name),
                             };
                         }
-                        running.start(Who::Scheduler, worker.rank(), scheduler.stdin(Stdio::null()))?;
+                        running.start(Role::Scheduler, worker.rank(), scheduler.stdin(Stdio::null()))?;
                     }
                     exports.apply_to(&mut started);
                 }
@@ -281,7 +281,7 @@ impl Launch {
             if index > 0 || io::stdin().is_terminal() {
                 started.stdin(Stdio::null());
             }
-            running.start(Who::Rank(worker.rank()), worker.rank(), &mut started)?;
+            running.start(Role::Rank(worker.rank()), worker.rank(), &mut started)?;
         }
         Ok(())
     }

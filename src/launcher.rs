@@ -134,11 +134,11 @@ pub(crate) fn seen(environment: &Environment) -> Seen {
 
 /// The first of these variables that is set.
 pub(crate) fn first_set(environment: &Environment, names: &[&'static str]) -> Option<Evidence> {
-    names.iter().copied().find(|name| environment.has(name))
+    names.iter().copied().find(|name| environment.is_set(name))
 }
 
 /// A variable with its value: `OMPI_COMM_WORLD_RANK="3"`.
-pub(crate) fn shown(environment: &Environment, name: &str) -> String {
+pub(crate) fn display_variable(environment: &Environment, name: &str) -> String {
     let value = environment.get(name).map(OsStr::to_string_lossy).unwrap_or_default();
     format!("{name}={}", quote(value.trim()))
 }
@@ -150,7 +150,7 @@ pub(crate) fn unreadable(
     error: ReadError,
     evidence: Option<Evidence>,
 ) -> Error {
-    let beside = evidence.map(|name| shown(environment, name)).unwrap_or_default();
+    let beside = evidence.map(|name| display_variable(environment, name)).unwrap_or_default();
     Error::read(launcher, error, &beside)
 }
 

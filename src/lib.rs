@@ -52,6 +52,7 @@ mod master;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod nccl;
+mod overrides;
 mod placement;
 #[cfg(feature = "pmix")]
 pub mod pmix;
@@ -66,18 +67,17 @@ mod start_error;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod token;
-mod wish;
 mod workers;
 
 pub use azure::AzureVars;
 #[cfg(feature = "cli")]
 pub use binding::widen_default_binding;
-pub use discover::Builder;
+pub use discover::ClusterInfoBuilder;
 pub use environment::{Environment, ReadError};
 pub use error::{Error, Reason};
 #[cfg(unix)]
 pub use exec::exec;
-pub use export::{Dialect, Exports, Unrepresentable, VariableSet};
+pub use export::{Dialect, Exports, Target, Unrepresentable};
 pub use finding::{Finding, Severity};
 pub use host::{Host, HostError};
 pub use host_name::host_name;
@@ -88,13 +88,13 @@ pub use launch::end_with_parent;
 pub use launch::serve_as_watchdog;
 pub use launch::{Launch, LaunchError, Output};
 pub use nccl::NcclIfname;
+pub use overrides::MasterPort;
 pub use placement::{LaunchStyle, Launcher};
 pub use port::{Port, PortError};
 pub use printable::printable;
 pub use rank::{Local, Rank, RankError};
 pub use start_error::StartError;
 pub use token::Token;
-pub use wish::PortWish;
 
 /// README's Rust runs too.
 #[cfg(doctest)]

@@ -6,9 +6,9 @@ use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
 use crate::host::{Host, HostError, meant_with_port};
 use crate::job::port_of_this_process;
+use crate::overrides::{self, MasterPort};
 use crate::placement::{Launcher, Placement, Sourced};
 use crate::port::Port;
-use crate::wish::{self, PortWish};
 
 pub(crate) const MASTER_ADDR: &str = "MASTER_ADDR";
 pub(crate) const MASTER_PORT: &str = "MASTER_PORT";
@@ -16,7 +16,7 @@ pub(crate) const MASTER_PORT: &str = "MASTER_PORT";
 /// What may name rank 0's host beside the launcher and `MASTER_ADDR`.
 pub(crate) struct Naming<'a> {
     pub azure: Option<&'a AzureVars>,
-    pub wish: Option<Sourced<Host>>,
+    pub explicit: Option<Sourced<Host>>,
     /// Whether mpienv itself set `MASTER_ADDR` for this process: then it goes before Azure's variables.
     pub inherited_first: bool,
 }
@@ -41,9 +41,9 @@ fn named(
     naming: Naming<'_>,
     findings: &mut Vec<Finding>,
 ) -> Result<Option<Sourced<Host>>, Error> {
-    let Naming { azure, wish, inherited_first } = naming;
-    if wish.is_some() {
-        return Ok(wish);
+    let Naming { azure, explicit, inherited_first } = naming;
+    if explicit.is_some() {
+        return Ok(explicit);
     }
     let inherited = inherited(environment)?;
     if inherited_first && inherited.is_some() {
@@ -90,7 +90,7 @@ fn replaced(inherited: &Host, host: &Sourced<Host>) -> Finding {
 /// An IPv6 address that may have taken a port for its last group. Whoever means the address writes it otherwise.
 fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Option<Finding> {
     // Azure's lists hold more hosts, of which the first is the master.
-    let text = environment.text(&host.source).ok()??.split([',', ';']).next()?.trim();
+    let text = environment.get_str(&host.source).ok()??.split([',', ';']).next()?.trim();
     let (meant, port) = meant_with_port(text)?;
     let variable = &host.source;
     let remedy = match azure::may_have_port(variable) {
@@ -110,7 +110,7 @@ fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Option<Findin
 }
 
 fn inherited(environment: &Environment) -> Result<Option<Sourced<Host>>, Error> {
-    let Some(text) = environment.text(MASTER_ADDR).map_err(Error::reading_setting)? else { return Ok(None) };
+    let Some(text) = environment.get_str(MASTER_ADDR).map_err(Error::reading_setting)? else { return Ok(None) };
     let host = text.parse().map_err(|error: HostError| Error::of_setting(error, MASTER_ADDR, text))?;
     Ok(Some(Sourced::new(host, MASTER_ADDR)))
 }
@@ -143,14 +143,14 @@ pub(crate) fn port(
     environment: &Environment,
     placement: &Placement,
     on_azure: bool,
-    wish: Option<Sourced<PortWish>>,
+    explicit: Option<Sourced<MasterPort>>,
 ) -> Result<(Sourced<Port>, bool), Error> {
-    match wish {
-        Some(Sourced { value: PortWish::Port(port), source }) => return Ok((Sourced::new(port, source), false)),
-        Some(Sourced { value: PortWish::Auto, .. }) => return Ok((of_job(placement)?, false)),
+    match explicit {
+        Some(Sourced { value: MasterPort::Fixed(port), source }) => return Ok((Sourced::new(port, source), false)),
+        Some(Sourced { value: MasterPort::FromJob, .. }) => return Ok((of_job(placement)?, false)),
         None => {}
     }
-    if let Some(text) = environment.text(MASTER_PORT).map_err(Error::reading_setting)? {
+    if let Some(text) = environment.get_str(MASTER_PORT).map_err(Error::reading_setting)? {
         let port = text.parse().map_err(|_| Error::of_setting(Reason::NotAPort, MASTER_PORT, text))?;
         return Ok((Sourced::new(port, MASTER_PORT), false));
     }
@@ -189,6 +189,6 @@ fn own_port(placement: &Placement) -> Option<Sourced<Port>> {
 
 fn of_job(placement: &Placement) -> Result<Sourced<Port>, Error> {
     own_port(placement).ok_or_else(|| {
-        Error::new(Reason::NoJobIdentity, "give a number as the port").by(placement.launcher).of(wish::MASTER_PORT)
+        Error::new(Reason::NoJobIdentity, "give a number as the port").by(placement.launcher).of(overrides::MASTER_PORT)
     })
 }

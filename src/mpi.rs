@@ -8,7 +8,7 @@
 //! use mpienv::mpi::{MpiVars, World};
 //! use mpienv::{ClusterInfo, Environment};
 //!
-//! let environment = Environment::of_this_process();
+//! let environment = Environment::current();
 //! let info = ClusterInfo::builder().from_environment(&environment)?;
 //! let world = World::init(info.launcher(), &MpiVars::of(&environment))?;
 //! world.check(info.world())?;
@@ -36,7 +36,7 @@
 //! looks: `LD_LIBRARY_PATH` and the system's folders.
 //!
 //! # Errors and lost ranks
-//! Errors come back as [`Error`], with MPI's own text: MPI_ERRORS_RETURN is set on every
+//! Errors come back as [`MpiError`], with MPI's own text: MPI_ERRORS_RETURN is set on every
 //! communicator. That a rank is lost is told by the launcher, which ends the others, and seldom by
 //! an error: a plain call waits for ever for a rank that hangs. [`Communicator::start_all_reduce_sum`]
 //! and [`Request::wait_within`] wait within a limit; [`World::abort`] then ends the job.
@@ -75,7 +75,7 @@ use std::time::Duration;
 pub use abi::Abi;
 pub use communicator::Communicator;
 pub use element::Element;
-pub use error::Error;
+pub use error::MpiError;
 pub use hints::Hints;
 pub use request::Request;
 
@@ -125,15 +125,15 @@ impl<'a> MpiVars<'a> {
 /// use mpienv::mpi::{MpiVars, find_library};
 /// use mpienv::{Environment, Launcher};
 ///
-/// let environment = Environment::of_this_process();
+/// let environment = Environment::current();
 /// let (file, version) = find_library(Launcher::OpenMpi, &MpiVars::of(&environment))?;
 /// println!("{version}: {}", file.display());
-/// # Ok::<(), mpienv::mpi::Error>(())
+/// # Ok::<(), mpienv::mpi::MpiError>(())
 /// ```
 ///
 /// # Errors
 /// When no library can be loaded, or it is none of a known ABI.
-pub fn find_library(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(PathBuf, String), Error> {
+pub fn find_library(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(PathBuf, String), MpiError> {
     let (loaded, file) = load::load(launcher, library::candidates(launcher, vars, &library::programs_above()))?;
     Ok((file, loaded.version()))
 }
@@ -154,7 +154,7 @@ pub fn find_library(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(PathBuf, 
 /// use mpienv::mpi::{Abi, Hints, MpiVars, World};
 /// use mpienv::{ClusterInfo, Environment};
 ///
-/// let environment = Environment::of_this_process();
+/// let environment = Environment::current();
 /// let info = ClusterInfo::builder().from_environment(&environment)?;
 /// let hints = Hints { one_machine: info.node_count() == Some(1), ..Hints::default() };
 /// let world = World::init_with(info.launcher(), &MpiVars::of(&environment), &hints)?;
@@ -182,7 +182,7 @@ impl World {
     /// # Errors
     /// When no library can be loaded, it is none of a known ABI, or MPI returns an error. A library
     /// may also end the process, when it does not understand the launcher.
-    pub fn init(launcher: Launcher, vars: &MpiVars<'_>) -> Result<World, Error> {
+    pub fn init(launcher: Launcher, vars: &MpiVars<'_>) -> Result<World, MpiError> {
         World::init_with(launcher, vars, &Hints::default())
     }
 
@@ -193,7 +193,7 @@ impl World {
     ///
     /// # Errors
     /// As [`init`](World::init).
-    pub fn init_with(launcher: Launcher, vars: &MpiVars<'_>, hints: &Hints) -> Result<World, Error> {
+    pub fn init_with(launcher: Launcher, vars: &MpiVars<'_>, hints: &Hints) -> Result<World, MpiError> {
         let candidates = library::candidates(launcher, vars, &library::programs_above());
         let (loaded, name) = load::load(launcher, candidates)?;
         hints.tell(&loaded.version(), vars);
@@ -212,11 +212,11 @@ impl World {
     ///
     /// # Errors
     /// When they differ.
-    pub fn check(&self, rank: Rank) -> Result<(), Error> {
+    pub fn check(&self, rank: Rank) -> Result<(), MpiError> {
         if self.rank() == rank {
             return Ok(());
         }
-        Err(Error::Differs {
+        Err(MpiError::Differs {
             library: self.library().to_owned(),
             version: self.version().to_owned(),
             launcher: self.launcher,
@@ -245,12 +245,12 @@ impl World {
 
     /// Waits for the other ranks, at most 60 s, and ends MPI in this process (`MPI_Finalize`).
     ///
-    /// What is left of communicators and requests then returns [`Error::Finalized`].
+    /// What is left of communicators and requests then returns [`MpiError::Finalized`].
     ///
     /// # Errors
     /// When the others do not come in time, a call that was started has not been waited for, or MPI
     /// returns an error.
-    pub fn finalize(self) -> Result<(), Error> {
+    pub fn finalize(self) -> Result<(), MpiError> {
         self.finalize_within(session::END_LIMIT)
     }
 
@@ -258,7 +258,7 @@ impl World {
     ///
     /// # Errors
     /// As [`finalize`](World::finalize).
-    pub fn finalize_within(self, limit: Duration) -> Result<(), Error> {
+    pub fn finalize_within(self, limit: Duration) -> Result<(), MpiError> {
         self.communicator.end(limit)
     }
 

@@ -59,10 +59,10 @@ impl fmt::Display for NcclIfname {
 pub(crate) fn ifname(
     environment: &Environment,
     on_azure: bool,
-    wish: Option<Sourced<NcclIfname>>,
+    explicit: Option<Sourced<NcclIfname>>,
 ) -> Result<Sourced<Option<String>>, Error> {
-    let set = environment.text(VARIABLE).map_err(Error::reading_setting)?;
-    Ok(match (wish, set) {
+    let set = environment.get_str(VARIABLE).map_err(Error::reading_setting)?;
+    Ok(match (explicit, set) {
         (Some(Sourced { value: NcclIfname::Value(value), source }), _) => Sourced::new(Some(value), source),
         (Some(Sourced { value: NcclIfname::Unset, source }), _) => {
             Sourced::new(None, format!("to be unset, by {source}"))

@@ -236,7 +236,7 @@ impl Placement {
             rank: world,
             rank_source: rank.0.into(),
             world_size_source: size.0.into(),
-            local: Local::UNTOLD,
+            local: Local::UNKNOWN,
             local_rank_source: NOT_TOLD.into(),
             local_size_source: NOT_TOLD.into(),
             node_rank: None,

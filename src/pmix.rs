@@ -8,12 +8,12 @@
 //!
 //! ```no_run
 //! use mpienv::Environment;
-//! use mpienv::pmix::{Answer, PmixVars, ask};
+//! use mpienv::pmix::{PmixInfo, PmixVars, ask};
 //!
-//! let environment = Environment::of_this_process();
+//! let environment = Environment::current();
 //! let namespace = environment.get("PMIX_NAMESPACE");
 //! let vars = PmixVars { namespace, rank: environment.get("PMIX_RANK"), ..PmixVars::default() };
-//! let answer: Answer = ask(&vars)?;
+//! let answer: PmixInfo = ask(&vars)?;
 //! println!("rank 0 runs on {}", answer.rank0_host);
 //! # Ok::<(), mpienv::pmix::PmixError>(())
 //! ```
@@ -49,7 +49,7 @@ use crate::environment::Environment;
 /// ```
 #[must_use]
 pub fn precludes_mpi(environment: &Environment) -> bool {
-    environment.has("OMPI_MCA_orte_hnp_uri")
+    environment.is_set("OMPI_MCA_orte_hnp_uri")
 }
 
 /// What the launcher's variables say, as far as PMIx needs it.
@@ -70,7 +70,7 @@ pub struct PmixVars<'a> {
 /// What the launcher's PMIx server says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Answer {
+pub struct PmixInfo {
     /// The host of rank 0, as the launcher names it (`pmix.hname`): a host name, or the address
     /// from the host list.
     pub rank0_host: String,
@@ -193,7 +193,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// # Errors
 /// When no PMIx launcher started this process, when no libpmix can be loaded (the error lists every
 /// name that was tried), or when the server does not answer.
-pub fn ask(vars: &PmixVars<'_>) -> Result<Answer, PmixError> {
+pub fn ask(vars: &PmixVars<'_>) -> Result<PmixInfo, PmixError> {
     let namespace = vars.namespace.ok_or(PmixError::NoServer { variable: "PMIX_NAMESPACE" })?;
     let rank = vars.rank.ok_or(PmixError::NoServer { variable: "PMIX_RANK" })?;
     let candidates = candidates(vars);
@@ -209,7 +209,7 @@ pub fn ask(vars: &PmixVars<'_>) -> Result<Answer, PmixError> {
 }
 
 /// The name of the job, and what the server says of it.
-fn ask_server(candidates: Vec<OsString>) -> Result<(String, Answer), PmixError> {
+fn ask_server(candidates: Vec<OsString>) -> Result<(String, PmixInfo), PmixError> {
     let client = Client::connect(library::load(candidates)?)?;
     let rank = client.rank();
     let rank0_host = match client.get(0, c"pmix.hname") {
@@ -221,7 +221,7 @@ fn ask_server(candidates: Vec<OsString>) -> Result<(String, Answer), PmixError> 
     };
     let job_size = client.number(RANK_WILDCARD, c"pmix.job.size");
     let nodes = job_size.and_then(|size| nodes(&client, size));
-    let answer = Answer {
+    let answer = PmixInfo {
         rank0_host,
         rank,
         job_size,

@@ -77,7 +77,7 @@ impl fmt::Display for Rank {
 /// let world = Rank::new(5, 8)?;
 /// let local = Local::new(Some(1), Some(4), world)?;
 /// assert_eq!((local.rank(), local.size()), (Some(1), Some(4)));
-/// assert_eq!(Local::new(None, None, world)?, Local::UNTOLD);
+/// assert_eq!(Local::new(None, None, world)?, Local::UNKNOWN);
 /// assert!(Local::new(Some(4), Some(4), world).is_err());
 /// assert!(Local::new(Some(1), Some(9), world).is_err());
 /// # Ok::<(), mpienv::RankError>(())
@@ -90,7 +90,7 @@ pub struct Local {
 
 impl Local {
     /// Neither the local rank nor the local size is known.
-    pub const UNTOLD: Local = Local { rank: None, size: None };
+    pub const UNKNOWN: Local = Local { rank: None, size: None };
 
     /// A local rank and size within `world`.
     ///

@@ -88,7 +88,7 @@ pub(crate) fn find(command: &Command) -> Option<PathBuf> {
     let given = command.get_envs().find(|(name, _)| *name == OsStr::new("PATH"));
     let path = match given {
         Some((_, path)) => path.map(OsStr::to_owned),
-        None => Environment::of_this_process().get("PATH").map(OsStr::to_owned),
+        None => Environment::current().get("PATH").map(OsStr::to_owned),
     };
     std::env::split_paths(&path?).map(|folder| folder.join(name)).find(|path| path.is_file())
 }

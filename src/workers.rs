@@ -3,9 +3,9 @@
 use crate::error::{Error, Reason};
 use crate::info::ClusterInfo;
 use crate::launcher::LOCAL;
+use crate::overrides::{LAUNCHER, TOKEN};
 use crate::placement::{LaunchStyle, Launcher};
 use crate::rank::{Local, Rank};
-use crate::wish::{LAUNCHER, TOKEN};
 
 impl ClusterInfo {
     /// How many workers a node has at most: no machine has as many cores, and every worker takes memory to describe.
@@ -79,12 +79,12 @@ impl ClusterInfo {
         };
         worker.leaves_context = Some(Launcher::User);
         // Asked of the process that starts the workers, not of them.
-        worker.misleading.push(LAUNCHER);
+        worker.to_unset.push(LAUNCHER);
         if workers > 1 {
-            worker.misleading.extend(LOCAL.iter().filter(|name| self.seen.has(name)));
+            worker.to_unset.extend(LOCAL.iter().filter(|name| self.seen.has(name)));
         }
         if !self.token_is_own {
-            worker.asked.push((TOKEN, self.token.as_str().to_owned()));
+            worker.overrides.push((TOKEN, self.token.as_str().to_owned()));
         }
         let rule = format!("worker {} of {workers} on node {node} of {nodes}", local.rank().unwrap_or(0));
         let provenance = &mut worker.provenance;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::doctor;
 use crate::finding::Finding;
 use crate::info::ClusterInfo;
-use crate::rendezvous::Error;
+use crate::rendezvous::RendezvousError;
 
 /// How long a name may take to resolve; the ranks meet meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ impl Look {
     }
 
     /// Why the ranks did not meet, where that is to be seen at the master's address.
-    pub(super) fn end(self, info: &ClusterInfo, error: &Error) -> Option<String> {
+    pub(super) fn end(self, info: &ClusterInfo, error: &RendezvousError) -> Option<String> {
         if let Some((Finding { what, why, remedy, .. }, addresses)) = self.found.recv_timeout(LOOK).ok().flatten() {
             let port = info.master_port();
             let answers = addresses.iter().any(|address| TcpStream::connect_timeout(address, LOOK).is_ok());
@@ -48,7 +48,7 @@ impl Look {
             return Some(format!("{what}{answers}: {why}; {remedy}"));
         }
         let own = info.default_master_port();
-        let is_taken = matches!(error, Error::PortInUse { .. }) && own != info.master_port();
+        let is_taken = matches!(error, RendezvousError::PortInUse { .. }) && own != info.master_port();
         is_taken
             .then(|| format!("without MASTER_PORT={} the job meets at a port of its own, {own}", info.master_port()))
     }

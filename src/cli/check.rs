@@ -4,11 +4,11 @@ use std::io::{self, Write};
 use std::thread;
 use std::time::Duration;
 
-use mpienv::check::{self, CheckError, Map};
-use mpienv::rendezvous::Error::{Lost, Mismatch, Missing};
+use mpienv::check::{self, CheckError, JobMap};
+use mpienv::rendezvous::RendezvousError::{Lost, Mismatch, Missing};
 use mpienv::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
 
-use super::{Failure, Quiet, Wishes, print_findings};
+use super::{Failure, Overrides, Quiet, print_findings};
 
 /// How long the other ranks stay after a verdict against them. Launchers end all ranks once one has failed: rank 0,
 /// whose text people look for, is to speak first.
@@ -17,9 +17,9 @@ const AFTER_RANK_0: Duration = Duration::from_millis(500);
 /// A process that met itself alone has not shown that the job's tasks can meet.
 const NOT_A_TASK: &str = "slurm-not-a-task";
 
-pub(crate) fn run(wishes: Wishes, timeout: Duration, json: bool, quiet: Quiet) -> Result<(), Failure> {
-    let environment = Environment::of_this_process();
-    let info = wishes.read_from(&environment)?;
+pub(crate) fn run(overrides: Overrides, timeout: Duration, json: bool, quiet: Quiet) -> Result<(), Failure> {
+    let environment = Environment::current();
+    let info = overrides.read_from(&environment)?;
     let is_not_a_task = |finding: &&Finding| finding.code == NOT_A_TASK && finding.severity > Severity::Note;
     if let Some(Finding { what, why, remedy, .. }) = info.findings().iter().find(is_not_a_task).cloned() {
         return Err(Failure::NotATask { what, why, remedy });
@@ -28,7 +28,7 @@ pub(crate) fn run(wishes: Wishes, timeout: Duration, json: bool, quiet: Quiet) -
     let checked = check::check(&info, host_name().unwrap_or_default(), timeout);
     let is_told = matches!(
         checked,
-        Err(CheckError::Rendezvous(Missing { .. } | Lost { .. } | Mismatch { .. }) | CheckError::Unfit { .. })
+        Err(CheckError::Rendezvous(Missing { .. } | Lost { .. } | Mismatch { .. }) | CheckError::Inconsistent { .. })
     );
     if is_told && info.rank() != 0 {
         thread::sleep(AFTER_RANK_0);
@@ -46,7 +46,7 @@ pub(crate) fn run(wishes: Wishes, timeout: Duration, json: bool, quiet: Quiet) -
     }
 }
 
-fn print_map(mut to: impl Write, map: &Map, info: &ClusterInfo) -> io::Result<()> {
+fn print_map(mut to: impl Write, map: &JobMap, info: &ClusterInfo) -> io::Result<()> {
     let hosts = map.hosts();
     let many = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
     let (ranks, on) = (many(map.ranks.len(), "rank"), many(hosts.len(), "host"));

@@ -11,9 +11,9 @@ use mpienv::rendezvous::{self, Member, Rendezvous};
 use mpienv::{ClusterInfo, Environment, Severity};
 use serde::Serialize;
 
-use self::ranks::RankReport;
+use self::ranks::Summary;
 use super::check::runs;
-use super::{Failure, Wishes, print_findings, show};
+use super::{Failure, Overrides, print_findings, show};
 
 /// How long a name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -27,9 +27,9 @@ struct Examined<'a> {
     findings: &'a [mpienv::Finding],
 }
 
-pub(crate) fn run(wishes: Wishes, json: bool, timeout: Duration) -> Result<(), Failure> {
-    let environment = Environment::of_this_process();
-    let info = wishes.read_from(&environment)?;
+pub(crate) fn run(overrides: Overrides, json: bool, timeout: Duration) -> Result<(), Failure> {
+    let environment = Environment::current();
+    let info = overrides.read_from(&environment)?;
     let machine = Machine::here(&info, &environment, PATIENCE);
     let findings = doctor::examine(&info, &environment, &machine);
     if json {
@@ -39,7 +39,7 @@ pub(crate) fn run(wishes: Wishes, json: bool, timeout: Duration) -> Result<(), F
         return verdict(findings.iter().any(|finding| finding.severity > Severity::Note));
     }
     let more = [nccl_row(&info, &machine)];
-    let own = RankReport::new(&[&show::rows(&info)[..], &more].concat(), &findings);
+    let own = Summary::new(&[&show::rows(&info)[..], &more].concat(), &findings);
     let text = report(&info, &more, &findings)?;
     if info.rank() == 0 {
         write_at_once(&text)?;
@@ -51,7 +51,7 @@ pub(crate) fn run(wishes: Wishes, json: bool, timeout: Duration) -> Result<(), F
         Some(Ok(None)) => Ok(()),
         Some(Ok(Some(reports))) => {
             write_at_once(&comparison(&reports))?;
-            verdict(reports.iter().any(RankReport::is_suspicious))
+            verdict(reports.iter().any(Summary::is_suspicious))
         }
         Some(Err(error)) => {
             let alone = format!("not compared with the other ranks: {error}\n");
@@ -80,9 +80,9 @@ fn report(info: &ClusterInfo, more: &[[String; 3]], findings: &[mpienv::Finding]
 /// Brings all ranks' reports to rank 0; the others get none. Nothing where there are no others, or nowhere to meet.
 fn meet(
     info: &ClusterInfo,
-    own: &RankReport,
+    own: &Summary,
     timeout: Duration,
-) -> Option<Result<Option<Vec<RankReport>>, rendezvous::Error>> {
+) -> Option<Result<Option<Vec<Summary>>, rendezvous::RendezvousError>> {
     let master = info.master_addr().ok().filter(|_| info.world_size() > 1 && !timeout.is_zero())?;
     let blob = serde_json::to_vec(own).ok()?;
     let meeting = Rendezvous::new(info.world(), master.clone(), info.master_port())
@@ -90,12 +90,12 @@ fn meet(
         .default_port(info.default_master_port())
         .token(info.token().as_bytes())
         .gather(blob);
-    let report = |member: &Member| serde_json::from_slice(member.blob()).unwrap_or_else(|_| RankReport::unreadable());
+    let report = |member: &Member| serde_json::from_slice(member.blob()).unwrap_or_else(|_| Summary::unreadable());
     Some(meeting.map(|meeting| Some(meeting?.members().iter().map(report).collect())))
 }
 
 /// In what the other ranks differ from rank 0.
-fn comparison(reports: &[RankReport]) -> String {
+fn comparison(reports: &[Summary]) -> String {
     let mut text = "\n".to_owned();
     for (ranks, lines) in ranks::differences(reports) {
         let noun = if ranks.len() == 1 { "rank" } else { "ranks" };

@@ -4,14 +4,14 @@ use std::ffi::OsString;
 use std::process::Command;
 
 use clap::Args;
-use mpienv::{Environment, Launch, VariableSet, widen_default_binding};
+use mpienv::{Environment, Launch, Target, widen_default_binding};
 
 use super::worker::worker;
-use super::{Failure, Quiet, Wishes, launch, torchrun};
+use super::{Failure, Overrides, Quiet, launch, torchrun};
 
 /// What the command gets beside the variables.
 #[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct Options {
+pub(crate) struct ExecOptions {
     /// The node's variables, for a torchrun that is started once on each node
     ///
     /// Those of `mpienv export --per-node`: `mpienv exec --per-node -- torchrun --nproc-per-node 8 train.py` needs no other
@@ -27,14 +27,14 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(
-    wishes: Wishes,
-    set: VariableSet,
-    options: Options,
+    overrides: Overrides,
+    set: Target,
+    options: ExecOptions,
     quiet: Quiet,
     words: Vec<OsString>,
 ) -> Result<(), Failure> {
-    let environment = Environment::of_this_process();
-    let info = wishes.read_from(&environment)?;
+    let environment = Environment::current();
+    let info = overrides.read_from(&environment)?;
     if !options.per_node {
         torchrun::check_exec(&info, &environment, &words)?;
     }
@@ -42,9 +42,9 @@ pub(crate) fn run(
     if !options.keep_binding {
         widen_default_binding(&info, &environment);
     }
-    if set == VariableSet::MindSpore && info.world().is_first() {
+    if set == Target::MindSpore && info.world().is_first() {
         // Two commands to start and one process: this one waits for both.
-        let launch = Launch::in_place(&info).variables(set, &environment).adopt_orphans();
+        let launch = Launch::with_scheduler(&info).variables(set, &environment).subreaper();
         return launch.run(|_| worker(&words)).map_err(|error| launch::failure(&words, error));
     }
     let mut command = command(&words);

@@ -3,24 +3,24 @@
 use std::io::{self, Write};
 
 use clap::ValueEnum;
-use mpienv::{Dialect, Environment, VariableSet};
+use mpienv::{Dialect, Environment, Target};
 
 use super::shell::Shell;
-use super::{Failure, Quiet, Wishes, print_findings};
+use super::{Failure, Overrides, Quiet, print_findings};
 
 /// The verb's name.
 const NAME: &str = "export";
 
 pub(crate) fn run(
-    wishes: Wishes,
-    set: VariableSet,
+    overrides: Overrides,
+    set: Target,
     per_node: bool,
     dialect: Dialect,
     verbose: bool,
     quiet: Quiet,
 ) -> Result<(), Failure> {
     // All or nothing: half of the variables would be worse than none.
-    let text = text(wishes, set, per_node, dialect, verbose, quiet);
+    let text = text(overrides, set, per_node, dialect, verbose, quiet);
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_deref().unwrap_or(dialect.stop()).as_bytes())?;
     stdout.flush()?;
@@ -28,15 +28,15 @@ pub(crate) fn run(
 }
 
 fn text(
-    wishes: Wishes,
-    set: VariableSet,
+    overrides: Overrides,
+    set: Target,
     per_node: bool,
     dialect: Dialect,
     verbose: bool,
     quiet: Quiet,
 ) -> Result<String, Failure> {
-    let environment = Environment::of_this_process();
-    let info = wishes.read_from(&environment)?;
+    let environment = Environment::current();
+    let info = overrides.read_from(&environment)?;
     if verbose {
         print_findings(anstream::stderr().lock(), info.findings())?;
     } else {

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use mpienv::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError, VariableSet};
+use mpienv::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError, Target};
 
 use super::exec::command;
 use super::worker::worker;
-use super::{Failure, Quiet, Wishes, torchrun};
+use super::{Failure, Overrides, Quiet, torchrun};
 
 /// How workers are started, and how they end.
 #[derive(Args, Debug)]
-pub(crate) struct Options {
+pub(crate) struct LaunchOptions {
     /// How many workers to start on this node
     #[arg(long, value_name = "N", alias = "nproc_per_node", value_parser = workers, allow_negative_numbers = true)]
     nproc_per_node: u32,
@@ -48,19 +48,19 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(
-    wishes: Wishes,
-    set: VariableSet,
-    options: Options,
+    overrides: Overrides,
+    set: Target,
+    options: LaunchOptions,
     quiet: Quiet,
     words: Vec<OsString>,
 ) -> Result<(), Failure> {
-    let environment = Environment::of_this_process();
-    let info = wishes.read_from(&environment)?;
+    let environment = Environment::current();
+    let info = overrides.read_from(&environment)?;
     torchrun::check_launch(&info, &environment, options.nproc_per_node, &words)?;
     quiet.warn(&info, &environment);
-    let output = options.log_dir.map_or(Output::Prefixed, Output::Folder);
+    let output = options.log_dir.map_or(Output::Prefixed, Output::LogDir);
     let launch = Launch::new(&info, options.nproc_per_node).map_err(|error| failure(&words, error))?;
-    let launch = launch.variables(set, &environment).output(output).grace(options.grace).adopt_orphans();
+    let launch = launch.variables(set, &environment).output(output).grace(options.grace).subreaper();
     let launch = if options.keep_binding { launch.keep_binding() } else { launch };
     launch.run(|_| worker(&words)).map_err(|error| failure(&words, error))
 }

@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use mpienv::{ClusterInfo, Environment, Finding, doctor};
 use serde_json::Value;
 
-use super::{Failure, Wishes, print_findings};
+use super::{Failure, Overrides, print_findings};
 
-pub(crate) fn run(wishes: Wishes, json: bool) -> Result<(), Failure> {
-    let environment = Environment::of_this_process();
-    let info = wishes.read_from(&environment)?;
+pub(crate) fn run(overrides: Overrides, json: bool) -> Result<(), Failure> {
+    let environment = Environment::current();
+    let info = overrides.read_from(&environment)?;
     let binding = doctor::cpu_binding(&info, &environment);
     let findings: Vec<&Finding> = info.findings().iter().chain(&binding).collect();
     if json {

@@ -21,7 +21,7 @@ pub(crate) fn run(shape: Shape, rank: Option<u32>, keep_master: bool, command: V
         (Some(rank), false) => run_one(&job, rank, &command),
         (None, false) => {
             let launch = Launch::simulated(&job, keep_master).map_err(|error| launch::failure(&command, error))?;
-            let launch = launch.output(Output::Prefixed).adopt_orphans();
+            let launch = launch.output(Output::Prefixed).subreaper();
             launch.run(|_| worker(&command)).map_err(|error| launch::failure(&command, error))
         }
     }

@@ -33,7 +33,7 @@ fn check(ranks: u64, environment: &Environment, words: &[OsString], remedy: &'st
     // Who tells torchrun of the other nodes, or of one alone, knows what it does.
     let variables = ["PET_NNODES", "PET_RDZV_ENDPOINT", "PET_STANDALONE"];
     let is_told = arguments(words).is_none_or(|rest| rest.iter().any(tells_nodes));
-    if ranks == 1 || is_told || variables.iter().any(|name| environment.has(name)) {
+    if ranks == 1 || is_told || variables.iter().any(|name| environment.is_set(name)) {
         return Ok(());
     }
     Err(Failure::TorchrunByRank { ranks, remedy })

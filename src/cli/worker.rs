@@ -24,7 +24,7 @@ pub(super) fn worker(words: &[OsString]) -> Command {
 }
 
 /// The words of the worker that this process is to become, after its parent's process id.
-pub(super) fn asked() -> Option<(u32, Vec<OsString>)> {
+pub(super) fn request() -> Option<(u32, Vec<OsString>)> {
     let mut words = std::env::args_os().skip(1);
     if words.next().as_deref() != Some(OsStr::new(WORD)) {
         return None;

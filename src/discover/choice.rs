@@ -3,10 +3,10 @@
 use crate::context::{CONTEXT, Context};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::launcher::{Change, IDENTITIES, Row, TABLE, shown};
+use crate::launcher::{Change, IDENTITIES, Row, TABLE, display_variable};
 use crate::master;
+use crate::overrides;
 use crate::placement::{Launcher, Source, Sourced};
-use crate::wish;
 
 const NODE_RANK: &str = "NODE_RANK";
 
@@ -22,18 +22,20 @@ pub(super) struct Choice {
 
 pub(super) fn choose(
     environment: &Environment,
-    wish: Option<&Sourced<Launcher>>,
+    explicit: Option<&Sourced<Launcher>>,
     context: Option<&Context>,
 ) -> Result<Choice, Error> {
-    if let Some(wish) = wish {
-        let row = find(environment, wish.value).ok_or_else(|| {
+    if let Some(explicit) = explicit {
+        let row = find(environment, explicit.value).ok_or_else(|| {
             let remedy =
-                format!("ask for the launcher that started this process, or for none (unset {})", wish::LAUNCHER);
-            Error::new(Reason::LauncherAbsent(wish.value), remedy).of(wish::LAUNCHER).found(wish.value.name())
+                format!("ask for the launcher that started this process, or for none (unset {})", overrides::LAUNCHER);
+            Error::new(Reason::LauncherAbsent(explicit.value), remedy)
+                .of(overrides::LAUNCHER)
+                .found(explicit.value.name())
         })?;
-        let is_of_context =
-            context.is_some_and(|context| context.launcher == wish.value && changed(environment, context).is_empty());
-        return Ok(Choice { row, source: wish.source.clone(), rest: Vec::new(), is_of_context });
+        let is_of_context = context
+            .is_some_and(|context| context.launcher == explicit.value && changed(environment, context).is_empty());
+        return Ok(Choice { row, source: explicit.source.clone(), rest: Vec::new(), is_of_context });
     }
     match context {
         Some(context) => innermost(environment, context),
@@ -46,7 +48,8 @@ fn outermost_first_seen(environment: &Environment) -> Choice {
     let found = TABLE.iter().enumerate().find_map(|(index, row)| Some((index, row, (row.detect)(environment)?)));
     // The last row takes every environment.
     let (index, row, evidence) = found.unwrap_or((TABLE.len() - 1, &TABLE[TABLE.len() - 1], ""));
-    let source = if row.launcher == Launcher::Alone { evidence.into() } else { shown(environment, evidence).into() };
+    let source =
+        if row.launcher == Launcher::Alone { evidence.into() } else { display_variable(environment, evidence).into() };
     Choice { row, source, rest: TABLE[index + 1..].iter().collect(), is_of_context: false }
 }
 
@@ -56,7 +59,10 @@ fn innermost(environment: &Environment, context: &Context) -> Result<Choice, Err
     let mut changed = changed(environment, context).into_iter();
     if let Some(row) = changed.next() {
         let evidence = (row.detect)(environment).unwrap_or_default();
-        let source = format!("{}, set since mpienv started the process around this one", shown(environment, evidence));
+        let source = format!(
+            "{}, set since mpienv started the process around this one",
+            display_variable(environment, evidence)
+        );
         return Ok(Choice { row, source: source.into(), rest: changed.collect(), is_of_context: false });
     }
     // A program may have been given RANK and its kin alone, without what the launcher had set.
@@ -68,7 +74,7 @@ fn innermost(environment: &Environment, context: &Context) -> Result<Choice, Err
     let evidence = (row.detect)(environment).unwrap_or_default();
     let source = match row.launcher {
         Launcher::Alone => evidence.into(),
-        _ => shown(environment, evidence).into(),
+        _ => display_variable(environment, evidence).into(),
     };
     Ok(Choice { row, source, rest: Vec::new(), is_of_context: true })
 }
@@ -123,5 +129,5 @@ impl Choice {
 }
 
 fn is_same(environment: &Environment, name: &str, value: &Option<String>) -> bool {
-    value.is_some() && environment.text(name).ok().flatten() == value.as_deref()
+    value.is_some() && environment.get_str(name).ok().flatten() == value.as_deref()
 }

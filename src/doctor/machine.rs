@@ -14,7 +14,7 @@ use crate::environment::Environment;
 use crate::host::Host;
 use crate::host_name::host_name;
 use crate::info::ClusterInfo;
-use crate::rendezvous::Error;
+use crate::rendezvous::RendezvousError;
 use crate::rendezvous::listen::listen;
 
 /// What the checks look at beside the environment.
@@ -109,7 +109,8 @@ pub(super) fn interfaces() -> Vec<(String, IpAddr)> {
 /// Tries as rank 0 of any program would, on every address; `check` listens by the same function.
 fn port_is_free(info: &ClusterInfo) -> bool {
     // Ranks that tried beside rank 0 would be found by it.
-    !info.world().is_first() || !matches!(listen(&Host::ANY, info.master_port()), Err(Error::PortInUse { .. }))
+    !info.world().is_first()
+        || !matches!(listen(&Host::ANY, info.master_port()), Err(RendezvousError::PortInUse { .. }))
 }
 
 fn ephemeral_ports() -> Option<RangeInclusive<u16>> {

@@ -4,7 +4,7 @@ use crate::context::CONTEXT;
 use crate::error::Error;
 use crate::export::Exports;
 use crate::info::ClusterInfo;
-use crate::wish::LAUNCHER;
+use crate::overrides::LAUNCHER;
 
 /// What this process has and its workers must not take for their own.
 const OF_THIS_PROCESS: [&str; 6] = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", LAUNCHER, CONTEXT];
@@ -53,7 +53,7 @@ impl ClusterInfo {
         if let Some(value) = self.nccl_socket_ifname() {
             exports.set("NCCL_SOCKET_IFNAME", value.to_owned());
         }
-        OF_THIS_PROCESS.iter().chain(&self.misleading).for_each(|name| exports.remove(*name));
+        OF_THIS_PROCESS.iter().chain(&self.to_unset).for_each(|name| exports.remove(*name));
         Ok(exports)
     }
 }

@@ -9,27 +9,27 @@ use crate::error::Error;
 use crate::export::Exports;
 use crate::info::ClusterInfo;
 use crate::launcher::seen;
+use crate::overrides::LAUNCHER;
 use crate::placement::Launcher;
-use crate::wish::LAUNCHER;
 
 /// The programs whose variables can be exported.
 ///
 /// | set | beside PyTorch's own variables | unset where inherited |
 /// | --- | --- | --- |
-/// | [`Torch`](VariableSet::Torch) | - | - |
-/// | [`MindSpore`](VariableSet::MindSpore) | `MS_WORKER_NUM`, `MS_SCHED_HOST`, `MS_SCHED_PORT`, `MS_NODE_ID`, `MS_ROLE=MS_WORKER` | `OMPI_*`, `PMIX_*`, `PMI_*` |
-/// | [`Jax`](VariableSet::Jax) | `JAX_COORDINATOR_ADDRESS`; `OMPI_COMM_WORLD_SIZE`, `_RANK`, `_LOCAL_RANK`, `_LOCAL_SIZE` and `OMPI_MCA_orte_hnp_uri`, where JAX would not find this process's place | - |
+/// | [`Torch`](Target::Torch) | - | - |
+/// | [`MindSpore`](Target::MindSpore) | `MS_WORKER_NUM`, `MS_SCHED_HOST`, `MS_SCHED_PORT`, `MS_NODE_ID`, `MS_ROLE=MS_WORKER` | `OMPI_*`, `PMIX_*`, `PMI_*` |
+/// | [`Jax`](Target::Jax) | `JAX_COORDINATOR_ADDRESS`; `OMPI_COMM_WORLD_SIZE`, `_RANK`, `_LOCAL_RANK`, `_LOCAL_SIZE` and `OMPI_MCA_orte_hnp_uri`, where JAX would not find this process's place | - |
 ///
 /// ```
-/// use mpienv::VariableSet;
+/// use mpienv::Target;
 ///
-/// for &set in VariableSet::ALL {
-///     assert_eq!(VariableSet::from_name(set.name()), Some(set));
+/// for &set in Target::ALL {
+///     assert_eq!(Target::from_name(set.name()), Some(set));
 /// }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum VariableSet {
+pub enum Target {
     /// PyTorch and its kin: [`ClusterInfo::exports`].
     #[default]
     Torch,
@@ -61,37 +61,37 @@ type Placing = fn(&ClusterInfo, &Environment) -> Result<Variables, Error>;
 /// Names with their values.
 type Variables = Vec<(&'static str, String)>;
 
-impl VariableSet {
+impl Target {
     /// Every set.
-    pub const ALL: &'static [VariableSet] = &[VariableSet::Torch, VariableSet::MindSpore, VariableSet::Jax];
+    pub const ALL: &'static [Target] = &[Target::Torch, Target::MindSpore, Target::Jax];
 
     /// The name, as `--for` takes it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            VariableSet::Torch => "torch",
-            VariableSet::MindSpore => "mindspore",
-            VariableSet::Jax => "jax",
+            Target::Torch => "torch",
+            Target::MindSpore => "mindspore",
+            Target::Jax => "jax",
         }
     }
 
-    /// The set of that [`name`](VariableSet::name).
+    /// The set of that [`name`](Target::name).
     #[must_use]
-    pub fn from_name(name: &str) -> Option<VariableSet> {
-        VariableSet::ALL.iter().copied().find(|set| set.name() == name)
+    pub fn from_name(name: &str) -> Option<Target> {
+        Target::ALL.iter().copied().find(|set| set.name() == name)
     }
 
     fn additions(self) -> Additions {
         match self {
-            VariableSet::Torch => Additions { variables: &[], place: None, unset: &[] },
-            VariableSet::MindSpore => mindspore::ADDITIONS,
-            VariableSet::Jax => jax::ADDITIONS,
+            Target::Torch => Additions { variables: &[], place: None, unset: &[] },
+            Target::MindSpore => mindspore::ADDITIONS,
+            Target::Jax => jax::ADDITIONS,
         }
     }
 
     /// What a helper of rank 0 has instead of its worker's variables; none for most sets.
     pub(crate) fn scheduler(self) -> Option<&'static [(&'static str, Option<&'static str>)]> {
-        (self == VariableSet::MindSpore).then_some(mindspore::SCHEDULER)
+        (self == Target::MindSpore).then_some(mindspore::SCHEDULER)
     }
 }
 
@@ -101,7 +101,7 @@ impl ClusterInfo {
     /// Only `inherited` tells which variables are there to be unset.
     ///
     /// ```
-    /// use mpienv::{ClusterInfo, Environment, VariableSet};
+    /// use mpienv::{ClusterInfo, Environment, Target};
     ///
     /// let environment = Environment::from_vars([
     ///     ("RANK", "1"),
@@ -111,14 +111,14 @@ impl ClusterInfo {
     ///     ("MASTER_ADDR", "fe::1"),
     /// ]);
     /// let info = ClusterInfo::builder().from_environment(&environment)?;
-    /// let exports = info.exports_for(VariableSet::Jax, &environment)?;
+    /// let exports = info.exports_for(Target::Jax, &environment)?;
     /// assert_eq!(exports.get("JAX_COORDINATOR_ADDRESS"), Some("[fe::1]:6105"));
     /// # Ok::<(), mpienv::Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`ClusterInfo::exports`].
-    pub fn exports_for(&self, set: VariableSet, inherited: &Environment) -> Result<Exports, Error> {
+    pub fn exports_for(&self, set: Target, inherited: &Environment) -> Result<Exports, Error> {
         let mut exports = self.exports()?;
         let Additions { variables, place, unset } = set.additions();
         for (name, value) in variables {
@@ -131,7 +131,7 @@ impl ClusterInfo {
         let names: Vec<_> = inherited.names().filter(wanted).map(str::to_owned).collect();
         // Who reads again cannot find the launcher by variables that are gone.
         let is_gone = !names.is_empty();
-        if is_gone && inherited.has(LAUNCHER) && self.leaves_context.is_none() {
+        if is_gone && inherited.is_set(LAUNCHER) && self.leaves_context.is_none() {
             exports.set(LAUNCHER, Launcher::User.name().to_owned());
         }
         names.into_iter().for_each(|name| exports.remove(name));

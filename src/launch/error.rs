@@ -33,7 +33,7 @@ pub enum LaunchError {
     Signals(io::Error),
     /// A file for a worker's output cannot be written.
     #[error("{path:?} cannot be written: {error}; name a folder for the workers' output that can be written")]
-    Folder {
+    LogDir {
         /// The folder or file.
         path: PathBuf,
         /// What the system says.
@@ -88,7 +88,7 @@ pub enum LaunchError {
 
 debug_is_text!(LaunchError);
 
-/// One line: who, where, how, and what it said last.
+/// One line: role, where, how, and what it said last.
 fn failed(rank: u32, host: Option<&str>, status: ExitStatus, passed_on: bool, stderr: Option<&str>) -> String {
     let mut text = format!("rank {rank}");
     if let Some(host) = host {

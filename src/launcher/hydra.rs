@@ -68,7 +68,7 @@ pub(crate) fn variables() -> Vec<String> {
 }
 
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
-    if environment.has(LOCAL_RANK) { first_set(environment, &[RANK, SIZE]) } else { None }
+    if environment.is_set(LOCAL_RANK) { first_set(environment, &[RANK, SIZE]) } else { None }
 }
 
 /// A rank and a size by themselves, which several launchers set.

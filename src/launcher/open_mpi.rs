@@ -104,7 +104,7 @@ pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
 /// Whether this process was started by another daemon than mpirun itself, which is daemon 0: `1234.2;tcp4://...`.
 pub(crate) fn is_of_remote_daemon(environment: &Environment) -> bool {
     let servers = environment.names().filter(|name| name.starts_with("PMIX_SERVER_URI"));
-    let daemons = servers.filter_map(|name| environment.text(name).ok()??.split_once(';')?.0.rsplit_once('.'));
+    let daemons = servers.filter_map(|name| environment.get_str(name).ok()??.split_once(';')?.0.rsplit_once('.'));
     daemons.map(|(_, number)| number).any(|number| number != "0")
 }
 

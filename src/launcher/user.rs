@@ -60,7 +60,7 @@ pub(crate) fn variables() -> Vec<String> {
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
     let rank = first_set(environment, &[RANK]);
     // A pod of an indexed job has its rank elsewhere.
-    let size = || if environment.has(kubernetes::INDEX) { None } else { first_set(environment, &[WORLD_SIZE]) };
+    let size = || if environment.is_set(kubernetes::INDEX) { None } else { first_set(environment, &[WORLD_SIZE]) };
     rank.or_else(size)
 }
 

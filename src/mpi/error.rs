@@ -10,7 +10,7 @@ use crate::rank::Rank;
 /// Why MPI cannot be used, or could not do something.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum MpiError {
     /// No MPI library could be loaded.
     #[error(
         "no mpi library could be loaded for a process started by {}, tried {}: install the mpi that the launcher \
@@ -108,7 +108,7 @@ pub enum Error {
     Finalized,
 }
 
-debug_is_text!(Error);
+debug_is_text!(MpiError);
 
 /// The names that were tried, with what the loader said.
 struct Tried<'a>(&'a [(PathBuf, String)]);

@@ -21,7 +21,7 @@ const FLOORS: &[&[&str]] = &[
         "rank",
         "token",
     ],
-    &["launcher", "azure", "master", "nccl", "wish"],
+    &["launcher", "azure", "master", "nccl", "overrides"],
     &["discover", "workers"],
     &["binding", "check", "doctor", "export", "exec", "launch", "simulate", "start_error", "testing"],
     &["cli", "main"],

@@ -11,7 +11,7 @@ use mpienv::{ClusterInfo, Environment, Rank};
 const FOR_EVER: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
-    let environment = Environment::of_this_process();
+    let environment = Environment::current();
     let parts: Vec<_> = std::env::args().skip(1).collect();
     match run(&parts, &environment) {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,7 +61,7 @@ fn numbers(rank: Rank) -> (Vec<f32>, Vec<f32>) {
     (own, sum)
 }
 
-fn sums(world: &World) -> Result<(), mpi::Error> {
+fn sums(world: &World) -> Result<(), mpi::MpiError> {
     let (own, sum) = numbers(world.rank());
     let mut values = own.clone();
     world.all_reduce_sum(&mut values)?;
@@ -86,7 +86,7 @@ fn sums(world: &World) -> Result<(), mpi::Error> {
     barrier.wait_within(FOR_EVER)
 }
 
-fn gathers(world: &World) -> Result<(), mpi::Error> {
+fn gathers(world: &World) -> Result<(), mpi::MpiError> {
     let block = |rank: Rank| vec![rank.index() as u8; 3];
     let blocks = world.start_all_gather(&block(world.rank()))?.wait()?;
     assert_eq!(blocks, world.rank().all().flat_map(block).collect::<Vec<_>>());
@@ -102,7 +102,7 @@ fn gathers(world: &World) -> Result<(), mpi::Error> {
     Ok(())
 }
 
-fn broadcasts(world: &World) -> Result<(), mpi::Error> {
+fn broadcasts(world: &World) -> Result<(), mpi::MpiError> {
     for root in world.rank().all() {
         let sent = format!("from rank {}", root.index()).into_bytes();
         let own = |is_root| if is_root { sent.clone() } else { vec![0; sent.len()] };
@@ -131,31 +131,31 @@ fn splits(world: &World) -> Result<(), Box<dyn Error>> {
     // A part splits, too, and its errors come back as well.
     let alone = part.split(part.rank().index(), 0)?;
     assert_eq!(alone.rank(), Rank::ALONE);
-    assert!(matches!(part.split(1 << 31, 0), Err(mpi::Error::TooLarge { .. })));
+    assert!(matches!(part.split(1 << 31, 0), Err(mpi::MpiError::TooLarge { .. })));
     Ok(())
 }
 
-fn bad_root(world: &World) -> Result<(), mpi::Error> {
+fn bad_root(world: &World) -> Result<(), mpi::MpiError> {
     let size = world.size();
     let part = world.split(0, 0)?;
     for ranks in [&**world, &part] {
         let error = ranks.broadcast(&mut [0; 8], size).unwrap_err();
-        assert!(matches!(error, mpi::Error::Call { call: "MPI_Bcast", .. }), "{error:?}");
+        assert!(matches!(error, mpi::MpiError::Call { call: "MPI_Bcast", .. }), "{error:?}");
         println!("{error}");
     }
     Ok(())
 }
 
-fn finalizes_late(world: World, init: impl Fn() -> Result<World, mpi::Error>) -> Result<(), Box<dyn Error>> {
-    assert_eq!(init().unwrap_err(), mpi::Error::AlreadyInitialized);
+fn finalizes_late(world: World, init: impl Fn() -> Result<World, mpi::MpiError>) -> Result<(), Box<dyn Error>> {
+    assert_eq!(init().unwrap_err(), mpi::MpiError::AlreadyInitialized);
     let started = world.start_barrier()?;
     let part = world.split(0, 0)?;
     let other = World::check(&world, Rank::ALONE);
     assert_eq!(other.is_ok(), world.rank() == Rank::ALONE);
     started.wait()?;
     world.finalize()?;
-    assert_eq!(part.barrier(), Err(mpi::Error::Finalized));
-    assert_eq!(init().unwrap_err(), mpi::Error::AlreadyInitialized);
+    assert_eq!(part.barrier(), Err(mpi::MpiError::Finalized));
+    assert_eq!(init().unwrap_err(), mpi::MpiError::AlreadyInitialized);
     Ok(())
 }
 
@@ -193,7 +193,7 @@ fn is_killed(world: &World) -> Result<(), Box<dyn Error>> {
 fn fails_alone(world: World) -> Result<(), Box<dyn Error>> {
     if world.rank().index() + 1 == world.size() {
         let error = world.finalize_within(Duration::from_millis(500)).unwrap_err();
-        assert!(matches!(error, mpi::Error::TimedOut { .. }), "{error:?}");
+        assert!(matches!(error, mpi::MpiError::TimedOut { .. }), "{error:?}");
         return Err(error.into());
     }
     world.all_reduce_sum(&mut [1.0_f32; 7850])?;

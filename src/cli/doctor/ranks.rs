@@ -8,37 +8,37 @@ const OWN: [&str; 3] = ["rank", "local rank", "node rank"];
 
 /// What a rank brings to rank 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct RankReport {
+pub(super) struct Summary {
     /// Names and values of the table's rows.
     values: Vec<(String, String)>,
-    findings: Vec<Line>,
+    findings: Vec<Remark>,
 }
 
 /// A finding in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Line {
+struct Remark {
     what: String,
     /// It may depend on the rank where the finding does not.
     remedy: String,
     is_note: bool,
 }
 
-impl RankReport {
-    pub(super) fn new(rows: &[[String; 3]], findings: &[Finding]) -> RankReport {
+impl Summary {
+    pub(super) fn new(rows: &[[String; 3]], findings: &[Finding]) -> Summary {
         let line = |finding: &Finding| {
             let Finding { severity, code, what, remedy, .. } = finding;
             let what = format!("{severity} [{code}]: {what}");
-            Line { what, remedy: remedy.clone(), is_note: *severity == Severity::Note }
+            Remark { what, remedy: remedy.clone(), is_note: *severity == Severity::Note }
         };
         let values = rows.iter().map(|[name, value, _]| (name.clone(), value.clone())).collect();
-        RankReport { values, findings: findings.iter().map(line).collect() }
+        Summary { values, findings: findings.iter().map(line).collect() }
     }
 
     /// The report of a rank whose own cannot be read.
-    pub(super) fn unreadable() -> RankReport {
+    pub(super) fn unreadable() -> Summary {
         let what = "its report cannot be read".to_owned();
         let remedy = "start the same version of mpienv on all hosts".to_owned();
-        RankReport { values: Vec::new(), findings: vec![Line { what, remedy, is_note: false }] }
+        Summary { values: Vec::new(), findings: vec![Remark { what, remedy, is_note: false }] }
     }
 
     /// Whether more than notes was found.
@@ -47,20 +47,21 @@ impl RankReport {
     }
 
     /// What this rank has and rank 0 has not, as lines that a terminal can show.
-    fn differences(&self, first: &RankReport) -> Vec<String> {
+    fn differences(&self, first: &Summary) -> Vec<String> {
         let values =
             self.values.iter().filter(|(name, _)| !OWN.contains(&name.as_str())).filter_map(|(name, value)| {
                 let other = first.values.iter().find(|(other, _)| other == name).map_or("-", |(_, value)| value);
                 (value != other).then(|| format!("{name} is {value}, rank 0 has {other}"))
             });
-        let is_new = |line: &&Line| !first.findings.iter().any(|other| other.what == line.what);
-        let findings = self.findings.iter().filter(is_new).map(|Line { what, remedy, .. }| format!("{what}; {remedy}"));
+        let is_new = |line: &&Remark| !first.findings.iter().any(|other| other.what == line.what);
+        let findings =
+            self.findings.iter().filter(is_new).map(|Remark { what, remedy, .. }| format!("{what}; {remedy}"));
         values.chain(findings).map(|line| printable(line.as_bytes())).collect()
     }
 }
 
 /// The others' differences from rank 0, each with the ranks that have it, in the order of their first rank.
-pub(super) fn differences(reports: &[RankReport]) -> Vec<(Vec<u32>, Vec<String>)> {
+pub(super) fn differences(reports: &[Summary]) -> Vec<(Vec<u32>, Vec<String>)> {
     let mut groups: Vec<(Vec<u32>, Vec<String>)> = Vec::new();
     let Some((first, others)) = reports.split_first() else { return groups };
     for (rank, report) in (1..).zip(others) {
@@ -77,13 +78,13 @@ pub(super) fn differences(reports: &[RankReport]) -> Vec<(Vec<u32>, Vec<String>)
 mod tests {
     use super::*;
 
-    fn report(port: &str, rank: &str, findings: &[&str]) -> RankReport {
+    fn report(port: &str, rank: &str, findings: &[&str]) -> Summary {
         let values = [("rank", rank), ("master port", port)].map(|(name, value)| (name.to_owned(), value.to_owned()));
         let line = |what: &&str| {
             let remedy = format!("remedy of rank {rank}");
-            Line { what: (*what).to_owned(), remedy, is_note: what.starts_with("note") }
+            Remark { what: (*what).to_owned(), remedy, is_note: what.starts_with("note") }
         };
-        RankReport { values: values.to_vec(), findings: findings.iter().map(line).collect() }
+        Summary { values: values.to_vec(), findings: findings.iter().map(line).collect() }
     }
 
     #[test]
@@ -99,7 +100,7 @@ mod tests {
         let port = vec!["master port is 2, rank 0 has 1".to_owned()];
         let finding = vec!["warning [c]: d; remedy of rank 5".to_owned()];
         assert_eq!(differences(&reports), [(vec![1, 3], vec![]), (vec![2, 4], port), (vec![5], finding)]);
-        assert_eq!(reports.each_ref().map(RankReport::is_suspicious), [false, false, false, false, false, true]);
+        assert_eq!(reports.each_ref().map(Summary::is_suspicious), [false, false, false, false, false, true]);
     }
 
     #[test]

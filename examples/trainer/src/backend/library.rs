@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-use mpienv::mpi::{Error, Hints, MpiVars, World};
+use mpienv::mpi::{Hints, MpiError, MpiVars, World};
 use mpienv::{ClusterInfo, Environment, Launcher};
 
 use super::BackendError;
@@ -20,7 +20,7 @@ pub(super) fn begin(
     timeout: Duration,
     required: bool,
 ) -> Result<Result<World, &'static str>, BackendError> {
-    let environment = Environment::of_this_process();
+    let environment = Environment::current();
     let vars = MpiVars::of(&environment);
     if !required && !starts_mpi(info.launcher(), &environment) {
         return Ok(Err("the launcher starts no MPI programs"));
@@ -28,7 +28,7 @@ pub(super) fn begin(
     let watch = watch(timeout).map_err(BackendError::Watch)?;
     let world = match World::init_with(info.launcher(), &vars, &hints(info)) {
         // A library that was wished for by name is not passed over.
-        Err(Error::NoLibrary { .. }) if !required && vars.library.is_none() => {
+        Err(MpiError::NoLibrary { .. }) if !required && vars.library.is_none() => {
             return Ok(Err("no MPI library could be loaded; --backend mpi says why"));
         }
         world => world?,

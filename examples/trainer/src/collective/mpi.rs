@@ -17,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use mpienv::Rank;
-use mpienv::mpi::{Communicator, Error, Request, World};
+use mpienv::mpi::{Communicator, MpiError, Request, World};
 
 use self::card::Card;
 use self::watch::{Socket, Watch};
@@ -74,9 +74,9 @@ impl Mpi {
     }
 
     /// Makes a call under the watch.
-    fn call<T>(&self, call: impl FnOnce(&Communicator) -> Result<T, Error>) -> Result<T, CollectiveError> {
+    fn call<T>(&self, call: impl FnOnce(&Communicator) -> Result<T, MpiError>) -> Result<T, CollectiveError> {
         let result = self.watch.over(|| call(self.ranks.communicator()));
-        if let Err(Error::Call { .. }) = result {
+        if let Err(MpiError::Call { .. }) = result {
             // MPI may see a loss before the watch does, which knows the rank by name and ends this process.
             thread::sleep(WATCH_FIRST);
         }
@@ -86,16 +86,16 @@ impl Mpi {
     /// Starts a call and asks for it.
     fn wait<B: Default>(
         &self,
-        start: impl FnOnce(&Communicator) -> Result<Request<B>, Error>,
+        start: impl FnOnce(&Communicator) -> Result<Request<B>, MpiError>,
     ) -> Result<B, CollectiveError> {
         self.call(|ranks| start(ranks)?.wait_within(watch::limit(self.timeout)))
     }
 }
 
-impl From<Error> for CollectiveError {
-    fn from(error: Error) -> CollectiveError {
+impl From<MpiError> for CollectiveError {
+    fn from(error: MpiError) -> CollectiveError {
         match error {
-            Error::TimedOut { limit, .. } => CollectiveError::SomeTimedOut { seconds: limit.as_secs_f64() },
+            MpiError::TimedOut { limit, .. } => CollectiveError::SomeTimedOut { seconds: limit.as_secs_f64() },
             error => CollectiveError::Mpi(error),
         }
     }

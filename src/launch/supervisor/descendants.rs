@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, getpid, waitid, waitpid};
 
-use super::family::{Family, above};
+use super::family::{Family, ancestors};
 use super::processes::{Listing, Process};
 
 /// How many launches this process has begun.
@@ -18,7 +18,7 @@ static BEGUN: AtomicU32 = AtomicU32::new(0);
 pub(super) struct Descendants {
     family: Family,
     /// Where this process adopts orphans: which of its children are none.
-    adopts: Option<Vec<Pid>>,
+    subreaper: Option<Vec<Pid>>,
     /// Whether it did so before.
     adopted: bool,
 }
@@ -28,12 +28,12 @@ impl Descendants {
     pub(super) fn new(wanted: bool) -> Descendants {
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
         let count = BEGUN.fetch_add(1, Ordering::Relaxed);
-        let mark = format!("MPIENV_LAUNCH_{}_{count}_{time}", process::id());
+        let marker = format!("MPIENV_LAUNCH_{}_{count}_{time}", process::id());
         let since = Listing::open().and_then(|listing| listing.one(getpid())).map_or(0, |process| process.start);
         // What was here before, as by a shell's exec, may have orphans too.
-        let adopted = adopts();
-        let adopts = wanted && ended_child() == Err(Errno::CHILD) && (adopted || adopt(true));
-        Descendants { family: Family::new(mark, since), adopts: adopts.then(Vec::new), adopted }
+        let adopted = subreaper();
+        let subreaper = wanted && ended_child() == Err(Errno::CHILD) && (adopted || adopt(true));
+        Descendants { family: Family::new(marker, since), subreaper: subreaper.then(Vec::new), adopted }
     }
 
     /// How they are known.
@@ -43,7 +43,7 @@ impl Descendants {
 
     /// A child of this process that is neither a worker nor a worker's.
     pub(super) fn except(&mut self, child: Pid) {
-        if let Some(own) = &mut self.adopts {
+        if let Some(own) = &mut self.subreaper {
             own.push(child);
         }
     }
@@ -52,15 +52,15 @@ impl Descendants {
     pub(super) fn living(&mut self, listing: Listing, workers: &[Pid], all: &[Process]) -> Vec<Process> {
         let own = getpid();
         let is_adopted = |process: &Process| {
-            self.adopts.as_ref().is_some_and(|none| process.parent == Some(own) && !none.contains(&process.id))
+            self.subreaper.as_ref().is_some_and(|none| process.parent == Some(own) && !none.contains(&process.id))
         };
         let is_first = |process: &Process| workers.contains(&process.id) || is_adopted(process);
-        self.family.living(listing, all, &above(Some(listing)), is_first)
+        self.family.living(listing, all, &ancestors(Some(listing)), is_first)
     }
 
     /// Waits for adopted processes that have ended: nobody else does.
     pub(super) fn reap(&self, workers: &[Pid]) {
-        let Some(own) = &self.adopts else { return };
+        let Some(own) = &self.subreaper else { return };
         if ended_child() != Ok(true) {
             return;
         }
@@ -77,7 +77,7 @@ impl Descendants {
 
 impl Drop for Descendants {
     fn drop(&mut self) {
-        if self.adopts.is_some() && !self.adopted {
+        if self.subreaper.is_some() && !self.adopted {
             adopt(false);
         }
     }
@@ -94,14 +94,14 @@ fn adopt(_: bool) -> bool {
     false
 }
 
-/// Whether this process adopts now.
+/// Whether this process adopts orphans now.
 #[cfg(target_os = "linux")]
-fn adopts() -> bool {
+fn subreaper() -> bool {
     matches!(rustix::process::child_subreaper(), Ok(Some(_)))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn adopts() -> bool {
+fn subreaper() -> bool {
     false
 }
 

@@ -7,34 +7,34 @@ use crate::launch::output::Captured;
 
 /// A worker, or the helper that some programs need beside rank 0's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Who {
+pub(super) enum Role {
     Rank(u32),
     Scheduler,
 }
 
-impl Who {
+impl Role {
     /// The folder of its output.
     pub(super) fn folder(self) -> String {
         match self {
-            Who::Rank(rank) => format!("rank.{rank}"),
-            Who::Scheduler => "scheduler".to_owned(),
+            Role::Rank(rank) => format!("rank.{rank}"),
+            Role::Scheduler => "scheduler".to_owned(),
         }
     }
 
     /// The rank of a worker.
     pub(super) fn rank(self) -> Option<u32> {
         match self {
-            Who::Rank(rank) => Some(rank),
-            Who::Scheduler => None,
+            Role::Rank(rank) => Some(rank),
+            Role::Scheduler => None,
         }
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Who::Rank(rank) => rank.fmt(f),
-            Who::Scheduler => f.write_str("scheduler"),
+            Role::Rank(rank) => rank.fmt(f),
+            Role::Scheduler => f.write_str("scheduler"),
         }
     }
 }
@@ -42,7 +42,7 @@ impl fmt::Display for Who {
 /// A process that was started and has not been waited for.
 #[derive(Debug)]
 pub(super) struct Member {
-    pub who: Who,
+    pub role: Role,
     pub child: Child,
     pub captured: Captured,
 }

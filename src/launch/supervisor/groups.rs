@@ -22,7 +22,7 @@ use super::signals::Signals;
 use super::watchdog::Watchdog;
 use crate::launch::stopped::Stop;
 
-/// How often remains are looked at: the system tells the end of nobody else's children.
+/// How often leftovers are looked at: the system tells the end of nobody else's children.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How much longer than a look the pause after it is at least: machines may have thousands of processes.
 const PAUSE_PER_LOOK: u32 = 10;
@@ -31,7 +31,7 @@ const KILLED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The workers' ruler.
 #[derive(Debug)]
-pub(in crate::launch) struct Control {
+pub(in crate::launch) struct Supervisor {
     /// None once nobody is left to pass them on to.
     signals: Option<Signals>,
     watchdog: Watchdog,
@@ -39,14 +39,14 @@ pub(in crate::launch) struct Control {
     /// The groups of workers that run.
     running: Vec<Pid>,
     /// The groups of workers that have ended and may have left processes behind.
-    remains: Vec<Pid>,
+    leftovers: Vec<Pid>,
     /// Workers that a signal has stopped.
     stopped: Vec<Pid>,
     /// Where somebody was left when it was last looked: when to look again.
     look_again: Option<Duration>,
     passed: Vec<Signal>,
     /// Groups that were asked to end.
-    asked: Vec<Pid>,
+    terminated: Vec<Pid>,
     /// Processes beside them that were, and when they started.
     asked_alone: Vec<(Pid, u64)>,
 }
@@ -71,23 +71,23 @@ struct Look {
     in_groups: Vec<Process>,
 }
 
-impl Control {
-    /// `adopts`: this process has no other children, so that what loses its parent may be given to it.
-    pub(in crate::launch) fn new(adopts: bool) -> io::Result<Control> {
+impl Supervisor {
+    /// `subreaper`: this process has no other children, so that what loses its parent may be given to it.
+    pub(in crate::launch) fn new(subreaper: bool) -> io::Result<Supervisor> {
         let signals = Some(Signals::new()?);
-        let mut descendants = Descendants::new(adopts);
+        let mut descendants = Descendants::new(subreaper);
         let watchdog = Watchdog::new(descendants.family());
         watchdog.process().into_iter().for_each(|watchdog| descendants.except(watchdog));
-        Ok(Control {
+        Ok(Supervisor {
             signals,
             watchdog,
             descendants,
             running: Vec::new(),
-            remains: Vec::new(),
+            leftovers: Vec::new(),
             stopped: Vec::new(),
             look_again: None,
             passed: Vec::new(),
-            asked: Vec::new(),
+            terminated: Vec::new(),
             asked_alone: Vec::new(),
         })
     }
@@ -98,7 +98,7 @@ impl Control {
     }
 
     pub(in crate::launch) fn prepare(&self, command: &mut Command) {
-        command.process_group(0).env(&self.descendants.family().mark, "1");
+        command.process_group(0).env(&self.descendants.family().marker, "1");
     }
 
     pub(in crate::launch) fn started(&mut self, child: &Child) {
@@ -113,7 +113,7 @@ impl Control {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let Some(status) = waitid(WaitId::Pid(worker), look)?.as_ref().and_then(exit_status) else { return Ok(None) };
         self.running.retain(|running| *running != worker);
-        self.remains.push(worker);
+        self.leftovers.push(worker);
         Ok(Some(status))
     }
 
@@ -174,12 +174,12 @@ impl Control {
     ///
     /// Its number is the group's as long as that is not empty, and nothing is sent to it later than at once.
     fn has_full_groups(&mut self) -> bool {
-        self.remains.retain(|group| {
+        self.leftovers.retain(|group| {
             // The worker, and what this process has adopted of its group.
             while waitpgid(*group, WaitOptions::NOHANG).is_ok_and(|ended| ended.is_some()) {}
             test_kill_process_group(*group).is_ok()
         });
-        !self.remains.is_empty()
+        !self.leftovers.is_empty()
     }
 
     /// Waits until a child has ended or a signal has come, and passes that on.
@@ -199,13 +199,13 @@ impl Control {
     }
 
     fn reap(&self) {
-        self.descendants.reap(&[&self.running[..], &self.remains].concat());
+        self.descendants.reap(&[&self.running[..], &self.leftovers].concat());
     }
 
     /// Waits for all that have ended: their numbers may become others'.
     fn let_go(&mut self) {
         self.reap();
-        for worker in self.running.drain(..).chain(self.remains.drain(..)) {
+        for worker in self.running.drain(..).chain(self.leftovers.drain(..)) {
             let _ = waitpid(Some(worker), WaitOptions::NOHANG);
         }
     }
@@ -225,7 +225,7 @@ impl Control {
         } else if signal == Signal::TERM {
             self.ask_groups(signal);
         } else {
-            for group in self.running.iter().chain(&self.remains) {
+            for group in self.running.iter().chain(&self.leftovers) {
                 let _ = kill_process_group(*group, signal);
             }
             self.let_go_on();
@@ -234,9 +234,9 @@ impl Control {
 
     /// Sends a signal that asks to end to the groups that have not been asked.
     fn ask_groups(&mut self, signal: Signal) {
-        for group in self.running.iter().chain(&self.remains) {
-            if !self.asked.contains(group) {
-                self.asked.push(*group);
+        for group in self.running.iter().chain(&self.leftovers) {
+            if !self.terminated.contains(group) {
+                self.terminated.push(*group);
                 // A group that has just ended gets none, and needs none.
                 let _ = kill_process_group(*group, signal);
             }
@@ -255,7 +255,7 @@ impl Control {
     fn look(&mut self) -> Option<Look> {
         let listing = Listing::open()?;
         let all = listing.all();
-        let workers = [&self.running[..], &self.remains].concat();
+        let workers = [&self.running[..], &self.leftovers].concat();
         let living = self.descendants.living(listing, &workers, &all);
         let is_in_a_group = |process: &Process| process.group.is_some_and(|group| workers.contains(&group));
         let in_groups = all.into_iter().filter(|process| process.lives && is_in_a_group(process)).collect();
@@ -265,7 +265,7 @@ impl Control {
     /// Kills every group and every descendant; whether there was any.
     fn kill_all(&mut self) -> bool {
         let look = self.look();
-        for group in self.running.iter().chain(&self.remains) {
+        for group in self.running.iter().chain(&self.leftovers) {
             let _ = kill_process_group(*group, Signal::KILL);
         }
         match look {
@@ -274,7 +274,7 @@ impl Control {
                 !living.is_empty() || !in_groups.is_empty()
             }
             None => {
-                self.remains.append(&mut self.running);
+                self.leftovers.append(&mut self.running);
                 self.has_full_groups()
             }
         }

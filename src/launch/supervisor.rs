@@ -8,12 +8,12 @@
 mod binding;
 #[cfg(all(feature = "launch", unix))]
 mod descendants;
+#[cfg(not(all(feature = "launch", unix)))]
+mod fallback;
 #[cfg(all(feature = "launch", unix))]
 mod family;
 #[cfg(all(feature = "launch", unix))]
 mod groups;
-#[cfg(not(all(feature = "launch", unix)))]
-mod plain;
 #[cfg(all(feature = "launch", unix))]
 mod processes;
 #[cfg(all(feature = "launch", unix))]
@@ -23,10 +23,10 @@ mod watchdog;
 
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub(super) use binding::Unbound;
-#[cfg(all(feature = "launch", unix))]
-pub(super) use groups::{Control, Waker};
 #[cfg(not(all(feature = "launch", unix)))]
-pub(super) use plain::{Control, Waker};
+pub(super) use fallback::{Supervisor, Waker};
+#[cfg(all(feature = "launch", unix))]
+pub(super) use groups::{Supervisor, Waker};
 #[cfg(all(feature = "launch", unix))]
 pub use watchdog::serve_as_watchdog;
 

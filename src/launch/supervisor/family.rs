@@ -13,7 +13,7 @@ use super::processes::{Listing, Process};
 #[derive(Debug)]
 pub(super) struct Family {
     /// The variable that workers and all that they start inherit.
-    pub mark: String,
+    pub marker: String,
     /// When the launching process started: its workers' orphans are younger.
     pub since: u64,
     /// Those that were found by the last look, and when they started.
@@ -21,24 +21,24 @@ pub(super) struct Family {
 }
 
 impl Family {
-    pub(super) fn new(mark: String, since: u64) -> Family {
-        Family { mark, since, known: Vec::new() }
+    pub(super) fn new(marker: String, since: u64) -> Family {
+        Family { marker, since, known: Vec::new() }
     }
 
-    /// The processes that live of those that `is_first`, of the orphans that came to one of `above`, and of all that
+    /// The processes that live of those that `is_first`, of the orphans that came to one of `ancestors`, and of all that
     /// descend from them or from the ones found before.
     pub(super) fn living(
         &mut self,
         listing: Listing,
         all: &[Process],
-        above: &[Pid],
+        ancestors: &[Pid],
         is_first: impl Fn(&Process) -> bool,
     ) -> Vec<Process> {
         let is_orphan = |process: &Process| {
-            process.parent.is_some_and(|parent| above.contains(&parent))
+            process.parent.is_some_and(|parent| ancestors.contains(&parent))
                 // No other is asked: reading a stuck process's variables can wait for ever.
                 && process.start >= self.since
-                && listing.has_variable(process.id, &self.mark)
+                && listing.has_variable(process.id, &self.marker)
         };
         let is_known = |process: &Process| self.known.contains(&(process.id, process.start));
         let is_root = |process: &&Process| is_first(process) || is_known(process) || is_orphan(process);
@@ -58,14 +58,14 @@ impl Family {
 }
 
 /// To whom Linux may give the workers' orphans: this process, its ancestors, the first process of all.
-pub(super) fn above(listing: Option<Listing>) -> Vec<Pid> {
-    let mut above = vec![getpid()];
+pub(super) fn ancestors(listing: Option<Listing>) -> Vec<Pid> {
+    let mut ancestors = vec![getpid()];
     let parent = |of: &Pid| listing?.one(*of)?.parent;
-    while let Some(next) = above.last().and_then(parent).filter(|next| !above.contains(next)) {
-        above.push(next);
+    while let Some(next) = ancestors.last().and_then(parent).filter(|next| !ancestors.contains(next)) {
+        ancestors.push(next);
     }
-    if !above.contains(&Pid::INIT) {
-        above.push(Pid::INIT);
+    if !ancestors.contains(&Pid::INIT) {
+        ancestors.push(Pid::INIT);
     }
-    above
+    ancestors
 }

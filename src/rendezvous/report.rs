@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::error::{Error, seconds};
+use super::error::{RendezvousError, seconds};
 use super::frame::Version;
 use crate::host::Host;
 use crate::port::Port;
@@ -19,7 +19,7 @@ type Others = BTreeMap<u32, BTreeMap<u32, IpAddr>>;
 
 /// What rank 0 saw beside the ranks that joined.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
+pub(super) struct Problems {
     /// Ranks whose connection closed after the hello.
     pub(super) lost: BTreeMap<u32, IpAddr>,
     /// Ranks that came and said nothing more when all had come.
@@ -29,13 +29,13 @@ pub(super) struct Findings {
     ports: Others,
     versions: BTreeMap<u32, (Version, IpAddr)>,
     /// Connections turned away.
-    pub(super) strangers: u64,
+    pub(super) rejected: u64,
     /// Connections that had not said who they are when the time was up.
     pub(super) silent: u64,
     other_jobs: BTreeSet<IpAddr>,
 }
 
-impl Findings {
+impl Problems {
     /// A rank came again; `first` is `None` where it is rank 0 itself.
     pub(super) fn duplicate(&mut self, rank: u32, first: Option<IpAddr>, second: IpAddr) {
         if self.duplicates.len() < REMEMBERED {
@@ -70,15 +70,15 @@ impl Findings {
         self.duplicates.len() + others + self.versions.len()
     }
 
-    /// The verdict on a world of which `joined` came to `master`; missing ranks count only once the time is up.
-    pub(super) fn verdict(
+    /// The report on a world of which `joined` came to `master`; missing ranks count only once the time is up.
+    pub(super) fn report(
         &self,
         size: u32,
         master: (&Host, Port),
         joined: &[u32],
         waited: Duration,
         time_is_up: bool,
-    ) -> Error {
+    ) -> RendezvousError {
         let (host, port) = master;
         let mut parts = Vec::new();
         parts.extend(disagreement(
@@ -103,12 +103,12 @@ impl Findings {
             self.tell_missing(&mut parts, size, &host.with_port(port), joined, waited);
             self.tell_unanswered(&mut parts, waited);
         }
-        self.tell_strangers(&mut parts);
-        let verdict = parts.join("; ");
+        self.tell_rejected(&mut parts);
+        let report = parts.join("; ");
         match (self.conflicts(), self.lost.is_empty()) {
-            (0, true) => Error::Missing { verdict },
-            (0, false) => Error::Lost { verdict },
-            _ => Error::Mismatch { verdict },
+            (0, true) => RendezvousError::Missing { report },
+            (0, false) => RendezvousError::Lost { report },
+            _ => RendezvousError::Mismatch { report },
         }
     }
 
@@ -188,12 +188,12 @@ impl Findings {
         ));
     }
 
-    fn tell_strangers(&self, parts: &mut Vec<String>) {
-        let strangers = self.strangers + self.silent;
-        if strangers == 0 {
+    fn tell_rejected(&self, parts: &mut Vec<String>) {
+        let rejected = self.rejected + self.silent;
+        if rejected == 0 {
             return;
         }
-        let mut text = match strangers {
+        let mut text = match rejected {
             1 => "1 connection that was no rank of this job was turned away".to_owned(),
             n => format!("{n} connections that were no ranks of this job were turned away"),
         };
@@ -296,36 +296,36 @@ mod tests {
 
     #[test]
     fn missing_ranks_are_a_short_list() {
-        let error = Findings::default().verdict(9, MASTER, &[0, 2, 8], MINUTE, true);
+        let error = Problems::default().report(9, MASTER, &[0, 2, 8], MINUTE, true);
         assert_eq!(
             error.to_string(),
             "ranks 1,3-7 of 9 have not come to 127.0.0.1:6105 within 60 s: not started, failed before, or told another \
              MASTER_ADDR or MASTER_PORT; look at their output"
         );
-        assert!(matches!(error, Error::Missing { .. }));
+        assert!(matches!(error, RendezvousError::Missing { .. }));
     }
 
     #[test]
     fn a_world_of_four_thousand_million_takes_no_time() {
-        let error = Findings::default().verdict(u32::MAX, MASTER, &[0, u32::MAX - 1], MINUTE, true);
+        let error = Problems::default().report(u32::MAX, MASTER, &[0, u32::MAX - 1], MINUTE, true);
         assert!(error.to_string().starts_with("ranks 1-4294967293 of 4294967295 have"), "{error}");
     }
 
     #[test]
     fn every_finding_is_in_the_text() {
-        let mut findings = Findings::default();
-        findings.size(5, 16, THERE);
-        findings.size(6, 16, THERE);
-        findings.duplicate(1, Some(HERE), THERE);
-        findings.duplicate(0, None, THERE);
-        findings.version(3, Version::OWN, THERE);
-        findings.lost.insert(2, THERE);
-        findings.unanswered.insert(1, HERE);
-        findings.strangers = 2;
-        findings.silent = 1;
-        findings.other_job(THERE);
-        findings.port(4, Port::ONE_NODE, THERE);
-        let text = findings.verdict(8, MASTER, &[0, 1], MINUTE, true).to_string();
+        let mut problems = Problems::default();
+        problems.size(5, 16, THERE);
+        problems.size(6, 16, THERE);
+        problems.duplicate(1, Some(HERE), THERE);
+        problems.duplicate(0, None, THERE);
+        problems.version(3, Version::OWN, THERE);
+        problems.lost.insert(2, THERE);
+        problems.unanswered.insert(1, HERE);
+        problems.rejected = 2;
+        problems.silent = 1;
+        problems.other_job(THERE);
+        problems.port(4, Port::ONE_NODE, THERE);
+        let text = problems.report(8, MASTER, &[0, 1], MINUTE, true).to_string();
         for part in [
             "ranks 0-1 say 8, ranks 5-6 (10.0.0.2) say 16",
             "the ranks disagree on MASTER_PORT: ranks 0-1 say 6105, rank 4 (10.0.0.2) says 54965",

@@ -12,7 +12,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The workers' ruler.
 #[derive(Debug)]
-pub(in crate::launch) struct Control;
+pub(in crate::launch) struct Supervisor;
 
 /// Ends a wait from another thread.
 #[derive(Debug)]
@@ -22,9 +22,9 @@ impl Waker {
     pub(in crate::launch) fn wake(&self) {}
 }
 
-impl Control {
-    pub(in crate::launch) fn new(_adopts: bool) -> io::Result<Control> {
-        Ok(Control)
+impl Supervisor {
+    pub(in crate::launch) fn new(_subreaper: bool) -> io::Result<Supervisor> {
+        Ok(Supervisor)
     }
 
     /// Nothing waits for longer than a look.

@@ -1,9 +1,9 @@
 //! What the watchdog's own process does: it waits for its launcher's end, and kills what is left.
 //!
 //! It reads lines:
-//! - `mark NAME`: the variable that workers and all that they start inherit;
+//! - `marker NAME`: the variable that workers and all that they start inherit;
 //! - `since START`: when the launcher started;
-//! - `above PID...`: to whom the system may give the workers' orphans;
+//! - `ancestors PID...`: to whom the system may give the workers' orphans;
 //! - `group PID`: the group of a worker, which runs now;
 //! - `done`: nothing is left to be done.
 
@@ -16,8 +16,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::flag;
 
-use crate::launch::control::family::Family;
-use crate::launch::control::processes::{Listing, Process};
+use crate::launch::supervisor::family::Family;
+use crate::launch::supervisor::processes::{Listing, Process};
 
 /// How long after a look the next one comes.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -43,9 +43,9 @@ impl Group {
 
 #[derive(Default)]
 struct Orders {
-    mark: String,
+    marker: String,
     since: u64,
-    above: Vec<Pid>,
+    ancestors: Vec<Pid>,
     groups: Vec<Group>,
     is_done: bool,
 }
@@ -68,9 +68,9 @@ fn read(mut from: impl BufRead) -> Orders {
         let (what, value) = line.trim_end().split_once(' ').unwrap_or((line.trim_end(), ""));
         let process = |text: &str| text.parse().ok().and_then(Pid::from_raw);
         match what {
-            "mark" => value.clone_into(&mut orders.mark),
+            "marker" => value.clone_into(&mut orders.marker),
             "since" => orders.since = value.parse().unwrap_or(0),
-            "above" => orders.above = value.split(' ').filter_map(process).collect(),
+            "ancestors" => orders.ancestors = value.split(' ').filter_map(process).collect(),
             "group" => orders.groups.extend(process(value).map(|id| {
                 // Its launcher has not waited for it yet: the number is its own.
                 let start = Listing::open().and_then(|listing| listing.one(id)).map(|process| process.start);
@@ -85,7 +85,7 @@ fn read(mut from: impl BufRead) -> Orders {
 }
 
 fn carry_out(orders: Orders) {
-    let Orders { mark, since, above, groups, .. } = orders;
+    let Orders { marker, since, ancestors, groups, .. } = orders;
     let Some(listing) = Listing::open() else {
         // Until a moment ago the launcher held these numbers.
         for group in &groups {
@@ -93,11 +93,11 @@ fn carry_out(orders: Orders) {
         }
         return;
     };
-    let mut family = Family::new(mark, since);
-    let mut end = |above: &[Pid]| {
+    let mut family = Family::new(marker, since);
+    let mut end = |ancestors: &[Pid]| {
         let all = listing.all();
         let is_first = |process: &Process| groups.iter().any(|group| group.has(process, &all));
-        let living = family.living(listing, &all, above, is_first);
+        let living = family.living(listing, &all, ancestors, is_first);
         living.iter().for_each(|process| listing.send(Signal::KILL, process));
         !living.is_empty()
     };
@@ -105,7 +105,7 @@ fn carry_out(orders: Orders) {
     end(&[]);
     let (mut quiet, mut looks) = (0, 0);
     while quiet < QUIET_LOOKS && looks < LOOKS {
-        quiet = if end(&above) { 0 } else { quiet + 1 };
+        quiet = if end(&ancestors) { 0 } else { quiet + 1 };
         looks += 1;
         thread::sleep(PAUSE);
     }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Pid;
 
-use super::family::{Family, above};
+use super::family::{Family, ancestors};
 use super::processes::Listing;
 use crate::start_error::find;
 
@@ -66,10 +66,10 @@ impl Watchdog {
     /// A watchdog of this family.
     pub(super) fn new(family: &Family) -> Watchdog {
         let mut watchdog = Watchdog { process: start() };
-        watchdog.say("mark", &family.mark);
+        watchdog.say("marker", &family.marker);
         watchdog.say("since", family.since);
-        let above = above(Listing::open());
-        watchdog.say("above", above.iter().map(Pid::to_string).collect::<Vec<_>>().join(" "));
+        let ancestors = ancestors(Listing::open());
+        watchdog.say("ancestors", ancestors.iter().map(Pid::to_string).collect::<Vec<_>>().join(" "));
         watchdog
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::{Joined, Server};
 use crate::rendezvous::ANSWER;
-use crate::rendezvous::frame::{Kind, reply};
+use crate::rendezvous::frame::{ReplyKind, reply};
 
 /// Whether a rank that joined is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,14 +18,14 @@ pub(super) enum Presence {
 
 /// What all ranks' presence comes to.
 #[derive(Debug, Default)]
-pub(super) struct RollCall {
+pub(super) struct Liveness {
     unknown: usize,
     asked: usize,
     /// When it was asked last.
     since: Option<Instant>,
 }
 
-impl RollCall {
+impl Liveness {
     pub(super) fn count_joined(&mut self) {
         self.unknown += 1;
     }
@@ -51,18 +51,18 @@ impl RollCall {
 
 impl Server<'_> {
     /// Asks those that were not asked yet.
-    pub(super) fn call_the_roll(&mut self) {
-        if self.roll.unknown == 0 {
+    pub(super) fn probe_liveness(&mut self) {
+        if self.liveness.unknown == 0 {
             return;
         }
-        let question: Arc<[u8]> = reply(Kind::Ready, &[]).into();
+        let question: Arc<[u8]> = reply(ReplyKind::Ready, &[]).into();
         let unknown = |joined: &&mut Joined| joined.presence == Presence::Unknown;
-        let mut ids = Vec::with_capacity(self.roll.unknown);
+        let mut ids = Vec::with_capacity(self.liveness.unknown);
         for joined in self.joined.values_mut().filter(unknown) {
             joined.presence = Presence::Asked;
             ids.push(joined.id);
         }
-        self.roll = RollCall { unknown: 0, asked: self.roll.asked + ids.len(), since: Some(Instant::now()) };
+        self.liveness = Liveness { unknown: 0, asked: self.liveness.asked + ids.len(), since: Some(Instant::now()) };
         for id in ids {
             self.send(id, question.clone());
         }
@@ -72,16 +72,16 @@ impl Server<'_> {
     pub(super) fn confirm(&mut self, rank: u32) {
         if let Some(joined) = self.joined.get_mut(&rank).filter(|joined| joined.presence == Presence::Asked) {
             joined.presence = Presence::Confirmed;
-            self.roll.asked -= 1;
+            self.liveness.asked -= 1;
         }
     }
 
-    /// Puts those that did not answer into the findings.
+    /// Puts those that did not answer into the problems.
     pub(super) fn note_the_silent(&mut self) {
         let silent = self.joined.iter().filter(|(_, joined)| joined.presence == Presence::Asked);
         for (&rank, joined) in silent {
             if let Some(Some(connection)) = self.connections.get(joined.id) {
-                self.findings.unanswered.insert(rank, connection.peer);
+                self.problems.unanswered.insert(rank, connection.peer);
             }
         }
     }

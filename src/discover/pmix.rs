@@ -23,9 +23,9 @@ pub(crate) fn complete(placement: &mut Placement, environment: &Environment) -> 
     };
     let answer = pmix::ask(&vars).map_err(|error| refused(error.to_string()))?;
     let (rank, size) = (placement.rank.index(), placement.rank.size());
-    if answer.rank != rank || answer.job_size.is_some_and(|told| told != size) {
-        let told = answer.job_size.map_or("?".to_owned(), |told| told.to_string());
-        let text = format!("it says rank {} of {told}, and the variables say rank {rank} of {size}", answer.rank);
+    if answer.rank != rank || answer.job_size.is_some_and(|known| known != size) {
+        let known = answer.job_size.map_or("?".to_owned(), |known| known.to_string());
+        let text = format!("it says rank {} of {known}, and the variables say rank {rank} of {size}", answer.rank);
         return Err(refused(text));
     }
     let host =

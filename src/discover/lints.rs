@@ -3,9 +3,9 @@
 use crate::context::Context;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::launcher::{Row, open_mpi, shown};
+use crate::launcher::{Row, display_variable, open_mpi};
+use crate::overrides;
 use crate::placement::{Launcher, Placement};
-use crate::wish;
 
 const LOCAL_RANK: &str = "LOCAL_RANK";
 const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
@@ -31,7 +31,7 @@ pub(super) fn local_rank_order(placement: &Placement) -> Option<Finding> {
 
 /// A store that torchrun's agent serves, without torchrun.
 pub(super) fn stale_agent_store(environment: &Environment, placement: &Placement) -> Option<Finding> {
-    if !environment.has(AGENT_STORE) || placement.launcher == Launcher::Torchrun {
+    if !environment.is_set(AGENT_STORE) || placement.launcher == Launcher::Torchrun {
         return None;
     }
     Some(Finding {
@@ -45,27 +45,27 @@ pub(super) fn stale_agent_store(environment: &Environment, placement: &Placement
 
 /// What an outer job told of its process's node, and this process's launcher tells nothing about.
 pub(super) fn left_by_outer(environment: &Environment, placement: &Placement, outer: &Context) -> Vec<&'static str> {
-    let told = [
+    let known = [
         (LOCAL_RANK, placement.local.rank().is_some()),
         (LOCAL_WORLD_SIZE, placement.local.size().is_some()),
         ("NODE_RANK", placement.node_rank.is_some()),
     ];
-    let left = |name: &str| environment.has(name) && !outer.seen.is_changed(environment, name);
-    told.into_iter().filter(|(name, is_told)| !is_told && left(name)).map(|(name, _)| name).collect()
+    let left = |name: &str| environment.is_set(name) && !outer.seen.is_changed(environment, name);
+    known.into_iter().filter(|(name, is_known)| !is_known && left(name)).map(|(name, _)| name).collect()
 }
 
 /// RANK and WORLD_SIZE are set anew, and what goes with them is still the outer process's.
 pub(super) fn partly_inherited(environment: &Environment, placement: &Placement, outer: &Context) -> Option<Finding> {
     let names = [LOCAL_RANK, LOCAL_WORLD_SIZE];
-    let is_left = |name: &&str| environment.has(name) && !outer.seen.is_changed(environment, name);
+    let is_left = |name: &&str| environment.is_set(name) && !outer.seen.is_changed(environment, name);
     if placement.launcher != Launcher::User || !names.iter().all(is_left) {
         return None;
     }
-    let told = names.map(|name| shown(environment, name)).join(" and ");
+    let known = names.map(|name| display_variable(environment, name)).join(" and ");
     Some(Finding {
         severity: Severity::Warning,
         code: "partly-inherited",
-        what: format!("RANK or WORLD_SIZE has changed since mpienv set it, and {told} have not"),
+        what: format!("RANK or WORLD_SIZE has changed since mpienv set it, and {known} have not"),
         why: "the local rank may be that of the process around this one".into(),
         remedy: format!("set {LOCAL_RANK} and {LOCAL_WORLD_SIZE} with RANK and WORLD_SIZE, or unset them"),
     })
@@ -128,7 +128,7 @@ fn disagreement(placement: &Placement, other: &Placement, is_of_daemon: bool) ->
         },
         remedy: format!(
             "unset the wrong ones, or set {} to the right one of {} and {}",
-            wish::LAUNCHER,
+            overrides::LAUNCHER,
             placement.launcher,
             other.launcher
         ),

@@ -29,69 +29,69 @@ pub(crate) const OF_WORKERS: [&str; 4] = [LAUNCHER, MASTER_ADDR, MASTER_PORT, TO
 /// Which port at rank 0's host is asked for; its text is a number or `auto`.
 ///
 /// ```
-/// use mpienv::{ClusterInfo, PortWish};
+/// use mpienv::{ClusterInfo, MasterPort};
 ///
-/// let builder = ClusterInfo::builder().master_port("29500".parse::<PortWish>()?);
+/// let builder = ClusterInfo::builder().master_port("29500".parse::<MasterPort>()?);
 /// let info = builder.from_vars([("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "node0")])?;
 /// assert_eq!(info.master_port().get(), 29500);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PortWish {
+pub enum MasterPort {
     /// This one.
-    Port(Port),
+    Fixed(Port),
     /// The one that follows from the job's identity: 20000 to 29999, another for every job and step.
-    Auto,
+    FromJob,
 }
 
-impl FromStr for PortWish {
+impl FromStr for MasterPort {
     type Err = PortError;
 
-    fn from_str(text: &str) -> Result<PortWish, PortError> {
-        if text == "auto" { Ok(PortWish::Auto) } else { text.parse().map(PortWish::Port) }
+    fn from_str(text: &str) -> Result<MasterPort, PortError> {
+        if text == "auto" { Ok(MasterPort::FromJob) } else { text.parse().map(MasterPort::Fixed) }
     }
 }
 
-impl fmt::Display for PortWish {
+impl fmt::Display for MasterPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PortWish::Port(port) => port.fmt(f),
-            PortWish::Auto => f.write_str("auto"),
+            MasterPort::Fixed(port) => port.fmt(f),
+            MasterPort::FromJob => f.write_str("auto"),
         }
     }
 }
 
 /// What a program or a command line asks for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct Overrides {
     pub launcher: Option<Launcher>,
     pub master_addr: Option<Host>,
-    pub master_port: Option<PortWish>,
+    pub master_port: Option<MasterPort>,
     pub nccl_ifname: Option<NcclIfname>,
 }
 
 /// The same, with what variables ask for, and who asked.
-pub(crate) struct SourcedWishes {
+pub(crate) struct SourcedOverrides {
     pub launcher: Option<Sourced<Launcher>>,
     pub master_addr: Option<Sourced<Host>>,
-    pub master_port: Option<Sourced<PortWish>>,
+    pub master_port: Option<Sourced<MasterPort>>,
     pub nccl_ifname: Option<Sourced<NcclIfname>>,
 }
 
-impl Wishes {
-    /// Adds the wishes of variables, where the program has none.
-    pub(crate) fn or_inherited(&self, environment: &Environment) -> Result<SourcedWishes, Error> {
-        Ok(SourcedWishes {
-            launcher: wish(&self.launcher, environment, LAUNCHER, |name| {
+impl Overrides {
+    /// Adds the overrides of variables, where the program has none.
+    pub(crate) fn or_inherited(&self, environment: &Environment) -> Result<SourcedOverrides, Error> {
+        Ok(SourcedOverrides {
+            launcher: explicit(&self.launcher, environment, LAUNCHER, |name| {
                 Launcher::from_name(name).ok_or_else(|| unknown_launcher(name))
             })?,
-            master_addr: wish(&self.master_addr, environment, MASTER_ADDR, |text| {
+            master_addr: explicit(&self.master_addr, environment, MASTER_ADDR, |text| {
                 text.parse().map_err(|error: HostError| Error::of_setting(error, MASTER_ADDR, text))
             })?,
-            master_port: wish(&self.master_port, environment, MASTER_PORT, |text| {
+            master_port: explicit(&self.master_port, environment, MASTER_PORT, |text| {
                 text.parse().map_err(|_| Error::of_setting(Reason::NotAPort, MASTER_PORT, text))
             })?,
-            nccl_ifname: wish(&self.nccl_ifname, environment, NCCL_IFNAME, |text| Ok(NcclIfname::from(text)))?,
+            nccl_ifname: explicit(&self.nccl_ifname, environment, NCCL_IFNAME, |text| Ok(NcclIfname::from(text)))?,
         })
     }
 
@@ -106,16 +106,16 @@ impl Wishes {
     }
 }
 
-fn wish<T: Clone>(
-    asked: &Option<T>,
+fn explicit<T: Clone>(
+    value: &Option<T>,
     environment: &Environment,
     variable: &'static str,
     parse: impl FnOnce(&str) -> Result<T, Error>,
 ) -> Result<Option<Sourced<T>>, Error> {
-    if let Some(value) = asked {
+    if let Some(value) = value {
         return Ok(Some(Sourced::new(value.clone(), "asked for")));
     }
-    let text = environment.text(variable).map_err(Error::reading_setting)?;
+    let text = environment.get_str(variable).map_err(Error::reading_setting)?;
     let value = text.map(parse).transpose()?;
     Ok(value.map(|value| Sourced::new(value, variable)))
 }
