@@ -35,6 +35,9 @@ use self::role::Role;
 use self::running::Running;
 use self::supervisor::Unbound;
 
+/// How many simulated ranks run together: each knows the hosts of all.
+#[cfg(any(feature = "cli", feature = "testing"))]
+const MOST_SIMULATED: u32 = 4096;
 /// How long the others may take to end by themselves once one has failed.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -165,9 +168,13 @@ impl Launch {
     /// ```
     ///
     /// # Errors
-    /// When no port is free.
+    /// When the job has more than 4096 ranks, or no port is free.
     #[cfg(any(feature = "cli", feature = "testing"))]
     pub fn simulated(job: &Job, keep_master: bool) -> Result<Launch, LaunchError> {
+        let (ranks, most) = (job.world_size(), MOST_SIMULATED);
+        if ranks > most {
+            return Err(LaunchError::TooManyRanks { ranks, most });
+        }
         let mut job = job.clone();
         if !keep_master {
             job = job.with_master(Host::LOOPBACK, port::free_port().map_err(LaunchError::NoPort)?);

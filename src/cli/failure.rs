@@ -70,7 +70,10 @@ impl Failure {
             Failure::Check(_) | Failure::Disagreement | Failure::NotATask { .. } | Failure::Findings => {
                 ExitCode::CHECK_FAILED
             }
-            Failure::Shape(_) | Failure::NoSuchRank { .. } | Failure::TorchrunByRank { .. } => ExitCode::USAGE,
+            Failure::Shape(_)
+            | Failure::NoSuchRank { .. }
+            | Failure::TorchrunByRank { .. }
+            | Failure::Launch(LaunchError::TooManyRanks { .. }) => ExitCode::USAGE,
             Failure::Rank { status, .. } | Failure::Launch(LaunchError::Failed { status, .. }) => {
                 ExitCode::of_child(*status)
             }

@@ -14,6 +14,7 @@ pub(super) fn for_failure(failure: &Failure) -> Option<&'static str> {
         Failure::Environment(error)
         | Failure::Check(CheckError::Environment(error))
         | Failure::Launch(LaunchError::Environment(error)) => for_error(error),
+        Failure::Launch(LaunchError::TooManyRanks { .. }) => Some("--rank R"),
         Failure::Unrepresentable(_) => Some("--shell NAME"),
         _ => None,
     }

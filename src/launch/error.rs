@@ -25,6 +25,16 @@ pub enum LaunchError {
     /// The environment has no place for workers.
     #[error(transparent)]
     Environment(#[from] Error),
+    /// A simulated job has more ranks than one machine should run together.
+    #[error(
+        "the simulated job has {ranks} ranks, and at most {most} run on one machine; simulate a smaller job or one rank"
+    )]
+    TooManyRanks {
+        /// How many ranks the job has.
+        ranks: u32,
+        /// How many run on one machine.
+        most: u32,
+    },
     /// No port for rank 0 is free on this machine.
     #[error("no port is free for rank 0: {0}; set MASTER_PORT")]
     NoPort(io::Error),

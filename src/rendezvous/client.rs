@@ -127,14 +127,18 @@ fn attempt(settings: &Rendezvous, port: Port, hello: &[u8], deadline: Instant) -
     let stream = connect(&addresses, deadline)?;
     let _ = stream.set_nodelay(true);
     let mut line = Link { stream, deadline: deadline.min(Instant::now() + WELCOME) };
+    let failed = |failure| if Instant::now() >= deadline { Failed::CutShort(failure) } else { Failed::Again(failure) };
+    // Other programs log what they cannot read, so nothing is sent to them.
+    if read_head(&mut line).map_err(failed)?.kind != ReplyKind::Greeting {
+        return Err(Failed::Again(ConnectFailure::NotMpienv("it answered out of order".to_owned())));
+    }
     // Another version may answer before it has read the whole hello: listen even when the writing fails.
     let written = line.write_all(hello);
     let head = read_head(&mut line).map_err(|failure| match written {
         Err(error) if !is_timeout(&error) => {
             Failed::Again(ConnectFailure::NotMpienv("it closed the connection".to_owned()))
         }
-        _ if Instant::now() >= deadline => Failed::CutShort(failure),
-        _ => Failed::Again(failure),
+        _ => failed(failure),
     })?;
     match head.kind {
         ReplyKind::Welcome if head.length == 4 => {
@@ -267,7 +271,9 @@ fn wait(settings: &Rendezvous, mut line: Link, left: Duration) -> Result<Gathere
             Ok(Gathered::All(Meeting::new(rows, reached, 0)))
         }
         ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost => Err(failure(settings, &mut line, head)),
-        ReplyKind::Welcome | ReplyKind::OtherJob | ReplyKind::Ready => Err(settings.lost("it answered out of order")),
+        ReplyKind::Welcome | ReplyKind::OtherJob | ReplyKind::Ready | ReplyKind::Greeting => {
+            Err(settings.lost("it answered out of order"))
+        }
     }
 }
 

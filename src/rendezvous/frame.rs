@@ -1,6 +1,7 @@
 //! What goes over the wire, byte by byte. All numbers are big-endian.
 //!
-//! A rank opens with a hello: magic (8), protocol (2), crate version (3 x 2), rank (4), world size (4),
+//! Rank 0 speaks first, so that a rank sends nothing to another program's port: a greeting, which is an empty reply.
+//! A rank then says hello: magic (8), protocol (2), crate version (3 x 2), rank (4), world size (4),
 //! what for (1), token length (1), blob length (4), token, blob.
 //! Rank 0 answers with replies: magic (8), protocol (2), crate version (3 x 2), kind (1), length (4), payload.
 //! Once all have come it asks whether they are still there, which each answers with one byte; then comes the report.
@@ -16,7 +17,7 @@ use crate::port::Port;
 /// First bytes of every frame; the line end shows a transfer that rewrites text.
 const MAGIC: [u8; 8] = *b"mpienv\r\n";
 /// Raised when the frames change.
-const PROTOCOL: u16 = 2;
+const PROTOCOL: u16 = 3;
 /// Length of a hello's fixed part.
 const HELLO_HEAD: usize = 30;
 /// Length of a reply's fixed part.
@@ -244,10 +245,12 @@ pub(super) enum ReplyKind {
     Ready,
     /// A rank was lost before everybody came; the payload is the text.
     Lost,
+    /// Rank 0 of some job listens here.
+    Greeting,
 }
 
 impl ReplyKind {
-    const ALL: [ReplyKind; 8] = [
+    const ALL: [ReplyKind; 9] = [
         ReplyKind::Welcome,
         ReplyKind::Table,
         ReplyKind::Done,
@@ -256,6 +259,7 @@ impl ReplyKind {
         ReplyKind::OtherJob,
         ReplyKind::Ready,
         ReplyKind::Lost,
+        ReplyKind::Greeting,
     ];
 
     fn code(self) -> u8 {
@@ -268,6 +272,7 @@ impl ReplyKind {
             ReplyKind::OtherJob => 6,
             ReplyKind::Ready => 7,
             ReplyKind::Lost => 8,
+            ReplyKind::Greeting => 9,
         }
     }
 }

@@ -78,6 +78,8 @@ struct Server<'a> {
     failure: Option<Arc<[u8]>>,
     /// A rank that was gone before it had all its bytes.
     stuck: Option<(u32, IpAddr)>,
+    /// What every connection gets first.
+    greeting: Arc<[u8]>,
     scratch: Box<[u8]>,
 }
 
@@ -105,6 +107,7 @@ impl<'a> Server<'a> {
             seen: None,
             failure: None,
             stuck: None,
+            greeting: reply(ReplyKind::Greeting, &[]).into(),
             scratch: vec![0; SCRATCH].into(),
         };
         server.listen(settings.port)?;

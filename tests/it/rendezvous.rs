@@ -231,7 +231,7 @@ fn a_rank_lost_after_its_hello_is_named_to_all() {
     let lost = thread::spawn(move || {
         let mut line = stranger(port);
         line.write_all(&hello(2, 4, b"job 1", 0)).unwrap();
-        line.read_exact(&mut [0; 25]).unwrap();
+        line.read_exact(&mut [0; 21 + 25]).unwrap();
     });
     let error = part(0, 4, port).all_gather("").unwrap_err();
     lost.join().unwrap();
@@ -248,7 +248,7 @@ fn a_rank_that_is_stopped_or_cut_off_after_it_came_is_named_to_all() {
     // Its connection stays, and nothing comes: as where its host is cut off.
     let mut one = stranger(port);
     one.write_all(&hello(1, 3, b"job 1", 0)).unwrap();
-    one.read_exact(&mut [0; 21 + 4]).unwrap();
+    one.read_exact(&mut [0; 21 + 21 + 4]).unwrap();
     let two = start(short(2), "");
     let begun = Instant::now();
     let told = two.join().unwrap().unwrap_err();
@@ -294,7 +294,7 @@ fn a_rank_whose_connection_broke_may_come_again() {
     let server = start(part(0, 3, port), "a");
     let mut line = stranger(port);
     line.write_all(&hello(1, 3, b"job 1", 0)).unwrap();
-    line.read_exact(&mut [0; 25]).unwrap();
+    line.read_exact(&mut [0; 21 + 25]).unwrap();
     drop(line);
     let others = [start(part(1, 3, port), "b"), start(part(2, 3, port), "c")];
     assert_eq!(blobs(&server.join().unwrap().unwrap()), ["a", "b", "c"]);

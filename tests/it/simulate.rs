@@ -135,6 +135,14 @@ fn nothing_of_a_real_launcher_or_a_worker_reaches_the_ranks() {
 }
 
 #[test]
+fn a_command_for_more_ranks_than_a_machine_runs_is_refused_at_once() {
+    let output = simulate(&["--launcher", "slurm", "--nodes", "65536"], &["true"]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("65536 ranks, and at most 4096 run on one machine"), "{}", said(&output));
+    assert!(said(&output).contains("--rank R"), "{}", said(&output));
+}
+
+#[test]
 fn a_job_that_no_machine_holds_is_an_error_with_the_range() {
     for (options, text) in [
         (&["--nodes", "4294967295"][..], "4294967295 is not in 1..=1048576"),

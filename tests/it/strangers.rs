@@ -258,11 +258,27 @@ fn whoever_says_the_token_is_taken_for_a_rank() {
 }
 
 #[test]
-fn the_token_is_said_as_it_is_to_whatever_listens() {
+fn a_rank_sends_nothing_to_a_program_that_is_not_mpienv() {
+    let (listener, port) = listener();
+    let one = rank(1, 2, port, "sesame", &["--timeout", "1"]);
+    // As a scheduler that waits for its workers, and reports every byte that it cannot read.
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut heard = Vec::new();
+    stream.read_to_end(&mut heard).unwrap();
+    assert_eq!(heard, b"");
+    let (code, _, stderr) = ended(one);
+    assert_eq!(code, Some(124));
+    assert!(stderr.contains("it took the connection and said nothing"), "{stderr}");
+}
+
+#[test]
+fn the_token_is_said_as_it_is_to_whatever_greets() {
     let (listener, port) = listener();
     let one = rank(1, 2, port, "sesame", &["--timeout", "1"]);
     let mut said = [0; 200];
-    let length = listener.accept().unwrap().0.read(&mut said).unwrap();
+    let mut stream = listener.accept().unwrap().0;
+    stream.write_all(&crate::support::wire::greeting()).unwrap();
+    let length = stream.read(&mut said).unwrap();
     assert!(said[..length].windows(6).any(|window| window == b"sesame"));
     drop(listener);
     assert_eq!(ended(one).0, Some(124));
@@ -298,7 +314,6 @@ fn answered(bytes: &[u8], piece: usize, pause: Duration, timeout: &str) -> (Opti
                 let bytes = bytes.to_vec();
                 scope.spawn(move || {
                     stream.set_nonblocking(false).unwrap();
-                    let _ = stream.read(&mut [0; 500]);
                     for piece in bytes.chunks(piece) {
                         if stream.write_all(piece).is_err() || over.load(Ordering::Relaxed) {
                             return;
@@ -350,7 +365,9 @@ fn an_answer_that_claims_four_gigabytes_is_refused_at_once() {
     let welcome = crate::support::wire::reply(WELCOME, 4, &60_000u32.to_be_bytes());
     let filling = vec![0; 16 << 20];
     for kind in [TABLE, MISMATCH] {
-        let claim = [&welcome[..], &crate::support::wire::reply(kind, u32::MAX, &filling)].concat();
+        let claim =
+            [&crate::support::wire::greeting(), &welcome[..], &crate::support::wire::reply(kind, u32::MAX, &filling)]
+                .concat();
         let (code, stderr, waited, peak) = answered(&claim, claim.len(), Duration::ZERO, "60");
         assert_eq!(code, Some(3), "{stderr}");
         assert!(stderr.contains("it announced 4294967295 bytes"), "{stderr}");
@@ -362,6 +379,7 @@ fn an_answer_that_claims_four_gigabytes_is_refused_at_once() {
 fn no_answer_commands_a_terminal() {
     let text = b"\x1b[2Jall is\nwell\x07";
     let answer = crate::support::wire::reply(MISMATCH, u32::try_from(text.len()).unwrap(), text);
+    let answer = [crate::support::wire::greeting(), answer].concat();
     let (code, stderr, ..) = answered(&answer, answer.len(), Duration::ZERO, "3");
     assert_eq!(code, Some(3));
     assert_eq!(stderr, "mpienv: \u{fffd}[2Jall is\u{fffd}well\u{fffd}\n");

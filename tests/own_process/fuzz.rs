@@ -236,7 +236,7 @@ fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {
         hello(0, 2, b"job 1", b""),
         hello(1, 3, b"job 1", &[7; 100]),
     ];
-    let words: &[&[u8]] = &[MAGIC, b"\0\x02", b"\xff\xff\xff\xff", b"\0\0\0\0", b"job 1", b"GET / HTTP/1.1\r\n"];
+    let words: &[&[u8]] = &[MAGIC, b"\0\x03", b"\xff\xff\xff\xff", b"\0\0\0\0", b"job 1", b"GET / HTTP/1.1\r\n"];
     fuzz("hellos", &seeds, words, |bytes| {
         let port = new_port();
         let zero = thread::spawn(move || part(0, port, Duration::from_secs(10)).all_gather("a"));
@@ -290,6 +290,7 @@ fn any_answer_gives_a_rank_a_meeting_or_an_error_in_time() {
         let bytes = bytes.to_vec();
         let zero = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.write_all(&crate::support::wire::greeting());
             let _ = stream.read(&mut [0; 500]);
             let _ = stream.write_all(&bytes);
         });

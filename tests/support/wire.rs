@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 pub fn own_version() -> [u16; 4] {
     let parts = [env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"), env!("CARGO_PKG_VERSION_PATCH")];
     let [major, minor, patch] = parts.map(|part| part.parse().unwrap());
-    [2, major, minor, patch]
+    [3, major, minor, patch]
 }
 
 /// The first bytes of every frame.
@@ -36,8 +36,13 @@ pub fn reply(kind: u8, length: u32, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Hears the welcome with its four bytes, and the question whether the rank is still there; says that it is.
+/// What rank 0 says to every connection.
+pub fn greeting() -> Vec<u8> {
+    reply(9, 0, &[])
+}
+
+/// Hears the greeting, the welcome with its four bytes, and the question whether the rank is still there; says that it is.
 pub fn answer_roll_call(line: &mut (impl Read + Write)) {
-    line.read_exact(&mut [0; 21 + 4 + 21]).unwrap();
+    line.read_exact(&mut [0; 21 + 21 + 4 + 21]).unwrap();
     line.write_all(&[1]).unwrap();
 }

@@ -51,6 +51,7 @@ impl Server<'_> {
         let _ = stream.set_nodelay(true);
         self.serial += 1;
         self.connections[id] = Some(Connection::new(stream, peer.ip().to_canonical(), port, self.serial));
+        self.send(id, self.greeting.clone());
     }
 
     /// Closes the oldest connection that is no rank, so that the next can be taken.

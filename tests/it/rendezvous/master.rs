@@ -74,6 +74,7 @@ fn a_rank_0_that_dies_is_named() {
     let listener = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
     let dying = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(&wire::greeting()).unwrap();
         stream.read_exact(&mut [0; 35]).unwrap();
         stream.write_all(&wire::reply(1, 4, &10_000u32.to_be_bytes())).unwrap();
     });
