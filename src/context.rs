@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::job::fnv_1a;
 use crate::placement::Launcher;
+use crate::value::job::fnv_1a;
 
 /// The variable; mpienv alone writes it.
 pub(crate) const CONTEXT: &str = "MPIENV_CONTEXT";

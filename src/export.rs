@@ -20,11 +20,11 @@ pub use set::Target;
 use std::borrow::Cow;
 use std::process::Command;
 
+use crate::cluster::info::ClusterInfo;
+use crate::cluster::overrides::LAUNCHER;
 use crate::context::{CONTEXT, Context, Seen};
 use crate::error::Error;
-use crate::info::ClusterInfo;
 use crate::launcher::VARIABLES;
-use crate::overrides::LAUNCHER;
 use crate::placement::Launcher;
 
 impl ClusterInfo {

@@ -1,6 +1,8 @@
 //! Starts the workers of this node, and ends all of them when one fails.
 
 mod error;
+#[cfg(unix)]
+pub(crate) mod exec;
 mod log_file;
 mod output;
 #[cfg(all(feature = "launch", target_os = "linux"))]
@@ -8,6 +10,7 @@ mod parent;
 mod port;
 mod role;
 mod running;
+pub(crate) mod start_error;
 mod stopped;
 mod supervisor;
 
@@ -22,14 +25,14 @@ use std::io::{self, IsTerminal};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::export::Target;
-#[cfg(any(feature = "cli", feature = "testing"))]
-use crate::host::Host;
-use crate::info::ClusterInfo;
 use crate::placement::LaunchStyle;
 #[cfg(any(feature = "cli", feature = "testing"))]
 use crate::simulate::Job;
+#[cfg(any(feature = "cli", feature = "testing"))]
+use crate::value::host::Host;
 
 use self::role::Role;
 use self::running::Running;

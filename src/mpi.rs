@@ -81,7 +81,7 @@ pub use request::Request;
 
 use crate::environment::Environment;
 use crate::placement::Launcher;
-use crate::rank::Rank;
+use crate::value::rank::Rank;
 use load::Loaded;
 use session::Session;
 

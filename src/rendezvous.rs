@@ -65,9 +65,9 @@ use std::time::Duration;
 
 pub use error::{ConnectFailure, ErrorKind, RendezvousError};
 
-use crate::host::Host;
-use crate::port::Port;
-use crate::rank::Rank;
+use crate::value::host::Host;
+use crate::value::port::Port;
+use crate::value::rank::Rank;
 use table::{Origin, Row};
 
 /// Longest blob that a rank may bring, in bytes: 1 MiB.

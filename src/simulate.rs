@@ -5,12 +5,12 @@ mod variables;
 use std::iter;
 use std::process::Command;
 
-use crate::azure;
+use crate::cluster::azure;
+use crate::cluster::master;
+use crate::cluster::overrides;
 use crate::context::CONTEXT;
 use crate::host::Host;
 use crate::launcher;
-use crate::master;
-use crate::overrides;
 use crate::placement::Launcher;
 use crate::port::Port;
 

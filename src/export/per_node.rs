@@ -1,10 +1,10 @@
 //! A node's variables, for a launcher that is started once on each node: torchrun.
 
+use crate::cluster::info::ClusterInfo;
+use crate::cluster::overrides::LAUNCHER;
 use crate::context::CONTEXT;
 use crate::error::Error;
 use crate::export::Exports;
-use crate::info::ClusterInfo;
-use crate::overrides::LAUNCHER;
 
 /// What this process has and its workers must not take for their own.
 const OF_THIS_PROCESS: [&str; 6] = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", LAUNCHER, CONTEXT];

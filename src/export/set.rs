@@ -3,13 +3,13 @@
 mod jax;
 mod mindspore;
 
+use crate::cluster::info::ClusterInfo;
+use crate::cluster::overrides::LAUNCHER;
 use crate::context::CONTEXT;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::export::Exports;
-use crate::info::ClusterInfo;
 use crate::launcher::seen;
-use crate::overrides::LAUNCHER;
 use crate::placement::Launcher;
 
 /// The programs whose variables can be exported.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use crate::error::Error;
-use crate::start_error::StartError;
+use crate::launch::start_error::StartError;
 
 /// Why workers were not started, or did not all succeed.
 ///

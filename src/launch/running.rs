@@ -3,13 +3,13 @@
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use crate::host_name::host_name;
 use crate::launch::error::LaunchError;
 use crate::launch::output::{Captured, Copier, Fault, Faults, Output};
 use crate::launch::role::{Member, Role};
+use crate::launch::start_error::StartError;
 use crate::launch::stopped;
 use crate::launch::supervisor::Supervisor;
-use crate::start_error::StartError;
+use crate::value::host_name::host_name;
 
 /// The signal of a process that writes where nobody reads any more.
 const SIGPIPE: i32 = 13;

@@ -9,7 +9,7 @@ use super::abi::{Comm, Constants, Datatype, Handle, RequestHandle};
 use super::element::{Element, ElementKind};
 use super::error::MpiError;
 use super::functions::Functions;
-use crate::rank::Rank;
+use crate::value::rank::Rank;
 
 /// A loaded library: its functions and the constants of its ABI.
 ///

@@ -10,7 +10,7 @@ use super::element::Element;
 use super::error::MpiError;
 use super::request::{Blocks, Request};
 use super::session::{About, Session};
-use crate::rank::Rank;
+use crate::value::rank::Rank;
 
 /// Ranks that call MPI together: all of them, or a part that [`split`](Communicator::split) made.
 ///

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::placement::Launcher;
-use crate::rank::Rank;
+use crate::value::rank::Rank;
 
 /// Why MPI cannot be used, or could not do something.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]

@@ -12,7 +12,7 @@ use super::api::{Api, int};
 use super::element::Element;
 use super::error::MpiError;
 use super::session::{Session, done_within};
-use crate::rank::Rank;
+use crate::value::rank::Rank;
 
 /// A call that was started: MPI has its buffer until it is done.
 ///

@@ -11,8 +11,8 @@ use super::error::{ConnectFailure, RendezvousError};
 use super::frame::{HERE, Hello, LONGEST_TEXT, REPLY_HEAD, ReplyHead, ReplyKind, Version, reply};
 use super::table;
 use super::{ANSWER, DRAIN, Gathered, LONGEST_BLOB, Rendezvous};
-use crate::port::Port;
-use crate::printable::printable;
+use crate::value::port::Port;
+use crate::value::printable::printable;
 
 /// Pause after the first try that failed; it doubles from try to try.
 const FIRST_PAUSE: Duration = Duration::from_millis(4);

@@ -9,7 +9,7 @@ use mio::net::TcpStream;
 
 use super::LONGEST_BLOB;
 use super::frame::HelloReader;
-use crate::port::Port;
+use crate::value::port::Port;
 
 /// How many bytes of no use rank 0 reads from one connection before it closes it.
 const PATIENCE: usize = LONGEST_BLOB + 1024;

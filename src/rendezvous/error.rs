@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::frame::LONGEST_TEXT;
 use super::{LONGEST_BLOB, LONGEST_TOKEN};
-use crate::port::Port;
+use crate::value::port::Port;
 
 /// Why the ranks did not meet: what happened, why, and what to do.
 ///

@@ -12,7 +12,7 @@ use std::fmt;
 use subtle::ConstantTimeEq;
 
 use super::{LONGEST_BLOB, LONGEST_TOKEN};
-use crate::port::Port;
+use crate::value::port::Port;
 
 /// First bytes of every frame; the line end shows a transfer that rewrites text.
 const MAGIC: [u8; 8] = *b"mpienv\r\n";

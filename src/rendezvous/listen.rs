@@ -7,8 +7,8 @@ use mio::net::TcpListener;
 use socket2::{Domain, Socket, Type};
 
 use super::error::RendezvousError;
-use crate::host::Host;
-use crate::port::Port;
+use crate::value::host::Host;
+use crate::value::port::Port;
 
 /// Connections that the system keeps for rank 0 until it takes them; the system may hold fewer.
 const BACKLOG: i32 = 4096;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::error::{RendezvousError, seconds};
 use super::frame::Version;
-use crate::host::Host;
-use crate::port::Port;
+use crate::value::host::Host;
+use crate::value::port::Port;
 
 /// How many of a kind the text names before it only counts.
 const NAMED: usize = 8;

@@ -20,7 +20,7 @@ use super::listen::listen;
 use super::report::Problems;
 use super::table::{Origin, Row};
 use super::{Meeting, Rendezvous};
-use crate::port::Port;
+use crate::value::port::Port;
 use liveness::{Liveness, Presence};
 
 /// After something is wrong, how long rank 0 waits for the ranks that have not come yet, so that they are told too.

@@ -6,9 +6,9 @@
 //! variables are set as this process's place is: JAX looks at them first.
 
 use super::{Additions, Variables};
+use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::info::ClusterInfo;
 
 pub(super) const ADDITIONS: Additions = Additions {
     variables: &[("JAX_COORDINATOR_ADDRESS", |info| Ok(info.master_addr()?.with_port(info.master_port())))],

@@ -19,7 +19,7 @@ use rustix::process::Pid;
 
 use super::family::{Family, ancestors};
 use super::processes::Listing;
-use crate::start_error::find;
+use crate::launch::start_error::find;
 
 /// The first and only word of such a process.
 const WORD: &str = "__mpienv-watchdog";

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use mio::{Interest, Token};
 
 use super::Server;
-use crate::port::Port;
 use crate::rendezvous::connection::{Connection, Stage};
 use crate::rendezvous::error::RendezvousError;
+use crate::value::port::Port;
 
 /// Connections taken before the others are looked at again.
 const AT_ONCE: usize = 512;
