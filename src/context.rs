@@ -89,7 +89,7 @@ impl Context {
         if words.next()? != FORM {
             return None;
         }
-        let launcher = Launcher::from_name(words.next()?)?;
+        let launcher = words.next()?.parse().ok()?;
         let mut context = Context { launcher, master_addr: None, master_port: None, token, seen: Seen::default() };
         for word in words {
             if let Some(host) = word.strip_prefix("addr=") {

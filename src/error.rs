@@ -257,7 +257,6 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // The reason is in the text already; a source would say it twice.
-        None
+        std::error::Error::source(&self.0.reason)
     }
 }

@@ -77,6 +77,7 @@ impl ClusterInfo {
     /// // The program runs `mpiexec -n 2`, whose processes inherit all that, and set PMI's.
     /// let inner = [("PMI_RANK", "0"), ("PMI_SIZE", "2")].map(|(name, value)| (name.to_owned(), value.to_owned()));
     /// let outer = outer.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    /// let exports = exports.iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
     /// let info = ClusterInfo::from_vars(outer.chain(exports).chain(inner))?;
     /// assert_eq!((info.rank(), info.world_size()), (0, 2));
     /// # Ok::<(), mpienv::Error>(())
@@ -109,7 +110,7 @@ impl ClusterInfo {
 
 /// Variables to set and to unset, in order.
 ///
-/// Iterates over those to set, as `Command::envs` takes them; see also [`Exports::removals`].
+/// [`Exports::apply_to`] gives them to a command; `Command::envs` cannot unset.
 ///
 /// ```
 /// use std::process::Command;
@@ -122,7 +123,6 @@ impl ClusterInfo {
 /// for (name, value) in exports.iter() {
 ///     println!("{name}: {}", value.unwrap_or("to be unset"));
 /// }
-/// // Unsets too, which `Command::envs` cannot.
 /// let mut python = Command::new("python");
 /// exports.apply_to(&mut python);
 /// assert!(python.get_envs().any(|(name, value)| name == "TORCHELASTIC_USE_AGENT_STORE" && value.is_none()));
@@ -204,14 +204,5 @@ impl Exports {
     /// When the dialect has no way to write a value, or to unset a variable.
     pub fn to_text(&self, dialect: Dialect) -> Result<String, Unrepresentable> {
         dialect.document(self)
-    }
-}
-
-impl IntoIterator for Exports {
-    type Item = (String, String);
-    type IntoIter = std::iter::FilterMap<std::vec::IntoIter<Variable>, fn(Variable) -> Option<(String, String)>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.variables.into_iter().filter_map(|(name, value)| Some((name.into_owned(), value?)))
     }
 }

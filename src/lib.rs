@@ -9,8 +9,9 @@
 //!
 //! let info = ClusterInfo::from_env()?;
 //! println!("rank {} of {}", info.rank(), info.world_size());
-//! // Pass it on to a program that wants PyTorch's variables:
-//! std::process::Command::new("python").arg("train.py").envs(info.exports()?);
+//! // Pass it on to a program that reads PyTorch's variables:
+//! let mut python = std::process::Command::new("python");
+//! info.exports()?.apply_to(python.arg("train.py"));
 //! # Ok::<(), mpienv::Error>(())
 //! ```
 //!
@@ -72,6 +73,7 @@ pub use launch::{Launch, LaunchError, Output};
 pub use placement::{LaunchStyle, Launcher};
 pub use value::host::{Host, HostError};
 pub use value::host_name::host_name;
+pub use value::name::UnknownName;
 pub use value::port::{Port, PortError};
 pub use value::printable::printable;
 pub use value::rank::{Local, Rank, RankError};

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
@@ -11,6 +12,7 @@ use crate::host::Host;
 use crate::job::Job;
 use crate::port::Port;
 use crate::rank::{Local, Rank, RankError};
+use crate::value::name::{self, UnknownName};
 
 /// Who started this process and told it its rank.
 ///
@@ -19,7 +21,7 @@ use crate::rank::{Local, Rank, RankError};
 ///
 /// let info = ClusterInfo::from_vars([("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MASTER_ADDR", "node0")])?;
 /// assert_eq!(info.launcher(), Launcher::Hydra);
-/// assert_eq!(Launcher::from_name("hydra"), Some(Launcher::Hydra));
+/// assert_eq!("hydra".parse(), Ok(Launcher::Hydra));
 /// for launcher in Launcher::ALL {
 ///     println!("{}: {}", launcher.name(), launcher.title());
 /// }
@@ -113,11 +115,14 @@ impl Launcher {
             Launcher::Alone => "no launcher",
         }
     }
+}
 
-    /// The launcher of that [`name`](Launcher::name).
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Launcher> {
-        Launcher::ALL.iter().copied().find(|launcher| launcher.name() == name)
+/// By [`name`](Launcher::name).
+impl FromStr for Launcher {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Launcher, UnknownName> {
+        name::find("launcher", Launcher::ALL, Launcher::name, name)
     }
 }
 

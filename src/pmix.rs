@@ -11,9 +11,7 @@
 //! use mpienv::pmix::{PmixInfo, PmixVars, ask};
 //!
 //! let environment = Environment::current();
-//! let namespace = environment.get("PMIX_NAMESPACE");
-//! let vars = PmixVars { namespace, rank: environment.get("PMIX_RANK"), ..PmixVars::default() };
-//! let answer: PmixInfo = ask(&vars)?;
+//! let answer: PmixInfo = ask(&PmixVars::of(&environment))?;
 //! println!("rank 0 runs on {}", answer.rank0_host);
 //! # Ok::<(), mpienv::pmix::PmixError>(())
 //! ```
@@ -54,6 +52,7 @@ pub fn precludes_mpi(environment: &Environment) -> bool {
 
 /// What the launcher's variables say, as far as PMIx needs it.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct PmixVars<'a> {
     /// `PMIX_NAMESPACE`: the name of the job.
     pub namespace: Option<&'a OsStr>,
@@ -65,6 +64,20 @@ pub struct PmixVars<'a> {
     pub pmix_prefix: Option<&'a OsStr>,
     /// `OPAL_PREFIX`: where Open MPI is installed.
     pub opal_prefix: Option<&'a OsStr>,
+}
+
+impl<'a> PmixVars<'a> {
+    /// Those of an environment.
+    #[must_use]
+    pub fn of(environment: &'a Environment) -> PmixVars<'a> {
+        PmixVars {
+            namespace: environment.get("PMIX_NAMESPACE"),
+            rank: environment.get("PMIX_RANK"),
+            library: environment.get("MPIENV_PMIX_LIB"),
+            pmix_prefix: environment.get("PMIX_PREFIX"),
+            opal_prefix: environment.get("OPAL_PREFIX"),
+        }
+    }
 }
 
 /// What the launcher's PMIx server says.

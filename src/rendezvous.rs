@@ -237,6 +237,7 @@ impl Rendezvous {
 /// # Ok::<(), mpienv::rendezvous::RendezvousError>(())
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Gathered {
     /// Rank 0: what all ranks brought.
     All(Meeting),

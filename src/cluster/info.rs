@@ -126,6 +126,8 @@ impl ClusterInfo {
 
     /// Rank 0's host, the same on all ranks.
     ///
+    /// On AWS Batch's main node, which does not know its own address, it is 0.0.0.0: rank 0 listens on every interface.
+    ///
     /// # Errors
     /// When there may be several nodes and nothing names rank 0's host; the text lists the ways to
     /// name it.

@@ -37,6 +37,7 @@ pub(crate) const OF_WORKERS: [&str; 4] = [LAUNCHER, MASTER_ADDR, MASTER_PORT, TO
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MasterPort {
     /// This one.
     Fixed(Port),
@@ -83,7 +84,7 @@ impl Overrides {
     pub(crate) fn or_inherited(&self, environment: &Environment) -> Result<SourcedOverrides, Error> {
         Ok(SourcedOverrides {
             launcher: explicit(&self.launcher, environment, LAUNCHER, |name| {
-                Launcher::from_name(name).ok_or_else(|| unknown_launcher(name))
+                name.parse().map_err(|_| unknown_launcher(name))
             })?,
             master_addr: explicit(&self.master_addr, environment, MASTER_ADDR, |text| {
                 text.parse().map_err(|error: HostError| Error::of_setting(error, MASTER_ADDR, text))

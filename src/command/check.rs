@@ -61,6 +61,7 @@ struct Statement {
 /// has it: what does not fit together though all came.
 pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Option<JobMap>, CheckError> {
     let master = info.master_addr()?.clone();
+    let is_unspecified = master.address().is_some_and(|address| address.is_unspecified());
     let statement = Statement {
         host,
         local_rank: info.local_rank(),
@@ -71,7 +72,8 @@ pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Opti
     let map = |meeting: &Meeting| -> Result<JobMap, CheckError> {
         let ranks = meeting.members().iter().map(rank).collect::<Result<Vec<_>, _>>();
         let ranks = ranks.map_err(CheckError::Report)?;
-        let (master, seconds) = (statement.master.clone(), begun.elapsed().as_secs_f64());
+        let master = if is_unspecified { as_others_call_it(&ranks) } else { None };
+        let (master, seconds) = (master.unwrap_or(&statement.master).to_owned(), begun.elapsed().as_secs_f64());
         Ok(JobMap { master, seconds, rejected: meeting.rejected(), ranks })
     };
     let look = Look::begin(info);
@@ -92,6 +94,11 @@ pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Opti
         Gathered::Reply(report) if report.is_empty() => Ok(None),
         Gathered::Reply(report) => Err(CheckError::Inconsistent { report: printable(&report) }),
     }
+}
+
+/// The master of a rank 0 that listens everywhere, as AWS Batch's main node does.
+fn as_others_call_it(ranks: &[RankReport]) -> Option<&str> {
+    ranks.get(1).map(|report| report.master.as_str())
 }
 
 fn rank(member: &Member) -> Result<RankReport, serde_json::Error> {
@@ -204,7 +211,8 @@ impl JobMap {
     }
 
     fn masters_differ(&self) -> Option<Finding> {
-        let (rank, other) = (0..).zip(&self.ranks).find(|(_, report): &(u32, _)| report.master != self.master)?;
+        let (rank, other) =
+            (0..).zip(&self.ranks).skip(1).find(|(_, report): &(u32, _)| report.master != self.master)?;
         Some(Finding {
             severity: Severity::Note,
             code: "master-names-differ",
@@ -258,3 +266,26 @@ pub enum CheckError {
 }
 
 debug_is_text!(CheckError);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_0_that_listens_everywhere_is_called_as_the_others_call_it() {
+        let rank = |host: &str, master: &str| RankReport {
+            host: host.to_owned(),
+            address: IpAddr::from([10, 0, 0, 9]),
+            local_rank: Some(0),
+            local_size: Some(1),
+            master: master.to_owned(),
+        };
+        let ranks = vec![rank("main", "0.0.0.0:6105"), rank("node", "10.0.0.9:6105")];
+        let master = as_others_call_it(&ranks).unwrap().to_owned();
+        let map = JobMap { master, seconds: 0.0, rejected: 0, ranks };
+        assert_eq!((map.master.as_str(), map.findings()), ("10.0.0.9:6105", Vec::new()));
+        let elsewhere = vec![rank("main", "a:6105"), rank("node", "b:6105")];
+        let map = JobMap { master: "a:6105".to_owned(), seconds: 0.0, rejected: 0, ranks: elsewhere };
+        assert_eq!(map.findings()[0].code, "master-names-differ");
+    }
+}

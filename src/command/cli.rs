@@ -187,7 +187,7 @@ enum Verb {
 #[derive(Args, Debug)]
 struct Shape {
     /// Whose variables
-    #[arg(long, value_name = "NAME", value_parser = launcher)]
+    #[arg(long, value_name = "NAME")]
     launcher: Launcher,
     /// Number of nodes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = ranks(), allow_negative_numbers = true)]
@@ -225,13 +225,13 @@ struct Program {
 
 fn set() -> impl TypedValueParser<Value = Target> {
     let names = PossibleValuesParser::new(Target::ALL.iter().map(|set| set.name()));
-    names.try_map(|name| Target::from_name(&name).ok_or("no program has this name"))
+    names.try_map(|name| name.parse::<Target>())
 }
 
 #[derive(Args, Debug)]
 struct Overrides {
     /// Believe this launcher, whatever else is set [env: MPIENV_LAUNCHER]
-    #[arg(long, value_name = "NAME", value_parser = launcher)]
+    #[arg(long, value_name = "NAME")]
     launcher: Option<Launcher>,
     /// Rank 0's host [env: MPIENV_MASTER_ADDR]
     #[arg(long, value_name = "HOST")]
@@ -240,7 +240,7 @@ struct Overrides {
     #[arg(long, value_name = "PORT")]
     master_port: Option<MasterPort>,
     /// NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]
-    #[arg(long, value_name = "VALUE", value_parser = |text: &str| Ok::<_, String>(NcclIfname::from(text)))]
+    #[arg(long, value_name = "VALUE")]
     nccl_ifname: Option<NcclIfname>,
     /// Ask the launcher's PMIx server for rank 0's host: Open MPI, `srun --mpi=pmix`
     ///
@@ -260,11 +260,6 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 fn seconds_or_none(text: &str) -> Result<Duration, String> {
     if text.parse() == Ok(0.0) { Ok(Duration::ZERO) } else { seconds(text) }
-}
-
-fn launcher(name: &str) -> Result<Launcher, String> {
-    let names = || Launcher::ALL.iter().map(|launcher| launcher.name()).collect::<Vec<_>>().join(", ");
-    Launcher::from_name(name).ok_or_else(|| format!("no launcher has this name; there are {}", names()))
 }
 
 impl Overrides {

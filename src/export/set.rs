@@ -3,6 +3,8 @@
 mod jax;
 mod mindspore;
 
+use std::str::FromStr;
+
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::LAUNCHER;
 use crate::context::CONTEXT;
@@ -11,6 +13,7 @@ use crate::error::Error;
 use crate::export::Exports;
 use crate::launcher::seen;
 use crate::placement::Launcher;
+use crate::value::name::{self, UnknownName};
 
 /// The programs whose variables can be exported.
 ///
@@ -24,7 +27,7 @@ use crate::placement::Launcher;
 /// use mpienv::Target;
 ///
 /// for &set in Target::ALL {
-///     assert_eq!(Target::from_name(set.name()), Some(set));
+///     assert_eq!(set.name().parse(), Ok(set));
 /// }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -75,12 +78,6 @@ impl Target {
         }
     }
 
-    /// The set of that [`name`](Target::name).
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Target> {
-        Target::ALL.iter().copied().find(|set| set.name() == name)
-    }
-
     fn additions(self) -> Additions {
         match self {
             Target::Torch => Additions { variables: &[], place: None, unset: &[] },
@@ -92,6 +89,15 @@ impl Target {
     /// What a helper of rank 0 has instead of its worker's variables; none for most sets.
     pub(crate) fn scheduler(self) -> Option<&'static [(&'static str, Option<&'static str>)]> {
         (self == Target::MindSpore).then_some(mindspore::SCHEDULER)
+    }
+}
+
+/// By [`name`](Target::name).
+impl FromStr for Target {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Target, UnknownName> {
+        name::find("program", Target::ALL, Target::name, name)
     }
 }
 

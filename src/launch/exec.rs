@@ -15,7 +15,9 @@ use crate::launch::start_error::StartError;
 /// use std::process::Command;
 ///
 /// let info = mpienv::ClusterInfo::from_env()?;
-/// let error = mpienv::exec(Command::new("python").arg("train.py").envs(info.exports()?));
+/// let mut python = Command::new("python");
+/// info.exports()?.apply_to(python.arg("train.py"));
+/// let error = mpienv::exec(&mut python);
 /// eprintln!("{error}");
 /// # Ok::<(), mpienv::Error>(())
 /// ```

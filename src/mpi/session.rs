@@ -9,8 +9,8 @@ use super::abi::{Abi, Comm, Handle};
 use super::api::Api;
 use super::error::MpiError;
 
-/// How long the end of a session waits for the other ranks, unless told otherwise.
-pub(super) const END_LIMIT: Duration = Duration::from_secs(60);
+/// How long a session that goes out of scope waits for the other ranks.
+const DROP_LIMIT: Duration = Duration::from_secs(1);
 
 /// MPI, initialized; shared by all that use it, and finalized with the last of them.
 pub(super) struct Session<W: Handle> {
@@ -115,7 +115,7 @@ impl<W: Handle> Drop for Session<W> {
     fn drop(&mut self) {
         if self.is_sound() {
             // Nobody is left to be told: the launcher reports a rank that leaves without MPI_Finalize.
-            let _ = self.end(END_LIMIT);
+            let _ = self.end(DROP_LIMIT);
         }
     }
 }

@@ -109,7 +109,7 @@ fn exported(info: &ClusterInfo, vars: &Vars) -> Vars {
     let exports = info.exports().unwrap();
     let gone: BTreeSet<_> = exports.removals().map(str::to_owned).collect();
     let mut vars: Vars = vars.iter().filter(|(name, _)| !gone.contains(name.as_str())).cloned().collect();
-    vars.extend(exports);
+    vars.extend(exports.iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))));
     vars
 }
 

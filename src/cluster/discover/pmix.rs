@@ -14,14 +14,7 @@ pub(crate) fn complete(placement: &mut Placement, environment: &Environment) -> 
         Error::new(Reason::Pmix(text), "or do without asking PMIx and set MASTER_ADDR for all ranks")
             .by(placement.launcher)
     };
-    let vars = PmixVars {
-        namespace: environment.get("PMIX_NAMESPACE"),
-        rank: environment.get("PMIX_RANK"),
-        library: environment.get("MPIENV_PMIX_LIB"),
-        pmix_prefix: environment.get("PMIX_PREFIX"),
-        opal_prefix: environment.get("OPAL_PREFIX"),
-    };
-    let answer = pmix::ask(&vars).map_err(|error| refused(error.to_string()))?;
+    let answer = pmix::ask(&PmixVars::of(environment)).map_err(|error| refused(error.to_string()))?;
     let (rank, size) = (placement.rank.index(), placement.rank.size());
     if answer.rank != rank || answer.job_size.is_some_and(|known| known != size) {
         let known = answer.job_size.map_or("?".to_owned(), |known| known.to_string());

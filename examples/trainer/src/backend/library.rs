@@ -26,7 +26,9 @@ pub(super) fn begin(
         return Ok(Err("the launcher starts no MPI programs"));
     }
     let watch = watch(timeout).map_err(BackendError::Watch)?;
-    let world = match World::init_with(info.launcher(), &vars, &hints(info)) {
+    #[expect(unsafe_code, reason = "hints are set in the environment")]
+    // SAFETY: the only other thread is the watch, which does not look at the environment.
+    let world = match unsafe { World::init_with(info.launcher(), &vars, &hints(info)) } {
         // A library that was wished for by name is not passed over.
         Err(MpiError::NoLibrary { .. }) if !required && vars.library.is_none() => {
             return Ok(Err("no MPI library could be loaded; --backend mpi says why"));
@@ -41,7 +43,7 @@ pub(super) fn begin(
 /// What MPI does not know of this job.
 fn hints(info: &ClusterInfo) -> Hints {
     // The linear model's gradient, 31,400 bytes, goes at once.
-    Hints { one_machine: info.local_world_size() == Some(info.world_size()), eager_limit: Some(32 * 1024) }
+    Hints::new().one_machine(info.local_world_size() == Some(info.world_size())).eager_limit(32 * 1024)
 }
 
 /// Whether MPI finds its launcher in a process that this one started.

@@ -49,7 +49,7 @@ enum Ranks {
 impl Ranks {
     fn communicator(&self) -> &Communicator {
         match self {
-            Ranks::World(world) => world,
+            Ranks::World(world) => world.communicator(),
             Ranks::Group(group) => group,
         }
     }
@@ -61,11 +61,11 @@ impl Mpi {
     /// # Errors
     /// When a rank does not come, or the system has no thread to watch over them.
     pub fn new(world: World, timeout: Duration) -> Result<Mpi, CollectiveError> {
-        let rank = world.rank();
+        let rank = world.communicator().rank();
         let socket = if rank.is_first() { Socket::open() } else { None };
         let own = Card::own(socket.as_ref().and_then(Socket::told));
         let own = serde_json::to_vec(&own).unwrap_or_default();
-        let cards = world.all_gather_within(&own, timeout)?;
+        let cards = world.communicator().all_gather_within(&own, timeout)?;
         // The same program wrote them: what cannot be read is a rank of which nothing is known.
         let cards: Vec<Card> = cards.iter().map(|card| serde_json::from_slice(card).unwrap_or_default()).collect();
         let spins = card::have_a_core_each(&cards);
@@ -150,7 +150,7 @@ impl Collective for Mpi {
         // A group ends with the world.
         let Ranks::World(world) = ranks else { return Ok(()) };
         let limit = watch::limit(timeout);
-        watch.over(|| world.start_barrier()?.wait_within(limit))?;
+        watch.over(|| world.communicator().start_barrier()?.wait_within(limit))?;
         // All are through: a rank that has said so is not missed, though a launcher that was told to stop may kill it
         // before MPI lets it go.
         watch.end();
