@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::environment::ReadError;
-use crate::placement::Launcher;
 use crate::value::host::HostError;
+use crate::value::placement::Launcher;
 use crate::value::rank::RankError;
 
 /// Prints an error's text for `Debug` too: `fn main() -> Result<(), mpienv::Error>` and `unwrap` show it.

@@ -22,10 +22,10 @@ use std::process::Command;
 
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::LAUNCHER;
-use crate::context::{CONTEXT, Context, Seen};
 use crate::error::Error;
 use crate::launcher::VARIABLES;
-use crate::placement::Launcher;
+use crate::launcher::context::{CONTEXT, Context, Seen};
+use crate::value::placement::Launcher;
 
 impl ClusterInfo {
     /// The variables that PyTorch and its kin read, in a fixed order.

@@ -28,11 +28,11 @@ use std::time::Duration;
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::export::Target;
-use crate::placement::LaunchStyle;
 #[cfg(any(feature = "cli", feature = "testing"))]
 use crate::simulate::Job;
 #[cfg(any(feature = "cli", feature = "testing"))]
 use crate::value::host::Host;
+use crate::value::placement::LaunchStyle;
 
 use self::role::Role;
 use self::running::Running;

@@ -2,6 +2,7 @@
 
 pub(crate) mod alone;
 pub mod aws_batch;
+pub(crate) mod context;
 pub mod flux;
 pub mod hydra;
 pub mod jsm;
@@ -18,10 +19,10 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::sync::LazyLock;
 
-use crate::context::Seen;
 use crate::environment::{Environment, ReadError};
 use crate::error::{Error, quote};
-use crate::placement::{Launcher, Placement};
+use crate::launcher::context::Seen;
+use crate::value::placement::{Launcher, Placement};
 
 /// The variable that makes a launcher the one.
 pub(crate) type Evidence = &'static str;

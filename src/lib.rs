@@ -30,7 +30,6 @@ mod cluster;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod command;
-mod context;
 mod environment;
 mod export;
 mod finding;
@@ -40,7 +39,6 @@ mod launch;
 pub mod launcher;
 #[cfg(feature = "mpi")]
 pub mod mpi;
-mod placement;
 #[cfg(feature = "pmix")]
 pub mod pmix;
 #[cfg(feature = "rendezvous")]
@@ -70,17 +68,14 @@ pub use launch::exec::exec;
 pub use launch::serve_as_watchdog;
 pub use launch::start_error::StartError;
 pub use launch::{Launch, LaunchError, Output};
-pub use placement::{LaunchStyle, Launcher};
 pub use value::host::{Host, HostError};
 pub use value::host_name::host_name;
 pub use value::name::UnknownName;
+pub use value::placement::{LaunchStyle, Launcher};
 pub use value::port::{Port, PortError};
 pub use value::printable::printable;
 pub use value::rank::{Local, Rank, RankError};
 pub use value::token::Token;
-
-// Where the launchers still look for them.
-use value::{host, job, port, rank};
 
 /// README's Rust runs too.
 #[cfg(doctest)]

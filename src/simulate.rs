@@ -8,11 +8,11 @@ use std::process::Command;
 use crate::cluster::azure;
 use crate::cluster::master;
 use crate::cluster::overrides;
-use crate::context::CONTEXT;
-use crate::host::Host;
 use crate::launcher;
-use crate::placement::Launcher;
-use crate::port::Port;
+use crate::launcher::context::CONTEXT;
+use crate::value::host::Host;
+use crate::value::placement::Launcher;
+use crate::value::port::Port;
 
 /// What tells PyTorch where the ranks meet.
 const MASTER: [&str; 2] = [master::MASTER_ADDR, master::MASTER_PORT];

@@ -4,6 +4,7 @@ pub(crate) mod host;
 pub(crate) mod host_name;
 pub(crate) mod job;
 pub(crate) mod name;
+pub(crate) mod placement;
 pub(crate) mod port;
 pub(crate) mod printable;
 pub(crate) mod rank;

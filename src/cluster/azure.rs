@@ -17,8 +17,8 @@ use serde::Deserialize;
 use crate::environment::Environment;
 use crate::error::{Error, quote};
 use crate::finding::{Finding, Severity};
-use crate::placement::Sourced;
 use crate::value::host::{Host, HostError};
+use crate::value::placement::Sourced;
 
 const BATCH: &str = "AZ_BATCH_MASTER_NODE";
 const BATCHAI: &str = "AZ_BATCHAI_MPI_MASTER_NODE";

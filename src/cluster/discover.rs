@@ -14,12 +14,12 @@ use crate::cluster::info::{ClusterInfo, Provenance};
 use crate::cluster::master::{self, Naming};
 use crate::cluster::nccl::{self, NcclIfname};
 use crate::cluster::overrides::{self, MasterPort, Overrides};
-use crate::context::Context;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::launcher;
-use crate::placement::{LaunchStyle, Launcher, NOT_TOLD, Placement, Source, Sourced};
+use crate::launcher::context::Context;
 use crate::value::host::Host;
+use crate::value::placement::{LaunchStyle, Launcher, NOT_TOLD, Placement, Source, Sourced};
 use crate::value::rank::Rank;
 use crate::value::token::Token;
 

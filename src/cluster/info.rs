@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-use crate::context::Seen;
 use crate::error::Error;
 use crate::finding::Finding;
-use crate::placement::{LaunchStyle, Launcher};
+use crate::launcher::context::Seen;
 use crate::value::host::Host;
+use crate::value::placement::{LaunchStyle, Launcher};
 use crate::value::port::Port;
 use crate::value::rank::{Local, Rank};
 use crate::value::token::Token;

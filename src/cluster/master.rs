@@ -5,9 +5,9 @@ use crate::cluster::overrides::{self, MasterPort};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
-use crate::placement::{Launcher, Placement, Sourced};
 use crate::value::host::{Host, HostError, meant_with_port};
 use crate::value::job::port_of_this_process;
+use crate::value::placement::{Launcher, Placement, Sourced};
 use crate::value::port::Port;
 
 pub(crate) const MASTER_ADDR: &str = "MASTER_ADDR";

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use crate::cluster::nccl::NcclIfname;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::placement::{Launcher, Sourced};
 use crate::value::host::{Host, HostError};
+use crate::value::placement::{Launcher, Sourced};
 use crate::value::port::{Port, PortError};
 
 /// Asks for a launcher: `open-mpi`, `user`, ...

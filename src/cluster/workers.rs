@@ -4,7 +4,7 @@ use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::{LAUNCHER, TOKEN};
 use crate::error::{Error, Reason};
 use crate::launcher::LOCAL;
-use crate::placement::{LaunchStyle, Launcher};
+use crate::value::placement::{LaunchStyle, Launcher};
 use crate::value::rank::{Local, Rank};
 
 impl ClusterInfo {

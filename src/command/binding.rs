@@ -3,7 +3,7 @@
 use crate::cluster::info::ClusterInfo;
 use crate::command::doctor::cores;
 use crate::environment::Environment;
-use crate::placement::Launcher;
+use crate::value::placement::Launcher;
 
 /// What Open MPI 4 sets where mpirun was asked how to bind.
 const BINDING_POLICY: &str = "OMPI_MCA_hwloc_base_binding_policy";

@@ -35,9 +35,9 @@ use std::time::Duration;
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::placement::LaunchStyle;
 use crate::value::host::Host;
 use crate::value::host_name::host_name;
+use crate::value::placement::LaunchStyle;
 
 /// What is wrong or suspicious with this process's place, its environment and its host.
 ///

@@ -2,9 +2,9 @@
 
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::LAUNCHER;
-use crate::context::CONTEXT;
 use crate::error::Error;
 use crate::export::Exports;
+use crate::launcher::context::CONTEXT;
 
 /// What this process has and its workers must not take for their own.
 const OF_THIS_PROCESS: [&str; 6] = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", LAUNCHER, CONTEXT];

@@ -7,13 +7,13 @@ use std::str::FromStr;
 
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::LAUNCHER;
-use crate::context::CONTEXT;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::export::Exports;
+use crate::launcher::context::CONTEXT;
 use crate::launcher::seen;
-use crate::placement::Launcher;
 use crate::value::name::{self, UnknownName};
+use crate::value::placement::Launcher;
 
 /// The programs whose variables can be exported.
 ///

@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 /// From now on this process is killed when the thread that started it ends; Linux only.
 ///
-/// What it becomes by [`exec`](crate::launch::exec) is so too; what it starts is not. [`Launch`](crate::Launch) ends workers
+/// What it becomes by [`exec`](crate::exec) is so too; what it starts is not. [`Launch`](crate::Launch) ends workers
 /// when it is killed; a worker that calls this first is safe also in the instant in which it is started.
 /// `parent` is the process id of who started it: where that has ended already, this process is too late to be told.
 ///

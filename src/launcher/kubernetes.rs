@@ -20,9 +20,9 @@ use serde::Deserialize;
 
 use crate::environment::{Environment, variable_names};
 use crate::error::{Error, Reason};
-use crate::host::HostError;
 use crate::launcher::{Evidence, first_set, unreadable};
-use crate::placement::{Launcher, Placement, Sourced};
+use crate::value::host::HostError;
+use crate::value::placement::{Launcher, Placement, Sourced};
 
 const NODE_RANK: &str = "PET_NODE_RANK";
 const NODES: &str = "PET_NNODES";

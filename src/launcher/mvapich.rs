@@ -20,7 +20,7 @@ use serde::Deserialize;
 use crate::environment::{Environment, variable_names};
 use crate::error::Error;
 use crate::launcher::{Evidence, first_set, unreadable};
-use crate::placement::{Launcher, Placement};
+use crate::value::placement::{Launcher, Placement};
 
 const RANK: &str = "MV2_COMM_WORLD_RANK";
 const SIZE: &str = "MV2_COMM_WORLD_SIZE";

@@ -24,10 +24,10 @@ use serde::Deserialize;
 use crate::environment::{Environment, variable_names};
 use crate::error::{Error, quote};
 use crate::finding::{Finding, Severity};
-use crate::host::Host;
-use crate::job::Job;
 use crate::launcher::{Evidence, first_set, unreadable};
-use crate::placement::{Launcher, Placement, Sourced};
+use crate::value::host::Host;
+use crate::value::job::Job;
+use crate::value::placement::{Launcher, Placement, Sourced};
 
 const RANK: &str = "OMPI_COMM_WORLD_RANK";
 const SIZE: &str = "OMPI_COMM_WORLD_SIZE";

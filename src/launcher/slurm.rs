@@ -24,11 +24,11 @@ use serde::Deserialize;
 use crate::environment::{Environment, ReadError, variable_names};
 use crate::error::{Error, Reason, quote};
 use crate::finding::{Finding, Severity};
-use crate::host::{Host, HostError};
 use crate::hostlist::Hostlist;
-use crate::job::Job;
 use crate::launcher::{Evidence, display_variable, first_set, unreadable};
-use crate::placement::{Launcher, Placement, Sourced};
+use crate::value::host::{Host, HostError};
+use crate::value::job::Job;
+use crate::value::placement::{Launcher, Placement, Sourced};
 
 const RANK: &str = "SLURM_PROCID";
 const STEP_SIZE: &str = "SLURM_STEP_NUM_TASKS";

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use crate::environment::{Environment, variable_names};
 use crate::error::Error;
 use crate::launcher::{Evidence, first_set, kubernetes, unreadable};
-use crate::placement::{Launcher, Placement, Sourced};
+use crate::value::placement::{Launcher, Placement, Sourced};
 
 const RANK: &str = "RANK";
 const WORLD_SIZE: &str = "WORLD_SIZE";

@@ -9,17 +9,14 @@ use std::path::{Path, PathBuf};
 
 /// The rooms of each floor, from the ground up.
 const FLOORS: &[&[&str]] = &[
-    &["environment", "error", "finding", "hostlist", "placement", "value"],
-    &["context", "launcher", "mpi", "pmix", "rendezvous"],
+    &["environment", "error", "finding", "hostlist", "value"],
+    &["launcher", "mpi", "pmix", "rendezvous"],
     &["cluster"],
     &["export"],
     &["launch", "simulate", "testing"],
     &["command"],
     &["main"],
 ];
-
-/// Root modules that are about to move into a room.
-const ALIASES: &[&str] = &["host", "job", "port", "rank"];
 
 /// A file of `src`: where it is, from there, and what it says.
 struct File {
@@ -156,9 +153,6 @@ fn first_word(text: &str) -> &str {
 }
 
 fn floor(room: &str) -> Option<usize> {
-    if ALIASES.contains(&room) {
-        return Some(0);
-    }
     FLOORS.iter().position(|floor| floor.contains(&room))
 }
 

@@ -2,11 +2,11 @@
 
 use crate::cluster::master;
 use crate::cluster::overrides;
-use crate::context::{CONTEXT, Context};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
+use crate::launcher::context::{CONTEXT, Context};
 use crate::launcher::{Change, IDENTITIES, Row, TABLE, display_variable};
-use crate::placement::{Launcher, Source, Sourced};
+use crate::value::placement::{Launcher, Source, Sourced};
 
 const NODE_RANK: &str = "NODE_RANK";
 

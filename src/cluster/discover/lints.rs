@@ -1,11 +1,11 @@
 //! What is suspicious in an environment as a whole, though its launcher can be read.
 
 use crate::cluster::overrides;
-use crate::context::Context;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
+use crate::launcher::context::Context;
 use crate::launcher::{Row, display_variable, open_mpi};
-use crate::placement::{Launcher, Placement};
+use crate::value::placement::{Launcher, Placement};
 
 const LOCAL_RANK: &str = "LOCAL_RANK";
 const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";

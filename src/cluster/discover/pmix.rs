@@ -2,9 +2,9 @@
 
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::placement::{Placement, Sourced};
 use crate::pmix::{self, PmixVars};
 use crate::value::host::HostError;
+use crate::value::placement::{Placement, Sourced};
 
 const SOURCE: &str = "PMIx, by the launcher's server";
 

@@ -4,7 +4,7 @@ use super::finding;
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::placement::Launcher;
+use crate::value::placement::Launcher;
 
 /// How many cores this process may use, and to how many it may widen that.
 ///

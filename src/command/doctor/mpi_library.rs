@@ -7,7 +7,7 @@ use super::machine::Machine;
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::placement::Launcher;
+use crate::value::placement::Launcher;
 
 /// An MPI library of this host.
 ///

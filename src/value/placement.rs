@@ -8,11 +8,11 @@ use serde::{Serialize, Serializer};
 
 use crate::error::Error;
 use crate::finding::Finding;
-use crate::host::Host;
-use crate::job::Job;
-use crate::port::Port;
-use crate::rank::{Local, Rank, RankError};
+use crate::value::host::Host;
+use crate::value::job::Job;
 use crate::value::name::{self, UnknownName};
+use crate::value::port::Port;
+use crate::value::rank::{Local, Rank, RankError};
 
 /// Who started this process and told it its rank.
 ///

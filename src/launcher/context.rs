@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::placement::Launcher;
 use crate::value::job::fnv_1a;
+use crate::value::placement::Launcher;
 
 /// The variable; mpienv alone writes it.
 pub(crate) const CONTEXT: &str = "MPIENV_CONTEXT";
