@@ -1,11 +1,10 @@
 //! `--for jax`: `jax.distributed.initialize()` without arguments finds every process's place.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::python::from_python;
-use crate::support::tool::{clean, inherited, is_there, missing};
+use crate::support::tool::{clean, is_there};
 use mpienv::simulate::{Job, Vars};
 use mpienv::{ClusterInfo, Environment, Launcher, Reason, Target};
 
@@ -92,21 +91,6 @@ fn a_local_rank_that_is_not_known_is_an_error_for_jax() {
     assert!(info.exports_for(Target::Torch, &environment).is_ok());
 }
 
-/// A Python that has JAX, where somebody has installed it: it is large, and required in the weekly run alone.
-fn python_with_jax() -> Option<PathBuf> {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let python = target.join("python/jax/bin/python");
-    if python.is_file() {
-        return Some(python);
-    }
-    let how = "jax in target/python/jax (python3 -m venv, pip install jax==0.10.2)";
-    match inherited("MPIENV_WEEKLY") {
-        Some(_) => missing(how),
-        None => eprintln!("skipped: no {how}"),
-    }
-    None
-}
-
 const PROGRAM: &str = "import jax
 jax.config.update('jax_platforms', 'cpu')
 jax.distributed.initialize(initialization_timeout=120)
@@ -116,7 +100,7 @@ jax.distributed.shutdown()
 
 #[test]
 fn real_jax_meets_under_every_launcher_of_this_machine() {
-    let Some(python) = python_with_jax() else { return };
+    let Some(python) = from_python("jax", "python") else { return };
     let run = |command: &mut Command, launcher: &[&str]| {
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command.args(launcher).args(["--for", "jax", "--"]).arg(&python).args(["-c", PROGRAM]);

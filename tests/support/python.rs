@@ -1,4 +1,4 @@
-//! Launchers that Debian does not have, from PyPI.
+//! Programs that Debian does not have, from PyPI.
 
 use std::path::{Path, PathBuf};
 
