@@ -21,10 +21,9 @@ use std::borrow::Cow;
 use std::process::Command;
 
 use crate::cluster::info::ClusterInfo;
-use crate::cluster::overrides::LAUNCHER;
 use crate::error::Error;
-use crate::launcher::VARIABLES;
 use crate::launcher::context::{CONTEXT, Context, Seen};
+use crate::launcher::{VARIABLES, seen};
 use crate::value::placement::Launcher;
 
 impl ClusterInfo {
@@ -56,40 +55,10 @@ impl ClusterInfo {
         variables.extend(self.to_unset.iter().map(|&name| (Cow::Borrowed(name), None)));
         let mut exports = Exports { variables };
         if let Some(launcher) = self.leaves_context {
-            let context = self.context(launcher, self.seen.clone(), &exports);
+            let context = self.context(launcher, seen(&self.inherited), &exports);
             exports.set(CONTEXT, context.to_text());
         }
         Ok(exports)
-    }
-
-    /// The same place; its exports also tell mpienv, in what they are applied to, that this process was placed.
-    ///
-    /// For a program that this process becomes or starts. When that starts a launcher, its processes have another place,
-    /// and are seen to; without this the outer launcher's variables may be taken for theirs. `mpienv exec` and
-    /// [`Launch`](crate::Launch) do it.
-    ///
-    /// ```
-    /// use mpienv::ClusterInfo;
-    ///
-    /// let outer = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
-    /// let outer = outer.into_iter().chain([("OMPI_COMM_WORLD_LOCAL_RANK", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "4")]);
-    /// let exports = ClusterInfo::from_vars(outer.clone())?.marked().exports()?;
-    /// // The program runs `mpiexec -n 2`, whose processes inherit all that, and set PMI's.
-    /// let inner = [("PMI_RANK", "0"), ("PMI_SIZE", "2")].map(|(name, value)| (name.to_owned(), value.to_owned()));
-    /// let outer = outer.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    /// let exports = exports.iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
-    /// let info = ClusterInfo::from_vars(outer.chain(exports).chain(inner))?;
-    /// assert_eq!((info.rank(), info.world_size()), (0, 2));
-    /// # Ok::<(), mpienv::Error>(())
-    /// ```
-    #[must_use]
-    pub fn marked(&self) -> ClusterInfo {
-        let mut marked = self.clone();
-        marked.leaves_context.get_or_insert(self.launcher);
-        if !marked.to_unset.contains(&LAUNCHER) {
-            marked.to_unset.push(LAUNCHER);
-        }
-        marked
     }
 
     /// What those who inherit these exports are told beside the values.

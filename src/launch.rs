@@ -26,7 +26,6 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::cluster::info::ClusterInfo;
-use crate::environment::Environment;
 use crate::export::Target;
 #[cfg(any(feature = "cli", feature = "testing"))]
 use crate::simulate::Job;
@@ -92,7 +91,7 @@ pub struct Launch {
 #[derive(Debug)]
 enum Variables {
     /// From their places.
-    Exports { set: Target, inherited: Environment },
+    Exports(Target),
     /// From the launcher that is simulated.
     #[cfg(any(feature = "cli", feature = "testing"))]
     Simulated(Box<Job>),
@@ -107,11 +106,10 @@ impl Launch {
     /// # Errors
     /// As [`ClusterInfo::workers`]; or when no port is free.
     pub fn new(info: &ClusterInfo, per_node: u32) -> Result<Launch, LaunchError> {
-        let mut info = info.clone();
         if info.launch_style == LaunchStyle::Alone && info.port_is_default {
-            info.master_port = port::free_port().map_err(LaunchError::NoPort)?;
-            info.provenance.master_port = "free when the workers were started".into();
-            info.port_is_own = true;
+            let port = port::free_port().map_err(LaunchError::NoPort)?;
+            let info = info.with_own_port(port, "free when the workers were started");
+            return Ok(Launch::of(info.workers(per_node)?));
         }
         Ok(Launch::of(info.workers(per_node)?))
     }
@@ -122,12 +120,11 @@ impl Launch {
     ///
     /// ```
     /// use std::process::Command;
-    /// use mpienv::{ClusterInfo, Environment, Launch, Target};
+    /// use mpienv::{ClusterInfo, Launch, Target};
     ///
-    /// let environment = Environment::from_vars([("PATH", "/bin")]);
-    /// let info = ClusterInfo::builder().from_environment(&environment)?;
+    /// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
     /// // `sh` is started twice: as the worker, and as the scheduler.
-    /// Launch::with_scheduler(&info).variables(Target::MindSpore, &environment).run(|_worker| {
+    /// Launch::with_scheduler(&info).variables(Target::MindSpore).run(|_worker| {
     ///     let mut command = Command::new("sh");
     ///     command.args(["-c", "test -n \"$MS_ROLE\""]);
     ///     command
@@ -146,7 +143,7 @@ impl Launch {
             keep_binding: false,
             subreaper: false,
             output: Output::default(),
-            variables: Variables::Exports { set: Target::default(), inherited: Environment::default() },
+            variables: Variables::Exports(Target::default()),
         }
     }
 
@@ -241,8 +238,8 @@ impl Launch {
     /// Where the set needs a scheduler, rank 0's command is started once more as that. It ends with
     /// the workers: when they all have ended it has the time of [`Launch::grace`] to end by itself.
     #[must_use]
-    pub fn variables(mut self, set: Target, inherited: &Environment) -> Launch {
-        self.variables = Variables::Exports { set, inherited: inherited.clone() };
+    pub fn variables(mut self, set: Target) -> Launch {
+        self.variables = Variables::Exports(set);
         self
     }
 
@@ -271,8 +268,8 @@ impl Launch {
             match &self.variables {
                 #[cfg(any(feature = "cli", feature = "testing"))]
                 Variables::Simulated(job) => job.apply_to(worker.rank(), &mut started),
-                Variables::Exports { set, inherited } => {
-                    let exports = worker.exports_for(*set, inherited)?;
+                Variables::Exports(set) => {
+                    let exports = worker.exports_for(*set)?;
                     if let Some(variables) = set.scheduler().filter(|_| worker.world().is_first()) {
                         let mut scheduler = command(worker);
                         exports.apply_to(&mut scheduler);

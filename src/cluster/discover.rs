@@ -10,13 +10,12 @@ use std::ffi::OsString;
 use once_cell::sync::OnceCell;
 
 use crate::cluster::azure::AzureVars;
-use crate::cluster::info::{ClusterInfo, Provenance};
+use crate::cluster::info::{ClusterInfo, Inherited, Provenance};
 use crate::cluster::master::{self, Naming};
 use crate::cluster::nccl::{self, NcclIfname};
 use crate::cluster::overrides::{self, MasterPort, Overrides};
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::launcher;
 use crate::launcher::context::Context;
 use crate::value::host::Host;
 use crate::value::placement::{LaunchStyle, Launcher, NOT_TOLD, Placement, Source, Sourced};
@@ -118,6 +117,13 @@ pub struct ClusterInfoBuilder {
     overrides: Overrides,
     #[cfg(feature = "pmix")]
     ask_pmix: bool,
+}
+
+#[cfg(feature = "cli")]
+impl From<Overrides> for ClusterInfoBuilder {
+    fn from(overrides: Overrides) -> ClusterInfoBuilder {
+        ClusterInfoBuilder { overrides, ..ClusterInfoBuilder::default() }
+    }
 }
 
 impl ClusterInfoBuilder {
@@ -283,7 +289,7 @@ impl ClusterInfoBuilder {
             to_unset,
             // Whoever reads again comes to what was asked for.
             leaves_context: self.overrides.place_this_process().then_some(placement.launcher),
-            seen: launcher::seen(whole),
+            inherited: Inherited::new(whole),
             addr_is_own,
             port_is_own,
             token_is_own: set_token.is_none(),

@@ -1,13 +1,16 @@
 //! Where this process is in its cluster: the values, and where each comes from.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
+use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::Finding;
-use crate::launcher::context::Seen;
 use crate::value::host::Host;
 use crate::value::placement::{LaunchStyle, Launcher};
 use crate::value::port::Port;
@@ -59,8 +62,7 @@ pub struct ClusterInfo {
     pub(crate) to_unset: Vec<&'static str>,
     /// The launcher that the exports name in `MPIENV_CONTEXT`; `None` where they have none.
     pub(crate) leaves_context: Option<Launcher>,
-    /// The launchers' variables that this was read from.
-    pub(crate) seen: Seen,
+    pub(crate) inherited: Inherited,
     /// Whether the master's address and port, and the token, are this job's alone: no person set them for all.
     pub(crate) addr_is_own: bool,
     pub(crate) port_is_own: bool,
@@ -170,6 +172,38 @@ impl ClusterInfo {
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
+    }
+}
+
+/// The environment that a place was read from. It is not part of the place, and is not printed: it may hold secrets.
+#[derive(Clone)]
+pub(crate) struct Inherited(Arc<Environment>);
+
+impl Inherited {
+    pub(crate) fn new(environment: &Environment) -> Inherited {
+        Inherited(Arc::new(environment.clone()))
+    }
+}
+
+impl Deref for Inherited {
+    type Target = Environment;
+
+    fn deref(&self) -> &Environment {
+        &self.0
+    }
+}
+
+impl PartialEq for Inherited {
+    fn eq(&self, _other: &Inherited) -> bool {
+        true
+    }
+}
+
+impl Eq for Inherited {}
+
+impl fmt::Debug for Inherited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Inherited(..)")
     }
 }
 

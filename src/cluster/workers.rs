@@ -5,6 +5,7 @@ use crate::cluster::overrides::{LAUNCHER, TOKEN};
 use crate::error::{Error, Reason};
 use crate::launcher::LOCAL;
 use crate::value::placement::{LaunchStyle, Launcher};
+use crate::value::port::Port;
 use crate::value::rank::{Local, Rank};
 
 impl ClusterInfo {
@@ -55,6 +56,45 @@ impl ClusterInfo {
         (0..per_node).map(worker).collect()
     }
 
+    /// The same place; its exports also tell mpienv, in what they are applied to, that this process was placed.
+    ///
+    /// For a program that this process becomes or starts. When that starts a launcher, its processes have another place,
+    /// and are seen to; without this the outer launcher's variables may be taken for theirs. `mpienv exec` and
+    /// [`Launch`](crate::Launch) do it.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let outer = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
+    /// let outer = outer.into_iter().chain([("OMPI_COMM_WORLD_LOCAL_RANK", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "4")]);
+    /// let exports = ClusterInfo::from_vars(outer.clone())?.marked().exports()?;
+    /// // The program runs `mpiexec -n 2`, whose processes inherit all that, and set PMI's.
+    /// let inner = [("PMI_RANK", "0"), ("PMI_SIZE", "2")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    /// let outer = outer.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    /// let exports = exports.iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
+    /// let info = ClusterInfo::from_vars(outer.chain(exports).chain(inner))?;
+    /// assert_eq!((info.rank(), info.world_size()), (0, 2));
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    #[must_use]
+    pub fn marked(&self) -> ClusterInfo {
+        let mut marked = self.clone();
+        marked.leaves_context.get_or_insert(self.launcher);
+        if !marked.to_unset.contains(&LAUNCHER) {
+            marked.to_unset.push(LAUNCHER);
+        }
+        marked
+    }
+
+    /// The same job, whose rank 0 listens at another port.
+    pub(crate) fn with_own_port(&self, port: Port, source: &'static str) -> ClusterInfo {
+        let mut info = self.clone();
+        info.master_port = port;
+        info.provenance.master_port = source.into();
+        info.port_is_own = true;
+        info
+    }
+
     /// An error where this process is not known to be the only one on its node.
     pub(crate) fn check_per_node(&self) -> Result<(), Error> {
         match self.launch_style {
@@ -81,7 +121,7 @@ impl ClusterInfo {
         // Asked of the process that starts the workers, not of them.
         worker.to_unset.push(LAUNCHER);
         if workers > 1 {
-            worker.to_unset.extend(LOCAL.iter().filter(|name| self.seen.has(name)));
+            worker.to_unset.extend(LOCAL.iter().filter(|name| self.inherited.is_set(name)));
         }
         if !self.token_is_own {
             worker.overrides.push((TOKEN, self.token.as_str().to_owned()));

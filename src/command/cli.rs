@@ -24,6 +24,7 @@ use std::io::{self, Write};
 use std::process;
 use std::time::Duration;
 
+use crate::cluster::overrides;
 use crate::simulate::{Job, JobError};
 use crate::{
     ClusterInfo, ClusterInfoBuilder, Environment, Finding, Host, Launcher, MasterPort, NcclIfname, Severity, Target,
@@ -264,20 +265,10 @@ fn seconds_or_none(text: &str) -> Result<Duration, String> {
 
 impl Overrides {
     fn read_from(self, environment: &Environment) -> Result<ClusterInfo, crate::Error> {
-        let mut builder: ClusterInfoBuilder = ClusterInfo::builder();
-        if let Some(launcher) = self.launcher {
-            builder = builder.launcher(launcher);
-        }
-        if let Some(host) = self.master_addr {
-            builder = builder.master_addr(host);
-        }
-        if let Some(port) = self.master_port {
-            builder = builder.master_port(port);
-        }
-        if let Some(ifname) = self.nccl_ifname {
-            builder = builder.nccl_ifname(ifname);
-        }
-        if self.ask_pmix {
+        let Overrides { launcher, master_addr, master_port, nccl_ifname, ask_pmix } = self;
+        let overrides = overrides::Overrides { launcher, master_addr, master_port, nccl_ifname };
+        let mut builder = ClusterInfoBuilder::from(overrides);
+        if ask_pmix {
             pmix::warn_of_asking(environment);
             builder = builder.ask_pmix();
         }

@@ -104,27 +104,27 @@ impl FromStr for Target {
 impl ClusterInfo {
     /// The variables that a program of this set reads: [`exports`](ClusterInfo::exports), and more.
     ///
-    /// Only `inherited` tells which variables are there to be unset.
+    /// Variables of other launchers are unset where the environment that this was read from has them.
     ///
     /// ```
-    /// use mpienv::{ClusterInfo, Environment, Target};
+    /// use mpienv::{ClusterInfo, Target};
     ///
-    /// let environment = Environment::from_vars([
+    /// let info = ClusterInfo::from_vars([
     ///     ("RANK", "1"),
     ///     ("WORLD_SIZE", "2"),
     ///     ("LOCAL_RANK", "0"),
     ///     ("LOCAL_WORLD_SIZE", "1"),
     ///     ("MASTER_ADDR", "fe::1"),
-    /// ]);
-    /// let info = ClusterInfo::builder().from_environment(&environment)?;
-    /// let exports = info.exports_for(Target::Jax, &environment)?;
+    /// ])?;
+    /// let exports = info.exports_for(Target::Jax)?;
     /// assert_eq!(exports.get("JAX_COORDINATOR_ADDRESS"), Some("[fe::1]:6105"));
     /// # Ok::<(), mpienv::Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`ClusterInfo::exports`].
-    pub fn exports_for(&self, set: Target, inherited: &Environment) -> Result<Exports, Error> {
+    pub fn exports_for(&self, set: Target) -> Result<Exports, Error> {
+        let inherited: &Environment = &self.inherited;
         let mut exports = self.exports()?;
         let Additions { variables, place, unset } = set.additions();
         for (name, value) in variables {

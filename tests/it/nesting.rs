@@ -71,7 +71,7 @@ fn told(info: &ClusterInfo) -> impl PartialEq + std::fmt::Debug + use<> {
 /// The environment of a process after another has applied its exports to it.
 fn applied(vars: Vars, read: impl FnOnce(&Environment) -> ClusterInfo) -> BTreeMap<String, String> {
     let environment = Environment::from_vars(vars.clone());
-    let exports = read(&environment).exports_for(Target::Torch, &environment).unwrap();
+    let exports = read(&environment).exports_for(Target::Torch).unwrap();
     let mut vars: BTreeMap<_, _> = vars.into_iter().collect();
     for (name, value) in exports.iter() {
         match value {

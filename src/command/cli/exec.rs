@@ -44,13 +44,13 @@ pub(crate) fn run(
     }
     if set == Target::MindSpore && info.world().is_first() {
         // Two commands to start and one process: this one waits for both.
-        let launch = Launch::with_scheduler(&info).variables(set, &environment).subreaper();
+        let launch = Launch::with_scheduler(&info).variables(set).subreaper();
         return launch.run(|_| worker(&words)).map_err(|error| launch::failure(&words, error));
     }
     let mut command = command(&words);
     let exports = match options.per_node {
         true => info.per_node_exports(),
-        false => info.marked().exports_for(set, &environment),
+        false => info.marked().exports_for(set),
     };
     exports?.apply_to(&mut command);
     Err(crate::exec(&mut command).into())

@@ -42,7 +42,7 @@ fn text(
     } else {
         quiet.warn(&info, &environment);
     }
-    let exports = if per_node { info.per_node_exports() } else { info.exports_for(set, &environment) };
+    let exports = if per_node { info.per_node_exports() } else { info.exports_for(set) };
     Ok(exports?.to_text(dialect)?)
 }
 

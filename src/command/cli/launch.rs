@@ -60,7 +60,7 @@ pub(crate) fn run(
     quiet.warn(&info, &environment);
     let output = options.log_dir.map_or(Output::Prefixed, Output::LogDir);
     let launch = Launch::new(&info, options.nproc_per_node).map_err(|error| failure(&words, error))?;
-    let launch = launch.variables(set, &environment).output(output).grace(options.grace).subreaper();
+    let launch = launch.variables(set).output(output).grace(options.grace).subreaper();
     let launch = if options.keep_binding { launch.keep_binding() } else { launch };
     launch.run(|_| worker(&words)).map_err(|error| failure(&words, error))
 }
