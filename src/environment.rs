@@ -25,6 +25,7 @@ use serde::forward_to_deserialize_any;
 /// let vars: OpenMpiVars = environment.read()?;
 /// assert_eq!((vars.rank, vars.size), (1, 4));
 /// assert_eq!(environment.get_str("OMPI_COMM_WORLD_RANK")?, Some("1"));
+/// assert_eq!(environment.get("PMI_RANK"), None);
 /// assert!(!environment.is_set("PMI_RANK"));
 ///
 /// let half = Environment::from_vars([("OMPI_COMM_WORLD_RANK", "1")]);
