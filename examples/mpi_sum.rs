@@ -20,7 +20,7 @@ fn main() -> ExitCode {
 }
 
 fn sum() -> Result<(), Box<dyn Error>> {
-    let environment = Environment::of_this_process();
+    let environment = Environment::current();
     let info = ClusterInfo::builder().from_environment(&environment)?;
     // The library of the launcher that started this process.
     let world = World::init(info.launcher(), &MpiVars::of(&environment))?;
@@ -28,7 +28,7 @@ fn sum() -> Result<(), Box<dyn Error>> {
     world.check(info.world())?;
 
     let mut sum = [f64::from(info.rank())];
-    world.all_reduce_sum(&mut sum)?;
+    world.communicator().all_reduce_sum(&mut sum)?;
     println!("rank {}: all ranks sum to {}, by {}", info.world(), sum[0], world.version());
     world.finalize()?;
     Ok(())

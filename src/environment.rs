@@ -24,8 +24,9 @@ use serde::forward_to_deserialize_any;
 /// ]);
 /// let vars: OpenMpiVars = environment.read()?;
 /// assert_eq!((vars.rank, vars.size), (1, 4));
-/// assert_eq!(environment.text("OMPI_COMM_WORLD_RANK")?, Some("1"));
-/// assert!(!environment.has("PMI_RANK"));
+/// assert_eq!(environment.get_str("OMPI_COMM_WORLD_RANK")?, Some("1"));
+/// assert_eq!(environment.get("PMI_RANK"), None);
+/// assert!(!environment.is_set("PMI_RANK"));
 ///
 /// let half = Environment::from_vars([("OMPI_COMM_WORLD_RANK", "1")]);
 /// let missing = ReadError::Missing { name: "OMPI_COMM_WORLD_SIZE".into() };
@@ -40,7 +41,7 @@ pub struct Environment {
 impl Environment {
     /// The environment of this process, now.
     #[must_use]
-    pub fn of_this_process() -> Environment {
+    pub fn current() -> Environment {
         #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
         let vars = std::env::vars_os();
         Environment::from_vars(vars)
@@ -66,7 +67,7 @@ impl Environment {
     ///
     /// # Errors
     /// When the value is not UTF-8.
-    pub fn text(&self, name: &str) -> Result<Option<&str>, ReadError> {
+    pub fn get_str(&self, name: &str) -> Result<Option<&str>, ReadError> {
         let Some(value) = self.get(name) else { return Ok(None) };
         let text = value.to_str().ok_or_else(|| ReadError::NotUnicode {
             name: name.to_owned(),
@@ -95,7 +96,7 @@ impl Environment {
 
     /// Whether a variable is set and not blank.
     #[must_use]
-    pub fn has(&self, name: &str) -> bool {
+    pub fn is_set(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| !value.as_encoded_bytes().trim_ascii().is_empty())
     }
 
@@ -110,8 +111,8 @@ impl Environment {
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, ReadError> {
         let fields = field_names::<T>();
         let mut pairs = Vec::with_capacity(fields.len());
-        for name in spelled(fields) {
-            let Some(value) = self.text(&name)? else { continue };
+        for name in names(fields) {
+            let Some(value) = self.get_str(&name)? else { continue };
             // envy takes `+1` for a number; no launcher writes one.
             let digits = value.strip_prefix('+').unwrap_or_default();
             if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -122,17 +123,17 @@ impl Environment {
         }
         envy::from_iter(pairs).map_err(|error| match error {
             envy::Error::MissingValue(field) => {
-                let name = spelled(fields).find(|name| name.eq_ignore_ascii_case(field));
+                let name = names(fields).find(|name| name.eq_ignore_ascii_case(field));
                 ReadError::Missing { name: name.map_or_else(|| field.to_owned(), Cow::into_owned) }
             }
-            envy::Error::Custom(text) => self.blame(text, fields),
+            envy::Error::Custom(text) => self.locate(text, fields),
         })
     }
 
     /// Finds the variable that envy's text complains of.
-    fn blame(&self, text: String, fields: Fields) -> ReadError {
-        for name in spelled(fields) {
-            let Ok(Some(value)) = self.text(&name) else { continue };
+    fn locate(&self, text: String, fields: Fields) -> ReadError {
+        for name in names(fields) {
+            let Ok(Some(value)) = self.get_str(&name) else { continue };
             let tail = format!(" while parsing value '{value}' provided by {name}");
             if let Some(reason) = text.strip_suffix(&tail) {
                 let (value, reason) = (value.to_owned(), reason.to_owned());
@@ -148,11 +149,11 @@ type Fields = &'static [&'static str];
 
 /// The variables that `T` asks for, in their own spelling.
 pub(crate) fn variable_names<T: DeserializeOwned>() -> Vec<String> {
-    spelled(field_names::<T>()).map(Cow::into_owned).collect()
+    names(field_names::<T>()).map(Cow::into_owned).collect()
 }
 
 /// One name for each field: its alias where that has capitals, else the field in capitals.
-fn spelled(fields: Fields) -> impl Iterator<Item = Cow<'static, str>> {
+fn names(fields: Fields) -> impl Iterator<Item = Cow<'static, str>> {
     let has_capitals = |name: &str| name.bytes().any(|b| b.is_ascii_uppercase());
     let (aliases, fields): (Vec<&str>, Vec<&str>) = fields.iter().copied().partition(|name| has_capitals(name));
     let alias = move |field: &str| aliases.iter().copied().find(|name| name.eq_ignore_ascii_case(field));
@@ -261,7 +262,7 @@ mod tests {
     fn of_a_name_given_twice_the_last_value_counts() {
         let environment = Environment::from_vars([("B", "1"), ("A", "2"), ("B", "3"), ("C", "4"), ("B", "5")]);
         assert_eq!(
-            ["A", "B", "C", "D"].map(|name| environment.text(name).unwrap()),
+            ["A", "B", "C", "D"].map(|name| environment.get_str(name).unwrap()),
             [Some("2"), Some("5"), Some("4"), None]
         );
         assert_eq!(environment.names().collect::<Vec<_>>(), ["A", "B", "C"]);

@@ -4,9 +4,20 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::environment::ReadError;
-use crate::host::HostError;
-use crate::placement::Launcher;
-use crate::rank::RankError;
+use crate::value::host::HostError;
+use crate::value::placement::Launcher;
+use crate::value::rank::RankError;
+
+/// Prints an error's text for `Debug` too: `fn main() -> Result<(), mpienv::Error>` and `unwrap` show it.
+macro_rules! debug_is_text {
+    ($error:ty) => {
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
 
 /// Why an environment does not say where this process is.
 ///
@@ -246,7 +257,6 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // The reason is in the text already; a source would say it twice.
-        None
+        std::error::Error::source(&self.0.reason)
     }
 }

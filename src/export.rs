@@ -15,24 +15,23 @@ mod powershell;
 mod set;
 
 pub use dialect::{Dialect, Unrepresentable};
-pub use set::VariableSet;
+pub use set::Target;
 
 use std::borrow::Cow;
 use std::process::Command;
 
-use crate::context::{CONTEXT, Context, Seen};
+use crate::cluster::info::ClusterInfo;
 use crate::error::Error;
-use crate::info::ClusterInfo;
-use crate::launcher::VARIABLES;
-use crate::placement::Launcher;
-use crate::wish::LAUNCHER;
+use crate::launcher::context::{CONTEXT, Context, Seen};
+use crate::launcher::{VARIABLES, seen};
+use crate::value::placement::Launcher;
 
 impl ClusterInfo {
     /// The variables that PyTorch and its kin read, in a fixed order.
     ///
     /// `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `NODE_RANK` (where known),
     /// `MASTER_ADDR`, `MASTER_PORT`, `NCCL_SOCKET_IFNAME`; where something was asked of the
-    /// [`Builder`](crate::Builder), and for [`workers`](ClusterInfo::workers), `MPIENV_CONTEXT`, so
+    /// [`ClusterInfoBuilder`](crate::ClusterInfoBuilder), and for [`workers`](ClusterInfo::workers), `MPIENV_CONTEXT`, so
     /// that whoever reads again comes to the same; and what must be unset. Exporting twice changes
     /// nothing.
     ///
@@ -51,44 +50,15 @@ impl ClusterInfo {
             ("NCCL_SOCKET_IFNAME", self.nccl_socket_ifname().map(str::to_owned)),
         ];
         let set = set.into_iter().filter_map(|(name, value)| Some((Cow::Borrowed(name), Some(value?))));
-        let asked = self.asked.iter().map(|(name, value)| (Cow::Borrowed(*name), Some(value.clone())));
-        let mut variables: Vec<_> = set.chain(asked).collect();
-        variables.extend(self.misleading.iter().map(|&name| (Cow::Borrowed(name), None)));
+        let overrides = self.overrides.iter().map(|(name, value)| (Cow::Borrowed(*name), Some(value.clone())));
+        let mut variables: Vec<_> = set.chain(overrides).collect();
+        variables.extend(self.to_unset.iter().map(|&name| (Cow::Borrowed(name), None)));
         let mut exports = Exports { variables };
         if let Some(launcher) = self.leaves_context {
-            let context = self.context(launcher, self.seen.clone(), &exports);
+            let context = self.context(launcher, seen(&self.inherited), &exports);
             exports.set(CONTEXT, context.to_text());
         }
         Ok(exports)
-    }
-
-    /// The same place; its exports also tell mpienv, in what they are applied to, that this process was placed.
-    ///
-    /// For a program that this process becomes or starts. When that starts a launcher, its processes have another place,
-    /// and are seen to; without this the outer launcher's variables may be taken for theirs. `mpienv exec` and
-    /// [`Launch`](crate::Launch) do it.
-    ///
-    /// ```
-    /// use mpienv::ClusterInfo;
-    ///
-    /// let outer = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
-    /// let outer = outer.into_iter().chain([("OMPI_COMM_WORLD_LOCAL_RANK", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "4")]);
-    /// let exports = ClusterInfo::from_vars(outer.clone())?.marked().exports()?;
-    /// // The program runs `mpiexec -n 2`, whose processes inherit all that, and set PMI's.
-    /// let inner = [("PMI_RANK", "0"), ("PMI_SIZE", "2")].map(|(name, value)| (name.to_owned(), value.to_owned()));
-    /// let outer = outer.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    /// let info = ClusterInfo::from_vars(outer.chain(exports).chain(inner))?;
-    /// assert_eq!((info.rank(), info.world_size()), (0, 2));
-    /// # Ok::<(), mpienv::Error>(())
-    /// ```
-    #[must_use]
-    pub fn marked(&self) -> ClusterInfo {
-        let mut marked = self.clone();
-        marked.leaves_context.get_or_insert(self.launcher);
-        if !marked.misleading.contains(&LAUNCHER) {
-            marked.misleading.push(LAUNCHER);
-        }
-        marked
     }
 
     /// What those who inherit these exports are told beside the values.
@@ -109,7 +79,7 @@ impl ClusterInfo {
 
 /// Variables to set and to unset, in order.
 ///
-/// Iterates over those to set, as `Command::envs` takes them; see also [`Exports::unset`].
+/// [`Exports::apply_to`] gives them to a command; `Command::envs` cannot unset.
 ///
 /// ```
 /// use std::process::Command;
@@ -122,7 +92,6 @@ impl ClusterInfo {
 /// for (name, value) in exports.iter() {
 ///     println!("{name}: {}", value.unwrap_or("to be unset"));
 /// }
-/// // Unsets too, which `Command::envs` cannot.
 /// let mut python = Command::new("python");
 /// exports.apply_to(&mut python);
 /// assert!(python.get_envs().any(|(name, value)| name == "TORCHELASTIC_USE_AGENT_STORE" && value.is_none()));
@@ -172,10 +141,10 @@ impl Exports {
     ///
     /// let vars = [("RANK", "0"), ("WORLD_SIZE", "1"), ("TORCHELASTIC_USE_AGENT_STORE", "True")];
     /// let exports = ClusterInfo::from_vars(vars)?.exports()?;
-    /// assert_eq!(exports.unset().collect::<Vec<_>>(), ["TORCHELASTIC_USE_AGENT_STORE"]);
+    /// assert_eq!(exports.removals().collect::<Vec<_>>(), ["TORCHELASTIC_USE_AGENT_STORE"]);
     /// # Ok::<(), mpienv::Error>(())
     /// ```
-    pub fn unset(&self) -> impl Iterator<Item = &str> {
+    pub fn removals(&self) -> impl Iterator<Item = &str> {
         self.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| name)
     }
 
@@ -204,14 +173,5 @@ impl Exports {
     /// When the dialect has no way to write a value, or to unset a variable.
     pub fn to_text(&self, dialect: Dialect) -> Result<String, Unrepresentable> {
         dialect.document(self)
-    }
-}
-
-impl IntoIterator for Exports {
-    type Item = (String, String);
-    type IntoIter = std::iter::FilterMap<std::vec::IntoIter<Variable>, fn(Variable) -> Option<(String, String)>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.variables.into_iter().filter_map(|(name, value)| Some((name.into_owned(), value?)))
     }
 }

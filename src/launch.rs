@@ -1,39 +1,41 @@
 //! Starts the workers of this node, and ends all of them when one fails.
 
-mod control;
 mod error;
+#[cfg(unix)]
+pub(crate) mod exec;
 mod log_file;
-mod member;
 mod output;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 mod parent;
 mod port;
+mod role;
 mod running;
+pub(crate) mod start_error;
 mod stopped;
+mod supervisor;
 
-#[cfg(all(feature = "launch", unix))]
-pub use control::serve_as_watchdog;
 pub use error::LaunchError;
 pub use output::Output;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub use parent::end_with_parent;
+#[cfg(all(feature = "launch", unix))]
+pub use supervisor::serve_as_watchdog;
 
 use std::io::{self, IsTerminal};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::environment::Environment;
-use crate::export::VariableSet;
-#[cfg(any(feature = "cli", feature = "testing"))]
-use crate::host::Host;
-use crate::info::ClusterInfo;
-use crate::placement::LaunchStyle;
+use crate::cluster::info::ClusterInfo;
+use crate::export::Target;
 #[cfg(any(feature = "cli", feature = "testing"))]
 use crate::simulate::Job;
+#[cfg(any(feature = "cli", feature = "testing"))]
+use crate::value::host::Host;
+use crate::value::placement::LaunchStyle;
 
-use self::control::Unbound;
-use self::member::Who;
+use self::role::Role;
 use self::running::Running;
+use self::supervisor::Unbound;
 
 /// How many simulated ranks run together: each knows the hosts of all.
 #[cfg(any(feature = "cli", feature = "testing"))]
@@ -52,7 +54,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// - on Linux nor does any other that descends from a worker, in whatever group or session. It is found
 ///   through its parents, or by a variable that workers have and all inherit: `MPIENV_LAUNCH_` and
 ///   numbers. So one can stay that has lost its parents and cleared, overwritten or hidden its
-///   environment (see [`Launch::adopt_orphans`]), and another user's; and any outside of the groups where /proc
+///   environment (see [`Launch::subreaper`]), and another user's; and any outside of the groups where /proc
 ///   is empty or another PID namespace's. This process's other children, and what they start, are left alone;
 /// - a worker that is stopped, as the terminal does with one that reads it, is told on stderr;
 /// - SIGINT, SIGTERM and SIGHUP that this process gets while it waits are passed on to every
@@ -80,7 +82,7 @@ pub struct Launch {
     workers: Vec<ClusterInfo>,
     grace: Duration,
     keep_binding: bool,
-    adopts: bool,
+    subreaper: bool,
     output: Output,
     variables: Variables,
 }
@@ -89,7 +91,7 @@ pub struct Launch {
 #[derive(Debug)]
 enum Variables {
     /// From their places.
-    Exports { set: VariableSet, inherited: Environment },
+    Exports(Target),
     /// From the launcher that is simulated.
     #[cfg(any(feature = "cli", feature = "testing"))]
     Simulated(Box<Job>),
@@ -104,11 +106,10 @@ impl Launch {
     /// # Errors
     /// As [`ClusterInfo::workers`]; or when no port is free.
     pub fn new(info: &ClusterInfo, per_node: u32) -> Result<Launch, LaunchError> {
-        let mut info = info.clone();
         if info.launch_style == LaunchStyle::Alone && info.port_is_default {
-            info.master_port = port::free_port().map_err(LaunchError::NoPort)?;
-            info.provenance.master_port = "free when the workers were started".into();
-            info.port_is_own = true;
+            let port = port::free_port().map_err(LaunchError::NoPort)?;
+            let info = info.with_own_port(port, "free when the workers were started");
+            return Ok(Launch::of(info.workers(per_node)?));
         }
         Ok(Launch::of(info.workers(per_node)?))
     }
@@ -119,12 +120,11 @@ impl Launch {
     ///
     /// ```
     /// use std::process::Command;
-    /// use mpienv::{ClusterInfo, Environment, Launch, VariableSet};
+    /// use mpienv::{ClusterInfo, Launch, Target};
     ///
-    /// let environment = Environment::from_vars([("PATH", "/bin")]);
-    /// let info = ClusterInfo::builder().from_environment(&environment)?;
+    /// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
     /// // `sh` is started twice: as the worker, and as the scheduler.
-    /// Launch::in_place(&info).variables(VariableSet::MindSpore, &environment).run(|_worker| {
+    /// Launch::with_scheduler(&info).variables(Target::MindSpore).run(|_worker| {
     ///     let mut command = Command::new("sh");
     ///     command.args(["-c", "test -n \"$MS_ROLE\""]);
     ///     command
@@ -132,7 +132,7 @@ impl Launch {
     /// # Ok::<(), mpienv::LaunchError>(())
     /// ```
     #[must_use]
-    pub fn in_place(info: &ClusterInfo) -> Launch {
+    pub fn with_scheduler(info: &ClusterInfo) -> Launch {
         Launch { keep_binding: true, ..Launch::of(vec![info.marked()]) }
     }
 
@@ -141,9 +141,9 @@ impl Launch {
             workers,
             grace: GRACE,
             keep_binding: false,
-            adopts: false,
+            subreaper: false,
             output: Output::default(),
-            variables: Variables::Exports { set: VariableSet::default(), inherited: Environment::default() },
+            variables: Variables::Exports(Target::default()),
         }
     }
 
@@ -212,7 +212,7 @@ impl Launch {
     /// use mpienv::{ClusterInfo, Launch};
     ///
     /// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
-    /// Launch::new(&info, 1)?.adopt_orphans().run(|_worker| {
+    /// Launch::new(&info, 1)?.subreaper().run(|_worker| {
     ///     let mut command = Command::new("sh");
     ///     // It has lost its parent, and ends with the worker.
     ///     command.args(["-c", "(sleep 1 &)"]);
@@ -221,8 +221,8 @@ impl Launch {
     /// # Ok::<(), mpienv::LaunchError>(())
     /// ```
     #[must_use]
-    pub fn adopt_orphans(mut self) -> Launch {
-        self.adopts = true;
+    pub fn subreaper(mut self) -> Launch {
+        self.subreaper = true;
         self
     }
 
@@ -238,8 +238,8 @@ impl Launch {
     /// Where the set needs a scheduler, rank 0's command is started once more as that. It ends with
     /// the workers: when they all have ended it has the time of [`Launch::grace`] to end by itself.
     #[must_use]
-    pub fn variables(mut self, set: VariableSet, inherited: &Environment) -> Launch {
-        self.variables = Variables::Exports { set, inherited: inherited.clone() };
+    pub fn variables(mut self, set: Target) -> Launch {
+        self.variables = Variables::Exports(set);
         self
     }
 
@@ -251,7 +251,7 @@ impl Launch {
     /// # Errors
     /// When a worker cannot be started or fails: the first one's is told, after all others ended.
     pub fn run(self, command: impl FnMut(&ClusterInfo) -> Command) -> Result<(), LaunchError> {
-        let mut running = Running::new(self.output.clone(), self.grace, self.adopts)?;
+        let mut running = Running::new(self.output.clone(), self.grace, self.subreaper)?;
         self.start(&mut running, command)?;
         running.wait()
     }
@@ -268,8 +268,8 @@ impl Launch {
             match &self.variables {
                 #[cfg(any(feature = "cli", feature = "testing"))]
                 Variables::Simulated(job) => job.apply_to(worker.rank(), &mut started),
-                Variables::Exports { set, inherited } => {
-                    let exports = worker.exports_for(*set, inherited)?;
+                Variables::Exports(set) => {
+                    let exports = worker.exports_for(*set)?;
                     if let Some(variables) = set.scheduler().filter(|_| worker.world().is_first()) {
                         let mut scheduler = command(worker);
                         exports.apply_to(&mut scheduler);
@@ -279,7 +279,7 @@ impl Launch {
                                 None => scheduler.env_remove(name),
                             };
                         }
-                        running.start(Who::Scheduler, worker.rank(), scheduler.stdin(Stdio::null()))?;
+                        running.start(Role::Scheduler, worker.rank(), scheduler.stdin(Stdio::null()))?;
                     }
                     exports.apply_to(&mut started);
                 }
@@ -288,7 +288,7 @@ impl Launch {
             if index > 0 || io::stdin().is_terminal() {
                 started.stdin(Stdio::null());
             }
-            running.start(Who::Rank(worker.rank()), worker.rank(), &mut started)?;
+            running.start(Role::Rank(worker.rank()), worker.rank(), &mut started)?;
         }
         Ok(())
     }

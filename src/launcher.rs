@@ -2,6 +2,7 @@
 
 pub(crate) mod alone;
 pub mod aws_batch;
+pub(crate) mod context;
 pub mod flux;
 pub mod hydra;
 pub mod jsm;
@@ -18,10 +19,10 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::sync::LazyLock;
 
-use crate::context::Seen;
 use crate::environment::{Environment, ReadError};
 use crate::error::{Error, quote};
-use crate::placement::{Launcher, Placement};
+use crate::launcher::context::Seen;
+use crate::value::placement::{Launcher, Placement};
 
 /// The variable that makes a launcher the one.
 pub(crate) type Evidence = &'static str;
@@ -134,11 +135,11 @@ pub(crate) fn seen(environment: &Environment) -> Seen {
 
 /// The first of these variables that is set.
 pub(crate) fn first_set(environment: &Environment, names: &[&'static str]) -> Option<Evidence> {
-    names.iter().copied().find(|name| environment.has(name))
+    names.iter().copied().find(|name| environment.is_set(name))
 }
 
 /// A variable with its value: `OMPI_COMM_WORLD_RANK="3"`.
-pub(crate) fn shown(environment: &Environment, name: &str) -> String {
+pub(crate) fn display_variable(environment: &Environment, name: &str) -> String {
     let value = environment.get(name).map(OsStr::to_string_lossy).unwrap_or_default();
     format!("{name}={}", quote(value.trim()))
 }
@@ -150,7 +151,7 @@ pub(crate) fn unreadable(
     error: ReadError,
     evidence: Option<Evidence>,
 ) -> Error {
-    let beside = evidence.map(|name| shown(environment, name)).unwrap_or_default();
+    let beside = evidence.map(|name| display_variable(environment, name)).unwrap_or_default();
     Error::read(launcher, error, &beside)
 }
 

@@ -9,8 +9,9 @@
 //!
 //! let info = ClusterInfo::from_env()?;
 //! println!("rank {} of {}", info.rank(), info.world_size());
-//! // Pass it on to a program that wants PyTorch's variables:
-//! std::process::Command::new("python").arg("train.py").envs(info.exports()?);
+//! // Pass it on to a program that reads PyTorch's variables:
+//! let mut python = std::process::Command::new("python");
+//! info.exports()?.apply_to(python.arg("train.py"));
 //! # Ok::<(), mpienv::Error>(())
 //! ```
 //!
@@ -23,78 +24,58 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 #[macro_use]
-mod debug_text;
-
-mod azure;
-#[cfg(feature = "cli")]
-mod binding;
-#[cfg(feature = "cli")]
-pub mod check;
-mod context;
-mod discover;
-#[cfg(feature = "cli")]
-pub mod doctor;
-mod environment;
 mod error;
-#[cfg(unix)]
-mod exec;
+
+mod cluster;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod command;
+mod environment;
 mod export;
 mod finding;
 pub mod guide;
-mod host;
-mod host_name;
 pub mod hostlist;
-mod info;
-mod job;
 mod launch;
 pub mod launcher;
-mod master;
 #[cfg(feature = "mpi")]
 pub mod mpi;
-mod nccl;
-mod placement;
 #[cfg(feature = "pmix")]
 pub mod pmix;
-mod port;
-mod printable;
-mod rank;
 #[cfg(feature = "rendezvous")]
 pub mod rendezvous;
 #[cfg(any(feature = "cli", feature = "testing"))]
 pub mod simulate;
-mod start_error;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod token;
-mod wish;
-mod workers;
+mod value;
 
-pub use azure::AzureVars;
+pub use cluster::azure::AzureVars;
+pub use cluster::discover::ClusterInfoBuilder;
+pub use cluster::info::{ClusterInfo, Provenance};
+pub use cluster::nccl::NcclIfname;
+pub use cluster::overrides::MasterPort;
 #[cfg(feature = "cli")]
-pub use binding::widen_default_binding;
-pub use discover::Builder;
+pub use command::binding::widen_default_binding;
 pub use environment::{Environment, ReadError};
 pub use error::{Error, Reason};
-#[cfg(unix)]
-pub use exec::exec;
-pub use export::{Dialect, Exports, Unrepresentable, VariableSet};
+pub use export::{Dialect, Exports, Target, Unrepresentable};
 pub use finding::{Finding, Severity};
-pub use host::{Host, HostError};
-pub use host_name::host_name;
-pub use info::{ClusterInfo, Provenance};
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub use launch::end_with_parent;
+#[cfg(unix)]
+pub use launch::exec::exec;
 #[cfg(all(feature = "launch", unix))]
 pub use launch::serve_as_watchdog;
+pub use launch::start_error::StartError;
 pub use launch::{Launch, LaunchError, Output};
-pub use nccl::NcclIfname;
-pub use placement::{LaunchStyle, Launcher};
-pub use port::{Port, PortError};
-pub use printable::printable;
-pub use rank::{Local, Rank, RankError};
-pub use start_error::StartError;
-pub use token::Token;
-pub use wish::PortWish;
+pub use value::host::{Host, HostError};
+pub use value::host_name::host_name;
+pub use value::name::UnknownName;
+pub use value::placement::{LaunchStyle, Launcher};
+pub use value::port::{Port, PortError};
+pub use value::printable::printable;
+pub use value::rank::{Local, Rank, RankError};
+pub use value::token::Token;
 
 /// README's Rust runs too.
 #[cfg(doctest)]

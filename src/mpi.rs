@@ -8,12 +8,12 @@
 //! use mpienv::mpi::{MpiVars, World};
 //! use mpienv::{ClusterInfo, Environment};
 //!
-//! let environment = Environment::of_this_process();
+//! let environment = Environment::current();
 //! let info = ClusterInfo::builder().from_environment(&environment)?;
 //! let world = World::init(info.launcher(), &MpiVars::of(&environment))?;
 //! world.check(info.world())?;
 //! let mut sum = [info.rank() as f32];
-//! world.all_reduce_sum(&mut sum)?;
+//! world.communicator().all_reduce_sum(&mut sum)?;
 //! world.finalize()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -36,7 +36,7 @@
 //! looks: `LD_LIBRARY_PATH` and the system's folders.
 //!
 //! # Errors and lost ranks
-//! Errors come back as [`Error`], with MPI's own text: MPI_ERRORS_RETURN is set on every
+//! Errors come back as [`MpiError`], with MPI's own text: MPI_ERRORS_RETURN is set on every
 //! communicator. That a rank is lost is told by the launcher, which ends the others, and seldom by
 //! an error: a plain call waits for ever for a rank that hangs. [`Communicator::start_all_reduce_sum`]
 //! and [`Request::wait_within`] wait within a limit; [`World::abort`] then ends the job.
@@ -66,7 +66,6 @@ mod session;
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::thread;
@@ -75,18 +74,19 @@ use std::time::Duration;
 pub use abi::Abi;
 pub use communicator::Communicator;
 pub use element::Element;
-pub use error::Error;
+pub use error::MpiError;
 pub use hints::Hints;
 pub use request::Request;
 
 use crate::environment::Environment;
-use crate::placement::Launcher;
-use crate::rank::Rank;
+use crate::value::placement::Launcher;
+use crate::value::rank::Rank;
 use load::Loaded;
 use session::Session;
 
 /// What the environment says of MPI.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct MpiVars<'a> {
     /// `MPIENV_MPI_LIB`: the library to load, and no other.
     pub library: Option<&'a OsStr>,
@@ -125,25 +125,29 @@ impl<'a> MpiVars<'a> {
 /// use mpienv::mpi::{MpiVars, find_library};
 /// use mpienv::{Environment, Launcher};
 ///
-/// let environment = Environment::of_this_process();
+/// let environment = Environment::current();
 /// let (file, version) = find_library(Launcher::OpenMpi, &MpiVars::of(&environment))?;
 /// println!("{version}: {}", file.display());
-/// # Ok::<(), mpienv::mpi::Error>(())
+/// # Ok::<(), mpienv::mpi::MpiError>(())
 /// ```
 ///
 /// # Errors
 /// When no library can be loaded, or it is none of a known ABI.
-pub fn find_library(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(PathBuf, String), Error> {
-    let (loaded, file) = load::load(launcher, library::candidates(launcher, vars, &library::programs_above()))?;
+pub fn find_library(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(PathBuf, String), MpiError> {
+    let (loaded, file) = load_for(launcher, vars)?;
     Ok((file, loaded.version()))
+}
+
+fn load_for(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(Loaded, PathBuf), MpiError> {
+    load::load(launcher, library::candidates(launcher, vars, &library::programs_above()))
 }
 
 /// All ranks of the job, and MPI in this process from its initialization to its end.
 ///
-/// [`finalize`](World::finalize) ends it well. A world that goes out of scope, with every
-/// communicator and request made of it, is finalized as well when no call has failed and the
-/// process does not panic: it waits at most 60 s for the other ranks. Otherwise the process leaves
-/// without MPI_Finalize, which would wait for ranks that never come; launchers then end the others.
+/// End it with [`finalize`](World::finalize). A world that goes out of scope, with every communicator
+/// and request made from it, is finalized too if no call has failed, the process does not panic, and
+/// the other ranks come to the end within 1 s. Otherwise the process leaves without MPI_Finalize,
+/// which would wait for ranks that never come; launchers then kill the others.
 ///
 /// On an error of its own, a program calls [`abort`](World::abort), rather than to let the others
 /// wait.
@@ -154,15 +158,16 @@ pub fn find_library(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(PathBuf, 
 /// use mpienv::mpi::{Abi, Hints, MpiVars, World};
 /// use mpienv::{ClusterInfo, Environment};
 ///
-/// let environment = Environment::of_this_process();
+/// let environment = Environment::current();
 /// let info = ClusterInfo::builder().from_environment(&environment)?;
-/// let hints = Hints { one_machine: info.node_count() == Some(1), ..Hints::default() };
-/// let world = World::init_with(info.launcher(), &MpiVars::of(&environment), &hints)?;
+/// let hints = Hints::new().one_machine(info.node_count() == Some(1));
+/// // SAFETY: this process has one thread.
+/// let world = unsafe { World::init_with(info.launcher(), &MpiVars::of(&environment), &hints) }?;
 /// world.check(info.world())?;
 /// if world.abi() == Abi::Standard {
 ///     println!("{}: {}", world.version(), world.library().display());
 /// }
-/// if let Err(error) = world.barrier() {
+/// if let Err(error) = world.communicator().barrier() {
 ///     eprintln!("{error}");
 ///     world.abort(1);
 /// }
@@ -182,27 +187,40 @@ impl World {
     /// # Errors
     /// When no library can be loaded, it is none of a known ABI, or MPI returns an error. A library
     /// may also end the process, when it does not understand the launcher.
-    pub fn init(launcher: Launcher, vars: &MpiVars<'_>) -> Result<World, Error> {
-        World::init_with(launcher, vars, &Hints::default())
+    pub fn init(launcher: Launcher, vars: &MpiVars<'_>) -> Result<World, MpiError> {
+        let (loaded, library) = load_for(launcher, vars)?;
+        World::begin(launcher, loaded, library)
     }
 
     /// As [`init`](World::init), with what the program knows of its job.
     ///
-    /// Hints are set as variables of this process's environment, as Open MPI's initialization sets variables, too: no
-    /// other thread may read the environment meanwhile, other than by `std::env`.
+    /// # Safety
+    /// Hints are set as variables of this process's environment. No other thread may read or change the environment
+    /// during this call, except through `std::env`.
     ///
     /// # Errors
     /// As [`init`](World::init).
-    pub fn init_with(launcher: Launcher, vars: &MpiVars<'_>, hints: &Hints) -> Result<World, Error> {
-        let candidates = library::candidates(launcher, vars, &library::programs_above());
-        let (loaded, name) = load::load(launcher, candidates)?;
-        hints.tell(&loaded.version(), vars);
+    #[expect(unsafe_code, reason = "Open MPI reads its parameters from the environment of the process")]
+    pub unsafe fn init_with(launcher: Launcher, vars: &MpiVars<'_>, hints: &Hints) -> Result<World, MpiError> {
+        let (loaded, library) = load_for(launcher, vars)?;
+        // SAFETY: the caller keeps other threads from the environment.
+        unsafe { hints.set(&loaded.version(), vars) };
+        World::begin(launcher, loaded, library)
+    }
+
+    fn begin(launcher: Launcher, loaded: Loaded, library: PathBuf) -> Result<World, MpiError> {
         let communicator = match loaded {
-            Loaded::OpenMpi(api) => Communicator::of_pointers(Session::begin(api, name, Abi::OpenMpi)?),
-            Loaded::Standard(api) => Communicator::of_pointers(Session::begin(api, name, Abi::Standard)?),
-            Loaded::Mpich(api) => Communicator::of_ints(Session::begin(api, name, Abi::Mpich)?),
+            Loaded::OpenMpi(api) => Communicator::of_pointers(Session::begin(api, library, Abi::OpenMpi)?),
+            Loaded::Standard(api) => Communicator::of_pointers(Session::begin(api, library, Abi::Standard)?),
+            Loaded::Mpich(api) => Communicator::of_ints(Session::begin(api, library, Abi::Mpich)?),
         }?;
         Ok(World { communicator, launcher })
+    }
+
+    /// All ranks, to call MPI with.
+    #[must_use]
+    pub fn communicator(&self) -> &Communicator {
+        &self.communicator
     }
 
     /// Compares MPI's rank and size with those of the environment.
@@ -212,15 +230,15 @@ impl World {
     ///
     /// # Errors
     /// When they differ.
-    pub fn check(&self, rank: Rank) -> Result<(), Error> {
-        if self.rank() == rank {
+    pub fn check(&self, rank: Rank) -> Result<(), MpiError> {
+        if self.communicator.rank() == rank {
             return Ok(());
         }
-        Err(Error::Differs {
+        Err(MpiError::Differs {
             library: self.library().to_owned(),
             version: self.version().to_owned(),
             launcher: self.launcher,
-            mpi: self.rank(),
+            mpi: self.communicator.rank(),
             environment: rank,
         })
     }
@@ -245,20 +263,20 @@ impl World {
 
     /// Waits for the other ranks, at most 60 s, and ends MPI in this process (`MPI_Finalize`).
     ///
-    /// What is left of communicators and requests then returns [`Error::Finalized`].
+    /// What is left of communicators and requests then returns [`MpiError::Finalized`].
     ///
     /// # Errors
     /// When the others do not come in time, a call that was started has not been waited for, or MPI
     /// returns an error.
-    pub fn finalize(self) -> Result<(), Error> {
-        self.finalize_within(session::END_LIMIT)
+    pub fn finalize(self) -> Result<(), MpiError> {
+        self.finalize_within(Duration::from_secs(60))
     }
 
     /// As [`finalize`](World::finalize), with a limit of its own for the other ranks.
     ///
     /// # Errors
     /// As [`finalize`](World::finalize).
-    pub fn finalize_within(self, limit: Duration) -> Result<(), Error> {
+    pub fn finalize_within(self, limit: Duration) -> Result<(), MpiError> {
         self.communicator.end(limit)
     }
 
@@ -275,17 +293,13 @@ impl World {
     }
 }
 
-impl Deref for World {
-    type Target = Communicator;
-
-    fn deref(&self) -> &Communicator {
-        &self.communicator
-    }
-}
-
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut world = f.debug_struct("World");
-        world.field("rank", &self.rank()).field("library", &self.library()).field("version", &self.version()).finish()
+        world
+            .field("rank", &self.communicator.rank())
+            .field("library", &self.library())
+            .field("version", &self.version())
+            .finish()
     }
 }

@@ -8,12 +8,10 @@
 //!
 //! ```no_run
 //! use mpienv::Environment;
-//! use mpienv::pmix::{Answer, PmixVars, ask};
+//! use mpienv::pmix::{PmixInfo, PmixVars, ask};
 //!
-//! let environment = Environment::of_this_process();
-//! let namespace = environment.get("PMIX_NAMESPACE");
-//! let vars = PmixVars { namespace, rank: environment.get("PMIX_RANK"), ..PmixVars::default() };
-//! let answer: Answer = ask(&vars)?;
+//! let environment = Environment::current();
+//! let answer: PmixInfo = ask(&PmixVars::of(&environment))?;
 //! println!("rank 0 runs on {}", answer.rank0_host);
 //! # Ok::<(), mpienv::pmix::PmixError>(())
 //! ```
@@ -49,11 +47,12 @@ use crate::environment::Environment;
 /// ```
 #[must_use]
 pub fn precludes_mpi(environment: &Environment) -> bool {
-    environment.has("OMPI_MCA_orte_hnp_uri")
+    environment.is_set("OMPI_MCA_orte_hnp_uri")
 }
 
 /// What the launcher's variables say, as far as PMIx needs it.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct PmixVars<'a> {
     /// `PMIX_NAMESPACE`: the name of the job.
     pub namespace: Option<&'a OsStr>,
@@ -67,10 +66,24 @@ pub struct PmixVars<'a> {
     pub opal_prefix: Option<&'a OsStr>,
 }
 
+impl<'a> PmixVars<'a> {
+    /// Those of an environment.
+    #[must_use]
+    pub fn of(environment: &'a Environment) -> PmixVars<'a> {
+        PmixVars {
+            namespace: environment.get("PMIX_NAMESPACE"),
+            rank: environment.get("PMIX_RANK"),
+            library: environment.get("MPIENV_PMIX_LIB"),
+            pmix_prefix: environment.get("PMIX_PREFIX"),
+            opal_prefix: environment.get("OPAL_PREFIX"),
+        }
+    }
+}
+
 /// What the launcher's PMIx server says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Answer {
+pub struct PmixInfo {
     /// The host of rank 0, as the launcher names it (`pmix.hname`): a host name, or the address
     /// from the host list.
     pub rank0_host: String,
@@ -193,7 +206,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// # Errors
 /// When no PMIx launcher started this process, when no libpmix can be loaded (the error lists every
 /// name that was tried), or when the server does not answer.
-pub fn ask(vars: &PmixVars<'_>) -> Result<Answer, PmixError> {
+pub fn ask(vars: &PmixVars<'_>) -> Result<PmixInfo, PmixError> {
     let namespace = vars.namespace.ok_or(PmixError::NoServer { variable: "PMIX_NAMESPACE" })?;
     let rank = vars.rank.ok_or(PmixError::NoServer { variable: "PMIX_RANK" })?;
     let candidates = candidates(vars);
@@ -209,7 +222,7 @@ pub fn ask(vars: &PmixVars<'_>) -> Result<Answer, PmixError> {
 }
 
 /// The name of the job, and what the server says of it.
-fn ask_server(candidates: Vec<OsString>) -> Result<(String, Answer), PmixError> {
+fn ask_server(candidates: Vec<OsString>) -> Result<(String, PmixInfo), PmixError> {
     let client = Client::connect(library::load(candidates)?)?;
     let rank = client.rank();
     let rank0_host = match client.get(0, c"pmix.hname") {
@@ -221,7 +234,7 @@ fn ask_server(candidates: Vec<OsString>) -> Result<(String, Answer), PmixError> 
     };
     let job_size = client.number(RANK_WILDCARD, c"pmix.job.size");
     let nodes = job_size.and_then(|size| nodes(&client, size));
-    let answer = Answer {
+    let answer = PmixInfo {
         rank0_host,
         rank,
         job_size,

@@ -7,25 +7,25 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use mpienv::rendezvous::{Error, Meeting, Rendezvous};
+//! use mpienv::rendezvous::{Meeting, Rendezvous, RendezvousError};
 //! use mpienv::{Host, Port, Rank};
 //!
 //! // Two threads stand for two processes; a real rank takes rank, host and port from its launcher.
 //! # let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
 //! # let port = Port::new(free).unwrap();
-//! let meet = move |index: u32| -> Result<Meeting, Error> {
+//! let meet = move |index: u32| -> Result<Meeting, RendezvousError> {
 //!     let rank = Rank::new(index, 2).expect("0 and 1 are ranks of 2");
 //!     Rendezvous::new(rank, Host::LOOPBACK, port)
 //!         .timeout(Duration::from_secs(20))
 //!         .token("job 17")
-//!         .meet(format!("hello from {index}"))
+//!         .all_gather(format!("hello from {index}"))
 //! };
 //! let other = std::thread::spawn(move || meet(1));
 //! let meeting = meet(0)?;
 //! assert_eq!(meeting.members()[1].blob(), b"hello from 1");
 //! assert!(meeting.members()[1].address().is_loopback());
 //! assert_eq!(other.join().unwrap()?.members().len(), 2);
-//! # Ok::<(), Error>(())
+//! # Ok::<(), RendezvousError>(())
 //! ```
 //!
 //! # What the token does
@@ -34,7 +34,7 @@
 //!
 //! # Scale
 //! One process serves all ranks: 10,000 with blobs of a few bytes. The cost is linear in the number of ranks for
-//! [`Rendezvous::gather`]; [`Rendezvous::meet`] sends every rank the whole table, so its traffic is the square of
+//! [`Rendezvous::gather`]; [`Rendezvous::all_gather`] sends every rank the whole table, so its traffic is the square of
 //! the blobs. Rank 0 needs an open file for each rank (`ulimit -n`).
 //!
 //! 100,000 ranks need a level between: the first rank of each node gathers its node (local rank and local size as
@@ -56,30 +56,30 @@ mod connection;
 mod error;
 mod frame;
 pub(crate) mod listen;
+mod report;
 mod server;
 mod table;
-mod verdict;
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
-pub use error::{Error, ErrorKind, Met};
+pub use error::{ConnectFailure, ErrorKind, RendezvousError};
 
-use crate::host::Host;
-use crate::port::Port;
-use crate::rank::Rank;
-use table::{Place, Row};
+use crate::value::host::Host;
+use crate::value::port::Port;
+use crate::value::rank::Rank;
+use table::{Origin, Row};
 
 /// Longest blob that a rank may bring, in bytes: 1 MiB.
 pub const LONGEST_BLOB: usize = 1 << 20;
 /// Longest job token, in bytes.
 pub const LONGEST_TOKEN: usize = 255;
 /// How long before the deadline, at most, ranks look for each other at another port: it may soon be another job's.
-const LAST_CALL: Duration = Duration::from_secs(5);
+const FALLBACK_LEAD: Duration = Duration::from_secs(5);
 /// How long a rank may take at least to say that it is still there once all have come, also beyond the deadline.
 const ANSWER: Duration = Duration::from_secs(5);
 /// How long the last bytes to the ranks may take then.
-const FAREWELL: Duration = Duration::from_secs(5);
+const DRAIN: Duration = Duration::from_secs(5);
 /// Largest table of all blobs, in bytes.
 const LARGEST_TABLE: usize = 1 << 30;
 
@@ -102,7 +102,7 @@ impl Rendezvous {
         Rendezvous { rank, host, port, default_port: None, timeout: Duration::from_secs(60), token: Vec::new() }
     }
 
-    /// How long to wait for all ranks, from the call of `meet` or `gather` on; at most ten years. Up to ten seconds more
+    /// How long to wait for all ranks, from the call of `all_gather` or `gather` on; at most ten years. Up to ten seconds more
     /// may pass where one that has come does not answer any more.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Rendezvous {
@@ -133,20 +133,20 @@ impl Rendezvous {
     /// # Errors
     /// The same on every rank that came, when not all ranks came in time, one was lost, or they do not fit together; else
     /// what kept this rank from rank 0.
-    pub fn meet(&self, blob: impl Into<Vec<u8>>) -> Result<Meeting, Error> {
+    pub fn all_gather(&self, blob: impl Into<Vec<u8>>) -> Result<Meeting, RendezvousError> {
         let blob = self.checked(blob.into())?;
         if self.rank.is_first() {
             return server::serve(self, blob, &mut |_| Vec::new());
         }
         match client::join(self, blob, true)? {
             Gathered::All(meeting) => Ok(meeting),
-            Gathered::Answer(_) => Err(self.lost("it sent no table")),
+            Gathered::Reply(_) => Err(self.lost("it sent no table")),
         }
     }
 
     /// Brings a blob to rank 0, which alone gets the blobs; the others get `None` once all ranks have come.
     ///
-    /// Ranks may mix [`Rendezvous::meet`] and `gather`.
+    /// Ranks may mix [`Rendezvous::all_gather`] and `gather`.
     ///
     /// ```
     /// use mpienv::rendezvous::{LONGEST_BLOB, Member, Rendezvous};
@@ -157,19 +157,19 @@ impl Rendezvous {
     /// // A job of one rank, which meets nobody else.
     /// let alone = Rendezvous::new(Rank::ALONE, Host::LOOPBACK, port).token("job 17").default_port(Port::ONE_NODE);
     /// let meeting = alone.gather("hello")?.expect("rank 0 gets the blobs");
-    /// assert_eq!((meeting.members().len(), meeting.strangers()), (1, 0));
+    /// assert_eq!((meeting.members().len(), meeting.rejected()), (1, 0));
     /// let member: &Member = &meeting.members()[0];
     /// assert_eq!(member.at(Port::ONE_NODE).to_string(), "127.0.0.1:54965");
     /// assert!(alone.gather(vec![0; LONGEST_BLOB + 1]).is_err());
-    /// # Ok::<(), mpienv::rendezvous::Error>(())
+    /// # Ok::<(), mpienv::rendezvous::RendezvousError>(())
     /// ```
     ///
     /// # Errors
-    /// As [`Rendezvous::meet`].
-    pub fn gather(&self, blob: impl Into<Vec<u8>>) -> Result<Option<Meeting>, Error> {
-        match self.gather_and_answer(blob, |_| Vec::new())? {
+    /// As [`Rendezvous::all_gather`].
+    pub fn gather(&self, blob: impl Into<Vec<u8>>) -> Result<Option<Meeting>, RendezvousError> {
+        match self.gather_with_reply(blob, |_| Vec::new())? {
             Gathered::All(meeting) => Ok(Some(meeting)),
-            Gathered::Answer(_) => Ok(None),
+            Gathered::Reply(_) => Ok(None),
         }
     }
 
@@ -177,12 +177,12 @@ impl Rendezvous {
     /// [`LONGEST_BLOB`] bytes.
     ///
     /// # Errors
-    /// As [`Rendezvous::meet`].
-    pub fn gather_and_answer(
+    /// As [`Rendezvous::all_gather`].
+    pub fn gather_with_reply(
         &self,
         blob: impl Into<Vec<u8>>,
         mut answer: impl FnMut(&Meeting) -> Vec<u8>,
-    ) -> Result<Gathered, Error> {
+    ) -> Result<Gathered, RendezvousError> {
         let blob = self.checked(blob.into())?;
         if self.rank.is_first() {
             return server::serve(self, blob, &mut answer).map(Gathered::All);
@@ -190,32 +190,32 @@ impl Rendezvous {
         client::join(self, blob, false)
     }
 
-    fn checked(&self, blob: Vec<u8>) -> Result<Vec<u8>, Error> {
+    fn checked(&self, blob: Vec<u8>) -> Result<Vec<u8>, RendezvousError> {
         if !frame::token_fits(&self.token) {
-            return Err(Error::TokenTooLong { length: self.token.len() });
+            return Err(RendezvousError::TokenTooLong { length: self.token.len() });
         }
         if blob.len() > LONGEST_BLOB {
-            return Err(Error::BlobTooLong { length: blob.len() });
+            return Err(RendezvousError::BlobTooLong { length: blob.len() });
         }
         Ok(blob)
     }
 
     /// The other port to look at, if there is one, and how long before the deadline.
-    fn last_call(&self) -> Option<(Port, Duration)> {
+    fn fallback_port(&self) -> Option<(Port, Duration)> {
         let port = self.default_port.filter(|&port| port != self.port && !self.token.is_empty());
-        port.map(|port| (port, (self.timeout / 4).min(LAST_CALL)))
+        port.map(|port| (port, (self.timeout / 4).min(FALLBACK_LEAD)))
     }
 
     fn master(&self) -> String {
         self.host.with_port(self.port)
     }
 
-    fn lost(&self, reason: impl ToString) -> Error {
-        Error::MasterLost { rank: self.rank.index(), master: self.master(), reason: reason.to_string() }
+    fn lost(&self, reason: impl ToString) -> RendezvousError {
+        RendezvousError::MasterLost { rank: self.rank.index(), master: self.master(), reason: reason.to_string() }
     }
 }
 
-/// What a rank has of [`Rendezvous::gather_and_answer`].
+/// What a rank has of [`Rendezvous::gather_with_reply`].
 ///
 /// ```
 /// use mpienv::rendezvous::{Gathered, Rendezvous};
@@ -227,45 +227,46 @@ impl Rendezvous {
 /// let count = move |index: u32| {
 ///     let rank = Rank::new(index, 2).expect("0 and 1 are ranks of 2");
 ///     let rendezvous = Rendezvous::new(rank, Host::LOOPBACK, port);
-///     rendezvous.gather_and_answer("four", |all| {
+///     rendezvous.gather_with_reply("four", |all| {
 ///         all.members().iter().map(|member| member.blob().len()).sum::<usize>().to_string().into()
 ///     })
 /// };
 /// let other = std::thread::spawn(move || count(1));
 /// assert!(matches!(count(0)?, Gathered::All(meeting) if meeting.members().len() == 2));
-/// assert!(matches!(other.join().unwrap()?, Gathered::Answer(sum) if sum == b"8"));
-/// # Ok::<(), mpienv::rendezvous::Error>(())
+/// assert!(matches!(other.join().unwrap()?, Gathered::Reply(sum) if sum == b"8"));
+/// # Ok::<(), mpienv::rendezvous::RendezvousError>(())
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Gathered {
     /// Rank 0: what all ranks brought.
     All(Meeting),
     /// Any other rank: what rank 0 answers.
-    Answer(Vec<u8>),
+    Reply(Vec<u8>),
 }
 
 /// What a rank knows once all ranks have met.
 #[derive(Clone, Debug)]
 pub struct Meeting {
     members: Vec<Member>,
-    strangers: u64,
+    rejected: u64,
 }
 
 impl Meeting {
     /// `reached` is the address by which this rank reaches rank 0's host.
-    fn new(rows: Vec<Row>, reached: SocketAddr, strangers: u64) -> Meeting {
+    fn new(rows: Vec<Row>, reached: SocketAddr, rejected: u64) -> Meeting {
         let scope = match reached {
             SocketAddr::V6(reached) => reached.scope_id(),
             SocketAddr::V4(_) => 0,
         };
         let member = |row: Row| {
             let address = match row.place {
-                Place::WithFirst => reached.ip().to_canonical(),
-                Place::Address(address) => address,
+                Origin::WithFirst => reached.ip().to_canonical(),
+                Origin::Address(address) => address,
             };
             Member { address, scope, blob: row.blob }
         };
-        Meeting { members: rows.into_iter().map(member).collect(), strangers }
+        Meeting { members: rows.into_iter().map(member).collect(), rejected }
     }
 
     /// All ranks, in rank order, this one included.
@@ -276,8 +277,8 @@ impl Meeting {
 
     /// How many connections rank 0 turned away because they were no ranks of this job; 0 on the other ranks.
     #[must_use]
-    pub fn strangers(&self) -> u64 {
-        self.strangers
+    pub fn rejected(&self) -> u64 {
+        self.rejected
     }
 }
 

@@ -5,14 +5,14 @@ mod variables;
 use std::iter;
 use std::process::Command;
 
-use crate::azure;
-use crate::context::CONTEXT;
-use crate::host::Host;
+use crate::cluster::azure;
+use crate::cluster::master;
+use crate::cluster::overrides;
 use crate::launcher;
-use crate::master;
-use crate::placement::Launcher;
-use crate::port::Port;
-use crate::wish;
+use crate::launcher::context::CONTEXT;
+use crate::value::host::Host;
+use crate::value::placement::Launcher;
+use crate::value::port::Port;
 
 /// What tells PyTorch where the ranks meet.
 const MASTER: [&str; 2] = [master::MASTER_ADDR, master::MASTER_PORT];
@@ -35,7 +35,7 @@ pub type Vars = Vec<(String, String)>;
 /// # Ok::<(), mpienv::simulate::JobError>(())
 /// ```
 pub fn real_variables() -> impl Iterator<Item = &'static str> {
-    let others = MASTER.into_iter().chain([CONTEXT]).chain(wish::OF_WORKERS).chain(azure::VARIABLES);
+    let others = MASTER.into_iter().chain([CONTEXT]).chain(overrides::OF_WORKERS).chain(azure::VARIABLES);
     launcher::VARIABLES.iter().map(String::as_str).chain(others)
 }
 

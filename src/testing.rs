@@ -14,8 +14,8 @@
 
 use proptest::prelude::*;
 
-use crate::placement::Launcher;
 use crate::simulate::{Job, JobBuilder};
+use crate::value::placement::Launcher;
 
 /// Any job of any launcher: up to 5 nodes, uneven ones too, ranks in blocks or dealt one by one,
 /// local ranks in any order.

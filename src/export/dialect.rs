@@ -138,6 +138,7 @@ fn lines(to: &impl Lines, dialect: &'static str, exports: &Exports) -> Result<St
 /// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.text())]
+#[non_exhaustive]
 pub struct Unrepresentable {
     /// The variable.
     pub name: String,

@@ -1,10 +1,10 @@
 //! A node's variables, for a launcher that is started once on each node: torchrun.
 
-use crate::context::CONTEXT;
+use crate::cluster::info::ClusterInfo;
+use crate::cluster::overrides::LAUNCHER;
 use crate::error::Error;
 use crate::export::Exports;
-use crate::info::ClusterInfo;
-use crate::wish::LAUNCHER;
+use crate::launcher::context::CONTEXT;
 
 /// What this process has and its workers must not take for their own.
 const OF_THIS_PROCESS: [&str; 6] = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", LAUNCHER, CONTEXT];
@@ -53,7 +53,7 @@ impl ClusterInfo {
         if let Some(value) = self.nccl_socket_ifname() {
             exports.set("NCCL_SOCKET_IFNAME", value.to_owned());
         }
-        OF_THIS_PROCESS.iter().chain(&self.misleading).for_each(|name| exports.remove(*name));
+        OF_THIS_PROCESS.iter().chain(&self.to_unset).for_each(|name| exports.remove(*name));
         Ok(exports)
     }
 }

@@ -3,33 +3,36 @@
 mod jax;
 mod mindspore;
 
-use crate::context::CONTEXT;
+use std::str::FromStr;
+
+use crate::cluster::info::ClusterInfo;
+use crate::cluster::overrides::LAUNCHER;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::export::Exports;
-use crate::info::ClusterInfo;
+use crate::launcher::context::CONTEXT;
 use crate::launcher::seen;
-use crate::placement::Launcher;
-use crate::wish::LAUNCHER;
+use crate::value::name::{self, UnknownName};
+use crate::value::placement::Launcher;
 
 /// The programs whose variables can be exported.
 ///
 /// | set | beside PyTorch's own variables | unset where inherited |
 /// | --- | --- | --- |
-/// | [`Torch`](VariableSet::Torch) | - | - |
-/// | [`MindSpore`](VariableSet::MindSpore) | `MS_WORKER_NUM`, `MS_SCHED_HOST`, `MS_SCHED_PORT`, `MS_NODE_ID`, `MS_ROLE=MS_WORKER` | `OMPI_*`, `PMIX_*`, `PMI_*` |
-/// | [`Jax`](VariableSet::Jax) | `JAX_COORDINATOR_ADDRESS`; `OMPI_COMM_WORLD_SIZE`, `_RANK`, `_LOCAL_RANK`, `_LOCAL_SIZE` and `OMPI_MCA_orte_hnp_uri`, where JAX would not find this process's place | - |
+/// | [`Torch`](Target::Torch) | - | - |
+/// | [`MindSpore`](Target::MindSpore) | `MS_WORKER_NUM`, `MS_SCHED_HOST`, `MS_SCHED_PORT`, `MS_NODE_ID`, `MS_ROLE=MS_WORKER` | `OMPI_*`, `PMIX_*`, `PMI_*` |
+/// | [`Jax`](Target::Jax) | `JAX_COORDINATOR_ADDRESS`; `OMPI_COMM_WORLD_SIZE`, `_RANK`, `_LOCAL_RANK`, `_LOCAL_SIZE` and `OMPI_MCA_orte_hnp_uri`, where JAX would not find this process's place | - |
 ///
 /// ```
-/// use mpienv::VariableSet;
+/// use mpienv::Target;
 ///
-/// for &set in VariableSet::ALL {
-///     assert_eq!(VariableSet::from_name(set.name()), Some(set));
+/// for &set in Target::ALL {
+///     assert_eq!(set.name().parse(), Ok(set));
 /// }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum VariableSet {
+pub enum Target {
     /// PyTorch and its kin: [`ClusterInfo::exports`].
     #[default]
     Torch,
@@ -61,64 +64,67 @@ type Placing = fn(&ClusterInfo, &Environment) -> Result<Variables, Error>;
 /// Names with their values.
 type Variables = Vec<(&'static str, String)>;
 
-impl VariableSet {
+impl Target {
     /// Every set.
-    pub const ALL: &'static [VariableSet] = &[VariableSet::Torch, VariableSet::MindSpore, VariableSet::Jax];
+    pub const ALL: &'static [Target] = &[Target::Torch, Target::MindSpore, Target::Jax];
 
     /// The name, as `--for` takes it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            VariableSet::Torch => "torch",
-            VariableSet::MindSpore => "mindspore",
-            VariableSet::Jax => "jax",
+            Target::Torch => "torch",
+            Target::MindSpore => "mindspore",
+            Target::Jax => "jax",
         }
-    }
-
-    /// The set of that [`name`](VariableSet::name).
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<VariableSet> {
-        VariableSet::ALL.iter().copied().find(|set| set.name() == name)
     }
 
     fn additions(self) -> Additions {
         match self {
-            VariableSet::Torch => Additions { variables: &[], place: None, unset: &[] },
-            VariableSet::MindSpore => mindspore::ADDITIONS,
-            VariableSet::Jax => jax::ADDITIONS,
+            Target::Torch => Additions { variables: &[], place: None, unset: &[] },
+            Target::MindSpore => mindspore::ADDITIONS,
+            Target::Jax => jax::ADDITIONS,
         }
     }
 
     /// What a helper of rank 0 has instead of its worker's variables; none for most sets.
     pub(crate) fn scheduler(self) -> Option<&'static [(&'static str, Option<&'static str>)]> {
-        (self == VariableSet::MindSpore).then_some(mindspore::SCHEDULER)
+        (self == Target::MindSpore).then_some(mindspore::SCHEDULER)
+    }
+}
+
+/// By [`name`](Target::name).
+impl FromStr for Target {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Target, UnknownName> {
+        name::find("program", Target::ALL, Target::name, name)
     }
 }
 
 impl ClusterInfo {
     /// The variables that a program of this set reads: [`exports`](ClusterInfo::exports), and more.
     ///
-    /// Only `inherited` tells which variables are there to be unset.
+    /// Variables of other launchers are unset where the environment that this was read from has them.
     ///
     /// ```
-    /// use mpienv::{ClusterInfo, Environment, VariableSet};
+    /// use mpienv::{ClusterInfo, Target};
     ///
-    /// let environment = Environment::from_vars([
+    /// let info = ClusterInfo::from_vars([
     ///     ("RANK", "1"),
     ///     ("WORLD_SIZE", "2"),
     ///     ("LOCAL_RANK", "0"),
     ///     ("LOCAL_WORLD_SIZE", "1"),
     ///     ("MASTER_ADDR", "fe::1"),
-    /// ]);
-    /// let info = ClusterInfo::builder().from_environment(&environment)?;
-    /// let exports = info.exports_for(VariableSet::Jax, &environment)?;
+    /// ])?;
+    /// let exports = info.exports_for(Target::Jax)?;
     /// assert_eq!(exports.get("JAX_COORDINATOR_ADDRESS"), Some("[fe::1]:6105"));
     /// # Ok::<(), mpienv::Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`ClusterInfo::exports`].
-    pub fn exports_for(&self, set: VariableSet, inherited: &Environment) -> Result<Exports, Error> {
+    pub fn exports_for(&self, set: Target) -> Result<Exports, Error> {
+        let inherited: &Environment = &self.inherited;
         let mut exports = self.exports()?;
         let Additions { variables, place, unset } = set.additions();
         for (name, value) in variables {
@@ -131,7 +137,7 @@ impl ClusterInfo {
         let names: Vec<_> = inherited.names().filter(wanted).map(str::to_owned).collect();
         // Who reads again cannot find the launcher by variables that are gone.
         let is_gone = !names.is_empty();
-        if is_gone && inherited.has(LAUNCHER) && self.leaves_context.is_none() {
+        if is_gone && inherited.is_set(LAUNCHER) && self.leaves_context.is_none() {
             exports.set(LAUNCHER, Launcher::User.name().to_owned());
         }
         names.into_iter().for_each(|name| exports.remove(name));

@@ -120,6 +120,7 @@ impl HostlistError {
 
 /// What stands at the column of a [`HostlistError`]: a character, or nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Found {
     /// This character.
     Character(char),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use crate::error::Error;
-use crate::start_error::StartError;
+use crate::launch::start_error::StartError;
 
 /// Why workers were not started, or did not all succeed.
 ///
@@ -37,16 +37,17 @@ pub enum LaunchError {
     },
     /// No port for rank 0 is free on this machine.
     #[error("no port is free for rank 0: {0}; set MASTER_PORT")]
-    NoPort(io::Error),
+    NoPort(#[source] io::Error),
     /// The system refuses what is needed to pass signals on.
     #[error("signals cannot be passed on to the workers: {0}; see the limits of this process (ulimit -n)")]
-    Signals(io::Error),
+    Signals(#[source] io::Error),
     /// A file for a worker's output cannot be written.
     #[error("{path:?} cannot be written: {error}; name a folder for the workers' output that can be written")]
-    Folder {
+    LogDir {
         /// The folder or file.
         path: PathBuf,
         /// What the system says.
+        #[source]
         error: io::Error,
     },
     /// This process could not write what the workers wrote.
@@ -55,6 +56,7 @@ pub enum LaunchError {
         /// `stdout` or `stderr`.
         stream: &'static str,
         /// What the system says.
+        #[source]
         error: io::Error,
     },
     /// No thread could be started to copy the workers' lines.
@@ -62,7 +64,7 @@ pub enum LaunchError {
         "the workers' output cannot be read: {0}; raise the limit of processes and threads (ulimit -u) or of memory \
          (ulimit -v), or have the workers write into files"
     )]
-    Thread(io::Error),
+    Thread(#[source] io::Error),
     /// A worker's program could not be started.
     #[error("rank {rank} cannot be started: {error}")]
     Start {
@@ -78,6 +80,7 @@ pub enum LaunchError {
         /// The worker's rank.
         rank: u32,
         /// What the system says.
+        #[source]
         error: io::Error,
     },
     /// A worker failed; it was the first.
@@ -98,7 +101,7 @@ pub enum LaunchError {
 
 debug_is_text!(LaunchError);
 
-/// One line: who, where, how, and what it said last.
+/// One line: role, where, how, and what it said last.
 fn failed(rank: u32, host: Option<&str>, status: ExitStatus, passed_on: bool, stderr: Option<&str>) -> String {
     let mut text = format!("rank {rank}");
     if let Some(host) = host {

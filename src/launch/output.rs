@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::launch::error::LaunchError;
 use crate::launch::log_file;
-use crate::launch::member::Who;
+use crate::launch::role::Role;
 
 pub(super) use copier::Copier;
 pub(super) use faults::{Fault, Faults};
@@ -40,7 +40,7 @@ pub enum Output {
     /// Into files of a folder, which is made if need be: `rank.K/stdout` and `rank.K/stderr`.
     ///
     /// Files of these names are emptied.
-    Folder(PathBuf),
+    LogDir(PathBuf),
 }
 
 /// How often it is looked whether the last lines have come.
@@ -64,8 +64,8 @@ impl Output {
     /// A worker is told by the system that it cannot write, and few programs listen.
     pub(super) fn try_room(&self) -> Result<(), LaunchError> {
         match self {
-            Output::Folder(folder) => {
-                try_folder(folder).map_err(|error| LaunchError::Folder { path: folder.clone(), error })
+            Output::LogDir(folder) => {
+                try_folder(folder).map_err(|error| LaunchError::LogDir { path: folder.clone(), error })
             }
             Output::Inherited | Output::Prefixed => Ok(()),
         }
@@ -77,9 +77,9 @@ impl Output {
     }
 
     /// Says where a command's output goes, before it is started.
-    pub(super) fn direct(&self, who: Who, command: &mut Command) -> Result<(), LaunchError> {
+    pub(super) fn direct(&self, role: Role, command: &mut Command) -> Result<(), LaunchError> {
         match self {
-            Output::Inherited if who == Who::Scheduler => {
+            Output::Inherited if role == Role::Scheduler => {
                 // It says what rank 0's worker says too.
                 command.stdout(Stdio::null());
             }
@@ -87,10 +87,10 @@ impl Output {
             Output::Prefixed => {
                 command.stdout(Stdio::piped()).stderr(Stdio::piped());
             }
-            Output::Folder(_) => {
+            Output::LogDir(_) => {
                 let file = |name| {
-                    let path = self.file(who, name);
-                    log_file::create(&path).map_err(|error| LaunchError::Folder { path, error })
+                    let path = self.file(role, name);
+                    log_file::create(&path).map_err(|error| LaunchError::LogDir { path, error })
                 };
                 command.stdout(file("stdout")?).stderr(file("stderr")?);
             }
@@ -101,21 +101,21 @@ impl Output {
     /// Takes over what [`Output::direct`] asked for.
     pub(super) fn capture(
         &self,
-        who: Who,
+        role: Role,
         child: &mut Child,
         copier: Option<&Copier>,
         faults: &Faults,
     ) -> io::Result<Captured> {
         let Some(copier) = copier else {
             return Ok(match self {
-                Output::Folder(_) => Captured::File(self.file(who, "stderr")),
+                Output::LogDir(_) => Captured::File(self.file(role, "stderr")),
                 Output::Inherited | Output::Prefixed => Captured::Nothing,
             });
         };
         let tail = Tail::default();
         let stdout =
-            child.stdout.take().map(|from| (copier::stdout(from), Lines::new(who, Sink::Stdout, None, faults)));
-        let lines = || Lines::new(who, Sink::Stderr, Some(tail.clone()), faults);
+            child.stdout.take().map(|from| (copier::stdout(from), Lines::new(role, Sink::Stdout, None, faults)));
+        let lines = || Lines::new(role, Sink::Stderr, Some(tail.clone()), faults);
         let stderr = child.stderr.take().map(|from| (copier::stderr(from), lines()));
         let mut copies = Vec::with_capacity(2);
         for (from, lines) in stdout.into_iter().chain(stderr) {
@@ -125,12 +125,12 @@ impl Output {
         Ok(Captured::Lines { tail, copies })
     }
 
-    fn file(&self, who: Who, name: &str) -> PathBuf {
+    fn file(&self, role: Role, name: &str) -> PathBuf {
         let folder = match self {
-            Output::Folder(folder) => folder.clone(),
+            Output::LogDir(folder) => folder.clone(),
             _ => PathBuf::new(),
         };
-        folder.join(who.folder()).join(name)
+        folder.join(role.folder()).join(name)
     }
 }
 

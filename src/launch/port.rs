@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 
-use crate::port::Port;
+use crate::value::port::Port;
 
 /// The lowest port that a job on this machine alone gets.
 const LOWEST_PORT: u32 = 20_000;

@@ -3,13 +3,13 @@
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use crate::host_name::host_name;
-use crate::launch::control::Control;
 use crate::launch::error::LaunchError;
-use crate::launch::member::{Member, Who};
 use crate::launch::output::{Captured, Copier, Fault, Faults, Output};
+use crate::launch::role::{Member, Role};
+use crate::launch::start_error::StartError;
 use crate::launch::stopped;
-use crate::start_error::StartError;
+use crate::launch::supervisor::Supervisor;
+use crate::value::host_name::host_name;
 
 /// The signal of a process that writes where nobody reads any more.
 const SIGPIPE: i32 = 13;
@@ -20,7 +20,7 @@ pub(super) struct Running {
     members: Vec<Member>,
     /// Of those that have ended the last lines may still be on the way.
     ended: Vec<Captured>,
-    control: Control,
+    supervisor: Supervisor,
     output: Output,
     copier: Option<Copier>,
     faults: Faults,
@@ -30,28 +30,37 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) fn new(output: Output, grace: Duration, adopts: bool) -> Result<Running, LaunchError> {
+    pub(super) fn new(output: Output, grace: Duration, subreaper: bool) -> Result<Running, LaunchError> {
         output.try_room()?;
         // Before anybody is started: later there may be no room for a thread.
         let copier = output.copier().map_err(LaunchError::Thread)?;
-        let control = Control::new(adopts).map_err(LaunchError::Signals)?;
-        let faults = Faults::new(control.waker().map_err(LaunchError::Signals)?);
-        Ok(Running { members: Vec::new(), ended: Vec::new(), control, output, copier, faults, grace, is_over: false })
+        let supervisor = Supervisor::new(subreaper).map_err(LaunchError::Signals)?;
+        let faults = Faults::new(supervisor.waker().map_err(LaunchError::Signals)?);
+        Ok(Running {
+            members: Vec::new(),
+            ended: Vec::new(),
+            supervisor,
+            output,
+            copier,
+            faults,
+            grace,
+            is_over: false,
+        })
     }
 
     /// Starts a worker, or the scheduler of the rank.
-    pub(super) fn start(&mut self, who: Who, rank: u32, command: &mut Command) -> Result<(), LaunchError> {
-        self.output.direct(who, command)?;
-        self.control.prepare(command);
+    pub(super) fn start(&mut self, role: Role, rank: u32, command: &mut Command) -> Result<(), LaunchError> {
+        self.output.direct(role, command)?;
+        self.supervisor.prepare(command);
         let child = command.spawn().map_err(|error| StartError::new(command, error));
         let mut child = child.map_err(|error| LaunchError::Start { rank, error })?;
-        self.control.started(&child);
-        let captured = self.output.capture(who, &mut child, self.copier.as_ref(), &self.faults);
+        self.supervisor.started(&child);
+        let captured = self.output.capture(role, &mut child, self.copier.as_ref(), &self.faults);
         let (captured, outcome) = match captured {
             Ok(captured) => (captured, Ok(())),
             Err(error) => (Captured::Nothing, Err(LaunchError::Thread(error))),
         };
-        self.members.push(Member { who, child, captured });
+        self.members.push(Member { role, child, captured });
         outcome
     }
 
@@ -66,16 +75,16 @@ impl Running {
                 self.end()?;
                 return Err(self.failure(&member, status));
             }
-            if self.members.iter().all(|member| member.who == Who::Scheduler) {
+            if self.members.iter().all(|member| member.role == Role::Scheduler) {
                 break;
             }
             self.tell_stops();
-            self.control.wait(None);
+            self.supervisor.wait(None);
         }
         // The scheduler ends by itself when the last worker of all nodes has left it.
         let deadline = Instant::now() + self.grace;
         while !self.members.is_empty() && Instant::now() < deadline {
-            self.control.wait(Some(deadline.saturating_duration_since(Instant::now())));
+            self.supervisor.wait(Some(deadline.saturating_duration_since(Instant::now())));
             // Its own failure is told by the workers that needed it.
             self.reap()?;
         }
@@ -89,8 +98,8 @@ impl Running {
     /// Says which workers a signal has stopped: nothing goes on, and nothing else tells why.
     fn tell_stops(&mut self) {
         for member in &self.members {
-            if let Some(stop) = self.control.newly_stopped(&member.child) {
-                stopped::tell(member.who, member.child.id(), stop);
+            if let Some(stop) = self.supervisor.newly_stopped(&member.child) {
+                stopped::tell(member.role, member.child.id(), stop);
             }
         }
     }
@@ -99,14 +108,14 @@ impl Running {
     fn reap(&mut self) -> Result<Option<(Member, ExitStatus)>, LaunchError> {
         let mut index = 0;
         while let Some(member) = self.members.get_mut(index) {
-            let rank = member.who.rank().unwrap_or(0);
-            let status = self.control.try_wait(&mut member.child);
+            let rank = member.role.rank().unwrap_or(0);
+            let status = self.supervisor.try_wait(&mut member.child);
             let Some(status) = status.map_err(|error| LaunchError::Wait { rank, error })? else {
                 index += 1;
                 continue;
             };
             let member = self.members.remove(index);
-            if member.who != Who::Scheduler && !status.success() {
+            if member.role != Role::Scheduler && !status.success() {
                 return Ok(Some((member, status)));
             }
             self.ended.push(member.captured);
@@ -131,22 +140,22 @@ impl Running {
                 break;
             }
             // Again and again: who loses its parents by it is asked, too.
-            self.control.terminate();
-            self.control.wait(Some(left));
+            self.supervisor.terminate();
+            self.supervisor.wait(Some(left));
         }
         self.is_over = true;
         // Nobody is left to pass signals on to: whoever waits for a slow reader ends by them.
-        self.control.stop_listening();
+        self.supervisor.stop_listening();
         self.ended.iter().for_each(Captured::finish);
         Ok(())
     }
 
     fn is_left(&mut self) -> bool {
-        !self.members.is_empty() || self.control.has_remains()
+        !self.members.is_empty() || self.supervisor.has_remains()
     }
 
     fn kill(&mut self) {
-        self.control.kill(&mut self.members.iter_mut().map(|member| &mut member.child));
+        self.supervisor.kill(&mut self.members.iter_mut().map(|member| &mut member.child));
         self.ended.extend(self.members.drain(..).map(|member| member.captured));
     }
 
@@ -162,8 +171,8 @@ impl Running {
         if let Some(fault) = self.faults.take_if(|fault| is_by_pipe || !fault.is_by_reader()) {
             return fault.into();
         }
-        let passed_on = signal.is_some_and(|signal| self.control.has_passed(signal));
-        let rank = member.who.rank().unwrap_or(0);
+        let passed_on = signal.is_some_and(|signal| self.supervisor.has_passed(signal));
+        let rank = member.role.rank().unwrap_or(0);
         LaunchError::Failed { rank, host: host_name(), status, passed_on, stderr: member.captured.tail() }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use crate::launch::member::Who;
+use crate::launch::role::Role;
 
 /// Why a worker is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +33,12 @@ impl fmt::Display for Stop {
 }
 
 /// Says on stderr that a worker is stopped, and why: it does nothing more, and nothing else says so.
-pub(super) fn tell(who: Who, process: u32, stop: Stop) {
-    let who = match who {
-        Who::Rank(rank) => format!("rank {rank}"),
-        Who::Scheduler => "the scheduler".to_owned(),
+pub(super) fn tell(role: Role, process: u32, stop: Stop) {
+    let role = match role {
+        Role::Rank(rank) => format!("rank {rank}"),
+        Role::Scheduler => "the scheduler".to_owned(),
     };
-    let text = format!("mpienv: {who} (process {process}) is stopped: {stop}\n");
+    let text = format!("mpienv: {role} (process {process}) is stopped: {stop}\n");
     // Nobody reads a stderr that is closed.
     let _ = io::stderr().write_all(text.as_bytes());
 }

@@ -3,7 +3,7 @@
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::launcher::{Evidence, slurm};
-use crate::placement::{Launcher, Placement};
+use crate::value::placement::{Launcher, Placement};
 
 const SOURCE: &str = "no launcher's variables are set";
 

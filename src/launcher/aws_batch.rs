@@ -15,10 +15,10 @@ use serde::Deserialize;
 
 use crate::environment::{Environment, variable_names};
 use crate::error::{Error, Reason};
-use crate::host::{Host, HostError};
 use crate::launcher::{Evidence, first_set, unreadable};
-use crate::placement::{Launcher, Placement, Sourced};
-use crate::rank::Rank;
+use crate::value::host::{Host, HostError};
+use crate::value::placement::{Launcher, Placement, Sourced};
+use crate::value::rank::Rank;
 
 const INDEX: &str = "AWS_BATCH_JOB_NODE_INDEX";
 const NODES: &str = "AWS_BATCH_JOB_NUM_NODES";

@@ -17,9 +17,9 @@ use serde::Deserialize;
 
 use crate::environment::{Environment, variable_names};
 use crate::error::Error;
-use crate::job::Job;
 use crate::launcher::{Evidence, first_set, unreadable};
-use crate::placement::{Launcher, Placement, Sourced};
+use crate::value::job::Job;
+use crate::value::placement::{Launcher, Placement, Sourced};
 
 const RANK: &str = "FLUX_TASK_RANK";
 const SIZE: &str = "FLUX_JOB_SIZE";

@@ -18,9 +18,9 @@ use serde::Deserialize;
 
 use crate::environment::{Environment, variable_names};
 use crate::error::Error;
-use crate::job::Job;
 use crate::launcher::{Evidence, first_set, unreadable};
-use crate::placement::{Launcher, Placement, Sourced};
+use crate::value::job::Job;
+use crate::value::placement::{Launcher, Placement, Sourced};
 
 const RANK: &str = "PMI_RANK";
 const SIZE: &str = "PMI_SIZE";
@@ -68,7 +68,7 @@ pub(crate) fn variables() -> Vec<String> {
 }
 
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
-    if environment.has(LOCAL_RANK) { first_set(environment, &[RANK, SIZE]) } else { None }
+    if environment.is_set(LOCAL_RANK) { first_set(environment, &[RANK, SIZE]) } else { None }
 }
 
 /// A rank and a size by themselves, which several launchers set.

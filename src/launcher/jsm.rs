@@ -16,10 +16,10 @@ use serde::Deserialize;
 
 use crate::environment::{Environment, variable_names};
 use crate::error::{Error, Reason};
-use crate::host::HostError;
-use crate::job::Job;
 use crate::launcher::{Evidence, first_set, unreadable};
-use crate::placement::{Launcher, Placement, Sourced};
+use crate::value::host::HostError;
+use crate::value::job::Job;
+use crate::value::placement::{Launcher, Placement, Sourced};
 
 const RANK: &str = "JSM_NAMESPACE_RANK";
 const SIZE: &str = "JSM_NAMESPACE_SIZE";

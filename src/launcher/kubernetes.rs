@@ -20,9 +20,9 @@ use serde::Deserialize;
 
 use crate::environment::{Environment, variable_names};
 use crate::error::{Error, Reason};
-use crate::host::HostError;
 use crate::launcher::{Evidence, first_set, unreadable};
-use crate::placement::{Launcher, Placement, Sourced};
+use crate::value::host::HostError;
+use crate::value::placement::{Launcher, Placement, Sourced};
 
 const NODE_RANK: &str = "PET_NODE_RANK";
 const NODES: &str = "PET_NNODES";
@@ -89,7 +89,7 @@ pub(crate) fn variables() -> Vec<String> {
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
     first_set(environment, &[NODE_RANK]).or_else(|| {
         // A job of one pod, or one that only counts, has an index and no world.
-        if environment.has(SIZE) { first_set(environment, &[INDEX]) } else { None }
+        if environment.is_set(SIZE) { first_set(environment, &[INDEX]) } else { None }
     })
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let launcher = Launcher::Kubernetes;
     let evidence = detect(environment);
     let blame = |error| unreadable(environment, launcher, error, evidence);
-    if !environment.has(NODE_RANK) {
+    if !environment.is_set(NODE_RANK) {
         let vars: IndexedJobVars = environment.read().map_err(blame)?;
         return one_pod((INDEX, vars.index), (SIZE, vars.size));
     }

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use crate::environment::{Environment, variable_names};
 use crate::error::Error;
 use crate::launcher::{Evidence, first_set, unreadable};
-use crate::placement::{Launcher, Placement};
+use crate::value::placement::{Launcher, Placement};
 
 const RANK: &str = "MV2_COMM_WORLD_RANK";
 const SIZE: &str = "MV2_COMM_WORLD_SIZE";
@@ -103,7 +103,7 @@ pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
     let launcher = Launcher::Mvapich;
     let evidence = detect(environment);
     let blame = |error| unreadable(environment, launcher, error, evidence);
-    if environment.has(RANK) || environment.has(SIZE) {
+    if environment.is_set(RANK) || environment.is_set(SIZE) {
         let vars: MvapichVars = environment.read().map_err(blame)?;
         return Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
             .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, vars.local_size));

@@ -24,10 +24,10 @@ use serde::Deserialize;
 use crate::environment::{Environment, variable_names};
 use crate::error::{Error, quote};
 use crate::finding::{Finding, Severity};
-use crate::host::Host;
-use crate::job::Job;
 use crate::launcher::{Evidence, first_set, unreadable};
-use crate::placement::{Launcher, Placement, Sourced};
+use crate::value::host::Host;
+use crate::value::job::Job;
+use crate::value::placement::{Launcher, Placement, Sourced};
 
 const RANK: &str = "OMPI_COMM_WORLD_RANK";
 const SIZE: &str = "OMPI_COMM_WORLD_SIZE";
@@ -104,7 +104,7 @@ pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
 /// Whether this process was started by another daemon than mpirun itself, which is daemon 0: `1234.2;tcp4://...`.
 pub(crate) fn is_of_remote_daemon(environment: &Environment) -> bool {
     let servers = environment.names().filter(|name| name.starts_with("PMIX_SERVER_URI"));
-    let daemons = servers.filter_map(|name| environment.text(name).ok()??.split_once(';')?.0.rsplit_once('.'));
+    let daemons = servers.filter_map(|name| environment.get_str(name).ok()??.split_once(';')?.0.rsplit_once('.'));
     daemons.map(|(_, number)| number).any(|number| number != "0")
 }
 

@@ -14,9 +14,9 @@ use serde::Deserialize;
 
 use crate::environment::{Environment, variable_names};
 use crate::error::{Error, Reason};
-use crate::host::HostError;
 use crate::launcher::{Evidence, first_set, unreadable};
-use crate::placement::{Launcher, Placement, Sourced};
+use crate::value::host::HostError;
+use crate::value::placement::{Launcher, Placement, Sourced};
 
 const HOSTS: &str = "SM_HOSTS";
 const CURRENT: &str = "SM_CURRENT_HOST";

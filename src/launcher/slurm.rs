@@ -24,11 +24,11 @@ use serde::Deserialize;
 use crate::environment::{Environment, ReadError, variable_names};
 use crate::error::{Error, Reason, quote};
 use crate::finding::{Finding, Severity};
-use crate::host::{Host, HostError};
 use crate::hostlist::Hostlist;
-use crate::job::Job;
-use crate::launcher::{Evidence, first_set, shown, unreadable};
-use crate::placement::{Launcher, Placement, Sourced};
+use crate::launcher::{Evidence, display_variable, first_set, unreadable};
+use crate::value::host::{Host, HostError};
+use crate::value::job::Job;
+use crate::value::placement::{Launcher, Placement, Sourced};
 
 const RANK: &str = "SLURM_PROCID";
 const STEP_SIZE: &str = "SLURM_STEP_NUM_TASKS";
@@ -116,10 +116,10 @@ pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
 
 /// Whether this is an ordinary step, and not a batch script or an interactive shell.
 fn is_step(environment: &Environment) -> bool {
-    match environment.text(STEP_ID) {
+    match environment.get_str(STEP_ID) {
         // Older versions print the special numbers with a sign.
         Ok(Some(number)) => number.parse().is_ok_and(|number: u32| number < NO_STEP_FROM),
-        Ok(None) => environment.has(STEP_SIZE) || environment.has(NODELIST),
+        Ok(None) => environment.is_set(STEP_SIZE) || environment.is_set(NODELIST),
         Err(_) => true,
     }
 }
@@ -127,11 +127,12 @@ fn is_step(environment: &Environment) -> bool {
 /// A batch script or the shell of an allocation: it has some of a task's variables, and is none.
 pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     let evidence = first_set(environment, &[RANK, JOB_ID]).filter(|_| !is_step(environment))?;
-    let is_of_one = |name: &str| matches!(environment.text(name), Ok(None | Some("1")));
+    let is_of_one = |name: &str| matches!(environment.get_str(name), Ok(None | Some("1")));
     // One task is what a script without srun is, too.
     let severity = if [SIZE, NODES].into_iter().all(is_of_one) { Severity::Note } else { Severity::Warning };
-    let evidence = shown(environment, evidence);
-    let size = if environment.has(SIZE) { format!(" and {}", shown(environment, SIZE)) } else { String::new() };
+    let evidence = display_variable(environment, evidence);
+    let size =
+        if environment.is_set(SIZE) { format!(" and {}", display_variable(environment, SIZE)) } else { String::new() };
     Some(Finding {
         severity,
         code: "slurm-not-a-task",

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use crate::environment::{Environment, variable_names};
 use crate::error::Error;
 use crate::launcher::{Evidence, first_set, unreadable};
-use crate::placement::{Launcher, Placement, Sourced};
+use crate::value::placement::{Launcher, Placement, Sourced};
 
 const RUN_ID: &str = "TORCHELASTIC_RUN_ID";
 const RANK: &str = "RANK";

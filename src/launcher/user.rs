@@ -19,7 +19,7 @@ use serde::Deserialize;
 use crate::environment::{Environment, variable_names};
 use crate::error::Error;
 use crate::launcher::{Evidence, first_set, kubernetes, unreadable};
-use crate::placement::{Launcher, Placement, Sourced};
+use crate::value::placement::{Launcher, Placement, Sourced};
 
 const RANK: &str = "RANK";
 const WORLD_SIZE: &str = "WORLD_SIZE";
@@ -60,7 +60,7 @@ pub(crate) fn variables() -> Vec<String> {
 pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
     let rank = first_set(environment, &[RANK]);
     // A pod of an indexed job has its rank elsewhere.
-    let size = || if environment.has(kubernetes::INDEX) { None } else { first_set(environment, &[WORLD_SIZE]) };
+    let size = || if environment.is_set(kubernetes::INDEX) { None } else { first_set(environment, &[WORLD_SIZE]) };
     rank.or_else(size)
 }
 

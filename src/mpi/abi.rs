@@ -29,7 +29,7 @@ impl fmt::Display for Abi {
 }
 
 /// What stands behind every handle of an ABI: an `int` or a pointer.
-pub(super) trait Word: Copy + 'static {
+pub(super) trait Handle: Copy + 'static {
     /// A call of a library with such handles, among those of either kind.
     fn started(call: Call<Self>) -> Started;
 }
@@ -39,13 +39,13 @@ pub(super) trait Word: Copy + 'static {
 #[repr(transparent)]
 pub(super) struct Pointer(pub *mut c_void);
 
-impl Word for Pointer {
+impl Handle for Pointer {
     fn started(call: Call<Pointer>) -> Started {
         Started::Pointers(call)
     }
 }
 
-impl Word for c_int {
+impl Handle for c_int {
     fn started(call: Call<c_int>) -> Started {
         Started::Ints(call)
     }

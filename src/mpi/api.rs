@@ -5,11 +5,11 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
-use super::abi::{Comm, Constants, Datatype, RequestHandle, Word};
-use super::element::{Element, Kind};
-use super::error::Error;
+use super::abi::{Comm, Constants, Datatype, Handle, RequestHandle};
+use super::element::{Element, ElementKind};
+use super::error::MpiError;
 use super::functions::Functions;
-use crate::rank::Rank;
+use crate::value::rank::Rank;
 
 /// A loaded library: its functions and the constants of its ABI.
 ///
@@ -26,7 +26,7 @@ const LONGEST_TEXT: usize = 8192;
 /// The most elements that one call takes: well within an `int`.
 const MOST: usize = 1 << 30;
 
-impl<W: Word> Api<W> {
+impl<W: Handle> Api<W> {
     pub(super) fn new(functions: Functions<W>, constants: Constants<W>) -> Api<W> {
         Api { functions, constants }
     }
@@ -42,7 +42,7 @@ impl<W: Word> Api<W> {
     }
 
     /// Before init, too.
-    pub(super) fn is_initialized(&self) -> Result<bool, Error> {
+    pub(super) fn is_initialized(&self) -> Result<bool, MpiError> {
         let mut flag = 0;
         // SAFETY: the argument points to an int.
         let code = unsafe { (self.functions.initialized)(&raw mut flag) };
@@ -50,7 +50,7 @@ impl<W: Word> Api<W> {
     }
 
     /// Initializes MPI, and returns the thread level that it gives.
-    pub(super) fn init(&self) -> Result<c_int, Error> {
+    pub(super) fn init(&self) -> Result<c_int, MpiError> {
         let mut provided = 0;
         // SAFETY: argc and argv may be null; `provided` is an int.
         let code = unsafe {
@@ -63,7 +63,7 @@ impl<W: Word> Api<W> {
         Ok(provided)
     }
 
-    pub(super) fn finalize(&self) -> Result<(), Error> {
+    pub(super) fn finalize(&self) -> Result<(), MpiError> {
         // SAFETY: it has no arguments.
         let code = unsafe { (self.functions.finalize)() };
         self.check("MPI_Finalize", code)
@@ -86,14 +86,14 @@ impl<W: Word> Api<W> {
     }
 
     /// Makes MPI return the errors of a communicator.
-    fn return_errors(&self, comm: Comm<W>) -> Result<(), Error> {
+    fn return_errors(&self, comm: Comm<W>) -> Result<(), MpiError> {
         // SAFETY: the handles are a communicator's and an error handler's.
         let code = unsafe { (self.functions.comm_set_errhandler)(comm, self.constants.errors_return) };
         self.check("MPI_Comm_set_errhandler", code)
     }
 
     /// This process's place in a communicator.
-    pub(super) fn rank(&self, comm: Comm<W>) -> Result<Rank, Error> {
+    pub(super) fn rank(&self, comm: Comm<W>) -> Result<Rank, MpiError> {
         let (mut rank, mut size): (c_int, c_int) = (0, 0);
         // SAFETY: the handle is a communicator's; the pointer is to an int.
         let code = unsafe { (self.functions.comm_rank)(comm, &raw mut rank) };
@@ -102,14 +102,14 @@ impl<W: Word> Api<W> {
         let code = unsafe { (self.functions.comm_size)(comm, &raw mut size) };
         self.check("MPI_Comm_size", code)?;
         // Negative ones become far too large ones.
-        Rank::new(rank.cast_unsigned(), size.cast_unsigned()).map_err(|error| Error::Call {
+        Rank::new(rank.cast_unsigned(), size.cast_unsigned()).map_err(|error| MpiError::Call {
             call: "MPI_Comm_rank",
             code: 0,
             text: error.to_string(),
         })
     }
 
-    pub(super) fn duplicate(&self, comm: Comm<W>) -> Result<Comm<W>, Error> {
+    pub(super) fn duplicate(&self, comm: Comm<W>) -> Result<Comm<W>, MpiError> {
         let mut new = comm;
         // SAFETY: the handle is a communicator's; the pointer is to one to be overwritten.
         let code = unsafe { (self.functions.comm_dup)(comm, &raw mut new) };
@@ -117,7 +117,7 @@ impl<W: Word> Api<W> {
         self.return_errors(new).map(|()| new)
     }
 
-    pub(super) fn split(&self, comm: Comm<W>, color: u32, key: u32) -> Result<Comm<W>, Error> {
+    pub(super) fn split(&self, comm: Comm<W>, color: u32, key: u32) -> Result<Comm<W>, MpiError> {
         const CALL: &str = "MPI_Comm_split";
         let (color, key) = (int(CALL, color)?, int(CALL, key)?);
         let mut new = comm;
@@ -128,13 +128,13 @@ impl<W: Word> Api<W> {
     }
 
     /// Frees a communicator, which is not used any more.
-    pub(super) fn free(&self, mut comm: Comm<W>) -> Result<(), Error> {
+    pub(super) fn free(&self, mut comm: Comm<W>) -> Result<(), MpiError> {
         // SAFETY: the pointer is to a communicator's handle.
         let code = unsafe { (self.functions.comm_free)(&raw mut comm) };
         self.check("MPI_Comm_free", code)
     }
 
-    pub(super) fn all_reduce_sum<T: Element>(&self, comm: Comm<W>, values: &mut [T]) -> Result<(), Error> {
+    pub(super) fn all_reduce_sum<T: Element>(&self, comm: Comm<W>, values: &mut [T]) -> Result<(), MpiError> {
         let (datatype, sum) = (self.datatype::<T>(), self.constants.sum);
         // No values are a call, too: other ranks wait for it.
         let only = values.is_empty().then_some(&mut [] as &mut [T]);
@@ -150,7 +150,7 @@ impl<W: Word> Api<W> {
         Ok(())
     }
 
-    pub(super) fn broadcast(&self, comm: Comm<W>, bytes: &mut [u8], root: u32) -> Result<(), Error> {
+    pub(super) fn broadcast(&self, comm: Comm<W>, bytes: &mut [u8], root: u32) -> Result<(), MpiError> {
         let root = int("MPI_Bcast", root)?;
         let only = bytes.is_empty().then_some(&mut [] as &mut [u8]);
         for part in only.into_iter().chain(bytes.chunks_mut(MOST)) {
@@ -163,7 +163,7 @@ impl<W: Word> Api<W> {
         Ok(())
     }
 
-    pub(super) fn barrier(&self, comm: Comm<W>) -> Result<(), Error> {
+    pub(super) fn barrier(&self, comm: Comm<W>) -> Result<(), MpiError> {
         // SAFETY: the handle is a communicator's.
         let code = unsafe { (self.functions.barrier)(comm) };
         self.check("MPI_Barrier", code)
@@ -179,7 +179,7 @@ impl<W: Word> Api<W> {
         comm: Comm<W>,
         values: *mut T,
         count: usize,
-    ) -> Result<RequestHandle<W>, Error> {
+    ) -> Result<RequestHandle<W>, MpiError> {
         const CALL: &str = "MPI_Iallreduce";
         let values = address(values, count);
         let (count, datatype, sum) = (int(CALL, count)?, self.datatype::<T>(), self.constants.sum);
@@ -203,7 +203,7 @@ impl<W: Word> Api<W> {
         bytes: *mut u8,
         count: usize,
         root: u32,
-    ) -> Result<RequestHandle<W>, Error> {
+    ) -> Result<RequestHandle<W>, MpiError> {
         const CALL: &str = "MPI_Ibcast";
         let bytes = address(bytes, count);
         let (count, root) = (int(CALL, count)?, int(CALL, root)?);
@@ -213,7 +213,7 @@ impl<W: Word> Api<W> {
         self.check(CALL, code).map(|()| request)
     }
 
-    pub(super) fn start_barrier(&self, comm: Comm<W>) -> Result<RequestHandle<W>, Error> {
+    pub(super) fn start_barrier(&self, comm: Comm<W>) -> Result<RequestHandle<W>, MpiError> {
         let mut request = self.constants.request_null;
         // SAFETY: the handle is a communicator's; the request is to be overwritten.
         let code = unsafe { (self.functions.ibarrier)(comm, &raw mut request) };
@@ -230,7 +230,7 @@ impl<W: Word> Api<W> {
         comm: Comm<W>,
         blocks: *mut u8,
         count: usize,
-    ) -> Result<RequestHandle<W>, Error> {
+    ) -> Result<RequestHandle<W>, MpiError> {
         const CALL: &str = "MPI_Iallgather";
         let blocks = address(blocks, count);
         let (count, byte) = (int(CALL, count)?, self.constants.byte);
@@ -257,7 +257,7 @@ impl<W: Word> Api<W> {
         length: usize,
         counts: *const c_int,
         places: *const c_int,
-    ) -> Result<RequestHandle<W>, Error> {
+    ) -> Result<RequestHandle<W>, MpiError> {
         let (blocks, byte) = (address(blocks, length), self.constants.byte);
         let mut request = self.constants.request_null;
         // SAFETY: the caller keeps all three for MPI; what is sent is in place, so that its count
@@ -270,7 +270,7 @@ impl<W: Word> Api<W> {
     }
 
     /// Whether a call that was started is done; after that, the request is null, which is always done.
-    pub(super) fn test(&self, call: &'static str, request: &mut RequestHandle<W>) -> Result<bool, Error> {
+    pub(super) fn test(&self, call: &'static str, request: &mut RequestHandle<W>) -> Result<bool, MpiError> {
         let mut flag = 0;
         // SAFETY: the request is one that MPI gave, or null; the status is ignored.
         let code = unsafe { (self.functions.test)(request, &raw mut flag, self.constants.status_ignore) };
@@ -278,7 +278,7 @@ impl<W: Word> Api<W> {
     }
 
     /// Waits until a call that was started is done.
-    pub(super) fn wait(&self, call: &'static str, request: &mut RequestHandle<W>) -> Result<(), Error> {
+    pub(super) fn wait(&self, call: &'static str, request: &mut RequestHandle<W>) -> Result<(), MpiError> {
         // SAFETY: the request is one that MPI gave, or null; the status is ignored.
         let code = unsafe { (self.functions.wait)(request, self.constants.status_ignore) };
         self.check(call, code)
@@ -286,19 +286,19 @@ impl<W: Word> Api<W> {
 
     fn datatype<T: Element>(&self) -> Datatype<W> {
         match T::KIND {
-            Kind::F32 => self.constants.float,
-            Kind::F64 => self.constants.double,
+            ElementKind::F32 => self.constants.float,
+            ElementKind::F64 => self.constants.double,
         }
     }
 
-    fn check(&self, call: &'static str, code: c_int) -> Result<(), Error> {
+    fn check(&self, call: &'static str, code: c_int) -> Result<(), MpiError> {
         // MPI_SUCCESS is 0 in every ABI.
         if code == 0 {
             return Ok(());
         }
         // SAFETY: the callback's pointers are to a buffer longer than any ABI's longest text and to an int.
         let text = one_line(|text, length| unsafe { (self.functions.error_string)(code, text, length) });
-        Err(Error::Call { call, code, text: text.unwrap_or_else(|| "unknown to MPI_Error_string".to_owned()) })
+        Err(MpiError::Call { call, code, text: text.unwrap_or_else(|| "unknown to MPI_Error_string".to_owned()) })
     }
 }
 
@@ -309,8 +309,8 @@ fn address<T>(first: *mut T, count: usize) -> *mut c_void {
 }
 
 /// A number as an `int`.
-pub(super) fn int<N: Copy + TryInto<c_int> + TryInto<u64>>(call: &'static str, number: N) -> Result<c_int, Error> {
-    number.try_into().map_err(|_| Error::TooLarge { call, value: number.try_into().unwrap_or(u64::MAX) })
+pub(super) fn int<N: Copy + TryInto<c_int> + TryInto<u64>>(call: &'static str, number: N) -> Result<c_int, MpiError> {
+    number.try_into().map_err(|_| MpiError::TooLarge { call, value: number.try_into().unwrap_or(u64::MAX) })
 }
 
 /// A text that MPI writes, its lines joined.

@@ -5,12 +5,12 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::abi::{Comm, Pointer, Word};
+use super::abi::{Comm, Handle, Pointer};
 use super::element::Element;
-use super::error::Error;
+use super::error::MpiError;
 use super::request::{Blocks, Request};
 use super::session::{About, Session};
-use crate::rank::Rank;
+use crate::value::rank::Rank;
 
 /// Ranks that call MPI together: all of them, or a part that [`split`](Communicator::split) made.
 ///
@@ -23,9 +23,9 @@ use crate::rank::Rank;
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use mpienv::mpi::{Communicator, Error};
+/// use mpienv::mpi::{Communicator, MpiError};
 ///
-/// fn talk(world: &Communicator) -> Result<(), Error> {
+/// fn talk(world: &Communicator) -> Result<(), MpiError> {
 ///     let mut seed = [17];
 ///     world.broadcast(&mut seed, 0)?;
 ///
@@ -43,17 +43,17 @@ use crate::rank::Rank;
 /// }
 /// ```
 pub struct Communicator {
-    group: Either,
+    group: AnyAbi,
 }
 
 /// A communicator of a library of either kind.
-enum Either {
+enum AnyAbi {
     Pointers(Group<Pointer>),
     Ints(Group<c_int>),
 }
 
 /// A communicator of a library with such handles.
-struct Group<W: Word> {
+struct Group<W: Handle> {
     session: Rc<Session<W>>,
     comm: Comm<W>,
     rank: Rank,
@@ -65,21 +65,21 @@ struct Group<W: Word> {
 macro_rules! with {
     ($group:pat = $either:expr => $expression:expr) => {
         match $either {
-            Either::Pointers($group) => $expression,
-            Either::Ints($group) => $expression,
+            AnyAbi::Pointers($group) => $expression,
+            AnyAbi::Ints($group) => $expression,
         }
     };
 }
 
 impl Communicator {
     /// All ranks, of a library whose handles are pointers.
-    pub(super) fn of_pointers(session: Session<Pointer>) -> Result<Communicator, Error> {
-        Group::world(session).map(|group| Communicator { group: Either::Pointers(group) })
+    pub(super) fn of_pointers(session: Session<Pointer>) -> Result<Communicator, MpiError> {
+        Group::world(session).map(|group| Communicator { group: AnyAbi::Pointers(group) })
     }
 
     /// All ranks, of a library whose handles are ints.
-    pub(super) fn of_ints(session: Session<c_int>) -> Result<Communicator, Error> {
-        Group::world(session).map(|group| Communicator { group: Either::Ints(group) })
+    pub(super) fn of_ints(session: Session<c_int>) -> Result<Communicator, MpiError> {
+        Group::world(session).map(|group| Communicator { group: AnyAbi::Ints(group) })
     }
 
     /// This process's rank among those of the communicator, as MPI tells it.
@@ -101,7 +101,7 @@ impl Communicator {
     ///
     /// # Errors
     /// When MPI returns an error; the values are then undefined.
-    pub fn all_reduce_sum<T: Element>(&self, values: &mut [T]) -> Result<(), Error> {
+    pub fn all_reduce_sum<T: Element>(&self, values: &mut [T]) -> Result<(), MpiError> {
         with!(group = &self.group => group.session.run(|api| api.all_reduce_sum(group.comm, values)))
     }
 
@@ -109,7 +109,7 @@ impl Communicator {
     ///
     /// # Errors
     /// When MPI returns an error, as for a root that is no rank; the bytes are then undefined.
-    pub fn broadcast(&self, bytes: &mut [u8], root: u32) -> Result<(), Error> {
+    pub fn broadcast(&self, bytes: &mut [u8], root: u32) -> Result<(), MpiError> {
         with!(group = &self.group => group.session.run(|api| api.broadcast(group.comm, bytes, root)))
     }
 
@@ -117,7 +117,7 @@ impl Communicator {
     ///
     /// # Errors
     /// When MPI returns an error.
-    pub fn barrier(&self) -> Result<(), Error> {
+    pub fn barrier(&self) -> Result<(), MpiError> {
         with!(group = &self.group => group.session.run(|api| api.barrier(group.comm)))
     }
 
@@ -125,7 +125,7 @@ impl Communicator {
     ///
     /// # Errors
     /// When MPI returns an error, or all bytes are 2 GiB or more.
-    pub fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    pub fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, MpiError> {
         self.all_gather_by(bytes, Request::wait, Request::wait)
     }
 
@@ -134,16 +134,16 @@ impl Communicator {
     /// # Errors
     /// When MPI returns an error, all bytes are 2 GiB or more, or one of its two exchanges takes
     /// longer than `limit`.
-    pub fn all_gather_within(&self, bytes: &[u8], limit: Duration) -> Result<Vec<Vec<u8>>, Error> {
+    pub fn all_gather_within(&self, bytes: &[u8], limit: Duration) -> Result<Vec<Vec<u8>>, MpiError> {
         self.all_gather_by(bytes, |request| request.wait_within(limit), |request| request.wait_within(limit))
     }
 
     fn all_gather_by(
         &self,
         bytes: &[u8],
-        wait_for_lengths: impl FnOnce(Request<Vec<u8>>) -> Result<Vec<u8>, Error>,
-        wait_for_blocks: impl FnOnce(Request<Blocks>) -> Result<Blocks, Error>,
-    ) -> Result<Vec<Vec<u8>>, Error> {
+        wait_for_lengths: impl FnOnce(Request<Vec<u8>>) -> Result<Vec<u8>, MpiError>,
+        wait_for_blocks: impl FnOnce(Request<Blocks>) -> Result<Blocks, MpiError>,
+    ) -> Result<Vec<Vec<u8>>, MpiError> {
         let own = (bytes.len() as u64).to_ne_bytes();
         let told = wait_for_lengths(self.start_all_gather(&own)?)?;
         let lengths: Vec<_> = told.as_chunks().0.iter().map(|&length| u64::from_ne_bytes(length)).collect();
@@ -158,7 +158,7 @@ impl Communicator {
     ///
     /// # Errors
     /// When MPI returns an error, or there are 2^31 values or more.
-    pub fn start_all_reduce_sum<T: Element>(&self, values: Vec<T>) -> Result<Request<Vec<T>>, Error> {
+    pub fn start_all_reduce_sum<T: Element>(&self, values: Vec<T>) -> Result<Request<Vec<T>>, MpiError> {
         with!(group = &self.group => Request::<Vec<T>>::all_reduce_sum(&group.session, group.comm, values))
     }
 
@@ -166,7 +166,7 @@ impl Communicator {
     ///
     /// # Errors
     /// When MPI returns an error, or there are 2^31 bytes or more.
-    pub fn start_broadcast(&self, bytes: Vec<u8>, root: u32) -> Result<Request<Vec<u8>>, Error> {
+    pub fn start_broadcast(&self, bytes: Vec<u8>, root: u32) -> Result<Request<Vec<u8>>, MpiError> {
         with!(group = &self.group => Request::broadcast(&group.session, group.comm, bytes, root))
     }
 
@@ -174,7 +174,7 @@ impl Communicator {
     ///
     /// # Errors
     /// When MPI returns an error.
-    pub fn start_barrier(&self) -> Result<Request<()>, Error> {
+    pub fn start_barrier(&self) -> Result<Request<()>, MpiError> {
         with!(group = &self.group => Request::barrier(&group.session, group.comm))
     }
 
@@ -183,7 +183,7 @@ impl Communicator {
     ///
     /// # Errors
     /// When MPI returns an error, or all blocks do not fit memory.
-    pub fn start_all_gather(&self, block: &[u8]) -> Result<Request<Vec<u8>>, Error> {
+    pub fn start_all_gather(&self, block: &[u8]) -> Result<Request<Vec<u8>>, MpiError> {
         with!(group = &self.group => Request::all_gather(&group.session, group.comm, group.rank, block))
     }
 
@@ -194,10 +194,10 @@ impl Communicator {
     ///
     /// # Errors
     /// When MPI returns an error, or color or key are 2^31 or more.
-    pub fn split(&self, color: u32, key: u32) -> Result<Communicator, Error> {
+    pub fn split(&self, color: u32, key: u32) -> Result<Communicator, MpiError> {
         let group = match &self.group {
-            Either::Pointers(group) => Either::Pointers(group.split(color, key)?),
-            Either::Ints(group) => Either::Ints(group.split(color, key)?),
+            AnyAbi::Pointers(group) => AnyAbi::Pointers(group.split(color, key)?),
+            AnyAbi::Ints(group) => AnyAbi::Ints(group.split(color, key)?),
         };
         Ok(Communicator { group })
     }
@@ -206,7 +206,7 @@ impl Communicator {
         with!(group = &self.group => &group.session.about)
     }
 
-    pub(super) fn end(&self, limit: Duration) -> Result<(), Error> {
+    pub(super) fn end(&self, limit: Duration) -> Result<(), MpiError> {
         with!(group = &self.group => group.session.end(limit))
     }
 
@@ -221,13 +221,13 @@ impl fmt::Debug for Communicator {
     }
 }
 
-impl<W: Word> Group<W> {
-    fn world(session: Session<W>) -> Result<Group<W>, Error> {
+impl<W: Handle> Group<W> {
+    fn world(session: Session<W>) -> Result<Group<W>, MpiError> {
         let (comm, rank) = session.run(|api| Ok((api.world(), api.rank(api.world())?)))?;
         Ok(Group { session: Rc::new(session), comm, rank, is_own: false })
     }
 
-    fn split(&self, color: u32, key: u32) -> Result<Group<W>, Error> {
+    fn split(&self, color: u32, key: u32) -> Result<Group<W>, MpiError> {
         let (comm, rank) = self.session.run(|api| {
             let comm = api.split(self.comm, color, key)?;
             Ok((comm, api.rank(comm)?))
@@ -236,7 +236,7 @@ impl<W: Word> Group<W> {
     }
 }
 
-impl<W: Word> Drop for Group<W> {
+impl<W: Handle> Drop for Group<W> {
     fn drop(&mut self) {
         if self.is_own && self.session.is_sound() {
             // What cannot be freed is freed with the process.

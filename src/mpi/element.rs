@@ -3,9 +3,9 @@
 /// A number that ranks can sum: `f32` or `f64`.
 ///
 /// ```no_run
-/// use mpienv::mpi::{Communicator, Element, Error};
+/// use mpienv::mpi::{Communicator, Element, MpiError};
 ///
-/// fn sum<T: Element>(world: &Communicator, value: T) -> Result<T, Error> {
+/// fn sum<T: Element>(world: &Communicator, value: T) -> Result<T, MpiError> {
 ///     let mut values = [value];
 ///     world.all_reduce_sum(&mut values)?;
 ///     Ok(values[0])
@@ -13,13 +13,13 @@
 /// ```
 pub trait Element: sealed::Sealed + Copy + 'static {
     #[doc(hidden)]
-    const KIND: Kind;
+    const KIND: ElementKind;
 }
 
 /// Which datatype of MPI an element is.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub enum ElementKind {
     /// MPI_FLOAT.
     F32,
     /// MPI_DOUBLE.
@@ -33,9 +33,9 @@ mod sealed {
 }
 
 impl Element for f32 {
-    const KIND: Kind = Kind::F32;
+    const KIND: ElementKind = ElementKind::F32;
 }
 
 impl Element for f64 {
-    const KIND: Kind = Kind::F64;
+    const KIND: ElementKind = ElementKind::F64;
 }

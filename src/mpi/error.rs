@@ -4,13 +4,13 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::placement::Launcher;
-use crate::rank::Rank;
+use crate::value::placement::Launcher;
+use crate::value::rank::Rank;
 
 /// Why MPI cannot be used, or could not do something.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum MpiError {
     /// No MPI library could be loaded.
     #[error(
         "no mpi library could be loaded for a process started by {}, tried {}: install the mpi that the launcher \
@@ -108,7 +108,7 @@ pub enum Error {
     Finalized,
 }
 
-debug_is_text!(Error);
+debug_is_text!(MpiError);
 
 /// The names that were tried, with what the loader said.
 struct Tried<'a>(&'a [(PathBuf, String)]);

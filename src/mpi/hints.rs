@@ -20,31 +20,47 @@ pub(super) const SM_EAGER_LIMIT: &str = "OMPI_MCA_btl_sm_eager_limit";
 /// ```
 /// use mpienv::mpi::Hints;
 ///
-/// let hints = Hints { one_machine: true, eager_limit: Some(64 * 1024) };
+/// let hints = Hints::new().one_machine(true).eager_limit(64 * 1024);
 /// assert_ne!(hints, Hints::default());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
 pub struct Hints {
+    one_machine: bool,
+    eager_limit: Option<u32>,
+}
+
+impl Hints {
+    /// No hints.
+    pub const fn new() -> Hints {
+        Hints { one_machine: false, eager_limit: None }
+    }
+
     /// All ranks are on one machine: Open MPI is not to look for a network between machines, which is most of its
     /// initialization. Every rank must say the same.
     ///
     /// `pml=ob1` and `btl=self,vader,tcp`, in Open MPI 5 `btl=self,sm,tcp`; nothing where any of `pml`, `mtl` and `btl` is
     /// set.
-    pub one_machine: bool,
+    pub const fn one_machine(self, one_machine: bool) -> Hints {
+        Hints { one_machine, ..self }
+    }
+
     /// The longest message, in bytes with its head, that goes to a rank on the same machine at once; before a longer one
     /// the receiver is asked, which takes some microseconds. Open MPI's default is 4096.
     ///
     /// `btl_vader_eager_limit`, in Open MPI 5 `btl_sm_eager_limit`.
-    pub eager_limit: Option<u32>,
-}
+    pub const fn eager_limit(self, bytes: u32) -> Hints {
+        Hints { eager_limit: Some(bytes), ..self }
+    }
 
-impl Hints {
     /// Puts the parameters into the environment, for the library's initialization, which is to follow.
+    ///
+    /// # Safety
+    /// No other thread reads or changes the environment meanwhile, except through `std::env`.
     #[expect(clippy::disallowed_methods, reason = "Open MPI reads its parameters nowhere else")]
-    pub(super) fn tell(&self, version: &str, vars: &MpiVars<'_>) {
+    pub(super) unsafe fn set(&self, version: &str, vars: &MpiVars<'_>) {
         for (name, value) in self.parameters(version, vars) {
-            // SAFETY: no more is asked of this process's threads than by what follows at once: MPI_Init_thread of every
-            // Open MPI sets variables itself.
+            // SAFETY: the caller keeps other threads from the environment.
             unsafe { env::set_var(name, value) };
         }
     }
@@ -72,7 +88,7 @@ mod tests {
     use super::*;
     use crate::environment::Environment;
 
-    const BOTH: Hints = Hints { one_machine: true, eager_limit: Some(65536) };
+    const BOTH: Hints = Hints::new().one_machine(true).eager_limit(65536);
 
     fn told(hints: Hints, version: &str, set: &[&str]) -> Vec<String> {
         let environment = Environment::from_vars(set.iter().map(|&name| (name, "")));

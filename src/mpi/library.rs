@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::MpiVars;
-use crate::placement::Launcher;
+use crate::value::placement::Launcher;
 
 /// The files to try, in this order; a name without a folder is for the system's loader to find.
 ///

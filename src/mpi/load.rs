@@ -10,9 +10,9 @@ use libloading::Library;
 
 use super::abi::{Constants, MPICH_DUP_FN, OPEN_MPI_WORLD, Pointer};
 use super::api::Api;
-use super::error::Error;
+use super::error::MpiError;
 use super::functions::Functions;
-use crate::placement::Launcher;
+use crate::value::placement::Launcher;
 
 /// A library of a known ABI, ready to be called.
 pub(super) enum Loaded {
@@ -32,18 +32,18 @@ impl Loaded {
 }
 
 /// Loads the first file that can be loaded; also returns its name.
-pub(super) fn load(launcher: Launcher, candidates: Vec<PathBuf>) -> Result<(Loaded, PathBuf), Error> {
+pub(super) fn load(launcher: Launcher, candidates: Vec<PathBuf>) -> Result<(Loaded, PathBuf), MpiError> {
     let mut tried = Vec::new();
     for name in candidates {
         match open(&name) {
             Ok(library) => match recognise(library) {
                 Ok(loaded) => return Ok((loaded, name)),
-                Err(missing) => return Err(Error::NotRecognised { library: name, missing }),
+                Err(missing) => return Err(MpiError::NotRecognised { library: name, missing }),
             },
             Err(error) => tried.push((name, reason(&error))),
         }
     }
-    Err(Error::NoLibrary { launcher, tried })
+    Err(MpiError::NoLibrary { launcher, tried })
 }
 
 /// What the loader said, without its wrapping.

@@ -7,12 +7,12 @@ use std::mem;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::abi::{Comm, Pointer, RequestHandle, Word};
+use super::abi::{Comm, Handle, Pointer, RequestHandle};
 use super::api::{Api, int};
 use super::element::Element;
-use super::error::Error;
+use super::error::MpiError;
 use super::session::{Session, done_within};
-use crate::rank::Rank;
+use crate::value::rank::Rank;
 
 /// A call that was started: MPI has its buffer until it is done.
 ///
@@ -22,9 +22,9 @@ use crate::rank::Rank;
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use mpienv::mpi::{Communicator, Error, Request};
+/// use mpienv::mpi::{Communicator, MpiError, Request};
 ///
-/// fn sum(world: &Communicator, gradients: Vec<f32>) -> Result<Vec<f32>, Error> {
+/// fn sum(world: &Communicator, gradients: Vec<f32>) -> Result<Vec<f32>, MpiError> {
 ///     let mut sum: Request<Vec<f32>> = world.start_all_reduce_sum(gradients)?;
 ///     while !sum.test()? {
 ///         // Computes on, and lets MPI go on with the sum now and then.
@@ -51,14 +51,14 @@ pub(super) enum Started {
 }
 
 /// A call that was started.
-pub(super) struct Call<W: Word> {
+pub(super) struct Call<W: Handle> {
     session: Rc<Session<W>>,
     name: &'static str,
     request: RequestHandle<W>,
 }
 
-impl<W: Word> Call<W> {
-    fn test(&mut self) -> Result<bool, Error> {
+impl<W: Handle> Call<W> {
+    fn test(&mut self) -> Result<bool, MpiError> {
         let done = self.session.run(|api| api.test(self.name, &mut self.request))?;
         if done {
             self.session.count_done();
@@ -66,17 +66,17 @@ impl<W: Word> Call<W> {
         Ok(done)
     }
 
-    fn wait(&mut self) -> Result<(), Error> {
+    fn wait(&mut self) -> Result<(), MpiError> {
         self.session.run(|api| api.wait(self.name, &mut self.request))?;
         self.session.count_done();
         Ok(())
     }
 
-    fn wait_within(&mut self, limit: Duration) -> Result<(), Error> {
+    fn wait_within(&mut self, limit: Duration) -> Result<(), MpiError> {
         let (session, name, request) = (&self.session, self.name, &mut self.request);
         session.run(|api| match done_within(limit, || api.test(name, request))? {
             true => Ok(()),
-            false => Err(Error::TimedOut { call: name, limit }),
+            false => Err(MpiError::TimedOut { call: name, limit }),
         })?;
         self.session.count_done();
         Ok(())
@@ -85,12 +85,12 @@ impl<W: Word> Call<W> {
 
 impl<B: Default> Request<B> {
     /// Starts a call with memory that is in `buffer`, and that moving `buffer` does not move.
-    fn start<W: Word>(
+    fn start<W: Handle>(
         session: &Rc<Session<W>>,
         name: &'static str,
         buffer: B,
-        start: impl FnOnce(&Api<W>) -> Result<RequestHandle<W>, Error>,
-    ) -> Result<Request<B>, Error> {
+        start: impl FnOnce(&Api<W>) -> Result<RequestHandle<W>, MpiError>,
+    ) -> Result<Request<B>, MpiError> {
         match session.run(start) {
             Ok(request) => {
                 session.count_started();
@@ -109,7 +109,7 @@ impl<B: Default> Request<B> {
     ///
     /// # Errors
     /// When the call has failed.
-    pub fn test(&mut self) -> Result<bool, Error> {
+    pub fn test(&mut self) -> Result<bool, MpiError> {
         if !self.done {
             self.done = match &mut self.started {
                 Started::Pointers(call) => call.test(),
@@ -123,7 +123,7 @@ impl<B: Default> Request<B> {
     ///
     /// # Errors
     /// When the call has failed; the buffer is lost then.
-    pub fn wait(mut self) -> Result<B, Error> {
+    pub fn wait(mut self) -> Result<B, MpiError> {
         if !self.done {
             match &mut self.started {
                 Started::Pointers(call) => call.wait(),
@@ -137,7 +137,7 @@ impl<B: Default> Request<B> {
     ///
     /// # Errors
     /// When the call has failed or took too long; the buffer is lost then.
-    pub fn wait_within(mut self, limit: Duration) -> Result<B, Error> {
+    pub fn wait_within(mut self, limit: Duration) -> Result<B, MpiError> {
         if !self.done {
             match &mut self.started {
                 Started::Pointers(call) => call.wait_within(limit),
@@ -170,11 +170,11 @@ pub(super) type Blocks = (Vec<u8>, Vec<c_int>, Vec<c_int>);
 
 impl<T: Element> Request<Vec<T>> {
     /// `MPI_Iallreduce`.
-    pub(super) fn all_reduce_sum<W: Word>(
+    pub(super) fn all_reduce_sum<W: Handle>(
         session: &Rc<Session<W>>,
         comm: Comm<W>,
         mut values: Vec<T>,
-    ) -> Result<Request<Vec<T>>, Error> {
+    ) -> Result<Request<Vec<T>>, MpiError> {
         let (first, count) = (values.as_mut_ptr(), values.len());
         Request::start(session, "MPI_Iallreduce", values, |api| {
             // SAFETY: the request owns the values until it is done.
@@ -185,12 +185,12 @@ impl<T: Element> Request<Vec<T>> {
 
 impl Request<Vec<u8>> {
     /// `MPI_Ibcast`.
-    pub(super) fn broadcast<W: Word>(
+    pub(super) fn broadcast<W: Handle>(
         session: &Rc<Session<W>>,
         comm: Comm<W>,
         mut bytes: Vec<u8>,
         root: u32,
-    ) -> Result<Request<Vec<u8>>, Error> {
+    ) -> Result<Request<Vec<u8>>, MpiError> {
         let (first, count) = (bytes.as_mut_ptr(), bytes.len());
         Request::start(session, "MPI_Ibcast", bytes, |api| {
             // SAFETY: the request owns the bytes until it is done.
@@ -199,14 +199,14 @@ impl Request<Vec<u8>> {
     }
 
     /// `MPI_Iallgather` of a block of the same length from each rank.
-    pub(super) fn all_gather<W: Word>(
+    pub(super) fn all_gather<W: Handle>(
         session: &Rc<Session<W>>,
         comm: Comm<W>,
         rank: Rank,
         block: &[u8],
-    ) -> Result<Request<Vec<u8>>, Error> {
+    ) -> Result<Request<Vec<u8>>, MpiError> {
         let [own, all] = [rank.index(), rank.size()].map(|ranks| block.len().saturating_mul(ranks as usize));
-        let mut blocks = room("MPI_Iallgather", all)?;
+        let mut blocks = zeroed("MPI_Iallgather", all)?;
         blocks[own..own + block.len()].copy_from_slice(block);
         let first = blocks.as_mut_ptr();
         Request::start(session, "MPI_Iallgather", blocks, |api| {
@@ -218,13 +218,13 @@ impl Request<Vec<u8>> {
 
 impl Request<Blocks> {
     /// `MPI_Iallgatherv` of a block from each rank; `lengths` tells how long each rank's is.
-    pub(super) fn all_gather_varying<W: Word>(
+    pub(super) fn all_gather_varying<W: Handle>(
         session: &Rc<Session<W>>,
         comm: Comm<W>,
         rank: Rank,
         block: &[u8],
         lengths: &[u64],
-    ) -> Result<Request<Blocks>, Error> {
+    ) -> Result<Request<Blocks>, MpiError> {
         const CALL: &str = "MPI_Iallgatherv";
         debug_assert_eq!(lengths.len(), rank.size() as usize);
         debug_assert_eq!(lengths[rank.index() as usize], block.len() as u64);
@@ -234,7 +234,7 @@ impl Request<Blocks> {
             counts.push(int(CALL, length)?);
             all = all.saturating_add(length);
         }
-        let mut blocks = room(CALL, int(CALL, all)? as usize)?;
+        let mut blocks = zeroed(CALL, int(CALL, all)? as usize)?;
         let own = places[rank.index() as usize] as usize;
         blocks[own..own + block.len()].copy_from_slice(block);
         let (first, length) = (blocks.as_mut_ptr(), blocks.len());
@@ -248,15 +248,15 @@ impl Request<Blocks> {
 
 impl Request<()> {
     /// `MPI_Ibarrier`.
-    pub(super) fn barrier<W: Word>(session: &Rc<Session<W>>, comm: Comm<W>) -> Result<Request<()>, Error> {
+    pub(super) fn barrier<W: Handle>(session: &Rc<Session<W>>, comm: Comm<W>) -> Result<Request<()>, MpiError> {
         Request::start(session, "MPI_Ibarrier", (), |api| api.start_barrier(comm))
     }
 }
 
 /// Room for so many bytes, as far as there is memory.
-fn room(call: &'static str, length: usize) -> Result<Vec<u8>, Error> {
+fn zeroed(call: &'static str, length: usize) -> Result<Vec<u8>, MpiError> {
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(length).map_err(|_| Error::TooLarge { call, value: length as u64 })?;
+    bytes.try_reserve_exact(length).map_err(|_| MpiError::TooLarge { call, value: length as u64 })?;
     bytes.resize(length, 0);
     Ok(bytes)
 }

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::abi::{Abi, Comm, Word};
+use super::abi::{Abi, Comm, Handle};
 use super::api::Api;
-use super::error::Error;
+use super::error::MpiError;
 
-/// How long the end of a session waits for the other ranks, unless told otherwise.
-pub(super) const END_LIMIT: Duration = Duration::from_secs(60);
+/// How long a session that goes out of scope waits for the other ranks.
+const DROP_LIMIT: Duration = Duration::from_secs(1);
 
 /// MPI, initialized; shared by all that use it, and finalized with the last of them.
-pub(super) struct Session<W: Word> {
+pub(super) struct Session<W: Handle> {
     api: Api<W>,
     /// All ranks once more, for the barrier before the end: no other call can be taken for it.
     closing: Comm<W>,
@@ -40,25 +40,25 @@ enum State {
     Finalized,
 }
 
-impl<W: Word> Session<W> {
+impl<W: Handle> Session<W> {
     /// Initializes MPI.
-    pub(super) fn begin(api: Api<W>, library: PathBuf, abi: Abi) -> Result<Session<W>, Error> {
+    pub(super) fn begin(api: Api<W>, library: PathBuf, abi: Abi) -> Result<Session<W>, MpiError> {
         if api.is_initialized()? {
-            return Err(Error::AlreadyInitialized);
+            return Err(MpiError::AlreadyInitialized);
         }
         let about = About { version: api.version(), library, abi };
         let provided = api.init()?;
         if provided < api.funneled() {
-            return Err(Error::ThreadLevel { library: about.library, provided, needed: api.funneled() });
+            return Err(MpiError::ThreadLevel { library: about.library, provided, needed: api.funneled() });
         }
         let closing = api.duplicate(api.world())?;
         Ok(Session { api, closing, state: Cell::new(State::Sound), started: Cell::new(0), about })
     }
 
     /// Makes calls; an error is remembered.
-    pub(super) fn run<T>(&self, calls: impl FnOnce(&Api<W>) -> Result<T, Error>) -> Result<T, Error> {
+    pub(super) fn run<T>(&self, calls: impl FnOnce(&Api<W>) -> Result<T, MpiError>) -> Result<T, MpiError> {
         if self.state.get() == State::Finalized {
-            return Err(Error::Finalized);
+            return Err(MpiError::Finalized);
         }
         let result = calls(&self.api);
         if result.is_err() {
@@ -85,16 +85,16 @@ impl<W: Word> Session<W> {
     /// Finalizes MPI once all ranks have come to it.
     ///
     /// MPI_Finalize waits for the other ranks, some MPIs for ever: it is called when they are there.
-    pub(super) fn end(&self, limit: Duration) -> Result<(), Error> {
+    pub(super) fn end(&self, limit: Duration) -> Result<(), MpiError> {
         const CALL: &str = "the barrier before MPI_Finalize";
         let count = self.started.get();
         if count > 0 {
-            return Err(Error::Unfinished { count });
+            return Err(MpiError::Unfinished { count });
         }
         self.run(|api| {
             let mut barrier = api.start_barrier(self.closing)?;
             if !done_within(limit, || api.test(CALL, &mut barrier))? {
-                return Err(Error::TimedOut { call: CALL, limit });
+                return Err(MpiError::TimedOut { call: CALL, limit });
             }
             api.free(self.closing)?;
             api.finalize()
@@ -111,11 +111,11 @@ impl<W: Word> Session<W> {
     }
 }
 
-impl<W: Word> Drop for Session<W> {
+impl<W: Handle> Drop for Session<W> {
     fn drop(&mut self) {
         if self.is_sound() {
             // Nobody is left to be told: the launcher reports a rank that leaves without MPI_Finalize.
-            let _ = self.end(END_LIMIT);
+            let _ = self.end(DROP_LIMIT);
         }
     }
 }
@@ -124,7 +124,10 @@ impl<W: Word> Drop for Session<W> {
 ///
 /// Asking is what makes MPI go on. Between questions it yields: where ranks share a core, the one
 /// that is waited for is to run, and MPI's own waits, which spin, take hundreds of times as long.
-pub(super) fn done_within(limit: Duration, mut is_done: impl FnMut() -> Result<bool, Error>) -> Result<bool, Error> {
+pub(super) fn done_within(
+    limit: Duration,
+    mut is_done: impl FnMut() -> Result<bool, MpiError>,
+) -> Result<bool, MpiError> {
     // A rank that waits this long waits for work, not for a message.
     const PATIENCE: Duration = Duration::from_secs(1);
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Every rank but 0: finds rank 0, says hello, waits for the verdict.
+//! Every rank but 0: finds rank 0, says hello, waits for the report.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -7,12 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Meeting;
-use super::error::{Error, Met};
-use super::frame::{HERE, Hello, Kind, LONGEST_TEXT, REPLY_HEAD, ReplyHead, Version, reply};
+use super::error::{ConnectFailure, RendezvousError};
+use super::frame::{HERE, Hello, LONGEST_TEXT, REPLY_HEAD, ReplyHead, ReplyKind, Version, reply};
 use super::table;
-use super::{ANSWER, FAREWELL, Gathered, LONGEST_BLOB, Rendezvous};
-use crate::port::Port;
-use crate::printable::printable;
+use super::{ANSWER, DRAIN, Gathered, LONGEST_BLOB, Rendezvous};
+use crate::value::port::Port;
+use crate::value::printable::printable;
 
 /// Pause after the first try that failed; it doubles from try to try.
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
@@ -26,11 +26,11 @@ const CONNECT: Duration = Duration::from_secs(5);
 const WELCOME: Duration = Duration::from_secs(10);
 /// Shortest time for a look at the other port.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long after rank 0's deadline its verdict may come.
-const GRACE: Duration = ANSWER.saturating_add(FAREWELL).saturating_add(Duration::from_secs(2));
+/// How long after rank 0's deadline its report may come.
+const GRACE: Duration = ANSWER.saturating_add(DRAIN).saturating_add(Duration::from_secs(2));
 
 /// Joins the meeting: the table when it was wanted, else rank 0's answer.
-pub(super) fn join(settings: &Rendezvous, blob: Vec<u8>, wants_table: bool) -> Result<Gathered, Error> {
+pub(super) fn join(settings: &Rendezvous, blob: Vec<u8>, wants_table: bool) -> Result<Gathered, RendezvousError> {
     let started = Instant::now();
     let deadline = started + settings.timeout;
     let (rank, size) = (settings.rank.index(), settings.rank.size());
@@ -43,18 +43,18 @@ pub(super) fn join(settings: &Rendezvous, blob: Vec<u8>, wants_table: bool) -> R
         let limit = match attempt(settings, settings.port, &hello, deadline) {
             Ok(Welcomed { line, left }) => return wait(settings, line, left),
             Err(Failed::Final(error)) => return Err(error),
-            Err(Failed::Again(met)) => {
-                let is_unresolved = matches!(met, Met::Unresolved(_));
-                last = Some(met);
+            Err(Failed::Again(failure)) => {
+                let is_unresolved = matches!(failure, ConnectFailure::Unresolved(_));
+                last = Some(failure);
                 if is_unresolved { RESOLVE_PAUSE } else { LONGEST_PAUSE }
             }
-            Err(Failed::CutShort(met)) => {
-                cut_short = Some(met);
+            Err(Failed::CutShort(failure)) => {
+                cut_short = Some(failure);
                 LONGEST_PAUSE
             }
         };
         let now = Instant::now();
-        if let Some((port, before)) = settings.last_call()
+        if let Some((port, before)) = settings.fallback_port()
             && now + before >= deadline
             // Whoever is there may be of another job: that it turns this rank away says nothing.
             && let Ok(Welcomed { line, left }) = attempt(settings, port, &complaint, deadline.max(now + LOOK))
@@ -63,8 +63,8 @@ pub(super) fn join(settings: &Rendezvous, blob: Vec<u8>, wants_table: bool) -> R
         }
         let now = Instant::now();
         if now >= deadline {
-            let met = last.or(cut_short).unwrap_or(Met::TimedOut);
-            return Err(Error::NoMaster { rank, master: settings.master(), waited: now - started, met });
+            let failure = last.or(cut_short).unwrap_or(ConnectFailure::TimedOut);
+            return Err(RendezvousError::NoMaster { rank, master: settings.master(), waited: now - started, failure });
         }
         thread::sleep(pause.min(deadline - now));
         pause = (pause * 2).min(limit);
@@ -73,40 +73,40 @@ pub(super) fn join(settings: &Rendezvous, blob: Vec<u8>, wants_table: bool) -> R
 
 /// How a try failed.
 enum Failed {
-    Again(Met),
-    /// The deadline came while it waited: it would have met something else with more time, so that what an earlier try
-    /// met says more.
-    CutShort(Met),
-    Final(Error),
+    Again(ConnectFailure),
+    /// The deadline came while it waited: it would have failed otherwise with more time, so that how an earlier try
+    /// failed says more.
+    CutShort(ConnectFailure),
+    Final(RendezvousError),
 }
 
 struct Welcomed {
-    line: Line,
+    line: Link,
     /// What rank 0's own deadline leaves.
     left: Duration,
 }
 
 /// A connection whose reads and writes end at a deadline.
-struct Line {
+struct Link {
     stream: TcpStream,
     deadline: Instant,
 }
 
-impl Line {
+impl Link {
     fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
     }
 }
 
-impl Read for Line {
+impl Read for Link {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
         self.stream.read(into)
     }
 }
 
-impl Write for Line {
+impl Write for Link {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
         self.stream.write(bytes)
@@ -126,33 +126,37 @@ fn attempt(settings: &Rendezvous, port: Port, hello: &[u8], deadline: Instant) -
     let addresses = resolve(settings, port, deadline)?;
     let stream = connect(&addresses, deadline)?;
     let _ = stream.set_nodelay(true);
-    let mut line = Line { stream, deadline: deadline.min(Instant::now() + WELCOME) };
-    let failed = |met| if Instant::now() >= deadline { Failed::CutShort(met) } else { Failed::Again(met) };
+    let mut line = Link { stream, deadline: deadline.min(Instant::now() + WELCOME) };
+    let failed = |failure| if Instant::now() >= deadline { Failed::CutShort(failure) } else { Failed::Again(failure) };
     // Other programs log what they cannot read, so nothing is sent to them.
-    if read_head(&mut line).map_err(failed)?.kind != Kind::Greeting {
-        return Err(Failed::Again(Met::NotMpienv("it answered out of order".to_owned())));
+    if read_head(&mut line).map_err(failed)?.kind != ReplyKind::Greeting {
+        return Err(Failed::Again(ConnectFailure::NotMpienv("it answered out of order".to_owned())));
     }
     // Another version may answer before it has read the whole hello: listen even when the writing fails.
     let written = line.write_all(hello);
-    let head = read_head(&mut line).map_err(|met| match written {
-        Err(error) if !is_timeout(&error) => Failed::Again(Met::NotMpienv("it closed the connection".to_owned())),
-        _ => failed(met),
+    let head = read_head(&mut line).map_err(|failure| match written {
+        Err(error) if !is_timeout(&error) => {
+            Failed::Again(ConnectFailure::NotMpienv("it closed the connection".to_owned()))
+        }
+        _ => failed(failure),
     })?;
     match head.kind {
-        Kind::Welcome if head.length == 4 => {
+        ReplyKind::Welcome if head.length == 4 => {
             let mut left = [0; 4];
             line.read_exact(&mut left).map_err(|error| {
                 let is_cut_short = is_timeout(&error) && Instant::now() >= deadline;
                 let failed = if is_cut_short { Failed::CutShort } else { Failed::Again };
-                failed(Met::NotMpienv("it broke off".to_owned()))
+                failed(ConnectFailure::NotMpienv("it broke off".to_owned()))
             })?;
             Ok(Welcomed { line, left: Duration::from_millis(u32::from_be_bytes(left).into()) })
         }
-        Kind::OtherJob => {
-            Err(Failed::Final(Error::OtherJob { rank: settings.rank.index(), master: settings.master() }))
+        ReplyKind::OtherJob => {
+            Err(Failed::Final(RendezvousError::OtherJob { rank: settings.rank.index(), master: settings.master() }))
         }
-        Kind::TimedOut | Kind::Mismatch | Kind::Lost => Err(Failed::Final(failure(settings, &mut line, head))),
-        _ => Err(Failed::Again(Met::NotMpienv("it answered out of order".to_owned()))),
+        ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost => {
+            Err(Failed::Final(failure(settings, &mut line, head)))
+        }
+        _ => Err(Failed::Again(ConnectFailure::NotMpienv("it answered out of order".to_owned()))),
     }
 }
 
@@ -170,18 +174,18 @@ fn resolve(settings: &Rendezvous, port: Port, deadline: Instant) -> Result<Vec<S
         let _ = sender.send(answer);
     };
     let thread = thread::Builder::new().name("resolve".to_owned()).spawn(ask);
-    thread.map_err(|error| Failed::Again(Met::Other(error.to_string())))?;
+    thread.map_err(|error| Failed::Again(ConnectFailure::Other(error.to_string())))?;
     match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
         Ok(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
-        Ok(Ok(_)) => Err(Failed::Again(Met::Unresolved("no address".to_owned()))),
-        Ok(Err(error)) => Err(Failed::Again(Met::Unresolved(error.to_string()))),
-        Err(_) => Err(Failed::CutShort(Met::Unresolved("the name server does not answer".to_owned()))),
+        Ok(Ok(_)) => Err(Failed::Again(ConnectFailure::Unresolved("no address".to_owned()))),
+        Ok(Err(error)) => Err(Failed::Again(ConnectFailure::Unresolved(error.to_string()))),
+        Err(_) => Err(Failed::CutShort(ConnectFailure::Unresolved("the name server does not answer".to_owned()))),
     }
 }
 
-/// Connects to the first address that takes it; else what the last one met that had its time.
+/// Connects to the first address that takes it; else how the last one failed that had its time.
 fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Failed> {
-    let mut met = None;
+    let mut failure = None;
     for address in addresses {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -189,86 +193,92 @@ fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Fai
         }
         match TcpStream::connect_timeout(address, left.min(CONNECT)) {
             // A port that nobody listens on can be this socket's own: then it talks to itself, and holds rank 0's port.
-            Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => met = Some(Met::Refused),
+            Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
+                failure = Some(ConnectFailure::Refused)
+            }
             Ok(stream) => return Ok(stream),
-            Err(error) => match met_by(&error) {
-                Met::TimedOut if left < CONNECT => break,
-                other => met = Some(other),
+            Err(error) => match failure_of(&error) {
+                ConnectFailure::TimedOut if left < CONNECT => break,
+                other => failure = Some(other),
             },
         }
     }
-    Err(met.map_or(Failed::CutShort(Met::TimedOut), Failed::Again))
+    Err(failure.map_or(Failed::CutShort(ConnectFailure::TimedOut), Failed::Again))
 }
 
-fn met_by(error: &io::Error) -> Met {
+fn failure_of(error: &io::Error) -> ConnectFailure {
     match error.kind() {
-        io::ErrorKind::ConnectionRefused => Met::Refused,
+        io::ErrorKind::ConnectionRefused => ConnectFailure::Refused,
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable | io::ErrorKind::NetworkDown => {
-            Met::NoRoute(error.to_string())
+            ConnectFailure::NoRoute(error.to_string())
         }
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Met::TimedOut,
-        _ => Met::Other(error.to_string()),
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => ConnectFailure::TimedOut,
+        _ => ConnectFailure::Other(error.to_string()),
     }
 }
 
-fn read_head(line: &mut Line) -> Result<ReplyHead, Met> {
+fn read_head(line: &mut Link) -> Result<ReplyHead, ConnectFailure> {
     let mut head = [0; REPLY_HEAD];
     let mut filled = 0;
     while filled < head.len() {
         match line.read(&mut head[filled..]) {
-            Ok(0) => return Err(Met::NotMpienv("it closed the connection without an answer".to_owned())),
+            Ok(0) => return Err(ConnectFailure::NotMpienv("it closed the connection without an answer".to_owned())),
             Ok(length) => filled += length,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if is_timeout(&error) => {
-                return Err(Met::NotMpienv("it took the connection and said nothing".to_owned()));
+                return Err(ConnectFailure::NotMpienv("it took the connection and said nothing".to_owned()));
             }
-            Err(error) => return Err(Met::NotMpienv(error.to_string())),
+            Err(error) => return Err(ConnectFailure::NotMpienv(error.to_string())),
         }
         // The first wrong byte is enough: a server that greets and then waits is told at once.
         let known = filled.min(8);
-        if head[..known] != reply(Kind::Done, &[])[..known] {
-            return Err(Met::NotMpienv(format!("it said {:?}", String::from_utf8_lossy(&head[..filled]))));
+        if head[..known] != reply(ReplyKind::Done, &[])[..known] {
+            return Err(ConnectFailure::NotMpienv(format!("it said {:?}", String::from_utf8_lossy(&head[..filled]))));
         }
     }
-    ReplyHead::decode(&head).ok_or_else(|| Met::NotMpienv("its answer cannot be read".to_owned()))
+    ReplyHead::decode(&head).ok_or_else(|| ConnectFailure::NotMpienv("its answer cannot be read".to_owned()))
 }
 
-/// Waits for the verdict of a rank 0 that has said welcome.
-fn wait(settings: &Rendezvous, mut line: Line, left: Duration) -> Result<Gathered, Error> {
+/// Waits for the report of a rank 0 that has said welcome.
+fn wait(settings: &Rendezvous, mut line: Link, left: Duration) -> Result<Gathered, RendezvousError> {
     let started = Instant::now();
-    // A rank that started before rank 0 waits on: rank 0's verdict names what is wrong.
+    // A rank that started before rank 0 waits on: rank 0's report names what is wrong.
     line.deadline = started + left.min(settings.timeout) + GRACE;
     let reached = line.stream.peer_addr().map_err(|error| settings.lost(error))?;
-    let silent = |met: Met, line: &Line| match line.left() {
-        Err(_) => {
-            Error::NoVerdict { rank: settings.rank.index(), master: settings.master(), waited: started.elapsed() }
-        }
-        Ok(_) => settings.lost(match met {
-            Met::NotMpienv(reason) => reason,
+    let silent = |failure: ConnectFailure, line: &Link| match line.left() {
+        Err(_) => RendezvousError::NoVerdict {
+            rank: settings.rank.index(),
+            master: settings.master(),
+            waited: started.elapsed(),
+        },
+        Ok(_) => settings.lost(match failure {
+            ConnectFailure::NotMpienv(reason) => reason,
             other => other.to_string(),
         }),
     };
-    let mut head = read_head(&mut line).map_err(|met| silent(met, &line))?;
-    while head.kind == Kind::Ready {
+    let mut head = read_head(&mut line).map_err(|failure| silent(failure, &line))?;
+    while head.kind == ReplyKind::Ready {
         line.write_all(&HERE).map_err(|error| settings.lost(error))?;
-        head = read_head(&mut line).map_err(|met| silent(met, &line))?;
+        head = read_head(&mut line).map_err(|failure| silent(failure, &line))?;
     }
     let mut read = |most| payload(&mut line, head, most).map_err(|error| settings.lost(error));
     match head.kind {
-        Kind::Done => Ok(Gathered::Answer(read(LONGEST_BLOB)?)),
-        Kind::Table => {
+        ReplyKind::Done => Ok(Gathered::Reply(read(LONGEST_BLOB)?)),
+        ReplyKind::Table => {
             let bytes = read(table::largest(settings.rank.size()))?;
             let rows = table::decode(&bytes, settings.rank.size());
             let rows = rows.ok_or_else(|| settings.lost("its list of ranks cannot be read"))?;
             Ok(Gathered::All(Meeting::new(rows, reached, 0)))
         }
-        Kind::TimedOut | Kind::Mismatch | Kind::Lost => Err(failure(settings, &mut line, head)),
-        Kind::Welcome | Kind::OtherJob | Kind::Ready | Kind::Greeting => Err(settings.lost("it answered out of order")),
+        ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost => Err(failure(settings, &mut line, head)),
+        ReplyKind::Welcome | ReplyKind::OtherJob | ReplyKind::Ready | ReplyKind::Greeting => {
+            Err(settings.lost("it answered out of order"))
+        }
     }
 }
 
 /// The announced bytes, allocated as they come.
-fn payload(line: &mut Line, head: ReplyHead, most: usize) -> io::Result<Vec<u8>> {
+fn payload(line: &mut Link, head: ReplyHead, most: usize) -> io::Result<Vec<u8>> {
     let length = usize::try_from(head.length).unwrap_or(usize::MAX);
     if length > most {
         return Err(io::Error::other(format!("it announced {length} bytes")));
@@ -278,14 +288,14 @@ fn payload(line: &mut Line, head: ReplyHead, most: usize) -> io::Result<Vec<u8>>
     if read == length { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-fn failure(settings: &Rendezvous, line: &mut Line, head: ReplyHead) -> Error {
+fn failure(settings: &Rendezvous, line: &mut Link, head: ReplyHead) -> RendezvousError {
     match payload(line, head, LONGEST_TEXT) {
         Ok(text) => {
-            let verdict = printable(&text);
+            let report = printable(&text);
             match head.kind {
-                Kind::TimedOut => Error::Missing { verdict },
-                Kind::Lost => Error::Lost { verdict },
-                _ => Error::Mismatch { verdict },
+                ReplyKind::TimedOut => RendezvousError::Missing { report },
+                ReplyKind::Lost => RendezvousError::Lost { report },
+                _ => RendezvousError::Mismatch { report },
             }
         }
         Err(error) => settings.lost(error),

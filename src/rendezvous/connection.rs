@@ -9,7 +9,7 @@ use mio::net::TcpStream;
 
 use super::LONGEST_BLOB;
 use super::frame::HelloReader;
-use crate::port::Port;
+use crate::value::port::Port;
 
 /// How many bytes of no use rank 0 reads from one connection before it closes it.
 const PATIENCE: usize = LONGEST_BLOB + 1024;
@@ -18,8 +18,8 @@ const PATIENCE: usize = LONGEST_BLOB + 1024;
 #[derive(Debug)]
 pub(super) enum Stage {
     /// Nobody yet: holds no more than the hello's head.
-    Stranger(HelloReader),
-    /// A rank of this job that waits for the verdict.
+    Unknown(HelloReader),
+    /// A rank of this job that waits for the report.
     Member {
         rank: u32,
         wants_table: bool,
@@ -54,7 +54,7 @@ pub(super) enum Input {
 
 impl Connection {
     pub(super) fn new(stream: TcpStream, peer: IpAddr, port: Port, serial: u64) -> Connection {
-        let stage = Stage::Stranger(HelloReader::default());
+        let stage = Stage::Unknown(HelloReader::default());
         Connection { stream, peer, port, serial, stage, queue: VecDeque::new(), written: 0, discarded: 0 }
     }
 

@@ -5,30 +5,30 @@ use std::time::Duration;
 
 use super::frame::LONGEST_TEXT;
 use super::{LONGEST_BLOB, LONGEST_TOKEN};
-use crate::port::Port;
+use crate::value::port::Port;
 
 /// Why the ranks did not meet: what happened, why, and what to do.
 ///
 /// ```
 /// use std::time::Duration;
-/// use mpienv::rendezvous::{Error, ErrorKind, LONGEST_TOKEN, Met, Rendezvous};
+/// use mpienv::rendezvous::{ConnectFailure, ErrorKind, LONGEST_TOKEN, Rendezvous, RendezvousError};
 /// use mpienv::{Host, Port, Rank};
 ///
 /// // Nobody listens at port 1.
 /// let port = Port::new(1).unwrap();
 /// let rank = Rendezvous::new(Rank::new(1, 2)?, Host::LOOPBACK, port).timeout(Duration::from_millis(50));
-/// let error = rank.meet("hello").unwrap_err();
+/// let error = rank.all_gather("hello").unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::TimedOut);
-/// if let Error::NoMaster { met: Met::Refused, .. } = error {
+/// if let RendezvousError::NoMaster { failure: ConnectFailure::Refused, .. } = error {
 ///     println!("rank 0 has not started");
 /// }
-/// let error = rank.token([0; LONGEST_TOKEN + 1]).meet("hello").unwrap_err();
+/// let error = rank.token([0; LONGEST_TOKEN + 1]).all_gather("hello").unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::Refused);
 /// # Ok::<(), mpienv::RankError>(())
 /// ```
 #[derive(thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum RendezvousError {
     /// Rank 0 cannot listen, because somebody else does.
     #[error(
         "port {port} is in use on this host, where rank 0 must listen: another job's rank 0, a run that has not ended, \
@@ -73,7 +73,7 @@ pub enum Error {
         length: usize,
     },
     /// This rank never reached rank 0.
-    #[error("rank {rank} did not reach rank 0 at {master} within {}: {met}", seconds(*.waited))]
+    #[error("rank {rank} did not reach rank 0 at {master} within {}: {failure}", seconds(*.waited))]
     NoMaster {
         /// This rank.
         rank: u32,
@@ -82,7 +82,7 @@ pub enum Error {
         /// How long this rank tried.
         waited: Duration,
         /// What the last try met.
-        met: Met,
+        failure: ConnectFailure,
     },
     /// The master's port belongs to another job.
     #[error(
@@ -119,34 +119,34 @@ pub enum Error {
         waited: Duration,
     },
     /// Not all ranks came in time; all that came hold this same text.
-    #[error("{verdict}")]
+    #[error("{report}")]
     Missing {
         /// Rank 0's explanation, which names the missing ranks.
-        verdict: String,
+        report: String,
     },
     /// Ranks came and were lost before all had come; all that came hold this same text.
-    #[error("{verdict}")]
+    #[error("{report}")]
     Lost {
         /// Rank 0's explanation, which names the lost ranks.
-        verdict: String,
+        report: String,
     },
     /// Ranks came twice or disagreed; all that came hold this same text.
-    #[error("{verdict}")]
+    #[error("{report}")]
     Mismatch {
         /// Rank 0's explanation, which names the ranks.
-        verdict: String,
+        report: String,
     },
     /// The system failed rank 0 in waiting for connections.
     #[error("rank 0 cannot wait for connections: {0}; this is a limit or fault of its host")]
     System(#[source] io::Error),
 }
 
-debug_is_text!(Error);
+debug_is_text!(RendezvousError);
 
 /// What a rank met where it looked for rank 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Met {
+pub enum ConnectFailure {
     /// The name has no address.
     #[error("the name does not resolve ({0}); check MASTER_ADDR, or give an IP address")]
     Unresolved(String),
@@ -172,7 +172,7 @@ pub enum Met {
     Other(String),
 }
 
-/// What an [`Error`] means for a program's exit.
+/// What a [`RendezvousError`] means for a program's exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -184,13 +184,15 @@ pub enum ErrorKind {
     Refused,
 }
 
-impl Error {
+impl RendezvousError {
     /// Whether the deadline passed, a rank was lost, or the meeting was refused.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::NoMaster { .. } | Error::NoVerdict { .. } | Error::Missing { .. } => ErrorKind::TimedOut,
-            Error::MasterLost { .. } | Error::Lost { .. } => ErrorKind::Lost,
+            RendezvousError::NoMaster { .. } | RendezvousError::NoVerdict { .. } | RendezvousError::Missing { .. } => {
+                ErrorKind::TimedOut
+            }
+            RendezvousError::MasterLost { .. } | RendezvousError::Lost { .. } => ErrorKind::Lost,
             _ => ErrorKind::Refused,
         }
     }

@@ -4,7 +4,7 @@
 //! A rank then says hello: magic (8), protocol (2), crate version (3 x 2), rank (4), world size (4),
 //! what for (1), token length (1), blob length (4), token, blob.
 //! Rank 0 answers with replies: magic (8), protocol (2), crate version (3 x 2), kind (1), length (4), payload.
-//! Once all have come it asks whether they are still there, which each answers with one byte; then comes the verdict.
+//! Once all have come it asks whether they are still there, which each answers with one byte; then comes the report.
 //! The fixed parts keep their layout in every protocol version, so that two versions can name each other.
 
 use std::fmt;
@@ -12,7 +12,7 @@ use std::fmt;
 use subtle::ConstantTimeEq;
 
 use super::{LONGEST_BLOB, LONGEST_TOKEN};
-use crate::port::Port;
+use crate::value::port::Port;
 
 /// First bytes of every frame; the line end shows a transfer that rewrites text.
 const MAGIC: [u8; 8] = *b"mpienv\r\n";
@@ -77,7 +77,7 @@ const fn number(digits: &str) -> u16 {
     }
 }
 
-/// What a hello is for: to wait for the verdict alone, or for the table too.
+/// What a hello is for: to wait for the report alone, or for the table too.
 const VERDICT: u8 = 0;
 const TABLE: u8 = 1;
 /// To tell, at another port than its own, which port the rank was told: its blob.
@@ -96,7 +96,7 @@ pub(super) struct Hello {
     pub(super) version: Version,
     pub(super) rank: u32,
     pub(super) size: u32,
-    /// Whether the rank waits for everybody's blobs, or for the verdict alone.
+    /// Whether the rank waits for everybody's blobs, or for the report alone.
     pub(super) wants_table: bool,
     /// The port where the rank was told to meet, in a hello that comes to another one; it then has no blob.
     pub(super) told: Option<Port>,
@@ -228,7 +228,7 @@ impl HelloReader {
 
 /// What a reply carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ReplyKind {
     /// The hello was taken; the payload says how many milliseconds rank 0 will still wait.
     Welcome,
     /// Everybody came, and here is the table.
@@ -249,36 +249,36 @@ pub(super) enum Kind {
     Greeting,
 }
 
-impl Kind {
-    const ALL: [Kind; 9] = [
-        Kind::Welcome,
-        Kind::Table,
-        Kind::Done,
-        Kind::TimedOut,
-        Kind::Mismatch,
-        Kind::OtherJob,
-        Kind::Ready,
-        Kind::Lost,
-        Kind::Greeting,
+impl ReplyKind {
+    const ALL: [ReplyKind; 9] = [
+        ReplyKind::Welcome,
+        ReplyKind::Table,
+        ReplyKind::Done,
+        ReplyKind::TimedOut,
+        ReplyKind::Mismatch,
+        ReplyKind::OtherJob,
+        ReplyKind::Ready,
+        ReplyKind::Lost,
+        ReplyKind::Greeting,
     ];
 
     fn code(self) -> u8 {
         match self {
-            Kind::Welcome => 1,
-            Kind::Table => 2,
-            Kind::Done => 3,
-            Kind::TimedOut => 4,
-            Kind::Mismatch => 5,
-            Kind::OtherJob => 6,
-            Kind::Ready => 7,
-            Kind::Lost => 8,
-            Kind::Greeting => 9,
+            ReplyKind::Welcome => 1,
+            ReplyKind::Table => 2,
+            ReplyKind::Done => 3,
+            ReplyKind::TimedOut => 4,
+            ReplyKind::Mismatch => 5,
+            ReplyKind::OtherJob => 6,
+            ReplyKind::Ready => 7,
+            ReplyKind::Lost => 8,
+            ReplyKind::Greeting => 9,
         }
     }
 }
 
 /// A reply as bytes. Payloads are bounded by their makers, far below 4 GiB.
-pub(super) fn reply(kind: Kind, payload: &[u8]) -> Vec<u8> {
+pub(super) fn reply(kind: ReplyKind, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(REPLY_HEAD + payload.len());
     out.extend(MAGIC);
     Version::OWN.put(&mut out);
@@ -292,7 +292,7 @@ pub(super) fn reply(kind: Kind, payload: &[u8]) -> Vec<u8> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReplyHead {
     pub(super) version: Version,
-    pub(super) kind: Kind,
+    pub(super) kind: ReplyKind,
     pub(super) length: u32,
 }
 
@@ -302,7 +302,7 @@ impl ReplyHead {
         let mut rest = bytes.strip_prefix(&MAGIC)?;
         let version = Version::take(&mut rest)?;
         let [code] = take(&mut rest)?;
-        let kind = Kind::ALL.into_iter().find(|kind| kind.code() == code)?;
+        let kind = ReplyKind::ALL.into_iter().find(|kind| kind.code() == code)?;
         Some(ReplyHead { version, kind, length: u32::from_be_bytes(take(&mut rest)?) })
     }
 }

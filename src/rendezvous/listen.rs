@@ -6,21 +6,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use mio::net::TcpListener;
 use socket2::{Domain, Socket, Type};
 
-use super::error::Error;
-use crate::host::Host;
-use crate::port::Port;
+use super::error::RendezvousError;
+use crate::value::host::Host;
+use crate::value::port::Port;
 
 /// Connections that the system keeps for rank 0 until it takes them; the system may hold fewer.
 const BACKLOG: i32 = 4096;
 
 /// Rank 0's sockets: only loopback when the master is a loopback address, else every address of the host.
-pub(crate) fn listen(host: &Host, port: Port) -> Result<Vec<TcpListener>, Error> {
+pub(crate) fn listen(host: &Host, port: Port) -> Result<Vec<TcpListener>, RendezvousError> {
     let v4 = |address| IpAddr::V4(address);
     if !host.is_loopback() {
         // One socket takes IPv6 and IPv4, where the host has IPv6 at all.
         return match open(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port) {
             Ok(socket) => Ok(vec![socket]),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(Error::PortInUse { port }),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(RendezvousError::PortInUse { port }),
             Err(_) => Ok(vec![named(v4(Ipv4Addr::UNSPECIFIED), port)?]),
         };
     }
@@ -31,16 +31,16 @@ pub(crate) fn listen(host: &Host, port: Port) -> Result<Vec<TcpListener>, Error>
     // `localhost` may resolve to ::1 first; a host without IPv6 never resolves it so.
     match open(IpAddr::V6(Ipv6Addr::LOCALHOST), port) {
         Ok(socket) => sockets.push(socket),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(Error::PortInUse { port }),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(RendezvousError::PortInUse { port }),
         Err(_) => {}
     }
     Ok(sockets)
 }
 
-fn named(address: IpAddr, port: Port) -> Result<TcpListener, Error> {
+fn named(address: IpAddr, port: Port) -> Result<TcpListener, RendezvousError> {
     open(address, port).map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => Error::PortInUse { port },
-        _ => Error::Listen { address: Host::from(address).with_port(port), source },
+        io::ErrorKind::AddrInUse => RendezvousError::PortInUse { port },
+        _ => RendezvousError::Listen { address: Host::from(address).with_port(port), source },
     })
 }
 

@@ -1,8 +1,8 @@
-//! Rank 0: takes every connection, tells ranks from strangers, and knows when there is a verdict.
+//! Rank 0: takes every connection, tells ranks from other connections, and knows when there is a report.
 
 mod admission;
 mod delivery;
-mod presence;
+mod liveness;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,14 +14,14 @@ use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 
 use super::connection::{Connection, Input, Stage};
-use super::error::Error;
-use super::frame::{Hello, Kind, Reject, reply};
+use super::error::RendezvousError;
+use super::frame::{Hello, Reject, ReplyKind, reply};
 use super::listen::listen;
-use super::table::{Place, Row};
-use super::verdict::Findings;
+use super::report::Problems;
+use super::table::{Origin, Row};
 use super::{Meeting, Rendezvous};
-use crate::port::Port;
-use presence::{Presence, RollCall};
+use crate::value::port::Port;
+use liveness::{Liveness, Presence};
 
 /// After something is wrong, how long rank 0 waits for the ranks that have not come yet, so that they are told too.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -31,11 +31,11 @@ const RETURN: Duration = Duration::from_secs(1);
 const SCRATCH: usize = 64 * 1024;
 
 /// What rank 0 says of the meeting to the ranks that do not want the table.
-pub(super) type Answer<'a> = &'a mut dyn FnMut(&Meeting) -> Vec<u8>;
+pub(super) type Reply<'a> = &'a mut dyn FnMut(&Meeting) -> Vec<u8>;
 
 /// Serves the meeting as rank 0.
-pub(super) fn serve(settings: &Rendezvous, blob: Vec<u8>, answer: Answer<'_>) -> Result<Meeting, Error> {
-    let own = Row { place: Place::WithFirst, blob: blob.into() };
+pub(super) fn serve(settings: &Rendezvous, blob: Vec<u8>, answer: Reply<'_>) -> Result<Meeting, RendezvousError> {
+    let own = Row { place: Origin::WithFirst, blob: blob.into() };
     if settings.rank.size() == 1 {
         return Ok(Meeting::new(vec![own], own_address(settings, None), 0));
     }
@@ -61,15 +61,15 @@ struct Server<'a> {
     poll: Poll,
     listeners: Vec<(TcpListener, Port)>,
     /// Another port to listen on, and from when.
-    last_call: Option<(Port, Instant)>,
+    fallback_port: Option<(Port, Instant)>,
     /// Listeners may hold more connections than one turn takes.
     more_to_accept: bool,
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
     serial: u64,
     joined: BTreeMap<u32, Joined>,
-    roll: RollCall,
-    findings: Findings,
+    liveness: Liveness,
+    problems: Problems,
     /// When something went wrong first, and last.
     trouble: Option<(Instant, Instant)>,
     /// This host's address as a rank reached it, at best not a loopback one.
@@ -84,64 +84,64 @@ struct Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    fn new(settings: &'a Rendezvous) -> Result<Server<'a>, Error> {
+    fn new(settings: &'a Rendezvous) -> Result<Server<'a>, RendezvousError> {
         let started = Instant::now();
-        let poll = Poll::new().map_err(Error::System)?;
+        let poll = Poll::new().map_err(RendezvousError::System)?;
         let deadline = started + settings.timeout;
-        let last_call = settings.last_call().map(|(port, before)| (port, deadline - before));
+        let fallback_port = settings.fallback_port().map(|(port, before)| (port, deadline - before));
         let mut server = Server {
             settings,
             started,
             deadline,
             poll,
             listeners: Vec::new(),
-            last_call,
+            fallback_port,
             more_to_accept: true,
             connections: Vec::new(),
             free: Vec::new(),
             serial: 0,
             joined: BTreeMap::new(),
-            roll: RollCall::default(),
-            findings: Findings::default(),
+            liveness: Liveness::default(),
+            problems: Problems::default(),
             trouble: None,
             seen: None,
             failure: None,
             stuck: None,
-            greeting: reply(Kind::Greeting, &[]).into(),
+            greeting: reply(ReplyKind::Greeting, &[]).into(),
             scratch: vec![0; SCRATCH].into(),
         };
         server.listen(settings.port)?;
         Ok(server)
     }
 
-    fn listen(&mut self, port: Port) -> Result<(), Error> {
+    fn listen(&mut self, port: Port) -> Result<(), RendezvousError> {
         for mut listener in listen(&self.settings.host, port)? {
             let token = Token(usize::MAX - 1 - self.listeners.len());
-            self.poll.registry().register(&mut listener, token, Interest::READABLE).map_err(Error::System)?;
+            self.poll.registry().register(&mut listener, token, Interest::READABLE).map_err(RendezvousError::System)?;
             self.listeners.push((listener, port));
         }
         Ok(())
     }
 
-    fn run(mut self, own: Row, answer: Answer<'_>) -> Result<Meeting, Error> {
+    fn run(mut self, own: Row, answer: Reply<'_>) -> Result<Meeting, RendezvousError> {
         let mut events = Events::with_capacity(1024);
         loop {
             let now = Instant::now();
             if self.is_complete() {
-                self.call_the_roll();
+                self.probe_liveness();
                 // One that was gone already is no longer among those that joined.
-                if self.is_complete() && self.roll.is_done() {
+                if self.is_complete() && self.liveness.is_done() {
                     return self.succeed(own, answer, &mut events);
                 }
             }
             let until = self.ends_at();
             if now >= until {
-                let error = self.verdict(now);
+                let error = self.report(now);
                 return Err(self.fail(error, &mut events));
             }
-            let wait = match self.last_call {
+            let wait = match self.fallback_port {
                 Some((port, from)) if now >= from => {
-                    self.last_call = None;
+                    self.fallback_port = None;
                     // Where another job is on that port, ranks that were told it are not heard of.
                     let _ = self.listen(port);
                     continue;
@@ -165,18 +165,18 @@ impl<'a> Server<'a> {
     }
 
     fn is_complete(&self) -> bool {
-        self.present() == self.size() && self.findings.conflicts() == 0
+        self.present() == self.size() && self.problems.conflicts() == 0
     }
 
     /// When rank 0 stops waiting, as things are.
     fn ends_at(&self) -> Instant {
-        let deadline = if self.is_complete() { self.roll.ends_at(self.deadline) } else { self.deadline };
+        let deadline = if self.is_complete() { self.liveness.ends_at(self.deadline) } else { self.deadline };
         let Some((first, last)) = self.trouble else { return deadline };
-        if self.findings.conflicts() == 0 && self.findings.lost.is_empty() {
+        if self.problems.conflicts() == 0 && self.problems.lost.is_empty() {
             return deadline;
         }
-        let heard = self.present() + self.findings.conflicts() + self.findings.lost.len();
-        let settled = match (heard >= self.size(), self.findings.lost.is_empty()) {
+        let heard = self.present() + self.problems.conflicts() + self.problems.lost.len();
+        let settled = match (heard >= self.size(), self.problems.lost.is_empty()) {
             (true, true) => last,
             (true, false) => last + RETURN,
             (false, _) => first + SETTLE,
@@ -189,27 +189,27 @@ impl<'a> Server<'a> {
         self.trouble = Some((self.trouble.map_or(now, |(first, _)| first), now));
     }
 
-    fn verdict(&mut self, now: Instant) -> Error {
+    fn report(&mut self, now: Instant) -> RendezvousError {
         let time_is_up = now >= self.deadline;
         if time_is_up {
             // Earlier, a connection without a whole hello may still be a rank's.
-            let silent = |connection: &&Connection| matches!(connection.stage, Stage::Stranger(_));
-            self.findings.silent = self.connections.iter().flatten().filter(silent).count() as u64;
+            let silent = |connection: &&Connection| matches!(connection.stage, Stage::Unknown(_));
+            self.problems.silent = self.connections.iter().flatten().filter(silent).count() as u64;
             self.note_the_silent();
         }
         let joined: Vec<u32> = std::iter::once(0).chain(self.joined.keys().copied()).collect();
         let waited = now - self.started;
         let master = (&self.settings.host, self.settings.port);
-        self.findings.verdict(self.settings.rank.size(), master, &joined, waited, time_is_up)
+        self.problems.report(self.settings.rank.size(), master, &joined, waited, time_is_up)
     }
 
     /// Waits for something to happen, at most so long, and does what there is to do.
-    fn turn(&mut self, wait: Duration, events: &mut Events) -> Result<(), Error> {
+    fn turn(&mut self, wait: Duration, events: &mut Events) -> Result<(), RendezvousError> {
         let wait = if self.more_to_accept { Duration::ZERO } else { wait };
         match self.poll.poll(events, Some(wait)) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
-            Err(error) => return Err(Error::System(error)),
+            Err(error) => return Err(RendezvousError::System(error)),
         }
         for event in events.iter() {
             let Token(id) = event.token();
@@ -241,7 +241,7 @@ impl<'a> Server<'a> {
                 Input::Later => return,
                 Input::Closed => return self.close(id),
             };
-            let Stage::Stranger(hello) = &mut connection.stage else {
+            let Stage::Unknown(hello) = &mut connection.stage else {
                 if !connection.discard(length) {
                     return self.close(id);
                 }
@@ -258,13 +258,13 @@ impl<'a> Server<'a> {
                 // At the other port that job's own rank 0 may be about to start.
                 Err(Reject::OtherJob) if port != self.settings.port => return self.close(id),
                 Err(Reject::OtherJob) => {
-                    self.findings.strangers += 1;
-                    self.findings.other_job(peer);
+                    self.problems.rejected += 1;
+                    self.problems.other_job(peer);
                     connection.stage = Stage::Closing;
-                    self.send(id, reply(Kind::OtherJob, &[]).into());
+                    self.send(id, reply(ReplyKind::OtherJob, &[]).into());
                 }
                 Err(Reject::OtherVersion { rank, version }) => {
-                    self.findings.version(rank, version, peer);
+                    self.problems.version(rank, version, peer);
                     self.join(id, rank, false, false);
                     self.trouble();
                 }
@@ -277,12 +277,12 @@ impl<'a> Server<'a> {
         let Hello { rank, size, wants_table, told, blob, .. } = hello;
         let told = told.unwrap_or(port);
         if told != self.settings.port {
-            self.findings.port(rank, told, peer);
+            self.problems.port(rank, told, peer);
             self.trouble();
             return self.join(id, rank, wants_table, false);
         }
         if size != self.settings.rank.size() {
-            self.findings.size(rank, size, peer);
+            self.problems.size(rank, size, peer);
             self.trouble();
             return self.join(id, rank, wants_table, false);
         }
@@ -295,14 +295,14 @@ impl<'a> Server<'a> {
         let earlier = self.joined.get(&rank).and_then(|joined| self.connections[joined.id].as_ref());
         if rank == 0 || earlier.is_some() {
             let first = earlier.map(|connection| connection.peer);
-            self.findings.duplicate(rank, first, peer);
+            self.problems.duplicate(rank, first, peer);
             self.trouble();
             return self.join(id, rank, wants_table, false);
         }
-        let place = if peer.is_loopback() { Place::WithFirst } else { Place::Address(peer) };
-        self.findings.lost.remove(&rank);
+        let place = if peer.is_loopback() { Origin::WithFirst } else { Origin::Address(peer) };
+        self.problems.lost.remove(&rank);
         self.joined.insert(rank, Joined { id, row: Row { place, blob: blob.into() }, presence: Presence::Unknown });
-        self.roll.count_joined();
+        self.liveness.count_joined();
         self.join(id, rank, wants_table, true);
     }
 
@@ -314,7 +314,7 @@ impl<'a> Server<'a> {
         }
         let left = self.deadline.saturating_duration_since(Instant::now()).as_millis();
         let left = u32::try_from(left).unwrap_or(u32::MAX);
-        self.send(id, reply(Kind::Welcome, &left.to_be_bytes()).into());
+        self.send(id, reply(ReplyKind::Welcome, &left.to_be_bytes()).into());
         if let Some(failure) = self.failure.clone() {
             self.send(id, failure);
         }
@@ -337,15 +337,15 @@ impl<'a> Server<'a> {
             self.stuck = Some((rank, connection.peer));
         }
         match connection.stage {
-            Stage::Stranger(_) if connection.port == self.settings.port => self.findings.strangers += 1,
+            Stage::Unknown(_) if connection.port == self.settings.port => self.problems.rejected += 1,
             Stage::Member { rank, joined: true, .. } => {
                 if let Some(joined) = self.joined.remove(&rank) {
-                    self.roll.count_lost(joined.presence);
+                    self.liveness.count_lost(joined.presence);
                 }
-                self.findings.lost.insert(rank, connection.peer);
+                self.problems.lost.insert(rank, connection.peer);
                 self.trouble();
             }
-            Stage::Stranger(_) | Stage::Member { .. } | Stage::Closing => {}
+            Stage::Unknown(_) | Stage::Member { .. } | Stage::Closing => {}
         }
     }
 }

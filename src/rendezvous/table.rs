@@ -13,7 +13,7 @@ const LONGEST_HEAD: usize = 4 + 1 + 16 + 4;
 
 /// Where rank 0 saw a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Origin {
     /// On rank 0's own host, by a loopback address that means another host to the others.
     WithFirst,
     Address(IpAddr),
@@ -22,7 +22,7 @@ pub(super) enum Place {
 /// One row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
-    pub(super) place: Place,
+    pub(super) place: Origin,
     pub(super) blob: Box<[u8]>,
 }
 
@@ -33,12 +33,12 @@ pub(super) fn encode(rows: &[Row]) -> Vec<u8> {
         let Some(first) = run.first() else { continue };
         out.extend(u32::try_from(run.len()).unwrap_or(u32::MAX).to_be_bytes());
         match first.place {
-            Place::WithFirst => out.push(0),
-            Place::Address(IpAddr::V4(address)) => {
+            Origin::WithFirst => out.push(0),
+            Origin::Address(IpAddr::V4(address)) => {
                 out.push(4);
                 out.extend(address.octets());
             }
-            Place::Address(IpAddr::V6(address)) => {
+            Origin::Address(IpAddr::V6(address)) => {
                 out.push(6);
                 out.extend(address.octets());
             }
@@ -64,9 +64,9 @@ pub(super) fn decode(mut bytes: &[u8], size: u32) -> Option<Vec<Row>> {
     while !bytes.is_empty() {
         let count = usize::try_from(u32::from_be_bytes(take(&mut bytes)?)).ok()?;
         let place = match take(&mut bytes)? {
-            [0] => Place::WithFirst,
-            [4] => Place::Address(Ipv4Addr::from(take::<4>(&mut bytes)?).into()),
-            [6] => Place::Address(Ipv6Addr::from(take::<16>(&mut bytes)?).into()),
+            [0] => Origin::WithFirst,
+            [4] => Origin::Address(Ipv4Addr::from(take::<4>(&mut bytes)?).into()),
+            [6] => Origin::Address(Ipv6Addr::from(take::<16>(&mut bytes)?).into()),
             _ => return None,
         };
         let length = usize::try_from(u32::from_be_bytes(take(&mut bytes)?)).ok()?;
@@ -87,25 +87,25 @@ mod tests {
 
     use super::*;
 
-    fn place() -> impl Strategy<Value = Place> {
+    fn place() -> impl Strategy<Value = Origin> {
         prop_oneof![
-            Just(Place::WithFirst),
-            (0u32..3).prop_map(|n| Place::Address(Ipv4Addr::from(n).into())),
-            (0u128..3).prop_map(|n| Place::Address(Ipv6Addr::from(n).into())),
+            Just(Origin::WithFirst),
+            (0u32..3).prop_map(|n| Origin::Address(Ipv4Addr::from(n).into())),
+            (0u128..3).prop_map(|n| Origin::Address(Ipv6Addr::from(n).into())),
         ]
     }
 
     #[test]
     fn ten_thousand_empty_blobs_on_one_host_take_nine_bytes() {
-        let row = Row { place: Place::WithFirst, blob: Box::default() };
+        let row = Row { place: Origin::WithFirst, blob: Box::default() };
         assert_eq!(encode(&vec![row; 10_000]).len(), 9);
     }
 
     #[test]
     fn no_table_is_larger_than_its_bound() {
-        let address = Place::Address(Ipv6Addr::LOCALHOST.into());
+        let address = Origin::Address(Ipv6Addr::LOCALHOST.into());
         let row = |place| Row { place, blob: vec![0; LONGEST_BLOB].into() };
-        let rows = [row(address), row(Place::WithFirst), row(address)];
+        let rows = [row(address), row(Origin::WithFirst), row(address)];
         assert!(encode(&rows[..1]).len() == largest(1) && encode(&rows).len() <= largest(3));
         assert_eq!(largest(u32::MAX), LARGEST_TABLE);
     }

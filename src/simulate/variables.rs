@@ -2,8 +2,8 @@
 
 use std::fmt::Display;
 
-use crate::placement::Launcher;
 use crate::simulate::{Job, Place, Vars, Version};
+use crate::value::placement::Launcher;
 
 /// The variables of one rank.
 pub(crate) fn of(job: &Job, rank: u32, place: Place) -> Vars {

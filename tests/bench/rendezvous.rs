@@ -97,7 +97,7 @@ fn meet_once(ranks: u32, blob: usize, wants_table: bool) -> Result<Duration, Fai
         .spawn()?;
     let port = Port::new(port).ok_or("port 0")?;
     let begun = Instant::now();
-    let meeting = Rendezvous::new(Rank::new(0, ranks)?, Host::LOOPBACK, port).meet(vec![0; blob])?;
+    let meeting = Rendezvous::new(Rank::new(0, ranks)?, Host::LOOPBACK, port).all_gather(vec![0; blob])?;
     let took = begun.elapsed();
     if !others.wait()?.success() || meeting.members().len() != ranks as usize {
         return Err("the other ranks failed".into());

@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use crate::support::port::free_port;
 use crate::support::tool::clean;
-use mpienv::doctor::{CODES, Machine, MpiLibrary, examine, nccl_interfaces};
+use mpienv::command::doctor::{CODES, Machine, MpiLibrary, examine, nccl_interfaces};
 use mpienv::{ClusterInfo, Environment, Finding, Severity};
 
 /// Rank 0 of two nodes with two ranks each.

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::support::python::from_python;
 use crate::support::tool::{clean, is_there};
 use mpienv::simulate::{Job, Vars};
-use mpienv::{ClusterInfo, Environment, Launcher, Reason, VariableSet};
+use mpienv::{ClusterInfo, Environment, Launcher, Reason, Target};
 
 /// What JAX 0.10 takes from variables: number of processes, this one's, and that on its node. As it does in
 /// `jax/_src/clusters`: Open MPI 4 before Slurm, and no other launcher that is here.
@@ -24,7 +24,7 @@ fn for_jax(vars: Vars, place: impl Fn(ClusterInfo) -> ClusterInfo) -> (ClusterIn
     let environment = Environment::from_vars(vars.clone());
     let builder = ClusterInfo::builder().master_addr("node0".parse().unwrap());
     let info = place(builder.from_environment(&environment).unwrap());
-    let exports = info.exports_for(VariableSet::Jax, &environment).unwrap();
+    let exports = info.exports_for(Target::Jax).unwrap();
     let mut vars: BTreeMap<_, _> = vars.into_iter().collect();
     for (name, value) in exports.iter() {
         match value {
@@ -86,9 +86,9 @@ fn what_jax_finds_by_itself_is_left_as_it_is() {
 fn a_local_rank_that_is_not_known_is_an_error_for_jax() {
     let environment = Environment::from_vars([("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("MASTER_ADDR", "a")]);
     let info = ClusterInfo::builder().from_environment(&environment).unwrap();
-    let error = info.exports_for(VariableSet::Jax, &environment).unwrap_err();
+    let error = info.exports_for(Target::Jax).unwrap_err();
     assert_eq!((error.reason(), error.launcher()), (&Reason::NoLocalRank, Some(Launcher::Hydra)));
-    assert!(info.exports_for(VariableSet::Torch, &environment).is_ok());
+    assert!(info.exports_for(Target::Torch).is_ok());
 }
 
 const PROGRAM: &str = "import jax

@@ -7,7 +7,7 @@ use crate::support::python::from_python;
 use crate::support::slurm::Slurm;
 use crate::support::tool::{clean, is_there};
 use mpienv::simulate::{Job, JobBuilder, Vars};
-use mpienv::{ClusterInfo, Environment, Launcher, VariableSet};
+use mpienv::{ClusterInfo, Environment, Launcher, Target};
 
 /// Every launcher that sets variables, and the versions of one that set others.
 fn launchers() -> Vec<JobBuilder> {
@@ -71,7 +71,7 @@ fn told(info: &ClusterInfo) -> impl PartialEq + std::fmt::Debug + use<> {
 /// The environment of a process after another has applied its exports to it.
 fn applied(vars: Vars, read: impl FnOnce(&Environment) -> ClusterInfo) -> BTreeMap<String, String> {
     let environment = Environment::from_vars(vars.clone());
-    let exports = read(&environment).exports_for(VariableSet::Torch, &environment).unwrap();
+    let exports = read(&environment).exports_for(Target::Torch).unwrap();
     let mut vars: BTreeMap<_, _> = vars.into_iter().collect();
     for (name, value) in exports.iter() {
         match value {

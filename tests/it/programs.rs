@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::clock::SLACK;
 use crate::support::tool::clean;
-use mpienv::{ClusterInfo, Environment, VariableSet};
+use mpienv::{ClusterInfo, Environment, Target};
 
 /// The first of two processes, as mpirun sets its variables, and one whose name no shell can take.
 const RANK_0: [(&str, &str); 8] = [
@@ -19,16 +19,16 @@ const RANK_0: [(&str, &str); 8] = [
     ("MASTER_PORT", "7000"),
 ];
 
-fn exports(set: VariableSet, vars: &[(&str, &str)]) -> BTreeMap<String, Option<String>> {
+fn exports(set: Target, vars: &[(&str, &str)]) -> BTreeMap<String, Option<String>> {
     let environment = Environment::from_vars(vars.iter().copied());
     let info = ClusterInfo::builder().from_environment(&environment).unwrap();
-    let exports = info.exports_for(set, &environment).unwrap();
+    let exports = info.exports_for(set).unwrap();
     exports.iter().map(|(name, value)| (name.to_owned(), value.map(str::to_owned))).collect()
 }
 
 #[test]
 fn mindspore_has_msruns_variables_and_none_of_the_launchers() {
-    let exports = exports(VariableSet::MindSpore, &RANK_0);
+    let exports = exports(Target::MindSpore, &RANK_0);
     let expected = [
         ("MS_WORKER_NUM", Some("2")),
         ("MS_SCHED_HOST", Some("fe::1")),
@@ -55,7 +55,7 @@ fn who_reads_mindspores_variables_again_comes_to_the_same_place() {
             RANK_0.iter().copied().chain(asked).map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
         let first = ClusterInfo::from_vars(vars.clone()).unwrap();
         let pairs: Vec<_> = vars.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        for (name, value) in exports(VariableSet::MindSpore, &pairs) {
+        for (name, value) in exports(Target::MindSpore, &pairs) {
             match value {
                 Some(value) => drop(vars.insert(name, value)),
                 None => drop(vars.remove(&name)),
@@ -69,8 +69,8 @@ fn who_reads_mindspores_variables_again_comes_to_the_same_place() {
 
 #[test]
 fn jax_has_the_coordinators_address_with_ipv6_in_brackets() {
-    assert_eq!(exports(VariableSet::Jax, &RANK_0)["JAX_COORDINATOR_ADDRESS"].as_deref(), Some("[fe::1]:7000"));
-    let one = exports(VariableSet::Jax, &[("MASTER_ADDR", "node-0"), ("MASTER_PORT", "7001")]);
+    assert_eq!(exports(Target::Jax, &RANK_0)["JAX_COORDINATOR_ADDRESS"].as_deref(), Some("[fe::1]:7000"));
+    let one = exports(Target::Jax, &[("MASTER_ADDR", "node-0"), ("MASTER_PORT", "7001")]);
     assert_eq!(one["JAX_COORDINATOR_ADDRESS"].as_deref(), Some("node-0:7001"));
 }
 

@@ -107,9 +107,9 @@ fn read(vars: &Vars) -> ClusterInfo {
 /// The values of an environment after its own exports have been applied to it.
 fn exported(info: &ClusterInfo, vars: &Vars) -> Vars {
     let exports = info.exports().unwrap();
-    let gone: BTreeSet<_> = exports.unset().map(str::to_owned).collect();
+    let gone: BTreeSet<_> = exports.removals().map(str::to_owned).collect();
     let mut vars: Vars = vars.iter().filter(|(name, _)| !gone.contains(name.as_str())).cloned().collect();
-    vars.extend(exports);
+    vars.extend(exports.iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))));
     vars
 }
 

@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use mpienv::rendezvous::{Error, ErrorKind, Gathered, LONGEST_BLOB, Meeting, Rendezvous};
+use mpienv::rendezvous::{ErrorKind, Gathered, LONGEST_BLOB, Meeting, Rendezvous, RendezvousError};
 use mpienv::{Host, Port, Rank};
 
 const PLENTY: Duration = Duration::from_secs(20);
@@ -22,9 +22,9 @@ fn part(index: u32, size: u32, port: Port) -> Rendezvous {
     Rendezvous::new(Rank::new(index, size).unwrap(), Host::LOOPBACK, port).timeout(PLENTY).token("job 1")
 }
 
-fn start(part: Rendezvous, blob: &str) -> JoinHandle<Result<Meeting, Error>> {
+fn start(part: Rendezvous, blob: &str) -> JoinHandle<Result<Meeting, RendezvousError>> {
     let blob = blob.to_owned();
-    thread::spawn(move || part.meet(blob))
+    thread::spawn(move || part.all_gather(blob))
 }
 
 fn stranger(port: Port) -> TcpStream {
@@ -55,7 +55,7 @@ fn everybody_gets_everybodys_blob() {
         assert_eq!(blobs(&meeting), ["", "x", "xx", "xxx", "xxxx"]);
         assert!(meeting.members().iter().all(|member| member.address() == Host::LOOPBACK.address().unwrap()));
         assert_eq!(meeting.members()[4].at(port).to_string(), format!("127.0.0.1:{port}"));
-        assert_eq!(meeting.strangers(), 0);
+        assert_eq!(meeting.rejected(), 0);
     }
 }
 
@@ -63,7 +63,7 @@ fn everybody_gets_everybodys_blob() {
 fn the_largest_blobs_arrive_whole() {
     let port = free_port();
     let ranks: Vec<_> =
-        (0..3u8).map(|i| thread::spawn(move || part(i.into(), 3, port).meet(vec![i; LONGEST_BLOB]))).collect();
+        (0..3u8).map(|i| thread::spawn(move || part(i.into(), 3, port).all_gather(vec![i; LONGEST_BLOB]))).collect();
     for rank in ranks {
         let meeting = rank.join().unwrap().unwrap();
         for (i, member) in (0u8..).zip(meeting.members()) {
@@ -84,7 +84,7 @@ fn only_rank_0_gets_what_is_gathered() {
 fn a_rank_alone_needs_no_port() {
     let port = free_port();
     let _taken = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
-    assert_eq!(blobs(&part(0, 1, port).meet("me").unwrap()), ["me"]);
+    assert_eq!(blobs(&part(0, 1, port).all_gather("me").unwrap()), ["me"]);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn ranks_meet_over_ipv6_and_by_name() {
         let port = free_port();
         let at = |i, host: &str| Rendezvous::new(Rank::new(i, 2).unwrap(), host.parse().unwrap(), port).timeout(PLENTY);
         let other = start(at(1, client), "b");
-        let meeting = at(0, server).meet("a").unwrap();
+        let meeting = at(0, server).all_gather("a").unwrap();
         assert_eq!(blobs(&meeting), ["a", "b"]);
         assert!(meeting.members()[1].address().is_loopback());
         other.join().unwrap().unwrap();
@@ -106,7 +106,7 @@ fn every_address_is_served_when_the_master_is_no_loopback_address() {
     let at = |i, host: &str| Rendezvous::new(Rank::new(i, 3).unwrap(), host.parse().unwrap(), port).timeout(PLENTY);
     let others = [start(at(1, "127.0.0.1"), ""), start(at(2, "::1"), "")];
     // An address for documentation: rank 0 need not hold it to listen.
-    let meeting = at(0, "192.0.2.7").meet("").unwrap();
+    let meeting = at(0, "192.0.2.7").all_gather("").unwrap();
     assert_eq!(meeting.members()[0].address().to_string(), "192.0.2.7");
     for other in others {
         assert_eq!(other.join().unwrap().unwrap().members().len(), 3);
@@ -117,8 +117,8 @@ fn every_address_is_served_when_the_master_is_no_loopback_address() {
 fn a_port_in_use_is_an_error_at_once() {
     let port = free_port();
     let _taken = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
-    let error = part(0, 2, port).meet("").unwrap_err();
-    assert!(matches!(error, Error::PortInUse { .. }));
+    let error = part(0, 2, port).all_gather("").unwrap_err();
+    assert!(matches!(error, RendezvousError::PortInUse { .. }));
     assert!(error.to_string().contains(&format!("port {port} is in use")), "{error}");
     assert_eq!(error.kind(), ErrorKind::Refused);
 }
@@ -130,7 +130,7 @@ fn missing_ranks_are_named_to_all_that_came() {
     let others = [2, 7].map(|i| start(part(i, 9, port).timeout(short), ""));
     // The others started before rank 0: they wait for its verdict beyond their own deadline.
     thread::sleep(Duration::from_millis(200));
-    let error = part(0, 9, port).timeout(short).meet("").unwrap_err();
+    let error = part(0, 9, port).timeout(short).all_gather("").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert!(error.to_string().starts_with("ranks 1,3-6,8 of 9 have not come to 127.0.0.1:"), "{error}");
     for other in others {
@@ -143,7 +143,7 @@ fn missing_ranks_are_named_to_all_that_came() {
 fn a_rank_that_comes_twice_is_named_to_all() {
     let port = free_port();
     let others = [1, 2, 2].map(|i| start(part(i, 4, port), ""));
-    let error = part(0, 4, port).meet("").unwrap_err();
+    let error = part(0, 4, port).all_gather("").unwrap_err();
     assert!(error.to_string().starts_with("rank 2 came twice, from 127.0.0.1 and from 127.0.0.1:"), "{error}");
     assert_eq!(error.kind(), ErrorKind::Refused);
     for other in others {
@@ -155,7 +155,7 @@ fn a_rank_that_comes_twice_is_named_to_all() {
 fn ranks_that_disagree_on_the_world_size_are_named_to_all() {
     let port = free_port();
     let others = [start(part(1, 3, port), ""), start(part(2, 4, port), "")];
-    let error = part(0, 3, port).meet("").unwrap_err();
+    let error = part(0, 3, port).all_gather("").unwrap_err();
     assert!(error.to_string().contains("ranks 0-1 say 3, rank 2 (127.0.0.1) says 4"), "{error}");
     for other in others {
         assert_eq!(other.join().unwrap().unwrap_err().to_string(), error.to_string());
@@ -175,7 +175,7 @@ fn ranks_that_disagree_on_the_port_are_named_to_all_with_theirs() {
         let (first, second) = if is_told { (user, default) } else { (default, user) };
         let begun = Instant::now();
         let others = [(1, first), (2, second), (3, second)].map(|(i, port)| start(told(i, port, default), ""));
-        let error = told(0, first, default).meet("").unwrap_err();
+        let error = told(0, first, default).all_gather("").unwrap_err();
         let said = format!(
             "the ranks disagree on MASTER_PORT: ranks 0-1 say {first}, ranks 2-3 (127.0.0.1) say {second}; only some ranks"
         );
@@ -199,7 +199,7 @@ fn another_job_at_the_default_port_goes_on_undisturbed() {
     let error = vain.join().unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert!(!error.to_string().contains("turned away"), "{error}");
-    assert_eq!(blobs(&later(0).meet("a").unwrap()), ["a", "b"]);
+    assert_eq!(blobs(&later(0).all_gather("a").unwrap()), ["a", "b"]);
     other.join().unwrap().unwrap();
 }
 
@@ -217,7 +217,7 @@ fn another_version_is_named_to_all() {
             line.read_to_end(&mut answer).unwrap();
             String::from_utf8_lossy(&answer).into_owned()
         });
-        let error = part(0, 3, port).meet("").unwrap_err().to_string();
+        let error = part(0, 3, port).all_gather("").unwrap_err().to_string();
         let said = format!("rank 2 (127.0.0.1) runs mpienv 9.8.7 (protocol {protocol}), rank 0 runs mpienv 0.");
         assert!(error.starts_with(&said), "{error}");
         assert_eq!(other.join().unwrap().unwrap_err().to_string(), error);
@@ -234,7 +234,7 @@ fn a_rank_lost_after_its_hello_is_named_to_all() {
         line.write_all(&hello(2, 4, b"job 1", 0)).unwrap();
         line.read_exact(&mut [0; 21 + 25]).unwrap();
     });
-    let error = part(0, 4, port).meet("").unwrap_err();
+    let error = part(0, 4, port).all_gather("").unwrap_err();
     lost.join().unwrap();
     assert!(error.to_string().starts_with("rank 2 (127.0.0.1) came and was lost before"), "{error}");
     let told = other.join().unwrap().unwrap_err();
@@ -275,17 +275,17 @@ fn a_rank_that_answers_in_time_has_come_whatever_it_did_before() {
 #[test]
 fn what_rank_0_answers_reaches_the_others() {
     let port = free_port();
-    let gather = move |index, answer: usize| part(index, 3, port).gather_and_answer([7], move |_| vec![9; answer]);
+    let gather = move |index, answer: usize| part(index, 3, port).gather_with_reply([7], move |_| vec![9; answer]);
     let others = [1, 2].map(|index| thread::spawn(move || gather(index, 0)));
     assert!(matches!(gather(0, 1000), Ok(Gathered::All(meeting)) if meeting.members().len() == 3));
     for other in others {
-        assert!(matches!(other.join().unwrap(), Ok(Gathered::Answer(answer)) if answer == [9; 1000]));
+        assert!(matches!(other.join().unwrap(), Ok(Gathered::Reply(answer)) if answer == [9; 1000]));
     }
     let port = free_port();
-    let gather = move |index, answer: usize| part(index, 2, port).gather_and_answer([7], move |_| vec![9; answer]);
+    let gather = move |index, answer: usize| part(index, 2, port).gather_with_reply([7], move |_| vec![9; answer]);
     let other = thread::spawn(move || gather(1, 0));
     let error = gather(0, LONGEST_BLOB + 1).unwrap_err();
-    assert!(matches!(error, Error::BlobTooLong { .. }), "{error}");
+    assert!(matches!(error, RendezvousError::BlobTooLong { .. }), "{error}");
     assert_eq!(other.join().unwrap().unwrap_err().to_string(), error.to_string());
 }
 
@@ -307,8 +307,11 @@ fn a_rank_whose_connection_broke_may_come_again() {
 #[test]
 fn a_blob_or_token_beyond_the_bound_is_an_error_before_any_connection() {
     let port = free_port();
-    assert!(matches!(part(0, 2, port).meet(vec![0; LONGEST_BLOB + 1]), Err(Error::BlobTooLong { .. })));
-    assert!(matches!(part(0, 2, port).token([0; 256]).meet(""), Err(Error::TokenTooLong { length: 256 })));
+    assert!(matches!(part(0, 2, port).all_gather(vec![0; LONGEST_BLOB + 1]), Err(RendezvousError::BlobTooLong { .. })));
+    assert!(matches!(
+        part(0, 2, port).token([0; 256]).all_gather(""),
+        Err(RendezvousError::TokenTooLong { length: 256 })
+    ));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use mpienv::{ClusterInfo, Environment, Rank};
 const FOR_EVER: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
-    let environment = Environment::of_this_process();
+    let environment = Environment::current();
     let parts: Vec<_> = std::env::args().skip(1).collect();
     match run(&parts, &environment) {
         Ok(()) => ExitCode::SUCCESS,
@@ -25,21 +25,24 @@ fn main() -> ExitCode {
 fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>> {
     let info = ClusterInfo::builder().from_environment(environment)?;
     let hints = match parts {
-        [first, ..] if first == "told" => Hints { one_machine: true, eager_limit: Some(65536) },
-        _ => Hints::default(),
+        [first, ..] if first == "told" => Hints::new().one_machine(true).eager_limit(65536),
+        _ => Hints::new(),
     };
-    let init = || World::init_with(info.launcher(), &MpiVars::of(environment), &hints);
+    #[expect(unsafe_code, reason = "hints are set in the environment")]
+    // SAFETY: this process has one thread.
+    let init = || unsafe { World::init_with(info.launcher(), &MpiVars::of(environment), &hints) };
     let world = init()?;
+    let ranks = world.communicator();
     world.check(info.world())?;
     for part in parts {
         match part.as_str() {
             "told" => {}
-            "sums" => sums(&world)?,
-            "gathers" => gathers(&world)?,
-            "broadcasts" => broadcasts(&world)?,
-            "splits" => splits(&world)?,
-            "bad-root" => bad_root(&world)?,
-            "is-killed" => is_killed(&world)?,
+            "sums" => sums(ranks)?,
+            "gathers" => gathers(ranks)?,
+            "broadcasts" => broadcasts(ranks)?,
+            "splits" => splits(ranks)?,
+            "bad-root" => bad_root(ranks)?,
+            "is-killed" => is_killed(ranks)?,
             "hangs" => hangs(world),
             "drops" => return Ok(()),
             "finalizes-late" => return finalizes_late(world, init),
@@ -47,7 +50,7 @@ fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>
             other => return Err(format!("no part {other:?}").into()),
         }
         // In one write, so that the ranks' lines do not mix.
-        println!("{part}: {}", world.rank());
+        println!("{part}: {}", ranks.rank());
     }
     world.finalize()?;
     Ok(())
@@ -61,7 +64,7 @@ fn numbers(rank: Rank) -> (Vec<f32>, Vec<f32>) {
     (own, sum)
 }
 
-fn sums(world: &World) -> Result<(), mpi::Error> {
+fn sums(world: &Communicator) -> Result<(), mpi::MpiError> {
     let (own, sum) = numbers(world.rank());
     let mut values = own.clone();
     world.all_reduce_sum(&mut values)?;
@@ -86,7 +89,7 @@ fn sums(world: &World) -> Result<(), mpi::Error> {
     barrier.wait_within(FOR_EVER)
 }
 
-fn gathers(world: &World) -> Result<(), mpi::Error> {
+fn gathers(world: &Communicator) -> Result<(), mpi::MpiError> {
     let block = |rank: Rank| vec![rank.index() as u8; 3];
     let blocks = world.start_all_gather(&block(world.rank()))?.wait()?;
     assert_eq!(blocks, world.rank().all().flat_map(block).collect::<Vec<_>>());
@@ -102,7 +105,7 @@ fn gathers(world: &World) -> Result<(), mpi::Error> {
     Ok(())
 }
 
-fn broadcasts(world: &World) -> Result<(), mpi::Error> {
+fn broadcasts(world: &Communicator) -> Result<(), mpi::MpiError> {
     for root in world.rank().all() {
         let sent = format!("from rank {}", root.index()).into_bytes();
         let own = |is_root| if is_root { sent.clone() } else { vec![0; sent.len()] };
@@ -118,7 +121,7 @@ fn broadcasts(world: &World) -> Result<(), mpi::Error> {
 }
 
 /// Even and odd ranks, each in reverse order.
-fn splits(world: &World) -> Result<(), Box<dyn Error>> {
+fn splits(world: &Communicator) -> Result<(), Box<dyn Error>> {
     let (rank, size) = (world.rank().index(), world.size());
     let part: Communicator = world.split(rank % 2, size - rank)?;
     let mut members: Vec<_> = (0..size).filter(|other| other % 2 == rank % 2).collect();
@@ -131,31 +134,32 @@ fn splits(world: &World) -> Result<(), Box<dyn Error>> {
     // A part splits, too, and its errors come back as well.
     let alone = part.split(part.rank().index(), 0)?;
     assert_eq!(alone.rank(), Rank::ALONE);
-    assert!(matches!(part.split(1 << 31, 0), Err(mpi::Error::TooLarge { .. })));
+    assert!(matches!(part.split(1 << 31, 0), Err(mpi::MpiError::TooLarge { .. })));
     Ok(())
 }
 
-fn bad_root(world: &World) -> Result<(), mpi::Error> {
+fn bad_root(world: &Communicator) -> Result<(), mpi::MpiError> {
     let size = world.size();
     let part = world.split(0, 0)?;
-    for ranks in [&**world, &part] {
+    for ranks in [world, &part] {
         let error = ranks.broadcast(&mut [0; 8], size).unwrap_err();
-        assert!(matches!(error, mpi::Error::Call { call: "MPI_Bcast", .. }), "{error:?}");
+        assert!(matches!(error, mpi::MpiError::Call { call: "MPI_Bcast", .. }), "{error:?}");
         println!("{error}");
     }
     Ok(())
 }
 
-fn finalizes_late(world: World, init: impl Fn() -> Result<World, mpi::Error>) -> Result<(), Box<dyn Error>> {
-    assert_eq!(init().unwrap_err(), mpi::Error::AlreadyInitialized);
-    let started = world.start_barrier()?;
-    let part = world.split(0, 0)?;
-    let other = World::check(&world, Rank::ALONE);
-    assert_eq!(other.is_ok(), world.rank() == Rank::ALONE);
+fn finalizes_late(world: World, init: impl Fn() -> Result<World, mpi::MpiError>) -> Result<(), Box<dyn Error>> {
+    assert_eq!(init().unwrap_err(), mpi::MpiError::AlreadyInitialized);
+    let ranks = world.communicator();
+    let started = ranks.start_barrier()?;
+    let part = ranks.split(0, 0)?;
+    let other = world.check(Rank::ALONE);
+    assert_eq!(other.is_ok(), ranks.rank() == Rank::ALONE);
     started.wait()?;
     world.finalize()?;
-    assert_eq!(part.barrier(), Err(mpi::Error::Finalized));
-    assert_eq!(init().unwrap_err(), mpi::Error::AlreadyInitialized);
+    assert_eq!(part.barrier(), Err(mpi::MpiError::Finalized));
+    assert_eq!(init().unwrap_err(), mpi::MpiError::AlreadyInitialized);
     Ok(())
 }
 
@@ -165,12 +169,13 @@ fn signal_self(signal: &str) {
 
 /// The last rank stands still before the second sum; the others end the job.
 fn hangs(world: World) -> ! {
-    let sum = world.start_all_reduce_sum(vec![1.0_f32; 7850]).and_then(|sum| sum.wait_within(FOR_EVER));
-    assert_eq!(sum.unwrap()[0], world.size() as f32);
-    if world.rank().index() + 1 == world.size() {
+    let ranks = world.communicator();
+    let sum = ranks.start_all_reduce_sum(vec![1.0_f32; 7850]).and_then(|sum| sum.wait_within(FOR_EVER));
+    assert_eq!(sum.unwrap()[0], ranks.size() as f32);
+    if ranks.rank().index() + 1 == ranks.size() {
         signal_self("-STOP");
     }
-    let sum = world.start_all_reduce_sum(vec![1.0_f32; 7850]).unwrap();
+    let sum = ranks.start_all_reduce_sum(vec![1.0_f32; 7850]).unwrap();
     let error = sum.wait_within(Duration::from_millis(500)).unwrap_err();
     // The memory is MPI's for ever: nothing can be finalized.
     // Written at once: the lines of several ranks must not mix.
@@ -179,7 +184,7 @@ fn hangs(world: World) -> ! {
 }
 
 /// The last rank is killed; the others wait for it in a sum.
-fn is_killed(world: &World) -> Result<(), Box<dyn Error>> {
+fn is_killed(world: &Communicator) -> Result<(), Box<dyn Error>> {
     world.barrier()?;
     if world.rank().index() + 1 == world.size() {
         signal_self("-KILL");
@@ -191,11 +196,12 @@ fn is_killed(world: &World) -> Result<(), Box<dyn Error>> {
 
 /// The last rank has an error of its own, and leaves while the others wait for it.
 fn fails_alone(world: World) -> Result<(), Box<dyn Error>> {
-    if world.rank().index() + 1 == world.size() {
+    let ranks = world.communicator();
+    if ranks.rank().index() + 1 == ranks.size() {
         let error = world.finalize_within(Duration::from_millis(500)).unwrap_err();
-        assert!(matches!(error, mpi::Error::TimedOut { .. }), "{error:?}");
+        assert!(matches!(error, mpi::MpiError::TimedOut { .. }), "{error:?}");
         return Err(error.into());
     }
-    world.all_reduce_sum(&mut [1.0_f32; 7850])?;
+    ranks.all_reduce_sum(&mut [1.0_f32; 7850])?;
     Err("a sum without the last rank".into())
 }

@@ -14,7 +14,7 @@ use std::{fs, thread};
 use crate::support::mutation::fuzz;
 use crate::support::port::free_port;
 use mpienv::hostlist::Hostlist;
-use mpienv::rendezvous::{Error, Rendezvous};
+use mpienv::rendezvous::{Rendezvous, RendezvousError};
 use mpienv::{ClusterInfo, Dialect, Host, Launcher, Port, Rank};
 use proptest::prelude::*;
 
@@ -129,9 +129,9 @@ fn any_environment_is_read_or_refused_with_a_remedy() {
             let _ = exports.to_text(dialect);
         }
         // What is exported is read as the same place.
-        let gone: Vec<&str> = exports.unset().collect();
+        let gone: Vec<&str> = exports.removals().collect();
         let kept = vars.into_iter().filter(|(name, _)| !gone.iter().any(|gone| name == gone));
-        let set = exports.clone().into_iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let set = exports.iter().filter_map(|(name, value)| Some((OsString::from(name), OsString::from(value?))));
         let again = ClusterInfo::from_vars(kept.chain(set));
         let again = again.map_err(|error| TestCaseError::fail(format!("after its own exports: {error}")))?;
         prop_assert_eq!((again.rank(), again.world_size()), (info.rank(), info.world_size()));
@@ -239,7 +239,7 @@ fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {
     let words: &[&[u8]] = &[MAGIC, b"\0\x03", b"\xff\xff\xff\xff", b"\0\0\0\0", b"job 1", b"GET / HTTP/1.1\r\n"];
     fuzz("hellos", &seeds, words, |bytes| {
         let port = new_port();
-        let zero = thread::spawn(move || part(0, port, Duration::from_secs(10)).meet("a"));
+        let zero = thread::spawn(move || part(0, port, Duration::from_secs(10)).all_gather("a"));
         let mut stranger = loop {
             match TcpStream::connect(("127.0.0.1", port.get())) {
                 Ok(stream) => break stream,
@@ -247,7 +247,7 @@ fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {
             }
         };
         let _ = stranger.write_all(bytes);
-        let one = part(1, port, Duration::from_secs(2)).meet("b");
+        let one = part(1, port, Duration::from_secs(2)).all_gather("b");
         let zero = zero.join().map_err(|_| TestCaseError::fail("rank 0 panicked"))?;
         match (zero, one) {
             (Ok(zero), Ok(one)) => {
@@ -255,7 +255,9 @@ fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {
                 prop_assert_eq!(one.members()[0].blob(), b"a");
             }
             // The stranger said the token: rank 1 may find that all is over.
-            (Err(Error::Mismatch { .. } | Error::Lost { .. }), Err(_)) => prop_assert!(bytes.starts_with(MAGIC)),
+            (Err(RendezvousError::Mismatch { .. } | RendezvousError::Lost { .. }), Err(_)) => {
+                prop_assert!(bytes.starts_with(MAGIC))
+            }
             (Ok(zero), Err(_)) => prop_assert!(bytes.starts_with(MAGIC) && zero.members()[1].blob() != b"b"),
             (zero, one) => return Err(TestCaseError::fail(format!("{zero:?} {one:?}"))),
         }
@@ -292,7 +294,7 @@ fn any_answer_gives_a_rank_a_meeting_or_an_error_in_time() {
             let _ = stream.read(&mut [0; 500]);
             let _ = stream.write_all(&bytes);
         });
-        let met = part(1, port, Duration::from_millis(20)).meet("b");
+        let met = part(1, port, Duration::from_millis(20)).all_gather("b");
         // Where the time was up before the rank came, the stand-in still waits for somebody.
         let _ = TcpStream::connect(("127.0.0.1", port.get()));
         zero.join().map_err(|_| TestCaseError::fail("the stand-in for rank 0 panicked"))?;

@@ -83,7 +83,7 @@ fn a_program_that_is_not_there_is_an_error_with_the_rank() {
 #[test]
 fn the_first_failures_last_words_are_told_where_they_are_captured() {
     let folder = tempfile::tempdir().unwrap();
-    for output in [Output::Prefixed, Output::Folder(folder.path().to_owned())] {
+    for output in [Output::Prefixed, Output::LogDir(folder.path().to_owned())] {
         let error = Launch::new(&alone(), 1).unwrap().output(output).run(|_| {
             let mut command = Command::new("sh");
             command.args(["-c", "printf 'a\\n\\n\\033[1mb\\n10%%\\r20%%' >&2; exit 1"]);

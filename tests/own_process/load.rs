@@ -39,7 +39,7 @@ fn meetings_in_a_row_leave_no_file_open_and_no_memory_behind() {
                 let rank = Rank::new(index, RANKS).unwrap();
                 Rendezvous::new(rank, Host::LOOPBACK, Port::new(free).unwrap()).timeout(Duration::from_secs(60))
             };
-            let start = |index| scope.spawn(move || part(index).meet(vec![1; 1000]).unwrap().members().len());
+            let start = |index| scope.spawn(move || part(index).all_gather(vec![1; 1000]).unwrap().members().len());
             let ranks: Vec<_> = (0..RANKS).map(start).collect();
             assert!(ranks.into_iter().all(|rank| rank.join().unwrap() == RANKS as usize));
         });

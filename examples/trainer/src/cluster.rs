@@ -15,12 +15,12 @@ pub fn place() -> Result<ClusterInfo, ClusterError> {
 
 /// Starts `count` ranks on this machine, each as `command` says, and waits for all; signals are passed on to them.
 ///
-/// For a program that starts nothing else meanwhile: see [`Launch::adopt_orphans`].
+/// For a program that starts nothing else meanwhile: see [`Launch::subreaper`].
 ///
 /// # Errors
 /// When the launcher's variables contradict each other, or a rank cannot be started or fails.
 pub fn start(count: u32, mut command: impl FnMut() -> Command) -> Result<(), ClusterError> {
-    let launch = Launch::new(&place()?, count)?.adopt_orphans();
+    let launch = Launch::new(&place()?, count)?.subreaper();
     Ok(launch.run(|_rank| command())?)
 }
 

@@ -130,7 +130,7 @@ pub enum CollectiveError {
     /// MPI returned an error.
     #[cfg(feature = "mpi")]
     #[error(transparent)]
-    Mpi(mpienv::mpi::Error),
+    Mpi(mpienv::mpi::MpiError),
     /// A rank brought more or fewer numbers to a sum.
     #[error(
         "rank {rank} brought {found} numbers to a sum of {expected}: all ranks must run the same program with the same options"

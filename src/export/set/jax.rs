@@ -6,9 +6,9 @@
 //! variables are set as this process's place is: JAX looks at them first.
 
 use super::{Additions, Variables};
+use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::info::ClusterInfo;
 
 pub(super) const ADDITIONS: Additions = Additions {
     variables: &[("JAX_COORDINATOR_ADDRESS", |info| Ok(info.master_addr()?.with_port(info.master_port())))],
@@ -55,6 +55,6 @@ fn detected(environment: &Environment) -> Option<Names> {
 }
 
 fn says(environment: &Environment, names: Names, values: [Option<u32>; 3]) -> bool {
-    let number = |name: &str| environment.text(name).ok().flatten().and_then(|text| text.parse::<u32>().ok());
+    let number = |name: &str| environment.get_str(name).ok().flatten().and_then(|text| text.parse::<u32>().ok());
     names.iter().zip(values).all(|(name, value)| value.is_some() && number(name) == value)
 }

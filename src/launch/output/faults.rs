@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::launch::control::Waker;
+use crate::launch::supervisor::Waker;
 
 /// Lines that could not be written.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::faults::{Fault, Faults};
 use super::tail::Tail;
-use crate::launch::member::Who;
+use crate::launch::role::Role;
 
 /// The longest line that is kept whole, in bytes; no program can fill the memory.
 const LONGEST_LINE: usize = 16 << 20;
@@ -88,8 +88,8 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn new(who: Who, sink: Sink, tail: Option<Tail>, faults: &Faults) -> Lines {
-        let prefix = format!("[{who}] ");
+    pub(super) fn new(role: Role, sink: Sink, tail: Option<Tail>, faults: &Faults) -> Lines {
+        let prefix = format!("[{role}] ");
         let line = prefix.clone().into_bytes();
         Lines { prefix, line, sink, tail, faults: faults.clone(), has_failed: false, progress: Progress::default() }
     }

@@ -66,10 +66,10 @@ fn the_first_wrong_byte_is_enough() {
 
 #[test]
 fn a_reply_head_is_read_back_and_noise_is_not() {
-    let wire = reply(Kind::Table, b"1234");
+    let wire = reply(ReplyKind::Table, b"1234");
     let (head, payload) = wire.split_first_chunk().unwrap();
     let head = ReplyHead::decode(head).unwrap();
-    assert_eq!((head.kind, head.length, payload), (Kind::Table, 4, &b"1234"[..]));
+    assert_eq!((head.kind, head.length, payload), (ReplyKind::Table, 4, &b"1234"[..]));
     assert_eq!(ReplyHead::decode(b"HTTP/1.1 400 Bad Requ"), None);
 }
 

@@ -6,15 +6,15 @@ use std::net::SocketAddr;
 use mio::{Interest, Token};
 
 use super::Server;
-use crate::port::Port;
 use crate::rendezvous::connection::{Connection, Stage};
-use crate::rendezvous::error::Error;
+use crate::rendezvous::error::RendezvousError;
+use crate::value::port::Port;
 
 /// Connections taken before the others are looked at again.
 const AT_ONCE: usize = 512;
 
 impl Server<'_> {
-    pub(super) fn accept(&mut self) -> Result<(), Error> {
+    pub(super) fn accept(&mut self) -> Result<(), RendezvousError> {
         let mut taken = 0;
         let mut turn = 0;
         while turn < self.listeners.len() {
@@ -43,7 +43,7 @@ impl Server<'_> {
         });
         let both = Interest::READABLE | Interest::WRITABLE;
         if self.poll.registry().register(&mut stream, Token(id), both).is_err() {
-            self.findings.strangers += 1;
+            self.problems.rejected += 1;
             self.free.push(id);
             return;
         }
@@ -55,17 +55,17 @@ impl Server<'_> {
     }
 
     /// Closes the oldest connection that is no rank, so that the next can be taken.
-    fn make_room(&mut self) -> Result<(), Error> {
-        let strangers = self.connections.iter().enumerate().filter_map(|(id, connection)| match connection {
+    fn make_room(&mut self) -> Result<(), RendezvousError> {
+        let rejected = self.connections.iter().enumerate().filter_map(|(id, connection)| match connection {
             Some(Connection { stage: Stage::Member { .. }, .. }) | None => None,
             Some(connection) => Some((connection.serial, id)),
         });
-        match strangers.min() {
+        match rejected.min() {
             Some((_, id)) => {
                 self.close(id);
                 Ok(())
             }
-            None => Err(Error::OpenFiles { joined: self.present(), size: self.settings.rank.size() }),
+            None => Err(RendezvousError::OpenFiles { joined: self.present(), size: self.settings.rank.size() }),
         }
     }
 }

@@ -1,28 +1,33 @@
-//! The verdict's way to every rank: the list of all, or why there is none.
+//! The report's way to every rank: the list of all, or why there is none.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use mio::Events;
 
-use super::{Answer, Server, own_address};
+use super::{Reply, Server, own_address};
 use crate::rendezvous::connection::{Connection, Stage};
-use crate::rendezvous::error::Error;
-use crate::rendezvous::frame::{Kind, reply};
+use crate::rendezvous::error::RendezvousError;
+use crate::rendezvous::frame::{ReplyKind, reply};
 use crate::rendezvous::table::{self, Row};
-use crate::rendezvous::{FAREWELL, LARGEST_TABLE, LONGEST_BLOB, Meeting};
+use crate::rendezvous::{DRAIN, LARGEST_TABLE, LONGEST_BLOB, Meeting};
 
 impl Server<'_> {
     /// The table, or the answer, to all ranks.
-    pub(super) fn succeed(mut self, own: Row, answer: Answer<'_>, events: &mut Events) -> Result<Meeting, Error> {
+    pub(super) fn succeed(
+        mut self,
+        own: Row,
+        answer: Reply<'_>,
+        events: &mut Events,
+    ) -> Result<Meeting, RendezvousError> {
         let total: usize = self.joined.values().map(|joined| joined.row.blob.len() + 32).sum();
         if total > LARGEST_TABLE {
-            let verdict = format!(
+            let report = format!(
                 "the ranks brought {} MiB in all, more than the {} MiB that a rendezvous carries; bring smaller blobs",
                 total >> 20,
                 LARGEST_TABLE >> 20
             );
-            return Err(self.fail(Error::Mismatch { verdict }, events));
+            return Err(self.fail(RendezvousError::Mismatch { report }, events));
         }
         let rows: Vec<Row> = std::iter::once(own)
             .chain(
@@ -35,24 +40,24 @@ impl Server<'_> {
         self.listeners.clear();
         self.more_to_accept = false;
         for id in 0..self.connections.len() {
-            if let Some(Some(Connection { stage: Stage::Stranger(_), .. })) = self.connections.get(id) {
+            if let Some(Some(Connection { stage: Stage::Unknown(_), .. })) = self.connections.get(id) {
                 self.close(id);
             }
         }
-        let table: Arc<[u8]> = reply(Kind::Table, &table::encode(&rows)).into();
+        let table: Arc<[u8]> = reply(ReplyKind::Table, &table::encode(&rows)).into();
         let reached = own_address(self.settings, self.seen);
-        let meeting = Meeting::new(rows, reached, self.findings.strangers);
+        let meeting = Meeting::new(rows, reached, self.problems.rejected);
         let answer = answer(&meeting);
         if answer.len() > LONGEST_BLOB {
-            return Err(self.fail(Error::BlobTooLong { length: answer.len() }, events));
+            return Err(self.fail(RendezvousError::BlobTooLong { length: answer.len() }, events));
         }
-        let done: Arc<[u8]> = reply(Kind::Done, &answer).into();
+        let done: Arc<[u8]> = reply(ReplyKind::Done, &answer).into();
         self.stuck = None;
         for id in 0..self.connections.len() {
             match self.connections[id].as_ref().map(|connection| &connection.stage) {
                 Some(Stage::Member { wants_table: true, .. }) => self.send(id, table.clone()),
                 Some(Stage::Member { .. }) => self.send(id, done.clone()),
-                Some(Stage::Stranger(_) | Stage::Closing) | None => {}
+                Some(Stage::Unknown(_) | Stage::Closing) | None => {}
             }
         }
         self.deliver(events)?;
@@ -64,11 +69,11 @@ impl Server<'_> {
     }
 
     /// The failure to all ranks that came, and to those that come meanwhile.
-    pub(super) fn fail(mut self, error: Error, events: &mut Events) -> Error {
+    pub(super) fn fail(mut self, error: RendezvousError, events: &mut Events) -> RendezvousError {
         let kind = match error {
-            Error::Missing { .. } => Kind::TimedOut,
-            Error::Lost { .. } => Kind::Lost,
-            _ => Kind::Mismatch,
+            RendezvousError::Missing { .. } => ReplyKind::TimedOut,
+            RendezvousError::Lost { .. } => ReplyKind::Lost,
+            _ => ReplyKind::Mismatch,
         };
         let failure: Arc<[u8]> = reply(kind, error.text().as_bytes()).into();
         self.failure = Some(failure.clone());
@@ -82,9 +87,9 @@ impl Server<'_> {
         error
     }
 
-    /// Writes until nothing is left, or the farewell is over.
-    fn deliver(&mut self, events: &mut Events) -> Result<(), Error> {
-        let until = Instant::now() + FAREWELL;
+    /// Writes until nothing is left, or the time for that is over.
+    fn deliver(&mut self, events: &mut Events) -> Result<(), RendezvousError> {
+        let until = Instant::now() + DRAIN;
         loop {
             let waiting = |connection: &Connection| !connection.is_flushed();
             if !self.connections.iter().flatten().any(waiting) {
@@ -98,16 +103,16 @@ impl Server<'_> {
         }
     }
 
-    fn undelivered(&self) -> Option<Error> {
+    fn undelivered(&self) -> Option<RendezvousError> {
         let stuck = self.connections.iter().flatten().find_map(|connection| match connection.stage {
             Stage::Member { rank, .. } if !connection.is_flushed() => Some((rank, connection.peer)),
             _ => None,
         });
         let (rank, address) = stuck.or(self.stuck)?;
-        let verdict = format!(
+        let report = format!(
             "rank {rank} ({address}) came and did not take the list of all ranks: it was killed, stopped or cut off; look at \
              its output"
         );
-        Some(Error::Lost { verdict })
+        Some(RendezvousError::Lost { report })
     }
 }

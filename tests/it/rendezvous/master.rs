@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use mpienv::rendezvous::{Error, ErrorKind, Met, Rendezvous};
+use mpienv::rendezvous::{ConnectFailure, ErrorKind, Rendezvous, RendezvousError};
 use mpienv::{Port, Rank};
 use socket2::{Domain, Socket, Type};
 
@@ -15,22 +15,25 @@ use crate::support::wire;
 #[test]
 fn a_rank_without_rank_0_says_what_it_met() {
     let short = Duration::from_millis(300);
-    let met = |host: &str, port: Port| {
+    let failure = |host: &str, port: Port| {
         let rank = Rank::new(3, 8).unwrap();
-        let error = Rendezvous::new(rank, host.parse().unwrap(), port).timeout(short).meet("").unwrap_err();
+        let error = Rendezvous::new(rank, host.parse().unwrap(), port).timeout(short).all_gather("").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         let text = error.to_string();
         assert!(text.starts_with("rank 3 did not reach rank 0 at "), "{text}");
         match error {
-            Error::NoMaster { met, .. } => met,
+            RendezvousError::NoMaster { failure, .. } => failure,
             other => panic!("{other}"),
         }
     };
-    assert_eq!(met("127.0.0.1", free_port()), Met::Refused);
-    assert!(matches!(met("no-such-host.invalid", free_port()), Met::Unresolved(_)));
+    assert_eq!(failure("127.0.0.1", free_port()), ConnectFailure::Refused);
+    assert!(matches!(failure("no-such-host.invalid", free_port()), ConnectFailure::Unresolved(_)));
     let port = free_port();
     let silent = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
-    assert_eq!(met("127.0.0.1", port), Met::NotMpienv("it took the connection and said nothing".to_owned()));
+    assert_eq!(
+        failure("127.0.0.1", port),
+        ConnectFailure::NotMpienv("it took the connection and said nothing".to_owned())
+    );
     drop(silent);
     let web = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
     thread::spawn(move || {
@@ -38,7 +41,9 @@ fn a_rank_without_rank_0_says_what_it_met() {
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
         }
     });
-    assert!(matches!(met("127.0.0.1", port), Met::NotMpienv(said) if said.starts_with("it said \"HTTP")));
+    assert!(
+        matches!(failure("127.0.0.1", port), ConnectFailure::NotMpienv(said) if said.starts_with("it said \"HTTP"))
+    );
     // A host that answers to nothing: once the queue of a listener is full, the system drops what comes.
     let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -46,7 +51,7 @@ fn a_rank_without_rank_0_says_what_it_met() {
     let port = full.local_addr().unwrap().as_socket().unwrap().port();
     let waiting: Vec<_> =
         (0..4).map(|_| TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), short / 3)).collect();
-    assert_eq!(met("127.0.0.1", Port::new(port).unwrap()), Met::TimedOut);
+    assert_eq!(failure("127.0.0.1", Port::new(port).unwrap()), ConnectFailure::TimedOut);
     drop((full, waiting));
 }
 
@@ -55,8 +60,11 @@ fn where_the_master_is_a_name_the_last_real_cause_is_told_and_not_what_the_deadl
     for timeout in [50, 90, 130, 200, 210, 250, 300, 410, 500] {
         let (rank, port) = (Rank::new(1, 2).unwrap(), free_port());
         let rendezvous = Rendezvous::new(rank, "localhost".parse().unwrap(), port);
-        let error = rendezvous.timeout(Duration::from_millis(timeout)).meet("").unwrap_err();
-        assert!(matches!(error, Error::NoMaster { met: Met::Refused, .. }), "{timeout} ms: {error}");
+        let error = rendezvous.timeout(Duration::from_millis(timeout)).all_gather("").unwrap_err();
+        assert!(
+            matches!(error, RendezvousError::NoMaster { failure: ConnectFailure::Refused, .. }),
+            "{timeout} ms: {error}"
+        );
     }
 }
 
@@ -70,7 +78,7 @@ fn a_rank_0_that_dies_is_named() {
         stream.read_exact(&mut [0; 35]).unwrap();
         stream.write_all(&wire::reply(1, 4, &10_000u32.to_be_bytes())).unwrap();
     });
-    let error = part(1, 2, port).meet("").unwrap_err();
+    let error = part(1, 2, port).all_gather("").unwrap_err();
     dying.join().unwrap();
-    assert!(matches!(error, Error::MasterLost { .. }), "{error}");
+    assert!(matches!(error, RendezvousError::MasterLost { .. }), "{error}");
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mpienv::rendezvous::{Error, ErrorKind};
+use mpienv::rendezvous::{ErrorKind, RendezvousError};
 
 use super::{free_port, hello, part, start, stranger};
 
@@ -13,18 +13,18 @@ use super::{free_port, hello, part, start, stranger};
 fn another_token_is_turned_away_and_counted() {
     let port = free_port();
     let server = start(part(0, 2, port), "");
-    let error = part(1, 2, port).token("job 2").meet("").unwrap_err();
-    assert!(matches!(error, Error::OtherJob { .. }));
+    let error = part(1, 2, port).token("job 2").all_gather("").unwrap_err();
+    assert!(matches!(error, RendezvousError::OtherJob { .. }));
     assert_eq!(error.kind(), ErrorKind::Refused);
-    part(1, 2, port).meet("").unwrap();
-    assert_eq!(server.join().unwrap().unwrap().strangers(), 1);
+    part(1, 2, port).all_gather("").unwrap();
+    assert_eq!(server.join().unwrap().unwrap().rejected(), 1);
 }
 
 #[test]
 fn strangers_with_another_token_are_in_the_verdict() {
     let port = free_port();
     let server = start(part(0, 2, port).timeout(Duration::from_millis(500)), "");
-    part(1, 2, port).token("").meet("").unwrap_err();
+    part(1, 2, port).token("").all_gather("").unwrap_err();
     let error = server.join().unwrap().unwrap_err().to_string();
     assert!(
         error.contains("1 connection that was no rank of this job was turned away, with another job's token"),
@@ -70,10 +70,10 @@ fn strangers_of_all_sorts_delay_nobody() {
         }
     });
     let begun = Instant::now();
-    part(1, 2, port).meet("").unwrap();
+    part(1, 2, port).all_gather("").unwrap();
     let meeting = server.join().unwrap().unwrap();
     assert!(begun.elapsed() < Duration::from_secs(2) + SLACK, "{:?}", begun.elapsed());
-    assert!(meeting.strangers() >= 225, "{}", meeting.strangers());
+    assert!(meeting.rejected() >= 225, "{}", meeting.rejected());
     slow.join().unwrap();
 }
 
@@ -82,7 +82,7 @@ fn a_thousand_idle_connections_are_no_matter() {
     let port = free_port();
     let server = start(part(0, 2, port), "");
     let idle: Vec<_> = (0..1000).map(|_| stranger(port)).collect();
-    part(1, 2, port).meet("").unwrap();
-    assert_eq!(server.join().unwrap().unwrap().strangers(), 1000);
+    part(1, 2, port).all_gather("").unwrap();
+    assert_eq!(server.join().unwrap().unwrap().rejected(), 1000);
     drop(idle);
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-use mpienv::mpi::{Error, Hints, MpiVars, World};
+use mpienv::mpi::{Hints, MpiError, MpiVars, World};
 use mpienv::{ClusterInfo, Environment, Launcher};
 
 use super::BackendError;
@@ -20,15 +20,17 @@ pub(super) fn begin(
     timeout: Duration,
     required: bool,
 ) -> Result<Result<World, &'static str>, BackendError> {
-    let environment = Environment::of_this_process();
+    let environment = Environment::current();
     let vars = MpiVars::of(&environment);
     if !required && !starts_mpi(info.launcher(), &environment) {
         return Ok(Err("the launcher starts no MPI programs"));
     }
     let watch = watch(timeout).map_err(BackendError::Watch)?;
-    let world = match World::init_with(info.launcher(), &vars, &hints(info)) {
+    #[expect(unsafe_code, reason = "hints are set in the environment")]
+    // SAFETY: the only other thread is the watch, which does not look at the environment.
+    let world = match unsafe { World::init_with(info.launcher(), &vars, &hints(info)) } {
         // A library that was wished for by name is not passed over.
-        Err(Error::NoLibrary { .. }) if !required && vars.library.is_none() => {
+        Err(MpiError::NoLibrary { .. }) if !required && vars.library.is_none() => {
             return Ok(Err("no MPI library could be loaded; --backend mpi says why"));
         }
         world => world?,
@@ -41,7 +43,7 @@ pub(super) fn begin(
 /// What MPI does not know of this job.
 fn hints(info: &ClusterInfo) -> Hints {
     // The linear model's gradient, 31,400 bytes, goes at once.
-    Hints { one_machine: info.local_world_size() == Some(info.world_size()), eager_limit: Some(32 * 1024) }
+    Hints::new().one_machine(info.local_world_size() == Some(info.world_size())).eager_limit(32 * 1024)
 }
 
 /// Whether MPI finds its launcher in a process that this one started.

@@ -17,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use mpienv::Rank;
-use mpienv::mpi::{Communicator, Error, Request, World};
+use mpienv::mpi::{Communicator, MpiError, Request, World};
 
 use self::card::Card;
 use self::watch::{Socket, Watch};
@@ -49,7 +49,7 @@ enum Ranks {
 impl Ranks {
     fn communicator(&self) -> &Communicator {
         match self {
-            Ranks::World(world) => world,
+            Ranks::World(world) => world.communicator(),
             Ranks::Group(group) => group,
         }
     }
@@ -61,11 +61,11 @@ impl Mpi {
     /// # Errors
     /// When a rank does not come, or the system has no thread to watch over them.
     pub fn new(world: World, timeout: Duration) -> Result<Mpi, CollectiveError> {
-        let rank = world.rank();
+        let rank = world.communicator().rank();
         let socket = if rank.is_first() { Socket::open() } else { None };
         let own = Card::own(socket.as_ref().and_then(Socket::told));
         let own = serde_json::to_vec(&own).unwrap_or_default();
-        let cards = world.all_gather_within(&own, timeout)?;
+        let cards = world.communicator().all_gather_within(&own, timeout)?;
         // The same program wrote them: what cannot be read is a rank of which nothing is known.
         let cards: Vec<Card> = cards.iter().map(|card| serde_json::from_slice(card).unwrap_or_default()).collect();
         let spins = card::have_a_core_each(&cards);
@@ -74,9 +74,9 @@ impl Mpi {
     }
 
     /// Makes a call under the watch.
-    fn call<T>(&self, call: impl FnOnce(&Communicator) -> Result<T, Error>) -> Result<T, CollectiveError> {
+    fn call<T>(&self, call: impl FnOnce(&Communicator) -> Result<T, MpiError>) -> Result<T, CollectiveError> {
         let result = self.watch.over(|| call(self.ranks.communicator()));
-        if let Err(Error::Call { .. }) = result {
+        if let Err(MpiError::Call { .. }) = result {
             // MPI may see a loss before the watch does, which knows the rank by name and ends this process.
             thread::sleep(WATCH_FIRST);
         }
@@ -86,16 +86,16 @@ impl Mpi {
     /// Starts a call and asks for it.
     fn wait<B: Default>(
         &self,
-        start: impl FnOnce(&Communicator) -> Result<Request<B>, Error>,
+        start: impl FnOnce(&Communicator) -> Result<Request<B>, MpiError>,
     ) -> Result<B, CollectiveError> {
         self.call(|ranks| start(ranks)?.wait_within(watch::limit(self.timeout)))
     }
 }
 
-impl From<Error> for CollectiveError {
-    fn from(error: Error) -> CollectiveError {
+impl From<MpiError> for CollectiveError {
+    fn from(error: MpiError) -> CollectiveError {
         match error {
-            Error::TimedOut { limit, .. } => CollectiveError::SomeTimedOut { seconds: limit.as_secs_f64() },
+            MpiError::TimedOut { limit, .. } => CollectiveError::SomeTimedOut { seconds: limit.as_secs_f64() },
             error => CollectiveError::Mpi(error),
         }
     }
@@ -150,7 +150,7 @@ impl Collective for Mpi {
         // A group ends with the world.
         let Ranks::World(world) = ranks else { return Ok(()) };
         let limit = watch::limit(timeout);
-        watch.over(|| world.start_barrier()?.wait_within(limit))?;
+        watch.over(|| world.communicator().start_barrier()?.wait_within(limit))?;
         // All are through: a rank that has said so is not missed, though a launcher that was told to stop may kill it
         // before MPI lets it go.
         watch.end();

@@ -23,7 +23,7 @@ const PROBES: u32 = 4;
 pub enum ConnectError {
     /// The ranks did not meet at the master.
     #[error(transparent)]
-    Rendezvous(#[from] rendezvous::Error),
+    Rendezvous(#[from] rendezvous::RendezvousError),
     /// This rank has no socket for the others.
     #[error(
         "this rank cannot open a socket for the other ranks: {0}; check this host's network and its limit of open files"
@@ -71,7 +71,7 @@ pub(super) fn connect(rank: Rank, place: &Place, timeout: Duration) -> Result<Me
     blob.extend(local.port().to_be_bytes());
     blob.extend(host_name().unwrap_or_default().as_bytes());
     let rendezvous = Rendezvous::new(rank, host.clone(), *port).default_port(*default_port);
-    let meeting = rendezvous.timeout(timeout).token(&token[..]).meet(blob)?;
+    let meeting = rendezvous.timeout(timeout).token(&token[..]).all_gather(blob)?;
     let hosts = hosts(&meeting);
     let deadline = Instant::now() + timeout;
     let mut streams: Vec<Option<TcpStream>> = Vec::new();
@@ -97,7 +97,7 @@ pub(super) fn connect(rank: Rank, place: &Place, timeout: Duration) -> Result<Me
         stream.set_nonblocking(true)?;
         Ok(Some(Peer::new(mio::net::TcpStream::from_std(stream), host)))
     });
-    Ok(Mesh { peers: peers.collect::<Result<_, ConnectError>>()?, strangers: strangers + meeting.strangers() })
+    Ok(Mesh { peers: peers.collect::<Result<_, ConnectError>>()?, strangers: strangers + meeting.rejected() })
 }
 
 /// Has the system end a connection whose other end is silent for `timeout`: a cut cable, a host without power.
@@ -174,7 +174,7 @@ mod tests {
         let meet = move |index: u32| {
             let rank = Rank::new(index, 2).unwrap();
             let rendezvous = Rendezvous::new(rank, Host::LOOPBACK, free.unwrap()).token("names");
-            rendezvous.meet(b"\0\0\x01\x1b[2J\x1b]0;owned\x07host".to_vec()).unwrap()
+            rendezvous.all_gather(b"\0\0\x01\x1b[2J\x1b]0;owned\x07host".to_vec()).unwrap()
         };
         let other = std::thread::spawn(move || meet(1));
         for name in hosts(&meet(0)) {

@@ -1,0 +1,351 @@
+//! Chooses the launcher, fills in master and interface, checks the whole: gives a [`ClusterInfo`].
+
+mod choice;
+mod lints;
+#[cfg(feature = "pmix")]
+mod pmix;
+
+use std::ffi::OsString;
+
+use once_cell::sync::OnceCell;
+
+use crate::cluster::azure::AzureVars;
+use crate::cluster::info::{ClusterInfo, Inherited, Provenance};
+use crate::cluster::master::{self, Naming};
+use crate::cluster::nccl::{self, NcclIfname};
+use crate::cluster::overrides::{self, MasterPort, Overrides};
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::launcher::context::Context;
+use crate::value::host::Host;
+use crate::value::placement::{LaunchStyle, Launcher, NOT_TOLD, Placement, Source, Sourced};
+use crate::value::rank::Rank;
+use crate::value::token::Token;
+
+use self::choice::choose;
+
+impl ClusterInfo {
+    /// Reads this process's environment.
+    ///
+    /// A process that no launcher started is rank 0 of 1.
+    ///
+    /// # Errors
+    /// When the variables contradict themselves: see [`Reason`](crate::Reason).
+    pub fn from_env() -> Result<ClusterInfo, Error> {
+        ClusterInfoBuilder::default().from_env()
+    }
+
+    /// Reads these variables instead of the process's: for tests, and for other processes.
+    ///
+    /// # Errors
+    /// As [`ClusterInfo::from_env`].
+    pub fn from_vars<N, V>(vars: impl IntoIterator<Item = (N, V)>) -> Result<ClusterInfo, Error>
+    where
+        N: Into<OsString>,
+        V: Into<OsString>,
+    {
+        ClusterInfoBuilder::default().from_vars(vars)
+    }
+
+    /// As [`ClusterInfo::from_env`], read once: later calls give the first success.
+    ///
+    /// ```
+    /// let info = mpienv::ClusterInfo::current()?;
+    /// assert!(std::ptr::eq(info, mpienv::ClusterInfo::current()?));
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ClusterInfo::from_env`]; a failure is not remembered.
+    pub fn current() -> Result<&'static ClusterInfo, Error> {
+        // std's OnceLock cannot yet be filled by a function that may fail.
+        static CURRENT: OnceCell<ClusterInfo> = OnceCell::new();
+        CURRENT.get_or_try_init(ClusterInfo::from_env)
+    }
+
+    /// As [`ClusterInfo::from_env`], and asks the launcher's PMIx server for rank 0's host and for the
+    /// nodes, which it knows in every layout.
+    ///
+    /// ```no_run
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let info = ClusterInfo::ask_pmix()?;
+    /// println!("rank 0 runs on {}", info.master_addr()?);
+    /// // The same, beside another override.
+    /// let info = ClusterInfo::builder().master_port("29500".parse()?).ask_pmix().from_env()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ClusterInfo::from_env`]; and when there is no PMIx server, or no library to ask it.
+    #[cfg(feature = "pmix")]
+    pub fn ask_pmix() -> Result<ClusterInfo, Error> {
+        ClusterInfo::builder().ask_pmix().from_env()
+    }
+
+    /// Reads with overrides: a launcher, a master, an interface.
+    pub fn builder() -> ClusterInfoBuilder {
+        ClusterInfoBuilder::default()
+    }
+}
+
+/// What goes before the environment when a [`ClusterInfo`] is read.
+///
+/// ```
+/// use mpienv::{ClusterInfo, ClusterInfoBuilder, Environment, Launcher, NcclIfname};
+///
+/// let builder: ClusterInfoBuilder = ClusterInfo::builder()
+///     .launcher(Launcher::OpenMpi)
+///     .master_addr("node-0".parse()?)
+///     .master_port("29500".parse()?)
+///     .nccl_ifname(NcclIfname::Unset);
+/// let vars = [
+///     ("OMPI_COMM_WORLD_RANK", "5"),
+///     ("OMPI_COMM_WORLD_SIZE", "8"),
+///     ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+///     ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
+/// ];
+/// let info = builder.from_vars(vars)?;
+/// assert_eq!(info.master_addr()?.with_port(info.master_port()), "node-0:29500");
+/// // The same, for a program that reads other variables as well.
+/// assert_eq!(builder.from_environment(&Environment::from_vars(vars))?, info);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct ClusterInfoBuilder {
+    overrides: Overrides,
+    #[cfg(feature = "pmix")]
+    ask_pmix: bool,
+}
+
+#[cfg(feature = "cli")]
+impl From<Overrides> for ClusterInfoBuilder {
+    fn from(overrides: Overrides) -> ClusterInfoBuilder {
+        ClusterInfoBuilder { overrides, ..ClusterInfoBuilder::default() }
+    }
+}
+
+impl ClusterInfoBuilder {
+    /// Believes this launcher alone; as the variable `MPIENV_LAUNCHER`, and before it.
+    pub fn launcher(mut self, launcher: Launcher) -> ClusterInfoBuilder {
+        self.overrides.launcher = Some(launcher);
+        self
+    }
+
+    /// Rank 0's host; as the variable `MPIENV_MASTER_ADDR`, and before it and all else.
+    pub fn master_addr(mut self, host: Host) -> ClusterInfoBuilder {
+        self.overrides.master_addr = Some(host);
+        self
+    }
+
+    /// The port at rank 0's host; as the variable `MPIENV_MASTER_PORT`, and before it and all else.
+    pub fn master_port(mut self, port: MasterPort) -> ClusterInfoBuilder {
+        self.overrides.master_port = Some(port);
+        self
+    }
+
+    /// What becomes of `NCCL_SOCKET_IFNAME`; as the variable `MPIENV_NCCL_IFNAME`, and before it.
+    pub fn nccl_ifname(mut self, ifname: NcclIfname) -> ClusterInfoBuilder {
+        self.overrides.nccl_ifname = Some(ifname);
+        self
+    }
+
+    /// Asks the launcher's PMIx server for rank 0's host and for the nodes: see [`pmix`](crate::pmix)
+    /// for what that costs.
+    ///
+    /// The answer goes before what the launcher's variables let us derive, and after whatever names
+    /// the master.
+    #[cfg(feature = "pmix")]
+    pub fn ask_pmix(mut self) -> ClusterInfoBuilder {
+        self.ask_pmix = true;
+        self
+    }
+
+    /// Reads this process's environment.
+    ///
+    /// # Errors
+    /// As [`ClusterInfo::from_env`].
+    pub fn from_env(&self) -> Result<ClusterInfo, Error> {
+        self.from_environment(&Environment::current())
+    }
+
+    /// Reads these variables.
+    ///
+    /// # Errors
+    /// As [`ClusterInfo::from_env`].
+    pub fn from_vars<N, V>(&self, vars: impl IntoIterator<Item = (N, V)>) -> Result<ClusterInfo, Error>
+    where
+        N: Into<OsString>,
+        V: Into<OsString>,
+    {
+        self.from_environment(&Environment::from_vars(vars))
+    }
+
+    /// Reads a snapshot.
+    ///
+    /// # Errors
+    /// As [`ClusterInfo::from_env`].
+    pub fn from_environment(&self, environment: &Environment) -> Result<ClusterInfo, Error> {
+        let overrides = self.overrides.or_inherited(environment)?;
+        let context = Context::find(environment)?;
+        let choice = choose(environment, overrides.launcher.as_ref(), context.as_ref())?;
+        let inner = choice.without_outer(environment, context.as_ref());
+        let whole = environment;
+        let environment = inner.as_ref().unwrap_or(environment);
+        let mut placement = (choice.row.read)(environment)?;
+        #[cfg(feature = "pmix")]
+        if self.ask_pmix {
+            self::pmix::complete(&mut placement, environment)?;
+        }
+        let azure = AzureVars::find(environment)?;
+        drop_strange_node_count(&mut placement);
+        fill_nodes(&mut placement, azure.is_some());
+        check_nodes(&placement)?;
+        let outer = context.as_ref().filter(|_| !choice.is_of_context);
+        let left = outer.map(|outer| lints::left_by_outer(whole, &placement, outer)).unwrap_or_default();
+        let partly_inherited = outer.and_then(|outer| lints::partly_inherited(environment, &placement, outer));
+        // What the process around this one chose, where no other launcher has started this one.
+        let context = context.filter(|_| choice.is_of_context);
+
+        let mut findings = std::mem::take(&mut placement.findings);
+        findings.extend(partly_inherited);
+        findings.extend(lints::disagreements(environment, &placement, &choice.rest));
+        findings.extend(lints::local_rank_order(&placement));
+        findings.extend(lints::stale_agent_store(environment, &placement));
+        let naming =
+            Naming { azure: azure.as_ref(), explicit: overrides.master_addr, inherited_first: choice.is_of_context };
+        let master_addr = master::addr(environment, &placement, naming, &mut findings)?;
+        let derived = placement.master_addr.as_ref().map(|derived| &derived.value);
+        if derived.is_some() && master_addr.as_ref().map(|master| &master.value) == derived {
+            findings.extend(placement.master_doubt.take());
+        }
+        let (master_port, port_is_default) =
+            master::port(environment, &placement, azure.is_some(), overrides.master_port)?;
+        let nccl = nccl::ifname(environment, azure.is_some(), overrides.nccl_ifname)?;
+        let unwanted = nccl.value.is_none().then_some(nccl::VARIABLE);
+        let stale = (placement.launcher != Launcher::Torchrun).then_some(lints::AGENT_STORE);
+        let to_unset = unwanted.into_iter().chain(stale).filter(|name| environment.get(name).is_some());
+        let to_unset = to_unset.chain(left).collect();
+
+        // With RANK and WORLD_SIZE comes the master of that job.
+        let sets_master = [Launcher::Torchrun, Launcher::User].contains(&placement.launcher);
+        let is_own = |value: &str, source: &str, [plain, asked]: [&str; 2], of_context: Option<&String>| {
+            (source != plain || sets_master || of_context.is_some_and(|own| own == value)) && source != asked
+        };
+        let addr_is_own = master_addr.as_ref().is_some_and(|host| {
+            let of_context = context.as_ref().and_then(|context| context.master_addr.as_ref());
+            is_own(&host.value.to_string(), &host.source, [master::MASTER_ADDR, overrides::MASTER_ADDR], of_context)
+        });
+        let of_context = context.as_ref().and_then(|context| context.master_port.as_ref());
+        let inherited = [master::MASTER_PORT, overrides::MASTER_PORT];
+        let port_is_own = is_own(&master_port.value.to_string(), &master_port.source, inherited, of_context);
+
+        let (master_addr, master_addr_source) = match master_addr {
+            Some(Sourced { value, source }) => (Ok(value), source),
+            None => {
+                let error = master::unknown(&placement);
+                findings.push(master::unknown_finding(&error));
+                (Err(error), Source::from("not named by anything"))
+            }
+        };
+        let set_token = environment.get_str(overrides::TOKEN).map_err(Error::reading_setting)?;
+        let token = match (set_token, context.and_then(|context| context.token)) {
+            (Some(text), _) => Token::new(text),
+            (None, Some(text)) => Token::new(text),
+            (None, None) => placement.job.as_ref().map(|job| Token::of_job(&job.value)).unwrap_or_default(),
+        };
+        let default_port = master::default_port(&placement, azure.is_some()).value;
+        let launch_style = placement.style();
+        let provenance = Provenance {
+            launcher: choice.source,
+            rank: placement.rank_source,
+            world_size: placement.world_size_source,
+            local_rank: placement.local_rank_source,
+            local_world_size: placement.local_size_source,
+            node_rank: source_of(&placement.node_rank),
+            node_count: source_of(&placement.node_count),
+            launch_style: source_of_style(launch_style).into(),
+            master_addr: master_addr_source,
+            master_port: master_port.source,
+            nccl_socket_ifname: nccl.source,
+        };
+        Ok(ClusterInfo {
+            launcher: placement.launcher,
+            rank: placement.rank,
+            local: placement.local,
+            node_rank: placement.node_rank.map(|node| node.value),
+            node_count: placement.node_count.map(|nodes| nodes.value),
+            launch_style,
+            master_addr,
+            master_port: master_port.value,
+            nccl_socket_ifname: nccl.value,
+            provenance,
+            findings,
+            token,
+            port_is_default,
+            default_port,
+            overrides: self.overrides.exported(),
+            to_unset,
+            // Whoever reads again comes to what was asked for.
+            leaves_context: self.overrides.place_this_process().then_some(placement.launcher),
+            inherited: Inherited::new(whole),
+            addr_is_own,
+            port_is_own,
+            token_is_own: set_token.is_none(),
+        })
+    }
+}
+
+fn source_of(value: &Option<Sourced<u32>>) -> Source {
+    value.as_ref().map_or(Source::Borrowed(NOT_TOLD), |value| value.source.clone())
+}
+
+fn source_of_style(style: LaunchStyle) -> &'static str {
+    match style {
+        LaunchStyle::Alone => "the world size is 1",
+        LaunchStyle::SingleNode => "the local size is the world size",
+        LaunchStyle::PerNode => "the local size is 1",
+        LaunchStyle::PerProcess => "the local size is below the world size",
+        LaunchStyle::Unknown => NOT_TOLD,
+    }
+}
+
+/// Every node has a rank: a larger number, or none, is of something else, such as an allocation or another step.
+fn drop_strange_node_count(placement: &mut Placement) {
+    let strange = |nodes: u32| nodes > placement.rank.size() || (nodes == 0 && placement.node_rank.is_none());
+    if placement.node_count.as_ref().is_some_and(|nodes| strange(nodes.value)) {
+        placement.node_count = None;
+    }
+}
+
+/// Adds what follows about nodes from the sizes, where the launcher does not tell.
+fn fill_nodes(placement: &mut Placement, on_azure: bool) {
+    let (rank, size) = (placement.rank.index(), placement.rank.size());
+    let follow = |known: &mut Option<Sourced<u32>>, value, source: &'static str| {
+        known.get_or_insert_with(|| Sourced::new(value, source));
+    };
+    if placement.is_one_node() {
+        follow(&mut placement.node_rank, 0, "all ranks are on this node");
+        follow(&mut placement.node_count, 1, "all ranks are on this node");
+    } else if placement.style() == LaunchStyle::PerNode {
+        // A rank alone on its node may be the odd one of an uneven job: only where every node is
+        // known to have one rank is the rank the node's number.
+        if placement.node_count.as_ref().is_some_and(|nodes| nodes.value == size) {
+            follow(&mut placement.node_rank, rank, "the rank, as every node has one");
+        } else if on_azure {
+            let source = "the rank, as Azure gives every node the same number of processes";
+            follow(&mut placement.node_rank, rank, source);
+            follow(&mut placement.node_count, size, source);
+        }
+    }
+}
+
+/// A node's number is below the number of nodes.
+fn check_nodes(placement: &Placement) -> Result<(), Error> {
+    let (Some(node), Some(nodes)) = (&placement.node_rank, &placement.node_count) else { return Ok(()) };
+    let checked = Rank::new(node.value, nodes.value);
+    checked
+        .map(drop)
+        .map_err(|error| Error::of_launcher(placement.launcher, error, &node.source).found(node.value.to_string()))
+}

@@ -1,0 +1,136 @@
+//! What is suspicious in an environment as a whole, though its launcher can be read.
+
+use crate::cluster::overrides;
+use crate::environment::Environment;
+use crate::finding::{Finding, Severity};
+use crate::launcher::context::Context;
+use crate::launcher::{Row, display_variable, open_mpi};
+use crate::value::placement::{Launcher, Placement};
+
+const LOCAL_RANK: &str = "LOCAL_RANK";
+const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
+
+/// Where a stale one is inherited, every rank waits for a store that nobody serves.
+pub(super) const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
+
+/// Ranks are not dealt to nodes in blocks: whoever computes a local rank from the rank is wrong.
+pub(super) fn local_rank_order(placement: &Placement) -> Option<Finding> {
+    let (rank, local) = (placement.rank.index(), placement.local);
+    let (local_rank, local_size) = (local.rank()?, local.size()?);
+    if local_rank == rank % local_size {
+        return None;
+    }
+    Some(Finding {
+        severity: Severity::Note,
+        code: "local-rank-order",
+        what: format!("rank {rank} has local rank {local_rank} of {local_size}"),
+        why: "ranks are not dealt to nodes in blocks of one size: rank % local size is not the local rank".into(),
+        remedy: "take LOCAL_RANK as it is exported, and compute none".into(),
+    })
+}
+
+/// A store that torchrun's agent serves, without torchrun.
+pub(super) fn stale_agent_store(environment: &Environment, placement: &Placement) -> Option<Finding> {
+    if !environment.is_set(AGENT_STORE) || placement.launcher == Launcher::Torchrun {
+        return None;
+    }
+    Some(Finding {
+        severity: Severity::Warning,
+        code: "stale-agent-store",
+        what: format!("{AGENT_STORE} is set, and torchrun did not start this process"),
+        why: "PyTorch's ranks would wait for a store that nobody serves".into(),
+        remedy: format!("unset {AGENT_STORE}; export, exec and launch do"),
+    })
+}
+
+/// What an outer job told of its process's node, and this process's launcher tells nothing about.
+pub(super) fn left_by_outer(environment: &Environment, placement: &Placement, outer: &Context) -> Vec<&'static str> {
+    let known = [
+        (LOCAL_RANK, placement.local.rank().is_some()),
+        (LOCAL_WORLD_SIZE, placement.local.size().is_some()),
+        ("NODE_RANK", placement.node_rank.is_some()),
+    ];
+    let left = |name: &str| environment.is_set(name) && !outer.seen.is_changed(environment, name);
+    known.into_iter().filter(|(name, is_known)| !is_known && left(name)).map(|(name, _)| name).collect()
+}
+
+/// RANK and WORLD_SIZE are set anew, and what goes with them is still the outer process's.
+pub(super) fn partly_inherited(environment: &Environment, placement: &Placement, outer: &Context) -> Option<Finding> {
+    let names = [LOCAL_RANK, LOCAL_WORLD_SIZE];
+    let is_left = |name: &&str| environment.is_set(name) && !outer.seen.is_changed(environment, name);
+    if placement.launcher != Launcher::User || !names.iter().all(is_left) {
+        return None;
+    }
+    let known = names.map(|name| display_variable(environment, name)).join(" and ");
+    Some(Finding {
+        severity: Severity::Warning,
+        code: "partly-inherited",
+        what: format!("RANK or WORLD_SIZE has changed since mpienv set it, and {known} have not"),
+        why: "the local rank may be that of the process around this one".into(),
+        remedy: format!("set {LOCAL_RANK} and {LOCAL_WORLD_SIZE} with RANK and WORLD_SIZE, or unset them"),
+    })
+}
+
+/// Other launchers whose complete set of variables says something else.
+pub(super) fn disagreements(environment: &Environment, placement: &Placement, others: &[&Row]) -> Vec<Finding> {
+    let others = others.iter().filter(|row| ![placement.launcher, Launcher::Alone].contains(&row.launcher));
+    let others = others.filter(|row| (row.detect)(environment).is_some());
+    // A set that is only half there is not another's.
+    let placements = others.filter_map(|row| (row.read)(environment).ok());
+    let differing = placements.filter(|other| differ(placement, other));
+    differing.map(|other| disagreement(placement, &other, is_of_daemon(environment, placement, &other))).collect()
+}
+
+/// Whether Slurm's variables are those of Open MPI's daemon, which mpirun starts by srun, once on each other node.
+fn is_of_daemon(environment: &Environment, placement: &Placement, other: &Placement) -> bool {
+    (placement.launcher, other.launcher) == (Launcher::OpenMpi, Launcher::Slurm)
+        && other.local.size() == Some(1)
+        && open_mpi::is_of_remote_daemon(environment)
+}
+
+/// Whether two launchers place this process differently, in what both tell.
+fn differ(one: &Placement, other: &Placement) -> bool {
+    let both = |one: Option<u32>, other: Option<u32>| one.zip(other).is_some_and(|(one, other)| one != other);
+    one.rank != other.rank || both(one.local.rank(), other.local.rank()) || both(one.local.size(), other.local.size())
+}
+
+fn disagreement(placement: &Placement, other: &Placement, is_of_daemon: bool) -> Finding {
+    let is_local = placement.rank == other.rank;
+    let number = |value: Option<u32>| value.map_or("?".to_owned(), |value| value.to_string());
+    let says = |p: &Placement| match is_local {
+        false => format!(
+            "{} says rank {} of {} ({}, {})",
+            p.launcher.title(),
+            p.rank.index(),
+            p.rank.size(),
+            p.rank_source,
+            p.world_size_source
+        ),
+        true => format!(
+            "{} says local rank {} of {} ({}, {})",
+            p.launcher.title(),
+            number(p.local.rank()),
+            number(p.local.size()),
+            p.local_rank_source,
+            p.local_size_source
+        ),
+    };
+    Finding {
+        severity: if is_of_daemon { Severity::Note } else { Severity::Warning },
+        code: "launchers-disagree",
+        what: format!("{}; {}", says(placement), says(other)),
+        why: match is_of_daemon {
+            true => "Slurm's variables are those of Open MPI's daemon on this node; Open MPI is taken".to_owned(),
+            false => format!(
+                "the variables of one of them are left from an outer or earlier job; {} is taken",
+                placement.launcher.title()
+            ),
+        },
+        remedy: format!(
+            "unset the wrong ones, or set {} to the right one of {} and {}",
+            overrides::LAUNCHER,
+            placement.launcher,
+            other.launcher
+        ),
+    }
+}

@@ -1,0 +1,259 @@
+//! Where this process is in its cluster: the values, and where each comes from.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::finding::Finding;
+use crate::value::host::Host;
+use crate::value::placement::{LaunchStyle, Launcher};
+use crate::value::port::Port;
+use crate::value::rank::{Local, Rank};
+use crate::value::token::Token;
+
+/// Where this process is in its cluster.
+///
+/// Made by [`ClusterInfo::from_env`] and its kin, or by a [`ClusterInfoBuilder`](crate::ClusterInfoBuilder). Reading
+/// changes nothing: to pass the values on see [`ClusterInfo::exports`].
+///
+/// ```
+/// use mpienv::ClusterInfo;
+///
+/// // As Open MPI's mpirun sets them for the last of four processes on one node.
+/// let info = ClusterInfo::from_vars([
+///     ("OMPI_COMM_WORLD_RANK", "3"),
+///     ("OMPI_COMM_WORLD_SIZE", "4"),
+///     ("OMPI_COMM_WORLD_LOCAL_RANK", "3"),
+///     ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
+/// ])?;
+/// assert_eq!((info.rank(), info.world_size()), (3, 4));
+/// assert_eq!((info.local_rank(), info.local_world_size()), (Some(3), Some(4)));
+/// assert_eq!((info.node_rank(), info.node_count()), (Some(0), Some(1)));
+/// assert_eq!(info.master_addr()?.with_port(info.master_port()), "127.0.0.1:54965");
+/// # Ok::<(), mpienv::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterInfo {
+    pub(crate) launcher: Launcher,
+    pub(crate) rank: Rank,
+    pub(crate) local: Local,
+    pub(crate) node_rank: Option<u32>,
+    pub(crate) node_count: Option<u32>,
+    pub(crate) launch_style: LaunchStyle,
+    /// The error says why there is none, and what to do.
+    pub(crate) master_addr: Result<Host, Error>,
+    pub(crate) master_port: Port,
+    pub(crate) nccl_socket_ifname: Option<String>,
+    pub(crate) provenance: Provenance,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) token: Token,
+    /// Whether nobody asked for the port, here or by a variable.
+    pub(crate) port_is_default: bool,
+    pub(crate) default_port: Port,
+    /// What was asked for, under the names of the variables that ask for the same.
+    pub(crate) overrides: Vec<(&'static str, String)>,
+    /// Inherited variables that would mislead the program.
+    pub(crate) to_unset: Vec<&'static str>,
+    /// The launcher that the exports name in `MPIENV_CONTEXT`; `None` where they have none.
+    pub(crate) leaves_context: Option<Launcher>,
+    pub(crate) inherited: Inherited,
+    /// Whether the master's address and port, and the token, are this job's alone: no person set them for all.
+    pub(crate) addr_is_own: bool,
+    pub(crate) port_is_own: bool,
+    pub(crate) token_is_own: bool,
+}
+
+impl ClusterInfo {
+    /// Who started this process.
+    #[must_use]
+    pub fn launcher(&self) -> Launcher {
+        self.launcher
+    }
+
+    /// This process among all of the job, counted from 0; always below the world size.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.rank.index()
+    }
+
+    /// How many processes the job has; at least 1.
+    #[must_use]
+    pub fn world_size(&self) -> u32 {
+        self.rank.size()
+    }
+
+    /// The rank together with the world size.
+    #[must_use]
+    pub fn world(&self) -> Rank {
+        self.rank
+    }
+
+    /// This process among those on its node, counted from 0: the number of its device.
+    ///
+    /// In no fixed relation to the rank. `None` when the launcher does not tell.
+    #[must_use]
+    pub fn local_rank(&self) -> Option<u32> {
+        self.local.rank()
+    }
+
+    /// How many of the job's processes are on this node. `None` when the launcher does not tell.
+    #[must_use]
+    pub fn local_world_size(&self) -> Option<u32> {
+        self.local.size()
+    }
+
+    /// This node among the job's, counted from 0. `None` when it is not known; never guessed.
+    #[must_use]
+    pub fn node_rank(&self) -> Option<u32> {
+        self.node_rank
+    }
+
+    /// How many nodes the job has. `None` when it is not known; never guessed.
+    #[must_use]
+    pub fn node_count(&self) -> Option<u32> {
+        self.node_count
+    }
+
+    /// How the processes are spread over nodes.
+    #[must_use]
+    pub fn launch_style(&self) -> LaunchStyle {
+        self.launch_style
+    }
+
+    /// Rank 0's host, the same on all ranks.
+    ///
+    /// On AWS Batch's main node, which does not know its own address, it is 0.0.0.0: rank 0 listens on every interface.
+    ///
+    /// # Errors
+    /// When there may be several nodes and nothing names rank 0's host; the text lists the ways to
+    /// name it.
+    pub fn master_addr(&self) -> Result<&Host, Error> {
+        self.master_addr.as_ref().map_err(Error::clone)
+    }
+
+    /// The port at rank 0's host, the same on all ranks.
+    #[must_use]
+    pub fn master_port(&self) -> Port {
+        self.master_port
+    }
+
+    /// The port that this rank would take if nobody asked for one: that of ranks which a user's `MASTER_PORT` does not
+    /// reach.
+    #[must_use]
+    pub fn default_master_port(&self) -> Port {
+        self.default_port
+    }
+
+    /// NCCL's choice of network interfaces, in NCCL's grammar; `None` to leave it to NCCL.
+    #[must_use]
+    pub fn nccl_socket_ifname(&self) -> Option<&str> {
+        self.nccl_socket_ifname.as_deref()
+    }
+
+    /// What this job's ranks know and those of another job do not; empty where nothing tells.
+    #[must_use]
+    pub fn token(&self) -> &Token {
+        &self.token
+    }
+
+    /// Where each value comes from.
+    #[must_use]
+    pub fn provenance(&self) -> &Provenance {
+        &self.provenance
+    }
+
+    /// What is suspicious in the environment, though not fatal.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+}
+
+/// The environment that a place was read from. It is not part of the place, and is not printed: it may hold secrets.
+#[derive(Clone)]
+pub(crate) struct Inherited(Arc<Environment>);
+
+impl Inherited {
+    pub(crate) fn new(environment: &Environment) -> Inherited {
+        Inherited(Arc::new(environment.clone()))
+    }
+}
+
+impl Deref for Inherited {
+    type Target = Environment;
+
+    fn deref(&self) -> &Environment {
+        &self.0
+    }
+}
+
+impl PartialEq for Inherited {
+    fn eq(&self, _other: &Inherited) -> bool {
+        true
+    }
+}
+
+impl Eq for Inherited {}
+
+impl fmt::Debug for Inherited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Inherited(..)")
+    }
+}
+
+/// Where each value of a [`ClusterInfo`] comes from: a variable's name, or a rule in words.
+///
+/// ```
+/// use mpienv::{ClusterInfo, Provenance};
+///
+/// let info = ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_PORT", "29500")])?;
+/// let provenance: &Provenance = info.provenance();
+/// assert_eq!(provenance.master_port, "MASTER_PORT");
+/// assert_eq!(provenance.master_addr, "all ranks are on this node");
+/// // A rank that the variable did not reach takes another port; this job has one rank, and a port of its own.
+/// assert!((20000..30000).contains(&info.default_master_port().get()));
+/// # Ok::<(), mpienv::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each field is the source of the value of its name")]
+pub struct Provenance {
+    pub launcher: Cow<'static, str>,
+    pub rank: Cow<'static, str>,
+    pub world_size: Cow<'static, str>,
+    pub local_rank: Cow<'static, str>,
+    pub local_world_size: Cow<'static, str>,
+    pub node_rank: Cow<'static, str>,
+    pub node_count: Cow<'static, str>,
+    pub launch_style: Cow<'static, str>,
+    pub master_addr: Cow<'static, str>,
+    pub master_port: Cow<'static, str>,
+    pub nccl_socket_ifname: Cow<'static, str>,
+}
+
+/// The object of `mpienv show --json`: a contract.
+impl Serialize for ClusterInfo {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_struct("ClusterInfo", 13)?;
+        object.serialize_field("launcher", &self.launcher)?;
+        object.serialize_field("rank", &self.rank())?;
+        object.serialize_field("world_size", &self.world_size())?;
+        object.serialize_field("local_rank", &self.local_rank())?;
+        object.serialize_field("local_world_size", &self.local_world_size())?;
+        object.serialize_field("node_rank", &self.node_rank)?;
+        object.serialize_field("node_count", &self.node_count)?;
+        object.serialize_field("launch_style", &self.launch_style)?;
+        object.serialize_field("master_addr", &self.master_addr.as_ref().ok())?;
+        object.serialize_field("master_port", &self.master_port)?;
+        object.serialize_field("nccl_socket_ifname", &self.nccl_socket_ifname)?;
+        object.serialize_field("provenance", &self.provenance)?;
+        object.serialize_field("findings", &self.findings)?;
+        object.end()
+    }
+}

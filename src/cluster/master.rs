@@ -1,0 +1,194 @@
+//! Which host and port all ranks meet at: `MASTER_ADDR` and `MASTER_PORT`.
+
+use crate::cluster::azure::{self, AzureVars};
+use crate::cluster::overrides::{self, MasterPort};
+use crate::environment::Environment;
+use crate::error::{Error, Reason};
+use crate::finding::{Finding, Severity};
+use crate::value::host::{Host, HostError, meant_with_port};
+use crate::value::job::port_of_this_process;
+use crate::value::placement::{Launcher, Placement, Sourced};
+use crate::value::port::Port;
+
+pub(crate) const MASTER_ADDR: &str = "MASTER_ADDR";
+pub(crate) const MASTER_PORT: &str = "MASTER_PORT";
+
+/// What may name rank 0's host beside the launcher and `MASTER_ADDR`.
+pub(crate) struct Naming<'a> {
+    pub azure: Option<&'a AzureVars>,
+    pub explicit: Option<Sourced<Host>>,
+    /// Whether mpienv itself set `MASTER_ADDR` for this process: then it goes before Azure's variables.
+    pub inherited_first: bool,
+}
+
+/// Rank 0's host; `None` when there are several nodes and nothing names it.
+///
+/// The first that applies: what is asked for, Azure, what is inherited, the launcher.
+pub(crate) fn addr(
+    environment: &Environment,
+    placement: &Placement,
+    naming: Naming<'_>,
+    findings: &mut Vec<Finding>,
+) -> Result<Option<Sourced<Host>>, Error> {
+    let host = named(environment, placement, naming, findings)?;
+    findings.extend(host.as_ref().and_then(|host| unbracketed(environment, host)));
+    Ok(host)
+}
+
+fn named(
+    environment: &Environment,
+    placement: &Placement,
+    naming: Naming<'_>,
+    findings: &mut Vec<Finding>,
+) -> Result<Option<Sourced<Host>>, Error> {
+    let Naming { azure, explicit, inherited_first } = naming;
+    if explicit.is_some() {
+        return Ok(explicit);
+    }
+    let inherited = inherited(environment)?;
+    if inherited_first && inherited.is_some() {
+        return Ok(inherited);
+    }
+    if let Some(host) = azure.map(|azure| azure_addr(azure, placement, findings)).transpose()?.flatten() {
+        if let Some(inherited) = inherited.filter(|inherited| inherited.value != host.value) {
+            findings.push(replaced(&inherited.value, &host));
+        }
+        return Ok(Some(host));
+    }
+    if inherited.is_some() {
+        return Ok(inherited);
+    }
+    if placement.is_one_node() {
+        return Ok(Some(Sourced::new(Host::LOOPBACK, "all ranks are on this node")));
+    }
+    Ok(placement.master_addr.clone())
+}
+
+fn azure_addr(
+    azure: &AzureVars,
+    placement: &Placement,
+    findings: &mut Vec<Finding>,
+) -> Result<Option<Sourced<Host>>, Error> {
+    if placement.is_one_node() {
+        return azure.master_on_one_node().map(Some);
+    }
+    let host = azure.master_on_several_nodes()?;
+    findings.extend(azure.disagreement());
+    Ok(host)
+}
+
+fn replaced(inherited: &Host, host: &Sourced<Host>) -> Finding {
+    Finding {
+        severity: Severity::Warning,
+        code: "master-addr-replaced",
+        what: format!("MASTER_ADDR is {inherited}, and {} says {}", host.source, host.value),
+        why: "on Azure the platform's own variables name the master".into(),
+        remedy: format!("to use {inherited} set MPIENV_MASTER_ADDR={inherited} for all ranks"),
+    }
+}
+
+/// An IPv6 address that may have taken a port for its last group. Whoever means the address writes it otherwise.
+fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Option<Finding> {
+    // Azure's lists hold more hosts, of which the first is the master.
+    let text = environment.get_str(&host.source).ok()??.split([',', ';']).next()?.trim();
+    let (meant, port) = meant_with_port(text)?;
+    let variable = &host.source;
+    let remedy = match azure::may_have_port(variable) {
+        true => format!("for {meant} set {variable} to [{meant}]:{port}, for {text} to [{text}]"),
+        false => format!(
+            "where [{meant}]:{port} is meant set {variable} to {meant} and MASTER_PORT to {port}; \
+             for {text} itself write all eight groups"
+        ),
+    };
+    Some(Finding {
+        severity: Severity::Warning,
+        code: "unbracketed-ipv6",
+        what: format!("{variable} is {text}, which is taken as the address {}", host.value),
+        why: format!("its last group reads as a port too: without brackets {meant} with port {port} is the same text"),
+        remedy,
+    })
+}
+
+fn inherited(environment: &Environment) -> Result<Option<Sourced<Host>>, Error> {
+    let Some(text) = environment.get_str(MASTER_ADDR).map_err(Error::reading_setting)? else { return Ok(None) };
+    let host = text.parse().map_err(|error: HostError| Error::of_setting(error, MASTER_ADDR, text))?;
+    Ok(Some(Sourced::new(host, MASTER_ADDR)))
+}
+
+/// The error of a job of several nodes whose rank 0 nobody names.
+pub(crate) fn unknown(placement: &Placement) -> Error {
+    // Open MPI passes nothing of the caller's environment on without -x.
+    let remedy = match placement.launcher {
+        Launcher::OpenMpi => "give rank 0's host to all ranks: `mpirun -x MASTER_ADDR=HOST`",
+        _ => "give rank 0's host to all ranks: MASTER_ADDR=HOST",
+    };
+    Error::new(Reason::MasterUnknown { world_size: placement.rank.size() }, remedy)
+        .by(placement.launcher)
+        .of(MASTER_ADDR)
+}
+
+/// The same as a finding, for those who only look.
+pub(crate) fn unknown_finding(error: &Error) -> Finding {
+    Finding {
+        severity: Severity::Error,
+        code: "master-unknown",
+        what: format!("there is no MASTER_ADDR: {}", error.reason()),
+        why: "the ranks cannot meet, and nothing can be exported".into(),
+        remedy: error.remedy().to_owned(),
+    }
+}
+
+/// The port at rank 0's host, and whether it is a default: a pure function of what all ranks share.
+pub(crate) fn port(
+    environment: &Environment,
+    placement: &Placement,
+    on_azure: bool,
+    explicit: Option<Sourced<MasterPort>>,
+) -> Result<(Sourced<Port>, bool), Error> {
+    match explicit {
+        Some(Sourced { value: MasterPort::Fixed(port), source }) => return Ok((Sourced::new(port, source), false)),
+        Some(Sourced { value: MasterPort::FromJob, .. }) => return Ok((of_job(placement)?, false)),
+        None => {}
+    }
+    if let Some(text) = environment.get_str(MASTER_PORT).map_err(Error::reading_setting)? {
+        let port = text.parse().map_err(|_| Error::of_setting(Reason::NotAPort, MASTER_PORT, text))?;
+        return Ok((Sourced::new(port, MASTER_PORT), false));
+    }
+    Ok((default_port(placement, on_azure), placement.master_port.is_none()))
+}
+
+/// The port that a rank takes for which nobody asked for one.
+///
+/// The first that applies: the platform's, Azure's, the job's own, for one process its own, else one number for all jobs.
+pub(crate) fn default_port(placement: &Placement, on_azure: bool) -> Sourced<Port> {
+    let one_node = placement.is_one_node();
+    if let Some(port) = &placement.master_port {
+        return port.clone();
+    }
+    if on_azure {
+        let number = if one_node { Port::ONE_NODE } else { Port::SEVERAL_NODES };
+        return Sourced::new(number, if one_node { "Azure's on one node" } else { "Azure's on several nodes" });
+    }
+    own_port(placement).unwrap_or_else(|| match one_node {
+        true => Sourced::new(Port::ONE_NODE, "default on one node"),
+        false => Sourced::new(Port::SEVERAL_NODES, "default on several nodes"),
+    })
+}
+
+/// A port that other jobs do not have, where all ranks of this one can know it.
+fn own_port(placement: &Placement) -> Option<Sourced<Port>> {
+    if let Some(job) = &placement.job {
+        return Some(Sourced::new(job.value.port()?, job.source.clone()));
+    }
+    let is_alone = placement.rank.size() == 1;
+    is_alone
+        .then(port_of_this_process)
+        .flatten()
+        .map(|port| Sourced::new(port, "this process's own, as it is the only one"))
+}
+
+fn of_job(placement: &Placement) -> Result<Sourced<Port>, Error> {
+    own_port(placement).ok_or_else(|| {
+        Error::new(Reason::NoJobIdentity, "give a number as the port").by(placement.launcher).of(overrides::MASTER_PORT)
+    })
+}

@@ -1,0 +1,77 @@
+//! Which network interfaces NCCL may use: `NCCL_SOCKET_IFNAME`.
+
+use std::fmt;
+
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::value::placement::Sourced;
+
+/// The variable that NCCL reads.
+pub(crate) const VARIABLE: &str = "NCCL_SOCKET_IFNAME";
+/// All interfaces but Docker's bridge and loopback, as in Azure's published helper.
+const DEFAULT: &str = "^docker0,lo";
+
+/// What becomes of `NCCL_SOCKET_IFNAME`, where somebody asks.
+///
+/// Its text, as for `--nccl-ifname`: `keep`, `unset`, or the value itself. Where nobody asks: on
+/// Azure `^docker0,lo`; elsewhere what is set, and `^docker0,lo` where nothing is.
+///
+/// ```
+/// use mpienv::{ClusterInfo, NcclIfname};
+///
+/// let builder = ClusterInfo::builder().nccl_ifname(NcclIfname::Keep);
+/// let info = builder.from_vars([("NCCL_SOCKET_IFNAME", "ib0")])?;
+/// assert_eq!(info.nccl_socket_ifname(), Some("ib0"));
+/// # Ok::<(), mpienv::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NcclIfname {
+    /// What is set, and nothing where nothing is.
+    Keep,
+    /// Nothing: NCCL chooses by itself.
+    Unset,
+    /// This value.
+    Value(String),
+}
+
+impl From<&str> for NcclIfname {
+    fn from(text: &str) -> NcclIfname {
+        match text {
+            "keep" => NcclIfname::Keep,
+            "unset" => NcclIfname::Unset,
+            value => NcclIfname::Value(value.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for NcclIfname {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NcclIfname::Keep => "keep",
+            NcclIfname::Unset => "unset",
+            NcclIfname::Value(value) => value,
+        })
+    }
+}
+
+/// The value, if any, and where it comes from.
+pub(crate) fn ifname(
+    environment: &Environment,
+    on_azure: bool,
+    explicit: Option<Sourced<NcclIfname>>,
+) -> Result<Sourced<Option<String>>, Error> {
+    let set = environment.get_str(VARIABLE).map_err(Error::reading_setting)?;
+    Ok(match (explicit, set) {
+        (Some(Sourced { value: NcclIfname::Value(value), source }), _) => Sourced::new(Some(value), source),
+        (Some(Sourced { value: NcclIfname::Unset, source }), _) => {
+            Sourced::new(None, format!("to be unset, by {source}"))
+        }
+        (Some(Sourced { value: NcclIfname::Keep, .. }), None) => Sourced::new(None, "not set, and to be kept so"),
+        (None, Some(value)) if on_azure && value != DEFAULT => {
+            Sourced::new(Some(DEFAULT.to_owned()), format!("default on Azure, in place of {value:?}"))
+        }
+        (_, Some(value)) => Sourced::new(Some(value.to_owned()), VARIABLE),
+        (None, None) => Sourced::new(Some(DEFAULT.to_owned()), "default"),
+    })
+}

@@ -1,0 +1,128 @@
+//! What people ask for, before all that the environment says.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::cluster::nccl::NcclIfname;
+use crate::environment::Environment;
+use crate::error::{Error, Reason};
+use crate::value::host::{Host, HostError};
+use crate::value::placement::{Launcher, Sourced};
+use crate::value::port::{Port, PortError};
+
+/// Asks for a launcher: `open-mpi`, `user`, ...
+pub(crate) const LAUNCHER: &str = "MPIENV_LAUNCHER";
+/// Asks for rank 0's host.
+pub(crate) const MASTER_ADDR: &str = "MPIENV_MASTER_ADDR";
+/// Asks for the port at rank 0's host.
+pub(crate) const MASTER_PORT: &str = "MPIENV_MASTER_PORT";
+/// Asks for a value of `NCCL_SOCKET_IFNAME`, or to `keep` or `unset` it.
+pub(crate) const NCCL_IFNAME: &str = "MPIENV_NCCL_IFNAME";
+
+/// The job's token, in place of one from the job's identity.
+pub(crate) const TOKEN: &str = "MPIENV_TOKEN";
+
+/// Those that workers of `mpienv launch` get, and that must not reach another job.
+#[cfg(any(feature = "cli", feature = "testing"))]
+pub(crate) const OF_WORKERS: [&str; 4] = [LAUNCHER, MASTER_ADDR, MASTER_PORT, TOKEN];
+
+/// Which port at rank 0's host is asked for; its text is a number or `auto`.
+///
+/// ```
+/// use mpienv::{ClusterInfo, MasterPort};
+///
+/// let builder = ClusterInfo::builder().master_port("29500".parse::<MasterPort>()?);
+/// let info = builder.from_vars([("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "node0")])?;
+/// assert_eq!(info.master_port().get(), 29500);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MasterPort {
+    /// This one.
+    Fixed(Port),
+    /// The one that follows from the job's identity: 20000 to 29999, another for every job and step.
+    FromJob,
+}
+
+impl FromStr for MasterPort {
+    type Err = PortError;
+
+    fn from_str(text: &str) -> Result<MasterPort, PortError> {
+        if text == "auto" { Ok(MasterPort::FromJob) } else { text.parse().map(MasterPort::Fixed) }
+    }
+}
+
+impl fmt::Display for MasterPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MasterPort::Fixed(port) => port.fmt(f),
+            MasterPort::FromJob => f.write_str("auto"),
+        }
+    }
+}
+
+/// What a program or a command line asks for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Overrides {
+    pub launcher: Option<Launcher>,
+    pub master_addr: Option<Host>,
+    pub master_port: Option<MasterPort>,
+    pub nccl_ifname: Option<NcclIfname>,
+}
+
+/// The same, with what variables ask for, and who asked.
+pub(crate) struct SourcedOverrides {
+    pub launcher: Option<Sourced<Launcher>>,
+    pub master_addr: Option<Sourced<Host>>,
+    pub master_port: Option<Sourced<MasterPort>>,
+    pub nccl_ifname: Option<Sourced<NcclIfname>>,
+}
+
+impl Overrides {
+    /// Adds the overrides of variables, where the program has none.
+    pub(crate) fn or_inherited(&self, environment: &Environment) -> Result<SourcedOverrides, Error> {
+        Ok(SourcedOverrides {
+            launcher: explicit(&self.launcher, environment, LAUNCHER, |name| {
+                name.parse().map_err(|_| unknown_launcher(name))
+            })?,
+            master_addr: explicit(&self.master_addr, environment, MASTER_ADDR, |text| {
+                text.parse().map_err(|error: HostError| Error::of_setting(error, MASTER_ADDR, text))
+            })?,
+            master_port: explicit(&self.master_port, environment, MASTER_PORT, |text| {
+                text.parse().map_err(|_| Error::of_setting(Reason::NotAPort, MASTER_PORT, text))
+            })?,
+            nccl_ifname: explicit(&self.nccl_ifname, environment, NCCL_IFNAME, |text| Ok(NcclIfname::from(text)))?,
+        })
+    }
+
+    /// Variables that ask for the same, but for what places this process alone.
+    pub(crate) fn exported(&self) -> Vec<(&'static str, String)> {
+        self.nccl_ifname.iter().map(|ifname| (NCCL_IFNAME, ifname.to_string())).collect()
+    }
+
+    /// Whether a launcher or a master is asked for, which are this process's and not those of jobs that it starts.
+    pub(crate) fn place_this_process(&self) -> bool {
+        self.launcher.is_some() || self.master_addr.is_some() || self.master_port.is_some()
+    }
+}
+
+fn explicit<T: Clone>(
+    value: &Option<T>,
+    environment: &Environment,
+    variable: &'static str,
+    parse: impl FnOnce(&str) -> Result<T, Error>,
+) -> Result<Option<Sourced<T>>, Error> {
+    if let Some(value) = value {
+        return Ok(Some(Sourced::new(value.clone(), "asked for")));
+    }
+    let text = environment.get_str(variable).map_err(Error::reading_setting)?;
+    let value = text.map(parse).transpose()?;
+    Ok(value.map(|value| Sourced::new(value, variable)))
+}
+
+fn unknown_launcher(name: &str) -> Error {
+    let names: Vec<_> = Launcher::ALL.iter().map(|launcher| launcher.name()).collect();
+    let remedy = format!("unset {LAUNCHER} or set it to one of {}", names.join(", "));
+    Error::new(Reason::UnknownLauncher, remedy).of(LAUNCHER).found(name)
+}

@@ -1,0 +1,181 @@
+//! One process on each node becomes that node's workers.
+
+use crate::cluster::info::ClusterInfo;
+use crate::cluster::overrides::{LAUNCHER, TOKEN};
+use crate::error::{Error, Reason};
+use crate::launcher::LOCAL;
+use crate::value::placement::{LaunchStyle, Launcher};
+use crate::value::port::Port;
+use crate::value::rank::{Local, Rank};
+
+impl ClusterInfo {
+    /// How many workers a node has at most: no machine has as many cores, and every worker takes memory to describe.
+    pub const MOST_WORKERS: u32 = 1 << 16;
+
+    /// The places of `per_node` workers that this process starts on its node, in rank order.
+    ///
+    /// For jobs with one process on each node: worker `i` here has rank `node * per_node + i` of
+    /// `nodes * per_node`. A process alone starts its workers as a job on this node. The workers'
+    /// [`exports`](ClusterInfo::exports) set `MPIENV_CONTEXT` too, so that they count before all that the
+    /// workers inherit, until another launcher starts processes from a worker: those are that launcher's.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let info = ClusterInfo::from_vars([
+    ///     ("OMPI_COMM_WORLD_RANK", "1"),
+    ///     ("OMPI_COMM_WORLD_SIZE", "2"),
+    ///     ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+    ///     ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
+    ///     ("MASTER_ADDR", "node-0"),
+    /// ])?;
+    /// let ranks: Vec<u32> = info.workers(4)?.iter().map(|worker| worker.rank()).collect();
+    /// assert_eq!(ranks, [4, 5, 6, 7]);
+    /// assert!(info.workers(ClusterInfo::MOST_WORKERS + 1).is_err());
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When this process is not the only one on its node, or does not know whether it is; when
+    /// `per_node` is 0 or more than [`ClusterInfo::MOST_WORKERS`], or the world would have more than 2^32 - 1 ranks.
+    pub fn workers(&self, per_node: u32) -> Result<Vec<ClusterInfo>, Error> {
+        self.check_per_node()?;
+        let (node, nodes) = (self.rank(), self.world_size());
+        let too_many = || {
+            let reason = Reason::TooManyWorkers { nodes, workers: per_node };
+            let most = ClusterInfo::MOST_WORKERS;
+            Error::new(reason, format!("start from 1 to {most} workers on each node, and at most {} in all", u32::MAX))
+        };
+        let size = nodes.checked_mul(per_node).filter(|_| (1..=ClusterInfo::MOST_WORKERS).contains(&per_node));
+        let size = size.ok_or_else(too_many)?;
+        let worker = |index: u32| {
+            let rank = Rank::new(node * per_node + index, size).map_err(|_| too_many())?;
+            let local = Local::new(Some(index), Some(per_node), rank).map_err(|_| too_many())?;
+            Ok(self.worker(rank, local))
+        };
+        (0..per_node).map(worker).collect()
+    }
+
+    /// The same place; its exports also tell mpienv, in what they are applied to, that this process was placed.
+    ///
+    /// For a program that this process becomes or starts. When that starts a launcher, its processes have another place,
+    /// and are seen to; without this the outer launcher's variables may be taken for theirs. `mpienv exec` and
+    /// [`Launch`](crate::Launch) do it.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let outer = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
+    /// let outer = outer.into_iter().chain([("OMPI_COMM_WORLD_LOCAL_RANK", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "4")]);
+    /// let exports = ClusterInfo::from_vars(outer.clone())?.marked().exports()?;
+    /// // The program runs `mpiexec -n 2`, whose processes inherit all that, and set PMI's.
+    /// let inner = [("PMI_RANK", "0"), ("PMI_SIZE", "2")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    /// let outer = outer.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    /// let exports = exports.iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
+    /// let info = ClusterInfo::from_vars(outer.chain(exports).chain(inner))?;
+    /// assert_eq!((info.rank(), info.world_size()), (0, 2));
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    #[must_use]
+    pub fn marked(&self) -> ClusterInfo {
+        let mut marked = self.clone();
+        marked.leaves_context.get_or_insert(self.launcher);
+        if !marked.to_unset.contains(&LAUNCHER) {
+            marked.to_unset.push(LAUNCHER);
+        }
+        marked
+    }
+
+    /// The same job, whose rank 0 listens at another port.
+    pub(crate) fn with_own_port(&self, port: Port, source: &'static str) -> ClusterInfo {
+        let mut info = self.clone();
+        info.master_port = port;
+        info.provenance.master_port = source.into();
+        info.port_is_own = true;
+        info
+    }
+
+    /// An error where this process is not known to be the only one on its node.
+    pub(crate) fn check_per_node(&self) -> Result<(), Error> {
+        match self.launch_style {
+            LaunchStyle::Alone | LaunchStyle::PerNode => Ok(()),
+            _ => Err(self.not_per_node()),
+        }
+    }
+
+    fn worker(&self, rank: Rank, local: Local) -> ClusterInfo {
+        let mut worker = self.clone();
+        let (node, nodes, workers) = (self.rank(), self.world_size(), local.size().unwrap_or(1));
+        worker.launcher = Launcher::User;
+        worker.rank = rank;
+        worker.local = local;
+        worker.node_rank = Some(node);
+        worker.node_count = Some(nodes);
+        worker.launch_style = match (nodes, workers) {
+            (1, 1) => LaunchStyle::Alone,
+            (1, _) => LaunchStyle::SingleNode,
+            (_, 1) => LaunchStyle::PerNode,
+            _ => LaunchStyle::PerProcess,
+        };
+        worker.leaves_context = Some(Launcher::User);
+        // Asked of the process that starts the workers, not of them.
+        worker.to_unset.push(LAUNCHER);
+        if workers > 1 {
+            worker.to_unset.extend(LOCAL.iter().filter(|name| self.inherited.is_set(name)));
+        }
+        if !self.token_is_own {
+            worker.overrides.push((TOKEN, self.token.as_str().to_owned()));
+        }
+        let rule = format!("worker {} of {workers} on node {node} of {nodes}", local.rank().unwrap_or(0));
+        let provenance = &mut worker.provenance;
+        for source in [
+            &mut provenance.launcher,
+            &mut provenance.rank,
+            &mut provenance.world_size,
+            &mut provenance.local_rank,
+            &mut provenance.local_world_size,
+            &mut provenance.node_rank,
+            &mut provenance.node_count,
+            &mut provenance.launch_style,
+        ] {
+            *source = rule.clone().into();
+        }
+        worker
+    }
+
+    fn not_per_node(&self) -> Error {
+        let what = match (self.local_world_size(), self.node_count) {
+            (None, _) => "the launcher does not tell the local size".to_owned(),
+            (Some(1), Some(nodes)) => {
+                format!("it is alone on its node, but the job has {} ranks on {nodes} nodes", self.world_size())
+            }
+            (Some(size), _) => format!("{size} ranks of the job are on its node"),
+        };
+        let remedy = format!(
+            "start one process on each node: {}; for a job of this process's own, whatever started it, set \
+             {LAUNCHER}=alone",
+            one_on_each_node(self.launcher)
+        );
+        Error::new(Reason::NotPerNode(what), remedy).by(self.launcher)
+    }
+}
+
+/// How a launcher is asked for one process on each node.
+fn one_on_each_node(launcher: Launcher) -> &'static str {
+    match launcher {
+        Launcher::OpenMpi => "`mpirun --map-by ppr:1:node`; on Azure process_count_per_node = 1",
+        Launcher::Hydra => "`mpiexec -ppn 1`",
+        Launcher::Mvapich => "`mpirun_rsh` with each host once, or `mpiexec -ppn 1`",
+        Launcher::Slurm => "`srun --ntasks-per-node=1`",
+        Launcher::Pals => "`mpiexec --ppn 1`",
+        Launcher::Jsm => "`jsrun --rs_per_host 1 --tasks_per_rs 1`",
+        Launcher::Flux => "`flux run --tasks-per-node=1`",
+        Launcher::Torchrun => "`torchrun --nproc-per-node 1`, or leave torchrun out",
+        Launcher::User => {
+            "set RANK to the node's number and WORLD_SIZE to the number of nodes, LOCAL_RANK=0, LOCAL_WORLD_SIZE=1"
+        }
+        Launcher::SageMaker | Launcher::Kubernetes | Launcher::AwsBatch | Launcher::Alone => {
+            "one container or pod with one process on each"
+        }
+    }
+}

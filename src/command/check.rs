@@ -1,0 +1,291 @@
+//! All ranks meet at the master and compare what they know: the map of a job, or what is wrong with it.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use mpienv::ClusterInfo;
+//! use mpienv::command::check::{CheckError, JobMap, RankReport, check};
+//!
+//! // Each rank of a job calls it, with the name of its host; this job has one rank.
+//! let alone: [(&str, &str); 0] = [];
+//! let info = ClusterInfo::from_vars(alone)?;
+//! let map: Option<JobMap> = check(&info, "node0".to_owned(), Duration::from_secs(10))?;
+//! // Rank 0 alone has it.
+//! if let Some(map) = map {
+//!     assert_eq!(map.hosts(), [("node0", vec![0])]);
+//!     assert_eq!(map.findings(), []);
+//!     let report: &RankReport = &map.ranks[0];
+//!     assert_eq!((report.local_rank, report.local_size), (Some(0), Some(1)));
+//! }
+//!
+//! // Ranks that do not know where to meet are told so at once.
+//! let nowhere = ClusterInfo::from_vars([("PMI_RANK", "0"), ("PMI_SIZE", "2")])?;
+//! let error = check(&nowhere, "node0".to_owned(), Duration::from_secs(10)).unwrap_err();
+//! assert!(matches!(error, CheckError::Environment(_)));
+//! # Ok::<(), CheckError>(())
+//! ```
+
+mod at_master;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::info::ClusterInfo;
+use crate::error::Error;
+use crate::finding::{Finding, Severity};
+use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
+use crate::value::printable::printable;
+
+use self::at_master::Look;
+
+/// What each rank brings to the meeting.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Statement {
+    host: String,
+    local_rank: Option<u32>,
+    local_size: Option<u32>,
+    master: String,
+}
+
+/// Meets all ranks of this process's job at the master.
+///
+/// Rank 0 gets the map; the others get `None` once all ranks have come.
+///
+/// # Errors
+/// On every rank that came the same: which ranks are missing, came twice or disagree on the world
+/// size; on rank 0 also that the master's address is not its own or has none. On a rank that did not reach the master: what
+/// it met there. On every rank but 0, whose map
+/// has it: what does not fit together though all came.
+pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Option<JobMap>, CheckError> {
+    let master = info.master_addr()?.clone();
+    let is_unspecified = master.address().is_some_and(|address| address.is_unspecified());
+    let statement = Statement {
+        host,
+        local_rank: info.local_rank(),
+        local_size: info.local_world_size(),
+        master: master.with_port(info.master_port()),
+    };
+    let begun = Instant::now();
+    let map = |meeting: &Meeting| -> Result<JobMap, CheckError> {
+        let ranks = meeting.members().iter().map(rank).collect::<Result<Vec<_>, _>>();
+        let ranks = ranks.map_err(CheckError::Report)?;
+        let master = if is_unspecified { as_others_call_it(&ranks) } else { None };
+        let (master, seconds) = (master.unwrap_or(&statement.master).to_owned(), begun.elapsed().as_secs_f64());
+        Ok(JobMap { master, seconds, rejected: meeting.rejected(), ranks })
+    };
+    let look = Look::begin(info);
+    let gathered = Rendezvous::new(info.world(), master, info.master_port())
+        .timeout(timeout)
+        .default_port(info.default_master_port())
+        .token(info.token().as_bytes())
+        .gather_with_reply(serde_json::to_vec(&statement).map_err(CheckError::Report)?, |meeting| {
+            let report = map(meeting).map_or_else(|error| Some(error.to_string()), |map| map.first_error());
+            report.unwrap_or_default().into_bytes()
+        });
+    let gathered = gathered.map_err(|error| match look.and_then(|look| look.end(info, &error)) {
+        Some(seen) => CheckError::Master { seen, error },
+        None => CheckError::Rendezvous(error),
+    })?;
+    match gathered {
+        Gathered::All(meeting) => Ok(Some(map(&meeting)?)),
+        Gathered::Reply(report) if report.is_empty() => Ok(None),
+        Gathered::Reply(report) => Err(CheckError::Inconsistent { report: printable(&report) }),
+    }
+}
+
+/// The master of a rank 0 that listens everywhere, as AWS Batch's main node does.
+fn as_others_call_it(ranks: &[RankReport]) -> Option<&str> {
+    ranks.get(1).map(|report| report.master.as_str())
+}
+
+fn rank(member: &Member) -> Result<RankReport, serde_json::Error> {
+    let statement: Statement = serde_json::from_slice(member.blob())?;
+    Ok(RankReport {
+        host: printable(statement.host.as_bytes()),
+        address: member.address(),
+        local_rank: statement.local_rank,
+        local_size: statement.local_size,
+        master: printable(statement.master.as_bytes()),
+    })
+}
+
+/// Where all ranks of a job are, as they said when they met.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct JobMap {
+    /// Where they met, as rank 0 calls it: `host:port`.
+    pub master: String,
+    /// How long rank 0 waited until all had come, in seconds.
+    pub seconds: f64,
+    /// How many connections were no ranks of this job.
+    #[serde(rename = "strangers")]
+    pub rejected: u64,
+    /// The ranks, in order.
+    pub ranks: Vec<RankReport>,
+}
+
+/// Where one rank is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RankReport {
+    /// The name of its host.
+    pub host: String,
+    /// Its address as rank 0 saw it.
+    pub address: IpAddr,
+    /// Its local rank, where its launcher tells one.
+    pub local_rank: Option<u32>,
+    /// Its local world size, where its launcher tells one.
+    pub local_size: Option<u32>,
+    /// Where it met the others, as it calls it.
+    pub master: String,
+}
+
+impl JobMap {
+    /// Hosts in the order of their first rank, each with its ranks.
+    #[must_use]
+    pub fn hosts(&self) -> Vec<(&str, Vec<u32>)> {
+        let mut hosts: Vec<(&str, Vec<u32>)> = Vec::new();
+        let mut index: BTreeMap<&str, usize> = BTreeMap::new();
+        for (rank, report) in (0..).zip(&self.ranks) {
+            let at = *index.entry(&report.host).or_insert_with(|| {
+                hosts.push((&report.host, Vec::new()));
+                hosts.len() - 1
+            });
+            hosts[at].1.push(rank);
+        }
+        hosts
+    }
+
+    /// What does not fit together, though all ranks came.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (host, ranks) in self.hosts() {
+            findings.extend(self.same_local_rank(host, &ranks));
+            findings.extend(self.other_local_size(host, &ranks));
+        }
+        findings.extend(self.masters_differ());
+        findings.extend(self.rejected_connections());
+        findings
+    }
+
+    /// The first thing that is wrong, for the ranks that have no map.
+    fn first_error(&self) -> Option<String> {
+        let errors = self.findings().into_iter().filter(|finding| finding.severity == Severity::Error);
+        errors.map(|Finding { what, why, remedy, .. }| format!("{what}: {why}; {remedy}")).next()
+    }
+
+    fn same_local_rank(&self, host: &str, ranks: &[u32]) -> Option<Finding> {
+        let mut seen: BTreeMap<u32, u32> = BTreeMap::new();
+        let local = |rank: u32| self.ranks.get(rank as usize).and_then(|report| report.local_rank);
+        let (first, second) = ranks.iter().find_map(|&rank| Some((seen.insert(local(rank)?, rank)?, rank)))?;
+        Some(Finding {
+            severity: Severity::Error,
+            code: "local-rank-twice",
+            what: format!(
+                "ranks {first} and {second} are both local rank {} on {host}",
+                local(second).unwrap_or_default()
+            ),
+            why: "both would use the same device".into(),
+            remedy: "give each rank of a host its own LOCAL_RANK; take it from the launcher".into(),
+        })
+    }
+
+    fn other_local_size(&self, host: &str, ranks: &[u32]) -> Option<Finding> {
+        let size = |rank: &u32| self.ranks.get(*rank as usize).and_then(|report| report.local_size);
+        let wrong = ranks.iter().find(|rank| size(rank).is_some_and(|size| size as usize != ranks.len()))?;
+        Some(Finding {
+            severity: Severity::Warning,
+            code: "local-size-differs",
+            what: format!(
+                "rank {wrong} was told that {} ranks are on its node, and {} ranks say they are on {host}",
+                size(wrong).unwrap_or_default(),
+                ranks.len()
+            ),
+            why: "hosts of one name, containers with names of their own, or variables left from another job".into(),
+            remedy: "give every host a name of its own, and start all ranks with one launcher".into(),
+        })
+    }
+
+    fn masters_differ(&self) -> Option<Finding> {
+        let (rank, other) =
+            (0..).zip(&self.ranks).skip(1).find(|(_, report): &(u32, _)| report.master != self.master)?;
+        Some(Finding {
+            severity: Severity::Note,
+            code: "master-names-differ",
+            what: format!("rank 0 calls the master {}, and rank {rank} calls it {}", self.master, other.master),
+            why: "both led to the same place today; they need not tomorrow".into(),
+            remedy: "give all ranks the same MASTER_ADDR".into(),
+        })
+    }
+
+    fn rejected_connections(&self) -> Option<Finding> {
+        (self.rejected > 0).then(|| Finding {
+            severity: Severity::Note,
+            code: "strangers",
+            what: match self.rejected {
+                1 => "1 connection to the master's port was no rank of this job".to_owned(),
+                count => format!("{count} connections to the master's port were no ranks of this job"),
+            },
+            why: "a port scanner, a health check, or another job with the same port".into(),
+            remedy: "if it is another job, give each a MASTER_PORT of its own".into(),
+        })
+    }
+}
+
+/// Why the ranks did not meet.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// The environment does not say where to meet.
+    #[error(transparent)]
+    Environment(#[from] Error),
+    /// The ranks did not meet, or do not fit together.
+    #[error(transparent)]
+    Rendezvous(#[from] rendezvous::RendezvousError),
+    /// The ranks did not meet, and rank 0 sees why at the master's address.
+    #[error("{seen}; {error}")]
+    Master {
+        /// What rank 0 sees, why it matters, and the remedy.
+        seen: String,
+        /// How they did not meet.
+        error: rendezvous::RendezvousError,
+    },
+    /// All ranks met, and rank 0 found that they do not fit together.
+    #[error("all ranks met, and do not fit together: {report}")]
+    Inconsistent {
+        /// The first thing that is wrong, and the remedy.
+        report: String,
+    },
+    /// A report that is none.
+    #[error("a rank's report cannot be read: {0}; start the same version of mpienv on all hosts")]
+    Report(serde_json::Error),
+}
+
+debug_is_text!(CheckError);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_0_that_listens_everywhere_is_called_as_the_others_call_it() {
+        let rank = |host: &str, master: &str| RankReport {
+            host: host.to_owned(),
+            address: IpAddr::from([10, 0, 0, 9]),
+            local_rank: Some(0),
+            local_size: Some(1),
+            master: master.to_owned(),
+        };
+        let ranks = vec![rank("main", "0.0.0.0:6105"), rank("node", "10.0.0.9:6105")];
+        let master = as_others_call_it(&ranks).unwrap().to_owned();
+        let map = JobMap { master, seconds: 0.0, rejected: 0, ranks };
+        assert_eq!((map.master.as_str(), map.findings()), ("10.0.0.9:6105", Vec::new()));
+        let elsewhere = vec![rank("main", "a:6105"), rank("node", "b:6105")];
+        let map = JobMap { master: "a:6105".to_owned(), seconds: 0.0, rejected: 0, ranks: elsewhere };
+        assert_eq!(map.findings()[0].code, "master-names-differ");
+    }
+}

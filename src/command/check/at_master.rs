@@ -1,0 +1,55 @@
+//! What rank 0 sees of the master's address, while the others look for rank 0 there.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
+
+use crate::cluster::info::ClusterInfo;
+use crate::command::doctor;
+use crate::finding::Finding;
+use crate::rendezvous::RendezvousError;
+
+/// How long a name may take to resolve; the ranks meet meanwhile.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long rank 0 looks once they have not met: launchers end it soon after the others.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Rank 0's look at the master's address, which goes on while it waits.
+pub(super) struct Look {
+    found: Receiver<Option<(Finding, Vec<SocketAddr>)>>,
+}
+
+impl Look {
+    /// Begins to look; `None` on other ranks than 0, which hear from the master itself.
+    pub(super) fn begin(info: &ClusterInfo) -> Option<Look> {
+        let info = Some(info.clone()).filter(|info| info.rank() == 0 && info.world_size() > 1)?;
+        let (sender, found) = mpsc::channel();
+        let look = move || {
+            let elsewhere = doctor::master_elsewhere(&info, PATIENCE);
+            let port = info.master_port().get();
+            let found = elsewhere.map(|(finding, found)| {
+                (finding, found.into_iter().map(|address| SocketAddr::new(address, port)).collect())
+            });
+            // Whoever asked may have gone.
+            let _ = sender.send(found);
+        };
+        thread::Builder::new().name("look".to_owned()).spawn(look).ok()?;
+        Some(Look { found })
+    }
+
+    /// Why the ranks did not meet, where that is to be seen at the master's address.
+    pub(super) fn end(self, info: &ClusterInfo, error: &RendezvousError) -> Option<String> {
+        if let Some((Finding { what, why, remedy, .. }, addresses)) = self.found.recv_timeout(LOOK).ok().flatten() {
+            let port = info.master_port();
+            let answers = addresses.iter().any(|address| TcpStream::connect_timeout(address, LOOK).is_ok());
+            let answers =
+                if answers { format!("; another program answers there, on port {port}") } else { String::new() };
+            return Some(format!("{what}{answers}: {why}; {remedy}"));
+        }
+        let own = info.default_master_port();
+        let is_taken = matches!(error, RendezvousError::PortInUse { .. }) && own != info.master_port();
+        is_taken
+            .then(|| format!("without MASTER_PORT={} the job meets at a port of its own, {own}", info.master_port()))
+    }
+}

@@ -1,0 +1,364 @@
+//! The command line: what can be asked, and who answers.
+
+mod check;
+mod completions;
+mod doctor;
+mod examples;
+mod exec;
+mod exit_code;
+mod export;
+mod failure;
+mod hint;
+mod launch;
+mod man;
+mod pmix;
+mod shell;
+mod show;
+mod simulate;
+mod torchrun;
+mod warn;
+mod worker;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process;
+use std::time::Duration;
+
+use crate::cluster::overrides;
+use crate::simulate::{Job, JobError};
+use crate::{
+    ClusterInfo, ClusterInfoBuilder, Environment, Finding, Host, Launcher, MasterPort, NcclIfname, Severity, Target,
+};
+use anstream::adapter::strip_str;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use self::exit_code::ExitCode;
+use self::failure::Failure;
+use self::shell::Shell;
+use self::warn::Quiet;
+
+/// Knows where a process is in a cluster: rank, world size, local rank, master.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 100, subcommand_value_name = "COMMAND", after_help = examples::ALL)]
+struct Command {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Print assignments for eval: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...
+    #[command(after_help = examples::EXPORT)]
+    Export {
+        #[command(flatten)]
+        overrides: Overrides,
+        /// The language to print
+        #[arg(long, value_enum, default_value = "sh")]
+        shell: Shell,
+        #[command(flatten)]
+        program: Program,
+        /// The node's variables, for a torchrun that is started once on each node
+        ///
+        /// NODE_RANK, NNODES, MASTER_ADDR, MASTER_PORT and torchrun's own PET_NODE_RANK, PET_NNODES, PET_MASTER_ADDR,
+        /// PET_MASTER_PORT: `torchrun --nproc-per-node 8 train.py` then needs no other argument. RANK, WORLD_SIZE,
+        /// LOCAL_RANK and LOCAL_WORLD_SIZE are unset.
+        #[arg(long, conflicts_with = "set")]
+        per_node: bool,
+        /// Print all findings on stderr, notes too
+        #[arg(short, long, conflicts_with = "quiet")]
+        verbose: bool,
+        #[command(flatten)]
+        quiet: Quiet,
+    },
+    /// Become a command that has the variables set
+    ///
+    /// The process stays the same one: its number, its open files, the signals that it ignores. SIGPIPE alone is at its
+    /// default for the command, though it was ignored: `mpienv exec -- sh -c 'trap "" PIPE; exec "$@"' sh CMD` ignores
+    /// it.
+    #[command(after_help = examples::EXEC)]
+    Exec {
+        #[command(flatten)]
+        overrides: Overrides,
+        #[command(flatten)]
+        program: Program,
+        #[command(flatten)]
+        options: exec::ExecOptions,
+        #[command(flatten)]
+        quiet: Quiet,
+        /// The command and its arguments
+        #[arg(last = true, required = true, value_name = "CMD")]
+        command: Vec<OsString>,
+    },
+    /// Start this node's workers; end all when one fails
+    ///
+    /// For jobs with one process on each node, or for N ranks on this machine where there is no launcher. Each line of
+    /// a worker's output gets `[rank] ` before it. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on. When a
+    /// worker fails the others get SIGTERM, and after a while SIGKILL; the exit code is the first failure's, 128 and the
+    /// signal's number for one that a signal ended. The node's first worker has the stdin, unless that is a terminal.
+    ///
+    /// When the job ends, all that descends from a worker ends with it on Linux, in whatever group or session, also when
+    /// mpienv itself is killed. Two can stay: another user's process; and, when mpienv was killed or became mpienv by the
+    /// exec of a shell that had children, one without its environment whose parents have ended, as workers do with a
+    /// mpienv that is killed. On other systems, and where /proc is empty or another PID namespace's, the worker's process
+    /// group ends.
+    #[command(after_help = examples::LAUNCH)]
+    Launch {
+        #[command(flatten)]
+        overrides: Overrides,
+        #[command(flatten)]
+        program: Program,
+        #[command(flatten)]
+        options: launch::LaunchOptions,
+        #[command(flatten)]
+        quiet: Quiet,
+        /// The command and its arguments
+        #[arg(last = true, required = true, value_name = "CMD")]
+        command: Vec<OsString>,
+    },
+    /// Show each value and where it comes from
+    #[command(after_help = examples::SHOW)]
+    Show {
+        #[command(flatten)]
+        overrides: Overrides,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show each value, and say what is wrong or suspicious on this host
+    ///
+    /// Run by all ranks it prints one report: rank 0's, and in what the other ranks differ from it. A rank that does not
+    /// reach rank 0 in time prints a report of its own. With --json each rank prints its own object.
+    #[command(after_help = examples::DOCTOR)]
+    Doctor {
+        #[command(flatten)]
+        overrides: Overrides,
+        /// How long to wait for the other ranks, in seconds; 0 to look at this rank alone
+        #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds_or_none, conflicts_with = "json")]
+        timeout: Duration,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run by all ranks: say whether they can meet at the master, and who is missing
+    #[command(after_help = examples::CHECK)]
+    Check {
+        #[command(flatten)]
+        overrides: Overrides,
+        /// How long to wait for all ranks, in seconds
+        #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+        timeout: Duration,
+        /// Print the map as one JSON object
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        quiet: Quiet,
+    },
+    /// Print the environments that a launcher would give, or run a command in each
+    ///
+    /// The ranks run together on this machine, as `launch` runs them: with `[rank] ` before each line, and ended together
+    /// when one fails. They find MASTER_ADDR=127.0.0.1 and a MASTER_PORT that is free, so that they can meet. With --rank
+    /// one rank runs alone, with the terminal and the launcher's own master.
+    #[command(after_help = examples::SIMULATE)]
+    Simulate {
+        #[command(flatten)]
+        shape: Shape,
+        /// Only this rank; all by default
+        #[arg(long, allow_negative_numbers = true)]
+        rank: Option<u32>,
+        /// Leave the master to the launcher's variables: this machine does not reach node0 and the like
+        #[arg(long, conflicts_with = "rank")]
+        keep_master: bool,
+        /// A command to run as each rank, and its arguments
+        #[arg(last = true, value_name = "CMD")]
+        command: Vec<OsString>,
+    },
+    /// Print a script that completes this command's words in a shell
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    #[command(after_help = examples::MAN)]
+    Man,
+}
+
+/// The shape of a job that is simulated.
+#[derive(Args, Debug)]
+struct Shape {
+    /// Whose variables
+    #[arg(long, value_name = "NAME")]
+    launcher: Launcher,
+    /// Number of nodes
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = ranks(), allow_negative_numbers = true)]
+    nodes: u32,
+    /// Processes on each node
+    #[arg(long, value_name = "P", default_value_t = 1, value_parser = ranks(), allow_negative_numbers = true)]
+    ppn: u32,
+    /// Deal ranks to nodes one by one, not in blocks
+    #[arg(long)]
+    by_node: bool,
+}
+
+impl Shape {
+    fn job(&self) -> Result<Job, JobError> {
+        let job = Job::of(self.launcher).nodes(self.nodes).per_node(self.ppn);
+        if self.by_node { job.by_node() } else { job }.build()
+    }
+}
+
+fn ranks() -> impl TypedValueParser<Value = u32> {
+    clap::value_parser!(u32).range(1..=i64::from(Job::MOST_RANKS))
+}
+
+/// Whose variables are wanted.
+#[derive(Args, Clone, Copy, Debug)]
+struct Program {
+    /// The program whose variables are set, beside RANK, WORLD_SIZE, ...
+    ///
+    /// mindspore: MS_WORKER_NUM, MS_SCHED_HOST, MS_SCHED_PORT, MS_NODE_ID, MS_ROLE as msrun sets them; inherited OMPI_*,
+    /// PMIX_*, PMI_* are unset; exec and launch start rank 0's command once more as the scheduler. jax:
+    /// JAX_COORDINATOR_ADDRESS and, where JAX does not find the launcher, OMPI_COMM_WORLD_SIZE, _RANK, _LOCAL_RANK.
+    #[arg(long = "for", value_name = "PROGRAM", default_value = "torch", value_parser = set())]
+    set: Target,
+}
+
+fn set() -> impl TypedValueParser<Value = Target> {
+    let names = PossibleValuesParser::new(Target::ALL.iter().map(|set| set.name()));
+    names.try_map(|name| name.parse::<Target>())
+}
+
+#[derive(Args, Debug)]
+struct Overrides {
+    /// Believe this launcher, whatever else is set [env: MPIENV_LAUNCHER]
+    #[arg(long, value_name = "NAME")]
+    launcher: Option<Launcher>,
+    /// Rank 0's host [env: MPIENV_MASTER_ADDR]
+    #[arg(long, value_name = "HOST")]
+    master_addr: Option<Host>,
+    /// The port at rank 0's host; `auto` for one of the job's own [env: MPIENV_MASTER_PORT]
+    #[arg(long, value_name = "PORT")]
+    master_port: Option<MasterPort>,
+    /// NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]
+    #[arg(long, value_name = "VALUE")]
+    nccl_ifname: Option<NcclIfname>,
+    /// Ask the launcher's PMIx server for rank 0's host: Open MPI, `srun --mpi=pmix`
+    ///
+    /// It knows the host in every layout, also where mpirun itself runs on another host, and the number of this
+    /// node. Needs libpmix (MPIENV_PMIX_LIB names another than the launcher's). It takes 3 to 30 ms. Under Open MPI
+    /// 4 a program that is started by the same rank afterwards can no longer call MPI_Init; under 5 it can.
+    #[arg(long)]
+    ask_pmix: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text.parse().ok().filter(|number: &f64| *number > 0.0);
+    // A year is as good as forever, and can be added to any moment.
+    let number = number.map(|number| number.min(365.0 * 86_400.0));
+    number.map(Duration::from_secs_f64).ok_or_else(|| "a number of seconds above 0 is wanted".to_owned())
+}
+
+fn seconds_or_none(text: &str) -> Result<Duration, String> {
+    if text.parse() == Ok(0.0) { Ok(Duration::ZERO) } else { seconds(text) }
+}
+
+impl Overrides {
+    fn read_from(self, environment: &Environment) -> Result<ClusterInfo, crate::Error> {
+        let Overrides { launcher, master_addr, master_port, nccl_ifname, ask_pmix } = self;
+        let overrides = overrides::Overrides { launcher, master_addr, master_port, nccl_ifname };
+        let mut builder = ClusterInfoBuilder::from(overrides);
+        if ask_pmix {
+            pmix::warn_of_asking(environment);
+            builder = builder.ask_pmix();
+        }
+        builder.from_environment(environment)
+    }
+}
+
+/// Parses, does, and reports: the whole program.
+pub fn main() -> process::ExitCode {
+    #[cfg(unix)]
+    if crate::serve_as_watchdog() {
+        return ExitCode::OK.into();
+    }
+    if let Some((parent, words)) = worker::request() {
+        return report(worker::run(parent, &words));
+    }
+    let command = match Command::try_parse() {
+        Ok(command) => command,
+        Err(error) => return answer(&error),
+    };
+    let outcome = match command.verb {
+        Verb::Export { overrides, program, per_node, shell, verbose, quiet } => {
+            export::run(overrides, program.set, per_node, shell.into(), verbose, quiet)
+        }
+        Verb::Exec { overrides, program, options, quiet, command } => {
+            exec::run(overrides, program.set, options, quiet, command)
+        }
+        Verb::Launch { overrides, program, options, quiet, command } => {
+            launch::run(overrides, program.set, options, quiet, command)
+        }
+        Verb::Show { overrides, json } => show::run(overrides, json),
+        Verb::Doctor { overrides, timeout, json } => doctor::run(overrides, json, timeout),
+        Verb::Check { overrides, timeout, json, quiet } => check::run(overrides, timeout, json, quiet),
+        Verb::Simulate { shape, rank, keep_master, command } => simulate::run(shape, rank, keep_master, command),
+        Verb::Completions { shell } => completions::run(Command::command(), shell),
+        Verb::Man => man::run(Command::command()),
+    };
+    report(outcome)
+}
+
+/// Prints the help, the version, or what is wrong with the words.
+fn answer(error: &clap::Error) -> process::ExitCode {
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    if !error.use_stderr() {
+        return report(printed.map_err(Failure::Output));
+    }
+    export::stop_the_shell();
+    ExitCode::USAGE.into()
+}
+
+fn report(outcome: Result<(), Failure>) -> process::ExitCode {
+    let code = outcome.map_or_else(
+        |failure| {
+            // Whoever read stdout has had enough, as `head` has.
+            if !failure.is_by_reader() {
+                print_error(&failure);
+            }
+            failure.exit_code()
+        },
+        |()| ExitCode::OK,
+    );
+    code.into()
+}
+
+fn print_error(failure: &Failure) {
+    let style = anstyle::AnsiColor::Red.on_default().bold();
+    let hint = hint::for_failure(failure).map_or(String::new(), |hint| format!("; {hint}"));
+    print_line(&format!("{style}mpienv:{style:#} {failure}{hint}\n"));
+}
+
+fn print_line(line: &str) {
+    // In one write, so that the lines of several ranks do not mix. Nobody is left to tell when stderr is closed.
+    let _ = match anstream::AutoStream::choice(&io::stderr()) {
+        anstream::ColorChoice::Never => io::stderr().write_all(strip_str(line).to_string().as_bytes()),
+        _ => anstream::stderr().write_all(line.as_bytes()),
+    };
+}
+
+fn print_findings<'a>(mut to: impl Write, findings: impl IntoIterator<Item = &'a Finding>) -> io::Result<()> {
+    for finding in findings {
+        let color = match finding.severity {
+            Severity::Error => anstyle::AnsiColor::Red,
+            Severity::Warning => anstyle::AnsiColor::Yellow,
+            _ => anstyle::AnsiColor::Cyan,
+        };
+        let style = color.on_default().bold();
+        writeln!(to, "{style}{}{style:#} [{}]: {}", finding.severity, finding.code, finding.what)?;
+        writeln!(to, "  why: {}", finding.why)?;
+        let hint = hint::for_finding(finding).map_or(String::new(), |hint| format!("; {hint}"));
+        writeln!(to, "  remedy: {}{hint}", finding.remedy)?;
+    }
+    Ok(())
+}

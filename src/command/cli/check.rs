@@ -1,0 +1,87 @@
+//! `mpienv check`: run by all ranks, it says whether they can meet.
+
+use std::io::{self, Write};
+use std::thread;
+use std::time::Duration;
+
+use crate::command::check::{self, CheckError, JobMap};
+use crate::rendezvous::RendezvousError::{Lost, Mismatch, Missing};
+use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
+
+use super::{Failure, Overrides, Quiet, print_findings};
+
+/// How long the other ranks stay after a verdict against them. Launchers end all ranks once one has failed: rank 0,
+/// whose text people look for, is to speak first.
+const AFTER_RANK_0: Duration = Duration::from_millis(500);
+
+/// A process that met itself alone has not shown that the job's tasks can meet.
+const NOT_A_TASK: &str = "slurm-not-a-task";
+
+pub(crate) fn run(overrides: Overrides, timeout: Duration, json: bool, quiet: Quiet) -> Result<(), Failure> {
+    let environment = Environment::current();
+    let info = overrides.read_from(&environment)?;
+    let is_not_a_task = |finding: &&Finding| finding.code == NOT_A_TASK && finding.severity > Severity::Note;
+    if let Some(Finding { what, why, remedy, .. }) = info.findings().iter().find(is_not_a_task).cloned() {
+        return Err(Failure::NotATask { what, why, remedy });
+    }
+    quiet.warn(&info, &environment);
+    let checked = check::check(&info, host_name().unwrap_or_default(), timeout);
+    let is_told = matches!(
+        checked,
+        Err(CheckError::Rendezvous(Missing { .. } | Lost { .. } | Mismatch { .. }) | CheckError::Inconsistent { .. })
+    );
+    if is_told && info.rank() != 0 {
+        thread::sleep(AFTER_RANK_0);
+    }
+    let Some(map) = checked? else { return Ok(()) };
+    if json {
+        let text = serde_json::to_string_pretty(&map).map_err(io::Error::from)?;
+        writeln!(io::stdout().lock(), "{text}")?;
+    } else {
+        print_map(anstream::stdout().lock(), &map, &info)?;
+    }
+    match map.findings().iter().any(|finding| finding.severity == Severity::Error) {
+        true => Err(Failure::Disagreement),
+        false => Ok(()),
+    }
+}
+
+fn print_map(mut to: impl Write, map: &JobMap, info: &ClusterInfo) -> io::Result<()> {
+    let hosts = map.hosts();
+    let many = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+    let (ranks, on) = (many(map.ranks.len(), "rank"), many(hosts.len(), "host"));
+    let launcher = match info.launcher() {
+        Launcher::Alone => Launcher::Alone.title(),
+        launcher => launcher.name(),
+    };
+    writeln!(to, "{ranks} on {on}, started by {launcher}, met at {} in {:.2} s", map.master, map.seconds)?;
+    let mut rows = vec![["host", "address", "ranks", "local ranks"].map(str::to_owned)];
+    for (host, ranks) in &hosts {
+        let places: Vec<_> = ranks.iter().filter_map(|&rank| map.ranks.get(rank as usize)).collect();
+        let address = places.first().map(|place| place.address.to_string()).unwrap_or_default();
+        let local: Option<Vec<u32>> = places.iter().map(|place| place.local_rank).collect();
+        let local = local.map_or("-".to_owned(), |local| runs(&local));
+        rows.push([(*host).to_owned(), address, runs(ranks), local]);
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths = [width(0), width(1), width(2)];
+    for [host, address, ranks, local] in &rows {
+        writeln!(to, "{host:0$}  {address:1$}  {ranks:2$}  {local}", widths[0], widths[1], widths[2])?;
+    }
+    let findings = map.findings();
+    if !findings.is_empty() {
+        writeln!(to)?;
+        print_findings(&mut to, &findings)?;
+    }
+    to.flush()
+}
+
+/// Numbers with neighbours joined: `0-3,5`.
+pub(super) fn runs(numbers: &[u32]) -> String {
+    let joined = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b)).map(|run| match run {
+        [one] => one.to_string(),
+        [first, .., last] => format!("{first}-{last}"),
+        [] => String::new(),
+    });
+    joined.collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,125 @@
+//! `mpienv doctor`: what is known, and what is wrong or suspicious here.
+
+mod ranks;
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use crate::command::doctor::{self, Machine};
+use crate::rendezvous::{self, Member, Rendezvous};
+use crate::{ClusterInfo, Environment, Severity};
+use anstream::adapter::strip_str;
+use serde::Serialize;
+
+use self::ranks::Summary;
+use super::check::runs;
+use super::{Failure, Overrides, print_findings, show};
+
+/// How long a name may take to resolve.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The object of `--json`: that of `show --json`, what this host adds, and all findings.
+#[derive(Serialize)]
+struct Examined<'a> {
+    info: &'a ClusterInfo,
+    /// What NCCL_SOCKET_IFNAME leaves; null where NCCL chooses by itself.
+    nccl_interfaces: Option<Vec<&'a str>>,
+    findings: &'a [crate::Finding],
+}
+
+pub(crate) fn run(overrides: Overrides, json: bool, timeout: Duration) -> Result<(), Failure> {
+    let environment = Environment::current();
+    let info = overrides.read_from(&environment)?;
+    let machine = Machine::here(&info, &environment, PATIENCE);
+    let findings = doctor::examine(&info, &environment, &machine);
+    if json {
+        let nccl_interfaces = doctor::nccl_interfaces(&info, &machine);
+        let text = serde_json::to_string_pretty(&Examined { info: &info, nccl_interfaces, findings: &findings });
+        write_at_once(&format!("{}\n", text.map_err(io::Error::from)?))?;
+        return verdict(findings.iter().any(|finding| finding.severity > Severity::Note));
+    }
+    let more = [nccl_row(&info, &machine)];
+    let own = Summary::new(&[&show::rows(&info)[..], &more].concat(), &findings);
+    let text = report(&info, &more, &findings)?;
+    if info.rank() == 0 {
+        write_at_once(&text)?;
+    }
+    match meet(&info, &own, timeout) {
+        None if info.rank() == 0 => verdict(own.is_suspicious()),
+        None => write_at_once(&text).map_err(Failure::from).and(verdict(own.is_suspicious())),
+        // Rank 0 tells of this one, too.
+        Some(Ok(None)) => Ok(()),
+        Some(Ok(Some(reports))) => {
+            write_at_once(&comparison(&reports))?;
+            verdict(reports.iter().any(Summary::is_suspicious))
+        }
+        Some(Err(error)) => {
+            let alone = format!("not compared with the other ranks: {error}\n");
+            write_at_once(&if info.rank() == 0 { alone } else { format!("{text}{alone}") })?;
+            verdict(own.is_suspicious())
+        }
+    }
+}
+
+fn verdict(is_suspicious: bool) -> Result<(), Failure> {
+    if is_suspicious { Err(Failure::Findings) } else { Ok(()) }
+}
+
+/// This rank's own report.
+fn report(info: &ClusterInfo, more: &[[String; 3]], findings: &[crate::Finding]) -> io::Result<String> {
+    let mut text = Vec::new();
+    show::print_table(&mut text, info, more)?;
+    writeln!(text)?;
+    if findings.is_empty() {
+        writeln!(text, "nothing is wrong here")?;
+    }
+    print_findings(&mut text, findings)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Brings all ranks' reports to rank 0; the others get none. Nothing where there are no others, or nowhere to meet.
+fn meet(
+    info: &ClusterInfo,
+    own: &Summary,
+    timeout: Duration,
+) -> Option<Result<Option<Vec<Summary>>, rendezvous::RendezvousError>> {
+    let master = info.master_addr().ok().filter(|_| info.world_size() > 1 && !timeout.is_zero())?;
+    let blob = serde_json::to_vec(own).ok()?;
+    let meeting = Rendezvous::new(info.world(), master.clone(), info.master_port())
+        .timeout(timeout)
+        .default_port(info.default_master_port())
+        .token(info.token().as_bytes())
+        .gather(blob);
+    let report = |member: &Member| serde_json::from_slice(member.blob()).unwrap_or_else(|_| Summary::unreadable());
+    Some(meeting.map(|meeting| Some(meeting?.members().iter().map(report).collect())))
+}
+
+/// In what the other ranks differ from rank 0.
+fn comparison(reports: &[Summary]) -> String {
+    let mut text = "\n".to_owned();
+    for (ranks, lines) in ranks::differences(reports) {
+        let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+        text += &match lines[..] {
+            [] => format!("{noun} {}: no difference\n", runs(&ranks)),
+            _ => format!("{noun} {}:\n  {}\n", runs(&ranks), lines.join("\n  ")),
+        };
+    }
+    text
+}
+
+/// In one write: the reports of several ranks do not mix.
+fn write_at_once(text: &str) -> io::Result<()> {
+    match anstream::AutoStream::choice(&io::stdout()) {
+        anstream::ColorChoice::Never => io::stdout().lock().write_all(strip_str(text).to_string().as_bytes())?,
+        _ => anstream::stdout().lock().write_all(text.as_bytes())?,
+    }
+    io::stdout().flush()
+}
+
+fn nccl_row(info: &ClusterInfo, machine: &Machine) -> [String; 3] {
+    let (selected, of) = match doctor::nccl_interfaces(info, machine) {
+        Some(selected) => (selected.join(","), format!("of this host's {}", machine.names().join(", "))),
+        None => (String::new(), "NCCL chooses by itself".to_owned()),
+    };
+    ["NCCL selects".to_owned(), if selected.is_empty() { "-".to_owned() } else { selected }, of]
+}

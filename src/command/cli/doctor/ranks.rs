@@ -1,0 +1,111 @@
+//! What each rank of a job sees, and in what the others differ from rank 0.
+
+use crate::{Finding, Severity, printable};
+use serde::{Deserialize, Serialize};
+
+/// Values that every rank has for itself.
+const OWN: [&str; 3] = ["rank", "local rank", "node rank"];
+
+/// What a rank brings to rank 0.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Summary {
+    /// Names and values of the table's rows.
+    values: Vec<(String, String)>,
+    findings: Vec<Remark>,
+}
+
+/// A finding in one line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Remark {
+    what: String,
+    /// It may depend on the rank where the finding does not.
+    remedy: String,
+    is_note: bool,
+}
+
+impl Summary {
+    pub(super) fn new(rows: &[[String; 3]], findings: &[Finding]) -> Summary {
+        let line = |finding: &Finding| {
+            let Finding { severity, code, what, remedy, .. } = finding;
+            let what = format!("{severity} [{code}]: {what}");
+            Remark { what, remedy: remedy.clone(), is_note: *severity == Severity::Note }
+        };
+        let values = rows.iter().map(|[name, value, _]| (name.clone(), value.clone())).collect();
+        Summary { values, findings: findings.iter().map(line).collect() }
+    }
+
+    /// The report of a rank whose own cannot be read.
+    pub(super) fn unreadable() -> Summary {
+        let what = "its report cannot be read".to_owned();
+        let remedy = "start the same version of mpienv on all hosts".to_owned();
+        Summary { values: Vec::new(), findings: vec![Remark { what, remedy, is_note: false }] }
+    }
+
+    /// Whether more than notes was found.
+    pub(super) fn is_suspicious(&self) -> bool {
+        self.findings.iter().any(|line| !line.is_note)
+    }
+
+    /// What this rank has and rank 0 has not, as lines that a terminal can show.
+    fn differences(&self, first: &Summary) -> Vec<String> {
+        let values =
+            self.values.iter().filter(|(name, _)| !OWN.contains(&name.as_str())).filter_map(|(name, value)| {
+                let other = first.values.iter().find(|(other, _)| other == name).map_or("-", |(_, value)| value);
+                (value != other).then(|| format!("{name} is {value}, rank 0 has {other}"))
+            });
+        let is_new = |line: &&Remark| !first.findings.iter().any(|other| other.what == line.what);
+        let findings =
+            self.findings.iter().filter(is_new).map(|Remark { what, remedy, .. }| format!("{what}; {remedy}"));
+        values.chain(findings).map(|line| printable(line.as_bytes())).collect()
+    }
+}
+
+/// The others' differences from rank 0, each with the ranks that have it, in the order of their first rank.
+pub(super) fn differences(reports: &[Summary]) -> Vec<(Vec<u32>, Vec<String>)> {
+    let mut groups: Vec<(Vec<u32>, Vec<String>)> = Vec::new();
+    let Some((first, others)) = reports.split_first() else { return groups };
+    for (rank, report) in (1..).zip(others) {
+        let lines = report.differences(first);
+        match groups.iter_mut().find(|(_, known)| *known == lines) {
+            Some((ranks, _)) => ranks.push(rank),
+            None => groups.push((vec![rank], lines)),
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(port: &str, rank: &str, findings: &[&str]) -> Summary {
+        let values = [("rank", rank), ("master port", port)].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let line = |what: &&str| {
+            let remedy = format!("remedy of rank {rank}");
+            Remark { what: (*what).to_owned(), remedy, is_note: what.starts_with("note") }
+        };
+        Summary { values: values.to_vec(), findings: findings.iter().map(line).collect() }
+    }
+
+    #[test]
+    fn ranks_with_the_same_differences_are_told_together() {
+        let reports = [
+            report("1", "0", &["note [a]: b"]),
+            report("1", "1", &[]),
+            report("2", "2", &[]),
+            report("1", "3", &["note [a]: b"]),
+            report("2", "4", &[]),
+            report("1", "5", &["warning [c]: d"]),
+        ];
+        let port = vec!["master port is 2, rank 0 has 1".to_owned()];
+        let finding = vec!["warning [c]: d; remedy of rank 5".to_owned()];
+        assert_eq!(differences(&reports), [(vec![1, 3], vec![]), (vec![2, 4], port), (vec![5], finding)]);
+        assert_eq!(reports.each_ref().map(Summary::is_suspicious), [false, false, false, false, false, true]);
+    }
+
+    #[test]
+    fn what_another_rank_says_does_not_reach_a_terminal_as_it_is() {
+        let reports = [report("1", "0", &[]), report("\u{1b}[2J2", "1", &[])];
+        assert_eq!(differences(&reports), [(vec![1], vec!["master port is \u{fffd}[2J2, rank 0 has 1".to_owned()])]);
+    }
+}

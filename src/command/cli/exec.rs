@@ -1,0 +1,66 @@
+//! `mpienv exec`: becomes a command that has the variables set.
+
+use std::ffi::OsString;
+use std::process::Command;
+
+use crate::{Environment, Launch, Target, widen_default_binding};
+use clap::Args;
+
+use super::worker::worker;
+use super::{Failure, Overrides, Quiet, launch, torchrun};
+
+/// What the command gets beside the variables.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct ExecOptions {
+    /// The node's variables, for a torchrun that is started once on each node
+    ///
+    /// Those of `mpienv export --per-node`: `mpienv exec --per-node -- torchrun --nproc-per-node 8 train.py` needs no other
+    /// argument.
+    #[arg(long, conflicts_with = "set")]
+    per_node: bool,
+    /// Leave the command on the cores to which Open MPI bound mpienv by default; else it may use all
+    ///
+    /// mpirun binds each of one or two ranks to one core. A binding that mpirun was asked for stays (under Open MPI 5,
+    /// which does not tell, with this option), and so does one of another launcher.
+    #[arg(long)]
+    keep_binding: bool,
+}
+
+pub(crate) fn run(
+    overrides: Overrides,
+    set: Target,
+    options: ExecOptions,
+    quiet: Quiet,
+    words: Vec<OsString>,
+) -> Result<(), Failure> {
+    let environment = Environment::current();
+    let info = overrides.read_from(&environment)?;
+    if !options.per_node {
+        torchrun::check_exec(&info, &environment, &words)?;
+    }
+    quiet.warn(&info, &environment);
+    if !options.keep_binding {
+        widen_default_binding(&info, &environment);
+    }
+    if set == Target::MindSpore && info.world().is_first() {
+        // Two commands to start and one process: this one waits for both.
+        let launch = Launch::with_scheduler(&info).variables(set).subreaper();
+        return launch.run(|_| worker(&words)).map_err(|error| launch::failure(&words, error));
+    }
+    let mut command = command(&words);
+    let exports = match options.per_node {
+        true => info.per_node_exports(),
+        false => info.marked().exports_for(set),
+    };
+    exports?.apply_to(&mut command);
+    Err(crate::exec(&mut command).into())
+}
+
+/// The command of these words, the first of which is its name.
+pub(super) fn command(words: &[OsString]) -> Command {
+    // clap asks for at least one.
+    let (name, arguments) = words.split_first().map_or((OsString::new(), words), |(name, rest)| (name.clone(), rest));
+    let mut command = Command::new(name);
+    command.args(arguments);
+    command
+}

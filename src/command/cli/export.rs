@@ -1,0 +1,63 @@
+//! `mpienv export`: assignments for `eval`, and nothing else on stdout.
+
+use std::io::{self, Write};
+
+use crate::{Dialect, Environment, Target};
+use clap::ValueEnum;
+
+use super::shell::Shell;
+use super::{Failure, Overrides, Quiet, print_findings};
+
+/// The verb's name.
+const NAME: &str = "export";
+
+pub(crate) fn run(
+    overrides: Overrides,
+    set: Target,
+    per_node: bool,
+    dialect: Dialect,
+    verbose: bool,
+    quiet: Quiet,
+) -> Result<(), Failure> {
+    // All or nothing: half of the variables would be worse than none.
+    let text = text(overrides, set, per_node, dialect, verbose, quiet);
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_deref().unwrap_or(dialect.stop()).as_bytes())?;
+    stdout.flush()?;
+    text.map(drop)
+}
+
+fn text(
+    overrides: Overrides,
+    set: Target,
+    per_node: bool,
+    dialect: Dialect,
+    verbose: bool,
+    quiet: Quiet,
+) -> Result<String, Failure> {
+    let environment = Environment::current();
+    let info = overrides.read_from(&environment)?;
+    if verbose {
+        print_findings(anstream::stderr().lock(), info.findings())?;
+    } else {
+        quiet.warn(&info, &environment);
+    }
+    let exports = if per_node { info.per_node_exports() } else { info.exports_for(set) };
+    Ok(exports?.to_text(dialect)?)
+}
+
+/// Where the words of an `export` are wrong: prints what makes the shell stop that evaluates them.
+pub(super) fn stop_the_shell() {
+    let mut words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    if words.next().as_deref() != Some(NAME) {
+        return;
+    }
+    let words: Vec<String> = words.collect();
+    let after = words.iter().skip_while(|word| *word != "--shell").nth(1).map(String::as_str);
+    let name = words.iter().find_map(|word| word.strip_prefix("--shell=")).or(after).unwrap_or("sh");
+    // A shell that has no name here reads nothing that is known here.
+    if let Ok(shell) = Shell::from_str(name, false) {
+        // Where stdout cannot be written nothing can stop it.
+        let _ = io::stdout().write_all(Dialect::from(shell).stop().as_bytes());
+    }
+}

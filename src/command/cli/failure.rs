@@ -1,0 +1,85 @@
+//! Why a command failed, and the exit code of that.
+
+use std::io;
+use std::process::ExitStatus;
+
+use crate::command::check::CheckError;
+use crate::rendezvous::ErrorKind;
+use crate::simulate::JobError;
+use crate::{LaunchError, StartError};
+
+use super::exit_code::ExitCode;
+
+/// Why a command did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Environment(#[from] crate::Error),
+    #[error(transparent)]
+    Unrepresentable(#[from] crate::Unrepresentable),
+    #[error("there is something to mend; see above")]
+    Findings,
+    #[error(transparent)]
+    Check(#[from] CheckError),
+    #[error("all ranks met, and they do not fit together; see above")]
+    Disagreement,
+    #[error("nothing is checked: {what}; {why}; {remedy}")]
+    NotATask { what: String, why: String, remedy: String },
+    #[error(
+        "each of the {ranks} ranks would start a torchrun, and each of these a job of its own: torchrun starts a node's \
+         ranks itself, and does not read RANK and WORLD_SIZE; {remedy}"
+    )]
+    TorchrunByRank { ranks: u64, remedy: &'static str },
+    #[error(transparent)]
+    Launch(LaunchError),
+    #[error("this worker is not started: {0}; start the job again")]
+    Orphan(io::Error),
+    #[error(transparent)]
+    Shape(#[from] JobError),
+    #[error("there is no rank {rank} of {size}; ask for one from 0 to {}", size - 1)]
+    NoSuchRank { rank: u32, size: u32 },
+    #[error("the command of rank {rank} ended with {status}; what it printed says why")]
+    Rank { rank: u32, status: ExitStatus },
+    #[error("stdout cannot be written: {0}; see the disk, or the program that reads it")]
+    Output(#[from] io::Error),
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+impl Failure {
+    /// Whether the reader of stdout has gone.
+    pub(super) fn is_by_reader(&self) -> bool {
+        match self {
+            Failure::Output(error) | Failure::Launch(LaunchError::Output { error, .. }) => {
+                error.kind() == io::ErrorKind::BrokenPipe
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn exit_code(&self) -> ExitCode {
+        match self {
+            _ if self.is_by_reader() => ExitCode::READER_GONE,
+            Failure::Environment(_) | Failure::Unrepresentable(_) | Failure::Output(_) => ExitCode::WRONG_ENVIRONMENT,
+            Failure::Check(CheckError::Environment(_)) => ExitCode::WRONG_ENVIRONMENT,
+            Failure::Check(CheckError::Rendezvous(error) | CheckError::Master { error, .. })
+                if error.kind() == ErrorKind::TimedOut =>
+            {
+                ExitCode::TIMED_OUT
+            }
+            Failure::Check(_) | Failure::Disagreement | Failure::NotATask { .. } | Failure::Findings => {
+                ExitCode::CHECK_FAILED
+            }
+            Failure::Shape(_)
+            | Failure::NoSuchRank { .. }
+            | Failure::TorchrunByRank { .. }
+            | Failure::Launch(LaunchError::TooManyRanks { .. }) => ExitCode::USAGE,
+            Failure::Rank { status, .. } | Failure::Launch(LaunchError::Failed { status, .. }) => {
+                ExitCode::of_child(*status)
+            }
+            Failure::Launch(_) | Failure::Orphan(_) => ExitCode::WRONG_ENVIRONMENT,
+            Failure::Start(error) if error.is_not_found() => ExitCode::NOT_FOUND,
+            Failure::Start(_) => ExitCode::NOT_EXECUTABLE,
+        }
+    }
+}

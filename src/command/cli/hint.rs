@@ -1,0 +1,40 @@
+//! What options of this command mend: the library's errors and findings do not know them.
+
+use crate::command::check::CheckError;
+use crate::{Error, Finding, LaunchError, Reason};
+
+use super::Failure;
+
+/// Two ways to name rank 0's host.
+const MASTER: &str = "with mpienv also --master-addr HOST, or --ask-pmix where the launcher has a PMIx server";
+
+/// The option that helps against a failure.
+pub(super) fn for_failure(failure: &Failure) -> Option<&'static str> {
+    match failure {
+        Failure::Environment(error)
+        | Failure::Check(CheckError::Environment(error))
+        | Failure::Launch(LaunchError::Environment(error)) => for_error(error),
+        Failure::Launch(LaunchError::TooManyRanks { .. }) => Some("--rank R"),
+        Failure::Unrepresentable(_) => Some("--shell NAME"),
+        _ => None,
+    }
+}
+
+fn for_error(error: &Error) -> Option<&'static str> {
+    match error.reason() {
+        Reason::MasterUnknown { .. } => Some(MASTER),
+        Reason::NotPerNode(_) => Some("with mpienv also --launcher alone"),
+        Reason::NoLocalRank => Some("with mpienv also --launcher user, or no --for jax"),
+        _ => None,
+    }
+}
+
+/// The option that helps against a finding.
+pub(super) fn for_finding(finding: &Finding) -> Option<&'static str> {
+    match finding.code {
+        "master-unknown" => Some(MASTER),
+        "master-not-here" => Some("under Open MPI --ask-pmix finds the host"),
+        "nccl-nothing-left" | "nccl-bridge" => Some("with mpienv also --nccl-ifname"),
+        _ => None,
+    }
+}

@@ -1,0 +1,18 @@
+//! What `--ask-pmix` costs.
+
+use crate::Environment;
+
+use super::print_line;
+
+/// Says at once what a program that is started later fails of with no word about its cause; once on each node.
+pub(super) fn warn_of_asking(environment: &Environment) {
+    let is_first = environment.get("OMPI_COMM_WORLD_LOCAL_RANK").is_none_or(|rank| rank == "0");
+    if is_first && crate::pmix::precludes_mpi(environment) {
+        let style = anstyle::AnsiColor::Yellow.on_default().bold();
+        print_line(&format!(
+            "{style}mpienv: warning:{style:#} --ask-pmix under Open MPI 4: this rank, and what it starts, can no longer \
+             call MPI_Init; for a program that does, ask in an mpirun of its own with the same hosts (mpirun ... mpienv \
+             show --ask-pmix) and give the job the answer: mpirun -x MASTER_ADDR=HOST\n"
+        ));
+    }
+}

@@ -1,0 +1,52 @@
+//! The values of `--shell`.
+
+use crate::Dialect;
+use clap::ValueEnum;
+
+/// What `mpienv export` can print; what each cannot say is told by [`Dialect`].
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[expect(clippy::enum_variant_names, reason = "PowerShell is a name")]
+pub(crate) enum Shell {
+    /// Any POSIX shell: sh, dash, ksh
+    #[value(aliases = ["dash", "ksh"])]
+    Sh,
+    /// The same as sh
+    Bash,
+    /// The same as sh
+    Zsh,
+    /// The fish shell
+    Fish,
+    /// csh and tcsh
+    #[value(alias = "tcsh")]
+    Csh,
+    /// PowerShell, on any system
+    #[value(name = "powershell", alias = "pwsh")]
+    PowerShell,
+    /// Windows' cmd.exe
+    Cmd,
+    /// A .env file, as Docker Compose, python-dotenv and Node read it
+    Dotenv,
+    /// A file for docker run --env-file
+    Docker,
+    /// Lines to append to $GITHUB_ENV in a GitHub Actions step
+    #[value(name = "github")]
+    GitHub,
+    /// One JSON object, for programs; null is a variable to unset
+    Json,
+}
+
+impl From<Shell> for Dialect {
+    fn from(shell: Shell) -> Dialect {
+        match shell {
+            Shell::Sh | Shell::Bash | Shell::Zsh => Dialect::Posix,
+            Shell::Fish => Dialect::Fish,
+            Shell::Csh => Dialect::Csh,
+            Shell::PowerShell => Dialect::PowerShell,
+            Shell::Cmd => Dialect::Cmd,
+            Shell::Dotenv => Dialect::Dotenv,
+            Shell::Docker => Dialect::Docker,
+            Shell::GitHub => Dialect::GitHub,
+            Shell::Json => Dialect::Json,
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! `mpienv show`: each value and where it comes from.
+
+use std::io::{self, Write};
+
+use crate::command::doctor;
+use crate::{ClusterInfo, Environment, Finding};
+use serde_json::Value;
+
+use super::{Failure, Overrides, print_findings};
+
+pub(crate) fn run(overrides: Overrides, json: bool) -> Result<(), Failure> {
+    let environment = Environment::current();
+    let info = overrides.read_from(&environment)?;
+    let binding = doctor::cpu_binding(&info, &environment);
+    let findings: Vec<&Finding> = info.findings().iter().chain(&binding).collect();
+    if json {
+        let text = object(&info, &findings).and_then(|object| serde_json::to_string_pretty(&object));
+        writeln!(io::stdout().lock(), "{}", text.map_err(io::Error::from)?)?;
+        return Ok(());
+    }
+    let mut stdout = anstream::stdout().lock();
+    print_table(&mut stdout, &info, &[])?;
+    if !findings.is_empty() {
+        writeln!(stdout)?;
+        print_findings(&mut stdout, findings)?;
+    }
+    Ok(stdout.flush()?)
+}
+
+/// What reading found, with these findings in place of its own.
+fn object(info: &ClusterInfo, findings: &[&Finding]) -> serde_json::Result<Value> {
+    let mut object = serde_json::to_value(info)?;
+    object["findings"] = serde_json::to_value(findings)?;
+    Ok(object)
+}
+
+/// The values, and after them `more` rows of the same kind.
+pub(super) fn print_table(to: &mut impl Write, info: &ClusterInfo, more: &[[String; 3]]) -> io::Result<()> {
+    let rows = [&rows(info), more].concat();
+    let width = |column: fn(&[String; 3]) -> &String| {
+        rows.iter().map(|row| column(row).chars().count()).max().unwrap_or_default()
+    };
+    let (names, values) = (width(|row| &row[0]), width(|row| &row[1]));
+    let (bold, dim) = (anstyle::Style::new().bold(), anstyle::Style::new().dimmed());
+    for [name, value, source] in &rows {
+        writeln!(to, "{name:names$}  {bold}{value:values$}{bold:#}  {dim}{source}{dim:#}")?;
+    }
+    Ok(())
+}
+
+/// Each value's name, the value, and where it comes from.
+pub(super) fn rows(info: &ClusterInfo) -> Vec<[String; 3]> {
+    let number = |value: Option<u32>| value.map_or("-".to_owned(), |value| value.to_string());
+    let from = info.provenance();
+    [
+        ("launcher", info.launcher().to_string(), &from.launcher),
+        ("rank", info.rank().to_string(), &from.rank),
+        ("world size", info.world_size().to_string(), &from.world_size),
+        ("local rank", number(info.local_rank()), &from.local_rank),
+        ("local world size", number(info.local_world_size()), &from.local_world_size),
+        ("node rank", number(info.node_rank()), &from.node_rank),
+        ("node count", number(info.node_count()), &from.node_count),
+        ("launch style", info.launch_style().to_string(), &from.launch_style),
+        ("master address", info.master_addr().map_or("-".to_owned(), ToString::to_string), &from.master_addr),
+        ("master port", info.master_port().to_string(), &from.master_port),
+        ("NCCL interfaces", info.nccl_socket_ifname().unwrap_or("-").to_owned(), &from.nccl_socket_ifname),
+    ]
+    .map(|(name, value, source)| [name.to_owned(), value, source.to_string()])
+    .to_vec()
+}

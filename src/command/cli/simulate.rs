@@ -1,0 +1,50 @@
+//! `mpienv simulate`: the environments that a launcher would give.
+
+use std::ffi::OsString;
+use std::io::{self, BufWriter, Write};
+
+use crate::simulate::Job;
+use crate::{Launch, Output, StartError};
+
+use super::exec::command;
+use super::worker::worker;
+use super::{Failure, Shape, launch};
+
+pub(crate) fn run(shape: Shape, rank: Option<u32>, keep_master: bool, command: Vec<OsString>) -> Result<(), Failure> {
+    let job = shape.job()?;
+    if let Some(rank) = rank.filter(|&rank| rank >= job.world_size()) {
+        return Err(Failure::NoSuchRank { rank, size: job.world_size() });
+    }
+    match (rank, command.is_empty()) {
+        (None, true) => Ok(print(&job, 0..job.world_size(), true)?),
+        (Some(rank), true) => Ok(print(&job, rank..rank + 1, false)?),
+        (Some(rank), false) => run_one(&job, rank, &command),
+        (None, false) => {
+            let launch = Launch::simulated(&job, keep_master).map_err(|error| launch::failure(&command, error))?;
+            let launch = launch.output(Output::Prefixed).subreaper();
+            launch.run(|_| worker(&command)).map_err(|error| launch::failure(&command, error))
+        }
+    }
+}
+
+/// As `env` prints them; a comment before each rank where there are several.
+fn print(job: &Job, ranks: impl Iterator<Item = u32>, headings: bool) -> io::Result<()> {
+    let mut stdout = BufWriter::new(io::stdout().lock());
+    for rank in ranks {
+        if let Some(place) = job.place(rank).filter(|_| headings) {
+            writeln!(stdout, "# rank {rank}: node {}, local rank {}", place.node, place.local_rank)?;
+        }
+        for (name, value) in job.environment(rank).unwrap_or_default() {
+            writeln!(stdout, "{name}={value}")?;
+        }
+    }
+    stdout.flush()
+}
+
+/// Runs a command as one rank, which has this process's terminal and is alone.
+fn run_one(job: &Job, rank: u32, words: &[OsString]) -> Result<(), Failure> {
+    let mut command = command(words);
+    job.apply_to(rank, &mut command);
+    let status = command.status().map_err(|error| StartError::new(&command, error))?;
+    if status.success() { Ok(()) } else { Err(Failure::Rank { rank, status }) }
+}

@@ -1,0 +1,42 @@
+//! What `mpienv launch` starts in a worker's place: it sees to its own end, and becomes the worker.
+//!
+//! `mpienv launch` has a watchdog for its workers, which cannot know of one in the instant between its
+//! start and its being told of. Only the new process itself can ask Linux to be ended with its parent.
+
+use std::ffi::{OsStr, OsString};
+use std::process::{self, Command};
+
+use super::Failure;
+use super::exec::command;
+
+/// The first word of such a process; no verb, because it is for nobody else.
+const WORD: &str = "__worker";
+
+/// The command that becomes the command of these words.
+pub(super) fn worker(words: &[OsString]) -> Command {
+    // Without a path to this program the worker is started as it is; the watchdog is there.
+    let Some(program) = std::env::current_exe().ok().filter(|_| cfg!(target_os = "linux")) else {
+        return command(words);
+    };
+    let mut worker = Command::new(program);
+    worker.arg(WORD).arg(process::id().to_string()).args(words);
+    worker
+}
+
+/// The words of the worker that this process is to become, after its parent's process id.
+pub(super) fn request() -> Option<(u32, Vec<OsString>)> {
+    let mut words = std::env::args_os().skip(1);
+    if words.next().as_deref() != Some(OsStr::new(WORD)) {
+        return None;
+    }
+    let parent = words.next()?.to_str()?.parse().ok()?;
+    Some((parent, words.collect()))
+}
+
+pub(super) fn run(parent: u32, words: &[OsString]) -> Result<(), Failure> {
+    #[cfg(target_os = "linux")]
+    crate::end_with_parent(parent).map_err(Failure::Orphan)?;
+    #[cfg(not(target_os = "linux"))]
+    let _ = parent;
+    Err(crate::exec(&mut command(words)).into())
+}

@@ -1,0 +1,386 @@
+//! Advice on a process's environment and host, before a job hangs.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use mpienv::command::doctor::{CODES, Machine, examine};
+//! use mpienv::{ClusterInfo, Environment};
+//!
+//! let environment = Environment::current();
+//! let info = ClusterInfo::builder().from_environment(&environment)?;
+//! let machine = Machine::here(&info, &environment, Duration::from_secs(1));
+//! for finding in examine(&info, &environment, &machine) {
+//!     println!("{} [{}]: {}", finding.severity, finding.code, finding.what);
+//! }
+//! // What else may be found.
+//! for (code, what) in CODES {
+//!     println!("{code}: {what}");
+//! }
+//! # Ok::<(), mpienv::Error>(())
+//! ```
+
+pub(crate) mod cores;
+mod devices;
+mod interface;
+mod machine;
+mod mpi_library;
+
+pub use machine::Machine;
+pub use mpi_library::MpiLibrary;
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::cluster::info::ClusterInfo;
+use crate::environment::Environment;
+use crate::finding::{Finding, Severity};
+use crate::value::host::Host;
+use crate::value::host_name::host_name;
+use crate::value::placement::LaunchStyle;
+
+/// What is wrong or suspicious with this process's place, its environment and its host.
+///
+/// First what reading found ([`ClusterInfo::findings`]), then the checks of this module. Every
+/// finding's code is one of [`CODES`] or of reading's.
+#[must_use]
+pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine) -> Vec<Finding> {
+    let checks: [Option<Finding>; 14] = [
+        master_unresolved(info, machine),
+        master_not_here(info, machine),
+        master_loopback(info, machine),
+        master_link_local(info),
+        port_in_use(info, machine),
+        port_ephemeral(info, machine),
+        hostname_loopback(info, machine),
+        stale_session(environment, machine),
+        proxy(info, environment),
+        devices::cuda(info, environment),
+        cores::binding(info, environment, machine.cores),
+        mpi_library::differs(info, environment, machine),
+        interface::nccl(info, machine),
+        interface::gloo(environment, machine),
+    ];
+    info.findings().iter().cloned().chain(checks.into_iter().flatten()).collect()
+}
+
+/// The codes of this module's findings, each with what it says.
+pub const CODES: &[(&str, &str)] = &[
+    ("master-unresolved", "the master's name has no address on this host"),
+    ("master-not-here", "rank 0 runs here, and the master's address is not this host's"),
+    ("master-loopback", "the master's address is a loopback address, and the job is on several nodes"),
+    ("master-link-local", "the master's address is link-local: it needs a zone, which differs from host to host"),
+    ("port-in-use", "rank 0 runs here, and something listens on the master's port"),
+    ("port-ephemeral", "the master's port is in the range of outgoing connections, which may take it"),
+    ("hostname-loopback", "this host's own name is a loopback address, which it may tell to others"),
+    ("stale-open-mpi", "Open MPI's variables are left from a job that has ended"),
+    ("proxy", "a proxy is set and does not leave out the master"),
+    ("cuda-devices", "there are fewer visible devices than ranks on this node"),
+    ("cpu-binding", "this process may use only some of the cores that are there for it; in `show` too"),
+    ("mpi-library", "the MPI library of this host does not find the launcher (with the feature `mpi`)"),
+    ("nccl-nothing-left", "NCCL_SOCKET_IFNAME leaves no interface of this host"),
+    ("nccl-bridge", "NCCL_SOCKET_IFNAME leaves a container's or virtual machine's bridge"),
+    ("nccl-address", "NCCL_SOCKET_IFNAME is an address, and NCCL wants names"),
+    ("gloo-no-such-interface", "GLOO_SOCKET_IFNAME names no interface of this host"),
+];
+
+/// The interfaces of this host that `NCCL_SOCKET_IFNAME` leaves to NCCL, by NCCL's own grammar; `None` where it is not
+/// set, and NCCL chooses by itself.
+///
+/// ```
+/// use std::net::IpAddr;
+/// use std::time::Duration;
+///
+/// use mpienv::command::doctor::{Machine, nccl_interfaces};
+/// use mpienv::{ClusterInfo, Environment};
+///
+/// let alone: [(&str, &str); 0] = [];
+/// let environment = Environment::from_vars(alone);
+/// let info = ClusterInfo::from_vars(alone)?;
+/// let mut machine = Machine::here(&info, &environment, Duration::from_secs(1));
+/// machine.interfaces = ["lo", "eth0"].map(|name| (name.to_owned(), IpAddr::from([10, 0, 0, 4]))).into();
+/// assert_eq!(machine.names(), ["lo", "eth0"]);
+/// // `^docker0,lo`: all others.
+/// assert_eq!(nccl_interfaces(&info, &machine), Some(vec!["eth0"]));
+/// # Ok::<(), mpienv::Error>(())
+/// ```
+#[must_use]
+pub fn nccl_interfaces<'a>(info: &ClusterInfo, machine: &'a Machine) -> Option<Vec<&'a str>> {
+    Some(interface::selected(info.nccl_socket_ifname()?, machine))
+}
+
+/// The finding `cpu-binding` alone: it looks at this process's cores, and at nothing else of the host.
+///
+/// ```
+/// use mpienv::command::doctor::cpu_binding;
+/// use mpienv::{ClusterInfo, Environment};
+///
+/// let environment = Environment::current();
+/// let info = ClusterInfo::builder().from_environment(&environment)?;
+/// if let Some(finding) = cpu_binding(&info, &environment) {
+///     println!("{}; {}", finding.what, finding.remedy);
+/// }
+/// # Ok::<(), mpienv::Error>(())
+/// ```
+#[must_use]
+pub fn cpu_binding(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
+    cores::binding(info, environment, cores::count())
+}
+
+/// The finding `master-unresolved` or `master-not-here` alone, of rank 0 where all ranks are known to be on its node.
+///
+/// Where the master is a loopback address or this host's own name, nothing is asked of the system.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use mpienv::ClusterInfo;
+/// use mpienv::command::doctor::master_of_one_node;
+///
+/// let info = ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "192.0.2.1")])?;
+/// let finding = master_of_one_node(&info, Duration::from_secs(1)).expect("nobody has this address");
+/// assert_eq!(finding.code, "master-not-here");
+/// # Ok::<(), mpienv::Error>(())
+/// ```
+#[must_use]
+pub fn master_of_one_node(info: &ClusterInfo, patience: Duration) -> Option<Finding> {
+    let host = info.master_addr().ok()?;
+    if info.rank() != 0 || known_nodes(info) != Some(Nodes::One) || host.is_loopback() || is_own_name(host) {
+        return None;
+    }
+    master_elsewhere(info, patience).map(|(finding, _)| finding)
+}
+
+/// The same of rank 0 of any job, with the addresses of the master's name.
+pub(crate) fn master_elsewhere(info: &ClusterInfo, patience: Duration) -> Option<(Finding, Vec<IpAddr>)> {
+    let host = info.master_addr().ok().filter(|_| info.rank() == 0)?;
+    let interfaces = machine::interfaces();
+    match machine::addresses(host, patience) {
+        Err(reason) => Some((unresolved(host, &reason)?, Vec::new())),
+        Ok(found) if found.is_empty() || is_here(&found, &interfaces) => None,
+        Ok(found) => Some((not_here(info, &interfaces)?, found)),
+    }
+}
+
+fn is_own_name(host: &Host) -> bool {
+    host_name().is_some_and(|own| host.to_string().eq_ignore_ascii_case(&own))
+}
+
+fn finding(severity: Severity, code: &'static str, what: String, why: &str, remedy: String) -> Option<Finding> {
+    Some(Finding { severity, code, what, why: why.to_owned(), remedy })
+}
+
+/// Whether the job may be on several nodes.
+fn several_nodes(info: &ClusterInfo) -> bool {
+    known_nodes(info) != Some(Nodes::One)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nodes {
+    One,
+    Several,
+}
+
+/// How many nodes the job is on, where that is known.
+fn known_nodes(info: &ClusterInfo) -> Option<Nodes> {
+    match (info.launch_style(), info.node_count()) {
+        (LaunchStyle::Alone | LaunchStyle::SingleNode, _) => Some(Nodes::One),
+        (LaunchStyle::PerNode | LaunchStyle::PerProcess, _) => Some(Nodes::Several),
+        (LaunchStyle::Unknown, nodes) => nodes.map(|nodes| if nodes == 1 { Nodes::One } else { Nodes::Several }),
+    }
+}
+
+fn master_unresolved(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
+    unresolved(info.master_addr().ok()?, machine.master.as_ref().err()?)
+}
+
+fn unresolved(host: &Host, reason: &str) -> Option<Finding> {
+    finding(
+        Severity::Error,
+        "master-unresolved",
+        format!("MASTER_ADDR is {host}, which has no address here: {reason}"),
+        "this rank cannot reach rank 0",
+        "give rank 0's IP address instead, or add the name to DNS or /etc/hosts on every host".into(),
+    )
+}
+
+fn master_not_here(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
+    let found = machine.master.as_ref().ok()?;
+    if info.rank() != 0 || found.is_empty() || is_here(found, &machine.interfaces) {
+        return None;
+    }
+    not_here(info, &machine.interfaces)
+}
+
+/// Whether one of the addresses is this host's.
+fn is_here(found: &[IpAddr], interfaces: &[(String, IpAddr)]) -> bool {
+    let here = |address: &IpAddr| {
+        address.is_loopback() || address.is_unspecified() || interfaces.iter().any(|(_, own)| own == address)
+    };
+    found.iter().any(here)
+}
+
+fn not_here(info: &ClusterInfo, interfaces: &[(String, IpAddr)]) -> Option<Finding> {
+    let host = info.master_addr().ok()?;
+    let source = &info.provenance().master_addr;
+    // Azure's variables go before MASTER_ADDR.
+    let (from, variable) = match source.starts_with("AZ_") {
+        true => (format!(" (of {source})"), "MPIENV_MASTER_ADDR"),
+        false => (String::new(), "MASTER_ADDR"),
+    };
+    finding(
+        Severity::Error,
+        "master-not-here",
+        format!(
+            "this is rank 0, and MASTER_ADDR {host}{from} is none of this host's addresses: {}",
+            routed(interfaces)
+        ),
+        "the other ranks look for rank 0 on another host and wait for ever",
+        format!("give one of these addresses to all ranks as {variable}"),
+    )
+}
+
+/// The addresses at which other hosts may reach this one, with their interfaces; bridges' where there is no other.
+fn routed(interfaces: &[(String, IpAddr)]) -> String {
+    let reachable = interfaces.iter().filter(|(_, own)| !own.is_loopback() && !is_link_local(own));
+    let (bridges, others): (Vec<_>, Vec<_>) = reachable.partition(|(name, _)| interface::is_bridge(name));
+    let own = if others.is_empty() { bridges } else { others };
+    own.iter().map(|(name, address)| format!("{address} ({name})")).collect::<Vec<_>>().join(", ")
+}
+
+fn master_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
+    let (host, found) = (info.master_addr().ok()?, machine.master.as_ref().ok()?);
+    let first = found.first()?;
+    if !several_nodes(info) || !found.iter().all(|address| address.is_loopback() || address.is_unspecified()) {
+        return None;
+    }
+    let is_name = host.address().is_none() && !host.is_loopback();
+    let (severity, nodes) = match known_nodes(info) {
+        None => (Severity::Note, "the job may be on several nodes: nothing tells"),
+        // Other hosts may know the name by a better address.
+        Some(_) if is_name => (Severity::Warning, "the job is on several nodes"),
+        Some(_) => (Severity::Error, "the job is on several nodes"),
+    };
+    let what =
+        if is_name { format!("MASTER_ADDR {host} means {first} here") } else { format!("MASTER_ADDR is {host}") };
+    let own = Some(routed(&machine.interfaces)).filter(|own| info.world().is_first() && !own.is_empty());
+    let own = own.map_or(String::new(), |own| format!(" (this is rank 0, with {own})"));
+    let mend = if is_name { ", or mend /etc/hosts" } else { "" };
+    finding(
+        severity,
+        "master-loopback",
+        format!("{what}, and {nodes}"),
+        "every host takes that for itself: ranks on other hosts look for rank 0 on their own and wait for ever",
+        format!("give an address of rank 0's host that the others reach to all ranks as MASTER_ADDR{own}{mend}"),
+    )
+}
+
+fn master_link_local(info: &ClusterInfo) -> Option<Finding> {
+    let host = info.master_addr().ok()?;
+    if !is_link_local(&host.address()?) {
+        return None;
+    }
+    finding(
+        Severity::Warning,
+        "master-link-local",
+        format!("MASTER_ADDR {host} is a link-local address"),
+        "it means another interface on every host, and few programs take a zone",
+        "give an address of rank 0's host that routes, or its name".into(),
+    )
+}
+
+fn is_link_local(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+fn port_in_use(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
+    if info.rank() != 0 || machine.port_is_free {
+        return None;
+    }
+    let port = info.master_port();
+    finding(
+        Severity::Error,
+        "port-in-use",
+        format!("this is rank 0, and something listens on its port {port} already"),
+        "rank 0 cannot listen there, or the ranks meet another program",
+        match info.default_master_port() {
+            own if own != port => format!(
+                "unset MASTER_PORT, and the job meets at a port of its own, {own}; or end what listens (`ss -tlnp sport = :{port}`)"
+            ),
+            _ => format!("give all ranks another MASTER_PORT, or end what listens (`ss -tlnp sport = :{port}`)"),
+        },
+    )
+}
+
+fn port_ephemeral(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
+    let port = info.master_port().get();
+    let range = machine.ephemeral_ports.clone().filter(|range| range.contains(&port))?;
+    finding(
+        Severity::Note,
+        "port-ephemeral",
+        format!(
+            "MASTER_PORT {port} is in this host's range of outgoing connections, {} to {}",
+            range.start(),
+            range.end()
+        ),
+        "any connection to elsewhere may happen to hold it when rank 0 wants to listen",
+        "for jobs that must not fail so, a MASTER_PORT from 20000 to 29999".into(),
+    )
+}
+
+fn hostname_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
+    let (name, addresses) = &machine.own_name;
+    if !several_nodes(info) || addresses.is_empty() || !addresses.iter().all(IpAddr::is_loopback) {
+        return None;
+    }
+    let address = addresses.first()?;
+    finding(
+        Severity::Warning,
+        "hostname-loopback",
+        format!("this host's name {name} means {address}"),
+        "gloo and others tell the address of their own name to the other hosts, which then connect to themselves",
+        "set GLOO_SOCKET_IFNAME to the interface of the cluster's network, or mend /etc/hosts".into(),
+    )
+}
+
+fn stale_session(environment: &Environment, machine: &Machine) -> Option<Finding> {
+    let variables = ["OMPI_MCA_orte_jobfam_session_dir", "PMIX_SERVER_TMPDIR"];
+    let (variable, folder) = variables.iter().find_map(|name| Some((name, environment.get(name)?)))?;
+    if !environment.is_set("OMPI_COMM_WORLD_RANK") || (machine.is_folder)(Path::new(folder)) {
+        return None;
+    }
+    finding(
+        Severity::Warning,
+        "stale-open-mpi",
+        format!("{variable} names {}, which is gone", Path::new(folder).display()),
+        "Open MPI removes it when a job ends: its rank and size are left from that job",
+        "start the program with mpirun, or in a shell without OMPI_ and PMIX_ variables".into(),
+    )
+}
+
+fn proxy(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
+    let host = info.master_addr().ok()?.to_string();
+    let get = |name: &str| environment.get(name).map(|value| value.to_string_lossy().into_owned());
+    let names = ["grpc_proxy", "https_proxy", "http_proxy", "all_proxy", "HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"];
+    let name = names.into_iter().find(|name| environment.is_set(name))?;
+    let left_out = |list: String| list.split(',').map(str::trim).any(|entry| entry == "*" || covers(entry, &host));
+    if !several_nodes(info) || ["no_proxy", "NO_PROXY"].into_iter().filter_map(get).any(left_out) {
+        return None;
+    }
+    finding(
+        Severity::Warning,
+        "proxy",
+        format!("{name} is set, and no_proxy does not leave out the master {host}"),
+        "gRPC and HTTP stores would look for rank 0 behind the proxy",
+        format!("add {host} to no_proxy on all hosts, or unset {name} for the job"),
+    )
+}
+
+/// Whether an entry of no_proxy leaves out a host: the host itself, or a domain that it is in.
+fn covers(entry: &str, host: &str) -> bool {
+    let domain = entry.strip_prefix('.').unwrap_or(entry);
+    !domain.is_empty() && (host == domain || host.strip_suffix(domain).is_some_and(|front| front.ends_with('.')))
+}

@@ -1,0 +1,107 @@
+//! Whether this process may use the cores that are there for it.
+
+use super::finding;
+use crate::cluster::info::ClusterInfo;
+use crate::environment::Environment;
+use crate::finding::{Finding, Severity};
+use crate::value::placement::Launcher;
+
+/// How many cores this process may use, and to how many it may widen that.
+///
+/// What its cgroup keeps from it, no option of a launcher brings back: that counts as not there.
+#[cfg(target_os = "linux")]
+pub(crate) fn count() -> Option<(usize, usize)> {
+    let count = || usize::try_from(rustix::thread::sched_getaffinity(None).ok()?.count()).ok();
+    let widened = move || widen().then(count).flatten();
+    // Affinity is the thread's own: this one's stays.
+    let widened = std::thread::Builder::new().spawn(widened).ok()?.join().ok()??;
+    Some((count()?, widened))
+}
+
+/// Lets this thread use all cores that its cgroup allows; whether Linux agreed.
+#[cfg(target_os = "linux")]
+pub(crate) fn widen() -> bool {
+    use rustix::thread::{CpuSet, sched_setaffinity};
+
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|core| all.set(core));
+    // Linux leaves out what is not there or not allowed.
+    sched_setaffinity(None, &all).is_ok()
+}
+
+/// Nobody binds processes to cores where the system has no such thing.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn count() -> Option<(usize, usize)> {
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn widen() -> bool {
+    false
+}
+
+/// The cores that are allowed, against those that could be, the threads that are wanted and the node's ranks.
+pub(super) fn binding(info: &ClusterInfo, environment: &Environment, cores: Option<(usize, usize)>) -> Option<Finding> {
+    let (allowed, all) = cores.filter(|(allowed, all)| allowed < all)?;
+    let threads = threads(environment);
+    let too_many = threads.is_some_and(|threads| threads > allowed);
+    let severity = if too_many { Severity::Warning } else { Severity::Note };
+    let threads = threads.map_or(String::new(), |threads| format!(", with OMP_NUM_THREADS={threads}"));
+    let ranks = info.local_world_size().filter(|&ranks| ranks > 1);
+    let ranks = ranks.map_or(String::new(), |ranks| match all / ranks as usize {
+        share if share > allowed => format!("; each of this node's {ranks} ranks could have {share}"),
+        _ => format!("; this node has {ranks} ranks"),
+    });
+    let unbind = unbind(info.launcher());
+    let by = unbind.map_or("what started it", |_| info.launcher().title());
+    let unbind = unbind.unwrap_or("start it without taskset, numactl and the like (`mpirun --bind-to none`)");
+    finding(
+        severity,
+        "cpu-binding",
+        format!("bound to {allowed} of {all} cores, by {by}{threads}{ranks}"),
+        "threads and workers that this process starts share these cores",
+        format!("{unbind}, or fewer threads"),
+    )
+}
+
+/// OpenMP's threads; of a list for nested regions the first counts.
+fn threads(environment: &Environment) -> Option<usize> {
+    environment.get("OMP_NUM_THREADS")?.to_str()?.split(',').next()?.trim().parse().ok()
+}
+
+/// How a launcher that binds its processes is asked not to.
+fn unbind(launcher: Launcher) -> Option<&'static str> {
+    Some(match launcher {
+        Launcher::OpenMpi => "mpirun --bind-to none",
+        Launcher::Hydra | Launcher::Mvapich => "mpiexec -bind-to none (Intel MPI: I_MPI_PIN=off)",
+        Launcher::Slurm => "srun --cpu-bind=none or more --cpus-per-task",
+        Launcher::Pals => "mpiexec --cpu-bind none",
+        Launcher::Jsm => "jsrun --bind none",
+        Launcher::Flux => "flux run -o cpu-affinity=off",
+        _ => return None,
+    })
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_is_bound_is_told_what_it_could_have_and_stays_bound() {
+        let (allowed, all) = count().unwrap();
+        assert!(allowed <= all);
+        let before = sched_getaffinity(None).unwrap();
+        let first = (0..CpuSet::MAX_CPU).find(|&core| before.is_set(core)).unwrap();
+        let mut one = CpuSet::new();
+        one.set(first);
+        // A thread of its own, as the binding would stay with the next test.
+        let bound = std::thread::spawn(move || {
+            sched_setaffinity(None, &one).unwrap();
+            (count(), sched_getaffinity(None).unwrap() == one)
+        });
+        assert_eq!(bound.join().unwrap(), (Some((1, all)), true));
+        assert_eq!(sched_getaffinity(None).unwrap(), before);
+    }
+}

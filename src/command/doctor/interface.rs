@@ -1,0 +1,120 @@
+//! Which of this host's interfaces the variables choose that choose network interfaces.
+
+use std::net::IpAddr;
+
+use super::machine::Machine;
+use super::{finding, several_nodes};
+use crate::cluster::info::ClusterInfo;
+use crate::environment::Environment;
+use crate::finding::{Finding, Severity};
+
+/// Evaluates `NCCL_SOCKET_IFNAME` as NCCL does.
+pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
+    let value = info.nccl_socket_ifname()?;
+    if let Some(address) = value.split(',').map(str::trim).find(|entry| entry.parse::<IpAddr>().is_ok()) {
+        return finding(
+            Severity::Error,
+            "nccl-address",
+            format!("NCCL_SOCKET_IFNAME={value} has the address {address}"),
+            "NCCL compares it with names of interfaces, and none is called so",
+            format!("the interface's name{}", of_address(machine, address)),
+        );
+    }
+    let (names, left) = (machine.names(), selected(value, machine));
+    if left.is_empty() && !names.is_empty() {
+        return finding(
+            Severity::Warning,
+            "nccl-nothing-left",
+            format!("NCCL_SOCKET_IFNAME={value} leaves none of this host's interfaces: {}", names.join(", ")),
+            "NCCL fails in its init, also on one host without a network",
+            "set MPIENV_NCCL_IFNAME to a name of this list, or to `unset`".into(),
+        );
+    }
+    let (bridges, others): (Vec<&str>, Vec<&str>) = left.into_iter().partition(|name| is_bridge(name));
+    if bridges.is_empty() {
+        return None;
+    }
+    let (what, better) = match others[..] {
+        [] => (format!("only {}", bridges.join(", ")), instead(info, machine)),
+        _ => (format!("{} beside {}", bridges.join(", "), others.join(",")), others),
+    };
+    let remedy = match better[..] {
+        [] => "set MPIENV_NCCL_IFNAME to an interface of the cluster's network, of which this host has none".to_owned(),
+        _ => format!("set MPIENV_NCCL_IFNAME={}", better.join(",")),
+    };
+    finding(
+        Severity::Warning,
+        "nccl-bridge",
+        format!("NCCL_SOCKET_IFNAME={value} leaves {what}"),
+        "a bridge has the same address on every host: ranks that choose it connect to themselves",
+        remedy,
+    )
+}
+
+/// The interfaces of this host that a value of `NCCL_SOCKET_IFNAME` leaves to NCCL.
+pub(super) fn selected<'a>(value: &str, machine: &'a Machine) -> Vec<&'a str> {
+    machine.names().into_iter().filter(|name| nccl_takes(value, name)).collect()
+}
+
+/// What NCCL could take but bridges; loopback only where nothing else is there and the job is on this node.
+fn instead<'a>(info: &ClusterInfo, machine: &'a Machine) -> Vec<&'a str> {
+    let names = machine.names().into_iter().filter(|name| !is_bridge(name));
+    let loopback = |name: &&str| machine.interfaces.iter().any(|(own, address)| own == name && address.is_loopback());
+    let (loopback, others): (Vec<&str>, Vec<&str>) = names.partition(loopback);
+    if others.is_empty() && !several_nodes(info) { loopback } else { others }
+}
+
+fn of_address(machine: &Machine, address: &str) -> String {
+    let found = machine.interfaces.iter().find(|(_, own)| own.to_string() == address);
+    found.map_or_else(String::new, |(name, _)| format!(": {name}"))
+}
+
+/// NCCL's grammar: `^` in front excludes, then `=` asks for whole names; else entries are prefixes.
+///
+/// From NCCL's `ncclFindInterfaces`: both marks hold for the whole list.
+fn nccl_takes(value: &str, name: &str) -> bool {
+    let (excludes, list) = value.strip_prefix('^').map_or((false, value), |list| (true, list));
+    let (whole, list) = list.strip_prefix('=').map_or((false, list), |list| (true, list));
+    let mut entries = list.split(',').map(|entry| entry.split(':').next().unwrap_or(entry));
+    let listed = entries.any(|entry| !entry.is_empty() && if whole { name == entry } else { name.starts_with(entry) });
+    listed != excludes
+}
+
+/// Containers' and virtual machines' bridges and the ends of their cables.
+pub(super) fn is_bridge(name: &str) -> bool {
+    ["docker", "br-", "veth", "virbr", "cni", "podman"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// gloo takes whole names, one for each device, and no other grammar.
+pub(super) fn gloo(environment: &Environment, machine: &Machine) -> Option<Finding> {
+    let value = environment.get("GLOO_SOCKET_IFNAME")?.to_string_lossy().into_owned();
+    let names = machine.names();
+    let wrong = value.split(',').map(str::trim).find(|entry| !entry.is_empty() && !names.contains(entry))?;
+    finding(
+        Severity::Error,
+        "gloo-no-such-interface",
+        format!("GLOO_SOCKET_IFNAME={value} names {wrong:?}, and this host has {}", names.join(", ")),
+        "gloo wants whole names: it knows neither NCCL's ^ nor prefixes nor addresses",
+        "one of these names".into(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nccls_grammar_is_nccls() {
+        for (value, taken, left) in [
+            ("^docker0,lo", &["eth0", "docker1", "ib0"][..], &["docker0", "lo", "lowpan0"][..]),
+            ("eth1", &["eth1", "eth10"], &["eth0"]),
+            ("=eth1", &["eth1"], &["eth10"]),
+            ("^=eth0", &["eth01"], &["eth0"]),
+            ("ib,eth", &["ib0", "eth3"], &["lo"]),
+            ("eth0:1", &["eth0", "eth01"], &["lo"]),
+        ] {
+            assert!(taken.iter().all(|name| nccl_takes(value, name)), "{value}");
+            assert!(!left.iter().any(|name| nccl_takes(value, name)), "{value}");
+        }
+    }
+}

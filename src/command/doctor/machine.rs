@@ -1,0 +1,169 @@
+//! What this host is like: everything that a check looks at, gathered once.
+
+use std::io;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use super::cores;
+use super::mpi_library::MpiLibrary;
+use crate::cluster::info::ClusterInfo;
+use crate::environment::Environment;
+use crate::rendezvous::RendezvousError;
+use crate::rendezvous::listen::listen;
+use crate::value::host::Host;
+use crate::value::host_name::host_name;
+
+/// What the checks look at beside the environment.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// The master's addresses as this host resolves them, or why it does not; none where no master is known.
+    pub master: Result<Vec<IpAddr>, String>,
+    /// This host's interfaces: name and address, one row for each address.
+    pub interfaces: Vec<(String, IpAddr)>,
+    /// Whether nothing listens on the master's port; on other ranks than 0, which do not look, true.
+    pub port_is_free: bool,
+    /// Ports of outgoing connections.
+    pub ephemeral_ports: Option<RangeInclusive<u16>>,
+    /// This host's name, and the addresses that it has for it.
+    pub own_name: (String, Vec<IpAddr>),
+    /// How many cores this process may use, and to how many it may widen that.
+    pub cores: Option<(usize, usize)>,
+    /// The MPI library that programs find; `None` without the feature `mpi`, and where no launcher of MPI programs
+    /// started several ranks.
+    pub mpi: Option<MpiLibrary>,
+    /// Whether a folder is there.
+    pub is_folder: fn(&Path) -> bool,
+}
+
+impl Machine {
+    /// This host, as it is now. Names are resolved for at most `patience` each.
+    #[must_use]
+    pub fn here(info: &ClusterInfo, environment: &Environment, patience: Duration) -> Machine {
+        let name = host_name().unwrap_or_default();
+        let own = resolve(name.clone(), patience).unwrap_or_default();
+        Machine {
+            master: info.master_addr().map_or(Ok(Vec::new()), |host| addresses(host, patience)),
+            interfaces: interfaces(),
+            port_is_free: port_is_free(info),
+            ephemeral_ports: ephemeral_ports(),
+            own_name: (name, own),
+            cores: cores::count(),
+            mpi: mpi(info, environment),
+            is_folder: Path::is_dir,
+        }
+    }
+
+    /// The names of the interfaces, each once.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for (name, _) in &self.interfaces {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
+        names
+    }
+}
+
+#[cfg(feature = "mpi")]
+fn mpi(info: &ClusterInfo, environment: &Environment) -> Option<MpiLibrary> {
+    MpiLibrary::here(info, environment)
+}
+
+#[cfg(not(feature = "mpi"))]
+fn mpi(_info: &ClusterInfo, _environment: &Environment) -> Option<MpiLibrary> {
+    None
+}
+
+pub(super) fn addresses(host: &Host, patience: Duration) -> Result<Vec<IpAddr>, String> {
+    match host.address() {
+        Some(address) => Ok(vec![address.to_canonical()]),
+        None => resolve(host.to_string(), patience),
+    }
+}
+
+/// The system's resolver knows no deadline, so it is asked from a thread that may be left behind.
+fn resolve(name: String, patience: Duration) -> Result<Vec<IpAddr>, String> {
+    let (sender, receiver) = mpsc::channel();
+    let asked = name.clone();
+    let ask = move || {
+        let found = (asked.as_str(), 0).to_socket_addrs();
+        let found = found.map(|found| found.map(|address| address.ip().to_canonical()).collect());
+        // Whoever asked may have gone.
+        let _ = sender.send(found.map_err(|error: io::Error| error.to_string()));
+    };
+    thread::Builder::new().spawn(ask).map_err(|error| error.to_string())?;
+    receiver.recv_timeout(patience).unwrap_or_else(|_| Err(format!("no answer within {} s", patience.as_secs_f64())))
+}
+
+pub(super) fn interfaces() -> Vec<(String, IpAddr)> {
+    let found = if_addrs::get_if_addrs().unwrap_or_default();
+    found.into_iter().map(|interface| (interface.name.clone(), interface.ip())).collect()
+}
+
+/// Tries as rank 0 of any program would, on every address; `check` listens by the same function.
+fn port_is_free(info: &ClusterInfo) -> bool {
+    // Ranks that tried beside rank 0 would be found by it.
+    !info.world().is_first()
+        || !matches!(listen(&Host::ANY, info.master_port()), Err(RendezvousError::PortInUse { .. }))
+}
+
+fn ephemeral_ports() -> Option<RangeInclusive<u16>> {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    let mut numbers = text.split_ascii_whitespace().map(|number| number.parse::<u16>().ok());
+    Some(numbers.next()??..=numbers.next()??)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn port_is_free_for(rank: &str, port: u16) -> bool {
+        let port = port.to_string();
+        let vars = [("RANK", rank), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "10.0.0.4"), ("MASTER_PORT", port.as_str())];
+        port_is_free(&ClusterInfo::from_vars(vars).unwrap())
+    }
+
+    #[test]
+    fn a_port_is_taken_on_whatever_address_somebody_listens() {
+        for address in ["0.0.0.0", "127.0.0.1", "::", "::1"] {
+            // Without IPv6 nobody listens there.
+            let Ok(listener) = TcpListener::bind((address, 0)) else { continue };
+            let port = listener.local_addr().unwrap().port();
+            assert!(!port_is_free_for("0", port), "{address}");
+            drop(listener);
+            assert!(port_is_free_for("0", port), "{address}");
+        }
+    }
+
+    /// Two that try at the same moment would each find the other.
+    #[test]
+    fn rank_0_alone_tries_the_port() {
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        assert!(port_is_free_for("1", listener.local_addr().unwrap().port()));
+    }
+
+    #[test]
+    fn link_local_addresses_are_this_hosts_too() {
+        let own = interfaces();
+        // One line for each address of IPv6: 32 digits, then what else is known.
+        let listed = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+        for digits in listed.lines().filter_map(|line| line.split_ascii_whitespace().next()) {
+            let address = IpAddr::from(u128::from_str_radix(digits, 16).unwrap().to_be_bytes());
+            assert!(own.iter().any(|(_, own)| *own == address), "{address}");
+        }
+    }
+
+    #[test]
+    fn an_address_in_ipv6s_clothes_is_told_as_what_it_is() {
+        let mapped = "::ffff:127.0.0.1".parse().unwrap();
+        assert_eq!(addresses(&mapped, Duration::ZERO), Ok(vec!["127.0.0.1".parse().unwrap()]));
+    }
+}

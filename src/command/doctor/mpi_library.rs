@@ -1,0 +1,102 @@
+//! Whether the MPI library that programs find is the launcher's.
+
+use std::path::PathBuf;
+
+use super::finding;
+use super::machine::Machine;
+use crate::cluster::info::ClusterInfo;
+use crate::environment::Environment;
+use crate::finding::{Finding, Severity};
+use crate::value::placement::Launcher;
+
+/// An MPI library of this host.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use mpienv::command::doctor::{Machine, MpiLibrary, examine};
+/// use mpienv::{ClusterInfo, Environment};
+///
+/// // A rank that MPICH's Hydra started, on a host where programs find Open MPI.
+/// let environment = Environment::from_vars([
+///     ("PMI_RANK", "0"),
+///     ("PMI_SIZE", "2"),
+///     ("MPI_LOCALRANKID", "0"),
+///     ("MPI_LOCALNRANKS", "2"),
+/// ]);
+/// let info = ClusterInfo::builder().from_environment(&environment)?;
+/// let mut machine = Machine::here(&info, &environment, Duration::from_secs(1));
+/// machine.mpi = Some(MpiLibrary { file: "libmpi.so.40".into(), version: "Open MPI v4.1.4".into() });
+/// let findings = examine(&info, &environment, &machine);
+/// assert!(findings.iter().any(|finding| finding.code == "mpi-library"));
+/// # Ok::<(), mpienv::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MpiLibrary {
+    /// The file, or the name by which the system's loader found it.
+    pub file: PathBuf,
+    /// What it calls itself: `Open MPI v4.1.4`, `MPICH Version: 4.0.2`.
+    pub version: String,
+}
+
+impl MpiLibrary {
+    /// The one that programs of this launcher load, or else any other that is there.
+    #[cfg(feature = "mpi")]
+    pub(super) fn here(info: &ClusterInfo, environment: &Environment) -> Option<MpiLibrary> {
+        let mpi_launchers = [Launcher::OpenMpi, Launcher::Hydra, Launcher::Mvapich, Launcher::Jsm, Launcher::Slurm];
+        if info.world_size() == 1 || !mpi_launchers.contains(&info.launcher()) {
+            return None;
+        }
+        let vars = crate::mpi::MpiVars::of(environment);
+        // Without a launcher all families of libraries are looked for.
+        let found =
+            [info.launcher(), Launcher::Alone].into_iter().find_map(|l| crate::mpi::find_library(l, &vars).ok());
+        found.map(|(file, version)| MpiLibrary { file, version })
+    }
+
+    /// Open MPI, or IBM Spectrum MPI, which is made of it.
+    fn is_open_mpi(&self) -> bool {
+        self.version.starts_with("Open MPI") || self.version.contains("Spectrum MPI")
+    }
+
+    /// Open MPI from version 5 on meets its launcher by PMIx alone, and older ones do not find that launcher.
+    fn is_open_mpi_5(&self) -> bool {
+        self.version.strip_prefix("Open MPI v").is_some_and(is_5_or_newer)
+    }
+}
+
+fn is_5_or_newer(version: &str) -> bool {
+    version.split('.').next().and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major >= 5)
+}
+
+/// A library that does not find the launcher: each of its processes is rank 0 of 1, or ends in MPI_Init.
+pub(super) fn differs(info: &ClusterInfo, environment: &Environment, machine: &Machine) -> Option<Finding> {
+    let library = machine.mpi.as_ref().filter(|_| info.world_size() > 1)?;
+    // Open MPI 4 does not tell its version.
+    let mpirun_5 = environment.get("OMPI_VERSION").and_then(|version| version.to_str()).is_some_and(is_5_or_newer);
+    let by_pmix = environment.get("SLURM_MPI_TYPE").is_some_and(|kind| kind.as_encoded_bytes().starts_with(b"pmix"));
+    let of_launcher =
+        "put the launcher's MPI first in LD_LIBRARY_PATH, or start the job by the mpiexec of that library";
+    let (is_foreign, remedy) = match info.launcher() {
+        Launcher::OpenMpi => (!library.is_open_mpi() || mpirun_5 && !library.is_open_mpi_5(), of_launcher),
+        Launcher::Jsm => (!library.is_open_mpi(), of_launcher),
+        Launcher::Hydra | Launcher::Mvapich => (library.is_open_mpi(), of_launcher),
+        Launcher::Slurm => (library.is_open_mpi_5() && !by_pmix, "start the job by `srun --mpi=pmix`"),
+        _ => return None,
+    };
+    if !is_foreign {
+        return None;
+    }
+    finding(
+        Severity::Warning,
+        "mpi-library",
+        format!(
+            "{} started this process, and the MPI library here is {} ({})",
+            info.launcher().title(),
+            library.file.display(),
+            library.version
+        ),
+        "a program that calls MPI does not find this launcher: each rank is a world of its own, or fails in MPI_Init",
+        remedy.to_owned(),
+    )
+}

@@ -1,0 +1,112 @@
+//! The workers' descendants, and the adoption of those that lose their parents.
+
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::SystemTime;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, getpid, waitid, waitpid};
+
+use super::family::{Family, ancestors};
+use super::processes::{Listing, Process};
+
+/// How many launches this process has begun.
+static BEGUN: AtomicU32 = AtomicU32::new(0);
+
+/// Knows the workers' descendants.
+#[derive(Debug)]
+pub(super) struct Descendants {
+    family: Family,
+    /// Where this process adopts orphans: which of its children are none.
+    subreaper: Option<Vec<Pid>>,
+    /// Whether it did so before.
+    adopted: bool,
+}
+
+impl Descendants {
+    /// Of a launch that begins now; to adopt is `wanted` of a process that has no children of its own.
+    pub(super) fn new(wanted: bool) -> Descendants {
+        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let count = BEGUN.fetch_add(1, Ordering::Relaxed);
+        let marker = format!("MPIENV_LAUNCH_{}_{count}_{time}", process::id());
+        let since = Listing::open().and_then(|listing| listing.one(getpid())).map_or(0, |process| process.start);
+        // What was here before, as by a shell's exec, may have orphans too.
+        let adopted = subreaper();
+        let subreaper = wanted && ended_child() == Err(Errno::CHILD) && (adopted || adopt(true));
+        Descendants { family: Family::new(marker, since), subreaper: subreaper.then(Vec::new), adopted }
+    }
+
+    /// How they are known.
+    pub(super) fn family(&self) -> &Family {
+        &self.family
+    }
+
+    /// A child of this process that is neither a worker nor a worker's.
+    pub(super) fn except(&mut self, child: Pid) {
+        if let Some(own) = &mut self.subreaper {
+            own.push(child);
+        }
+    }
+
+    /// Those that live, and these workers themselves where they do.
+    pub(super) fn living(&mut self, listing: Listing, workers: &[Pid], all: &[Process]) -> Vec<Process> {
+        let own = getpid();
+        let is_adopted = |process: &Process| {
+            self.subreaper.as_ref().is_some_and(|none| process.parent == Some(own) && !none.contains(&process.id))
+        };
+        let is_first = |process: &Process| workers.contains(&process.id) || is_adopted(process);
+        self.family.living(listing, all, &ancestors(Some(listing)), is_first)
+    }
+
+    /// Waits for adopted processes that have ended: nobody else does.
+    pub(super) fn reap(&self, workers: &[Pid]) {
+        let Some(own) = &self.subreaper else { return };
+        if ended_child() != Ok(true) {
+            return;
+        }
+        let Some(listing) = Listing::open() else { return };
+        let me = getpid();
+        for process in listing.all() {
+            let is_other = !own.contains(&process.id) && !workers.contains(&process.id);
+            if process.parent == Some(me) && !process.lives && is_other {
+                let _ = waitpid(Some(process.id), WaitOptions::NOHANG);
+            }
+        }
+    }
+}
+
+impl Drop for Descendants {
+    fn drop(&mut self) {
+        if self.subreaper.is_some() && !self.adopted {
+            adopt(false);
+        }
+    }
+}
+
+/// Whether this process now adopts, or no longer, who descends from it and loses its parent.
+#[cfg(target_os = "linux")]
+fn adopt(does: bool) -> bool {
+    rustix::process::set_child_subreaper(does.then(getpid)).is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn adopt(_: bool) -> bool {
+    false
+}
+
+/// Whether this process adopts orphans now.
+#[cfg(target_os = "linux")]
+fn subreaper() -> bool {
+    matches!(rustix::process::child_subreaper(), Ok(Some(_)))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn subreaper() -> bool {
+    false
+}
+
+/// Whether a child of this process has ended and was not waited for.
+fn ended_child() -> Result<bool, Errno> {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    waitid(WaitId::All, look).map(|status| status.is_some())
+}

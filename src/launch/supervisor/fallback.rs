@@ -1,0 +1,77 @@
+//! Only what the standard library can: workers are waited for and killed.
+
+use std::io;
+use std::process::{Child, Command, ExitStatus};
+use std::thread;
+use std::time::Duration;
+
+use crate::launch::stopped::Stop;
+
+/// How often the workers are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The workers' ruler.
+#[derive(Debug)]
+pub(in crate::launch) struct Supervisor;
+
+/// Ends a wait from another thread.
+#[derive(Debug)]
+pub(in crate::launch) struct Waker;
+
+impl Waker {
+    pub(in crate::launch) fn wake(&self) {}
+}
+
+impl Supervisor {
+    pub(in crate::launch) fn new(_subreaper: bool) -> io::Result<Supervisor> {
+        Ok(Supervisor)
+    }
+
+    /// Nothing waits for longer than a look.
+    pub(in crate::launch) fn waker(&self) -> io::Result<Waker> {
+        Ok(Waker)
+    }
+
+    pub(in crate::launch) fn prepare(&self, _command: &mut Command) {}
+
+    pub(in crate::launch) fn started(&mut self, _child: &Child) {}
+
+    /// The status of a worker that has ended.
+    pub(in crate::launch) fn try_wait(&mut self, child: &mut Child) -> io::Result<Option<ExitStatus>> {
+        child.try_wait()
+    }
+
+    /// Nothing tells of a stop.
+    pub(in crate::launch) fn newly_stopped(&mut self, _child: &Child) -> Option<Stop> {
+        None
+    }
+
+    /// Asks nothing: a worker whose peers are gone ends by itself, or is killed.
+    pub(in crate::launch) fn terminate(&mut self) {}
+
+    pub(in crate::launch) fn kill(&mut self, children: &mut dyn Iterator<Item = &mut Child>) {
+        for child in children {
+            // One that has just ended cannot be killed, and need not be.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Whether a worker that has ended left processes behind.
+    pub(in crate::launch) fn has_remains(&mut self) -> bool {
+        false
+    }
+
+    /// Waits until something may have changed.
+    pub(in crate::launch) fn wait(&mut self, at_most: Option<Duration>) {
+        thread::sleep(at_most.map_or(LOOK_EVERY, |most| most.min(LOOK_EVERY)));
+    }
+
+    /// No signal is passed on.
+    pub(in crate::launch) fn stop_listening(&mut self) {}
+
+    /// Whether a signal of this number has been passed on.
+    pub(in crate::launch) fn has_passed(&self, _signal: i32) -> bool {
+        false
+    }
+}

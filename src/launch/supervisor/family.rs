@@ -1,0 +1,71 @@
+//! Which processes descend from a launch's workers, also those that left their group or lost their parents.
+//!
+//! A process that has a parent is found through it. One whose parents have ended was given to an ancestor of the
+//! launching process by Linux, or to that process itself, and is known by a variable that it inherited: its name is this
+//! launch's own. A process that has the variable and another parent got it from somebody else, as jobs do from
+//! schedulers, and does not descend from a worker.
+
+use rustix::process::{Pid, getpid};
+
+use super::processes::{Listing, Process};
+
+/// The processes of one launch, as far as they have been seen.
+#[derive(Debug)]
+pub(super) struct Family {
+    /// The variable that workers and all that they start inherit.
+    pub marker: String,
+    /// When the launching process started: its workers' orphans are younger.
+    pub since: u64,
+    /// Those that were found by the last look, and when they started.
+    known: Vec<(Pid, u64)>,
+}
+
+impl Family {
+    pub(super) fn new(marker: String, since: u64) -> Family {
+        Family { marker, since, known: Vec::new() }
+    }
+
+    /// The processes that live of those that `is_first`, of the orphans that came to one of `ancestors`, and of all that
+    /// descend from them or from the ones found before.
+    pub(super) fn living(
+        &mut self,
+        listing: Listing,
+        all: &[Process],
+        ancestors: &[Pid],
+        is_first: impl Fn(&Process) -> bool,
+    ) -> Vec<Process> {
+        let is_orphan = |process: &Process| {
+            process.parent.is_some_and(|parent| ancestors.contains(&parent))
+                // No other is asked: reading a stuck process's variables can wait for ever.
+                && process.start >= self.since
+                && listing.has_variable(process.id, &self.marker)
+        };
+        let is_known = |process: &Process| self.known.contains(&(process.id, process.start));
+        let is_root = |process: &&Process| is_first(process) || is_known(process) || is_orphan(process);
+        let mut found: Vec<Process> = all.iter().filter(is_root).copied().collect();
+        let mut next = 0;
+        while let Some(parent) = found.get(next).map(|process| process.id) {
+            let is_new =
+                |process: &&Process| process.parent == Some(parent) && found.iter().all(|known| known.id != process.id);
+            let children: Vec<Process> = all.iter().filter(is_new).copied().collect();
+            found.extend(children);
+            next += 1;
+        }
+        self.known = found.iter().map(|process| (process.id, process.start)).collect();
+        found.retain(|process| process.lives);
+        found
+    }
+}
+
+/// To whom Linux may give the workers' orphans: this process, its ancestors, the first process of all.
+pub(super) fn ancestors(listing: Option<Listing>) -> Vec<Pid> {
+    let mut ancestors = vec![getpid()];
+    let parent = |of: &Pid| listing?.one(*of)?.parent;
+    while let Some(next) = ancestors.last().and_then(parent).filter(|next| !ancestors.contains(next)) {
+        ancestors.push(next);
+    }
+    if !ancestors.contains(&Pid::INIT) {
+        ancestors.push(Pid::INIT);
+    }
+    ancestors
+}

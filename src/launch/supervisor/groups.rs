@@ -1,0 +1,289 @@
+//! Each worker is the first of a process group, which gets signals and ends as a whole; on Linux
+//! with it whatever else descends from the worker.
+//!
+//! A worker that has ended stays unwaited until its group is empty: as long as it does, no other process and no other
+//! group can get its number.
+
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, kill_process, kill_process_group,
+    test_kill_process_group, waitid, waitpgid, waitpid,
+};
+
+use super::descendants::Descendants;
+use super::processes::{Listing, Process};
+use super::signals::Signals;
+use super::watchdog::Watchdog;
+use crate::launch::stopped::Stop;
+
+/// How often leftovers are looked at: the system tells the end of nobody else's children.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How much longer than a look the pause after it is at least: machines may have thousands of processes.
+const PAUSE_PER_LOOK: u32 = 10;
+/// How long who was killed may take to be gone; what hangs in the system itself ends when that lets it.
+const KILLED_WITHIN: Duration = Duration::from_secs(1);
+
+/// The workers' ruler.
+#[derive(Debug)]
+pub(in crate::launch) struct Supervisor {
+    /// None once nobody is left to pass them on to.
+    signals: Option<Signals>,
+    watchdog: Watchdog,
+    descendants: Descendants,
+    /// The groups of workers that run.
+    running: Vec<Pid>,
+    /// The groups of workers that have ended and may have left processes behind.
+    leftovers: Vec<Pid>,
+    /// Workers that a signal has stopped.
+    stopped: Vec<Pid>,
+    /// Where somebody was left when it was last looked: when to look again.
+    look_again: Option<Duration>,
+    passed: Vec<Signal>,
+    /// Groups that were asked to end.
+    terminated: Vec<Pid>,
+    /// Processes beside them that were, and when they started.
+    asked_alone: Vec<(Pid, u64)>,
+}
+
+/// Ends a wait from another thread.
+#[derive(Debug)]
+pub(in crate::launch) struct Waker(Option<UnixStream>);
+
+impl Waker {
+    pub(in crate::launch) fn wake(&self) {
+        // Where nobody waits any more nobody is to be woken.
+        self.0.as_ref().map(|mut stream| stream.write(&[0]));
+    }
+}
+
+/// What one look at all processes found.
+struct Look {
+    listing: Listing,
+    /// Those that live and descend from workers.
+    living: Vec<Process>,
+    /// Those that live and are in a worker's group.
+    in_groups: Vec<Process>,
+}
+
+impl Supervisor {
+    /// `subreaper`: this process has no other children, so that what loses its parent may be given to it.
+    pub(in crate::launch) fn new(subreaper: bool) -> io::Result<Supervisor> {
+        let signals = Some(Signals::new()?);
+        let mut descendants = Descendants::new(subreaper);
+        let watchdog = Watchdog::new(descendants.family());
+        watchdog.process().into_iter().for_each(|watchdog| descendants.except(watchdog));
+        Ok(Supervisor {
+            signals,
+            watchdog,
+            descendants,
+            running: Vec::new(),
+            leftovers: Vec::new(),
+            stopped: Vec::new(),
+            look_again: None,
+            passed: Vec::new(),
+            terminated: Vec::new(),
+            asked_alone: Vec::new(),
+        })
+    }
+
+    /// What ends a wait.
+    pub(in crate::launch) fn waker(&self) -> io::Result<Waker> {
+        self.signals.as_ref().map(Signals::waker).transpose().map(Waker)
+    }
+
+    pub(in crate::launch) fn prepare(&self, command: &mut Command) {
+        command.process_group(0).env(&self.descendants.family().marker, "1");
+    }
+
+    pub(in crate::launch) fn started(&mut self, child: &Child) {
+        let group = Pid::from_child(child);
+        self.watchdog.watch(group);
+        self.running.push(group);
+    }
+
+    /// The status of a worker that has ended.
+    pub(in crate::launch) fn try_wait(&mut self, child: &mut Child) -> io::Result<Option<ExitStatus>> {
+        let worker = Pid::from_child(child);
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let Some(status) = waitid(WaitId::Pid(worker), look)?.as_ref().and_then(exit_status) else { return Ok(None) };
+        self.running.retain(|running| *running != worker);
+        self.leftovers.push(worker);
+        Ok(Some(status))
+    }
+
+    /// What has stopped a worker, once for each stop.
+    pub(in crate::launch) fn newly_stopped(&mut self, child: &Child) -> Option<Stop> {
+        let worker = Pid::from_child(child);
+        let status = waitid(WaitId::Pid(worker), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG).ok()??;
+        let signal = status.stopping_signal()?;
+        if !self.stopped.contains(&worker) {
+            self.stopped.push(worker);
+        }
+        Some(match Signal::from_named_raw(signal) {
+            Some(Signal::TTIN) => Stop::ReadsTerminal,
+            Some(Signal::TTOU) => Stop::SetsTerminal,
+            _ => Stop::Signal(signal),
+        })
+    }
+
+    /// Asks all to end that have not been asked: the workers' groups, and beside them who has lost its parents.
+    ///
+    /// Who has a parent beside the groups is that one's to ask, which may itself be a launcher: no process is asked twice.
+    pub(in crate::launch) fn terminate(&mut self) {
+        let look = self.look();
+        self.ask_groups(Signal::TERM);
+        let Some(Look { listing, living, in_groups }) = look else { return };
+        for process in &living {
+            let is_in_a_group = in_groups.iter().any(|member| member.id == process.id);
+            let has_a_parent = living.iter().any(|parent| process.parent == Some(parent.id));
+            let this = (process.id, process.start);
+            if !is_in_a_group && !has_a_parent && !self.asked_alone.contains(&this) {
+                self.asked_alone.push(this);
+                listing.send(Signal::TERM, process);
+            }
+        }
+    }
+
+    pub(in crate::launch) fn kill(&mut self, _children: &mut dyn Iterator<Item = &mut Child>) {
+        let deadline = Instant::now() + KILLED_WITHIN;
+        // Who starts another while it is looked is found by the next look.
+        while self.kill_all() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.let_go();
+    }
+
+    /// Whether workers, all of which have ended, left processes behind.
+    pub(in crate::launch) fn has_remains(&mut self) -> bool {
+        let start = Instant::now();
+        let is_left = match self.look() {
+            Some(look) => !look.living.is_empty() || !look.in_groups.is_empty(),
+            None => self.has_full_groups(),
+        };
+        self.look_again = is_left.then(|| LOOK_EVERY.max(start.elapsed() * PAUSE_PER_LOOK));
+        is_left
+    }
+
+    /// Where processes are not listed: whether a group is left once its worker has been waited for.
+    ///
+    /// Its number is the group's as long as that is not empty, and nothing is sent to it later than at once.
+    fn has_full_groups(&mut self) -> bool {
+        self.leftovers.retain(|group| {
+            // The worker, and what this process has adopted of its group.
+            while waitpgid(*group, WaitOptions::NOHANG).is_ok_and(|ended| ended.is_some()) {}
+            test_kill_process_group(*group).is_ok()
+        });
+        !self.leftovers.is_empty()
+    }
+
+    /// Waits until a child has ended or a signal has come, and passes that on.
+    pub(in crate::launch) fn wait(&mut self, at_most: Option<Duration>) {
+        self.reap();
+        let at_most = at_most.map(|most| self.look_again.map_or(most, |again| most.min(again)));
+        let come = self.signals.as_mut().map(|signals| signals.wait(at_most));
+        for signal in come.unwrap_or_default() {
+            self.pass_on(signal);
+        }
+    }
+
+    /// From now on signals do again what they did before, and nobody is left to get any.
+    pub(in crate::launch) fn stop_listening(&mut self) {
+        self.let_go();
+        self.signals = None;
+    }
+
+    fn reap(&self) {
+        self.descendants.reap(&[&self.running[..], &self.leftovers].concat());
+    }
+
+    /// Waits for all that have ended: their numbers may become others'.
+    fn let_go(&mut self) {
+        self.reap();
+        for worker in self.running.drain(..).chain(self.leftovers.drain(..)) {
+            let _ = waitpid(Some(worker), WaitOptions::NOHANG);
+        }
+    }
+
+    /// Whether a signal of this number has been passed on.
+    pub(in crate::launch) fn has_passed(&self, signal: i32) -> bool {
+        self.passed.iter().any(|passed| passed.as_raw() == signal)
+    }
+
+    fn pass_on(&mut self, signal: Signal) {
+        self.passed.push(signal);
+        if [Signal::USR1, Signal::USR2].contains(&signal) {
+            // A program has its own meaning for these; its helpers would die of them.
+            for worker in &self.running {
+                let _ = kill_process(*worker, signal);
+            }
+        } else if signal == Signal::TERM {
+            self.ask_groups(signal);
+        } else {
+            for group in self.running.iter().chain(&self.leftovers) {
+                let _ = kill_process_group(*group, signal);
+            }
+            self.let_go_on();
+        }
+    }
+
+    /// Sends a signal that asks to end to the groups that have not been asked.
+    fn ask_groups(&mut self, signal: Signal) {
+        for group in self.running.iter().chain(&self.leftovers) {
+            if !self.terminated.contains(group) {
+                self.terminated.push(*group);
+                // A group that has just ended gets none, and needs none.
+                let _ = kill_process_group(*group, signal);
+            }
+        }
+        self.let_go_on();
+    }
+
+    /// A worker that is stopped hears of a signal only when it goes on.
+    fn let_go_on(&mut self) {
+        for worker in self.stopped.drain(..).filter(|worker| self.running.contains(worker)) {
+            let _ = kill_process_group(worker, Signal::CONT);
+        }
+    }
+
+    /// All processes that are a worker's, before the first of them ends and its children have another parent.
+    fn look(&mut self) -> Option<Look> {
+        let listing = Listing::open()?;
+        let all = listing.all();
+        let workers = [&self.running[..], &self.leftovers].concat();
+        let living = self.descendants.living(listing, &workers, &all);
+        let is_in_a_group = |process: &Process| process.group.is_some_and(|group| workers.contains(&group));
+        let in_groups = all.into_iter().filter(|process| process.lives && is_in_a_group(process)).collect();
+        Some(Look { listing, living, in_groups })
+    }
+
+    /// Kills every group and every descendant; whether there was any.
+    fn kill_all(&mut self) -> bool {
+        let look = self.look();
+        for group in self.running.iter().chain(&self.leftovers) {
+            let _ = kill_process_group(*group, Signal::KILL);
+        }
+        match look {
+            Some(Look { listing, living, in_groups }) => {
+                living.iter().for_each(|process| listing.send(Signal::KILL, process));
+                !living.is_empty() || !in_groups.is_empty()
+            }
+            None => {
+                self.leftovers.append(&mut self.running);
+                self.has_full_groups()
+            }
+        }
+    }
+}
+
+/// A status as the standard library has it.
+fn exit_status(status: &WaitIdStatus) -> Option<ExitStatus> {
+    let core = if status.dumped() { 0x80 } else { 0 };
+    let code = status.exit_status().map(|code| (code & 0xff) << 8);
+    code.or_else(|| Some(status.terminating_signal()? | core)).map(ExitStatus::from_raw)
+}

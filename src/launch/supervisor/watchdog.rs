@@ -1,0 +1,123 @@
+//! Ends the workers when their launcher is killed and cannot.
+//!
+//! The launcher's own program is started once more, as a process that reads the workers' process groups from a pipe
+//! whose other end only the launcher has. The system closes that end however the launcher ends; then the watchdog kills
+//! what is left of the workers. A program takes part by calling [`serve_as_watchdog`]. Linux's parent-death signal would
+//! not reach a worker's children, and has to be set by the worker itself: see `end_with_parent`.
+
+mod duty;
+
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::process::Pid;
+
+use super::family::{Family, ancestors};
+use super::processes::Listing;
+use crate::launch::start_error::find;
+
+/// The first and only word of such a process.
+const WORD: &str = "__mpienv-watchdog";
+
+/// Whether this program serves as a watchdog when it is started as one.
+static SERVES: AtomicBool = AtomicBool::new(false);
+
+/// For the first line of `main` in a program that uses [`Launch`](crate::Launch): lets it be the watchdog of its workers.
+///
+/// `Launch` then starts the program once more as a process that does nothing but wait, and that kills the workers and
+/// what descends from them when this process is killed by a signal that nothing can catch. In that process this
+/// function returns true once that is done, and `main` returns. In a program that does not call it workers have no
+/// watchdog: those that call [`end_with_parent`](crate::end_with_parent) end all the same, and what they have started
+/// stays.
+///
+/// ```no_run
+/// use std::process::Command;
+/// use mpienv::{ClusterInfo, Launch};
+///
+/// if mpienv::serve_as_watchdog() {
+///     return Ok(());
+/// }
+/// let info = ClusterInfo::from_env()?;
+/// Launch::new(&info, 2)?.run(|_worker| Command::new("./train"))?;
+/// # Ok::<(), mpienv::LaunchError>(())
+/// ```
+#[must_use = "the watchdog's process has nothing more to do"]
+pub fn serve_as_watchdog() -> bool {
+    SERVES.store(true, Ordering::SeqCst);
+    let is_asked = std::env::args_os().skip(1).eq([OsStr::new(WORD)]);
+    if is_asked {
+        duty::serve();
+    }
+    is_asked
+}
+
+/// The watchdog's process, and the launcher's end of the pipe.
+#[derive(Debug)]
+pub(super) struct Watchdog {
+    process: Option<(Child, ChildStdin)>,
+}
+
+impl Watchdog {
+    /// A watchdog of this family.
+    pub(super) fn new(family: &Family) -> Watchdog {
+        let mut watchdog = Watchdog { process: start() };
+        watchdog.say("marker", &family.marker);
+        watchdog.say("since", family.since);
+        let ancestors = ancestors(Listing::open());
+        watchdog.say("ancestors", ancestors.iter().map(Pid::to_string).collect::<Vec<_>>().join(" "));
+        watchdog
+    }
+
+    pub(super) fn process(&self) -> Option<Pid> {
+        self.process.as_ref().map(|(child, _)| Pid::from_child(child))
+    }
+
+    /// From now on this group does not outlive the launcher.
+    pub(super) fn watch(&mut self, group: Pid) {
+        self.say("group", group);
+    }
+
+    fn say(&mut self, what: &str, value: impl Display) {
+        if let Some((_, stdin)) = &mut self.process {
+            // A watchdog that somebody killed watches nothing more; the job goes on.
+            let _ = stdin.write_all(format!("{what} {value}\n").as_bytes());
+        }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        // The workers and all that is theirs have been ended.
+        self.say("done", "");
+        if let Some((mut child, stdin)) = self.process.take() {
+            drop(stdin);
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Starts this program once more, where it serves.
+fn start() -> Option<(Child, ChildStdin)> {
+    if !SERVES.load(Ordering::SeqCst) {
+        return None;
+    }
+    let mut command = Command::new(own_program()?);
+    command.arg0("mpienv-watchdog").arg(WORD).current_dir("/").env_clear().process_group(0);
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    child.ok().and_then(|mut child| child.stdin.take().map(|stdin| (child, stdin)))
+}
+
+/// This very program, also where its file has been replaced; by its name where /proc does not have it.
+fn own_program() -> Option<PathBuf> {
+    let running = Path::new("/proc/self/exe");
+    if running.exists() {
+        return Some(running.to_owned());
+    }
+    let file = find(&Command::new(std::env::args_os().next()?))?;
+    std::path::absolute(file).ok()
+}

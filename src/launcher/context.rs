@@ -1,0 +1,147 @@
+//! What mpienv leaves in the environment of what it starts: by it a process sees whether another launcher has started
+//! it since.
+//!
+//! `MPIENV_CONTEXT` says which launcher was chosen, and has a hash of each variable that a launcher sets as it was then.
+//! A variable that has another value now was set by a launcher in between, which is the innermost.
+
+use std::collections::BTreeMap;
+
+use crate::environment::Environment;
+use crate::error::{Error, Reason};
+use crate::value::job::fnv_1a;
+use crate::value::placement::Launcher;
+
+/// The variable; mpienv alone writes it.
+pub(crate) const CONTEXT: &str = "MPIENV_CONTEXT";
+
+/// The form of the text; another version of mpienv may write another one.
+const FORM: &str = "1";
+
+/// Variables as they were at one moment: name -> hash of the value. What was not set is not there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen(BTreeMap<String, u64>);
+
+impl Seen {
+    /// These variables of an environment.
+    pub(crate) fn of<'a>(environment: &Environment, names: impl IntoIterator<Item = &'a str>) -> Seen {
+        let set = names.into_iter().filter_map(|name| Some((name.to_owned(), current(environment, name)?)));
+        Seen(set.collect())
+    }
+
+    /// The variable is set to that value, or unset.
+    pub(crate) fn put(&mut self, name: &str, value: Option<&str>) {
+        match value {
+            Some(value) => drop(self.0.insert(name.to_owned(), hash(value.as_bytes()))),
+            None => drop(self.0.remove(name)),
+        }
+    }
+
+    /// Whether a variable was set, or set to another value, since. One that is only gone tells nothing.
+    pub(crate) fn is_changed(&self, environment: &Environment, name: &str) -> bool {
+        current(environment, name).is_some_and(|hash| self.0.get(name) != Some(&hash))
+    }
+}
+
+fn current(environment: &Environment, name: &str) -> Option<u64> {
+    environment.get(name).filter(|_| environment.is_set(name)).map(|value| hash(value.as_encoded_bytes()))
+}
+
+fn hash(value: &[u8]) -> u64 {
+    // Half of the digits suffice to see a change.
+    fnv_1a(value.trim_ascii()) & 0xffff_ffff
+}
+
+/// What a process chose that has started this one, or a parent of it, or has become this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Context {
+    pub launcher: Launcher,
+    /// The `MASTER_ADDR` that it set, where that is for its job alone.
+    pub master_addr: Option<String>,
+    /// The same of `MASTER_PORT`.
+    pub master_port: Option<String>,
+    /// The job's token, where no variable has it.
+    pub token: Option<String>,
+    pub seen: Seen,
+}
+
+impl Context {
+    pub(crate) fn find(environment: &Environment) -> Result<Option<Context>, Error> {
+        let Some(text) = environment.get_str(CONTEXT).map_err(Error::reading_setting)? else { return Ok(None) };
+        let unreadable = || {
+            let reason = Reason::Malformed("not of the form that this version of mpienv writes".to_owned());
+            let remedy = format!("unset {CONTEXT}; mpienv sets it, and nothing else should");
+            Error::new(reason, remedy).of(CONTEXT).found(text)
+        };
+        Context::parse(text).map(Some).ok_or_else(unreadable)
+    }
+
+    fn parse(text: &str) -> Option<Context> {
+        let (text, token) = match text.split_once(" token=") {
+            Some((text, token)) => (text, Some(token.to_owned())),
+            None => (text, None),
+        };
+        let mut words = text.split(' ');
+        if words.next()? != FORM {
+            return None;
+        }
+        let launcher = words.next()?.parse().ok()?;
+        let mut context = Context { launcher, master_addr: None, master_port: None, token, seen: Seen::default() };
+        for word in words {
+            if let Some(host) = word.strip_prefix("addr=") {
+                context.master_addr = Some(host.to_owned());
+            } else if let Some(port) = word.strip_prefix("port=") {
+                context.master_port = Some(port.to_owned());
+            } else {
+                let (name, hash) = word.split_once(':')?;
+                context.seen.0.insert(name.to_owned(), u64::from_str_radix(hash, 16).ok()?);
+            }
+        }
+        Some(context)
+    }
+
+    pub(crate) fn to_text(&self) -> String {
+        let mut text = format!("{FORM} {}", self.launcher);
+        for (name, value) in [("addr", &self.master_addr), ("port", &self.master_port)] {
+            text += &value.as_ref().map(|value| format!(" {name}={value}")).unwrap_or_default();
+        }
+        for (name, hash) in &self.seen.0 {
+            text += &format!(" {name}:{hash:08x}");
+        }
+        // Last, because a token may hold anything.
+        text += &self.token.as_ref().map(|token| format!(" token={token}")).unwrap_or_default();
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_is_read_as_it_was_written() {
+        let environment = Environment::from_vars([("PMI_RANK", " 1 "), ("PMI_SIZE", "2"), ("BLANK", " ")]);
+        let seen = Seen::of(&environment, ["BLANK", "PMI_RANK", "PMI_SIZE", "RANK"]);
+        assert_eq!(seen.0.keys().collect::<Vec<_>>(), ["PMI_RANK", "PMI_SIZE"]);
+        let (master_addr, master_port) = (Some("fe80::1%eth0".to_owned()), Some("29500".to_owned()));
+        let token = Some("ƒ2 x token=y".to_owned());
+        let whole = Context { launcher: Launcher::Hydra, master_addr, master_port, token, seen };
+        let bare =
+            Context { master_addr: None, master_port: None, token: None, seen: Seen::default(), ..whole.clone() };
+        for context in [whole, bare] {
+            assert_eq!(Context::parse(&context.to_text()), Some(context));
+        }
+        for bad in ["1", "2 user", "1 nobody", "1 user RANK", "1 user RANK:x", "user", "1  user"] {
+            assert_eq!(Context::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_a_value_that_is_new_counts_as_changed() {
+        let at = |rank: &'static str| Environment::from_vars([("PMI_RANK", rank), ("PMI_SIZE", "2")]);
+        let seen = Seen::of(&at("1"), ["PMI_RANK", "PMI_SIZE", "RANK"]);
+        assert!(!seen.is_changed(&at(" 1"), "PMI_RANK") && !seen.is_changed(&at("1"), "RANK"));
+        assert!(seen.is_changed(&at("0"), "PMI_RANK"));
+        assert!(!seen.is_changed(&at(""), "PMI_RANK"), "a variable that is gone tells of no launcher");
+        assert!(seen.is_changed(&Environment::from_vars([("RANK", "0")]), "RANK"));
+    }
+}

@@ -1,0 +1,342 @@
+//! What rank 0 found wrong, and the one text about it that all ranks get.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::error::{RendezvousError, seconds};
+use super::frame::Version;
+use crate::value::host::Host;
+use crate::value::port::Port;
+
+/// How many of a kind the text names before it only counts.
+const NAMED: usize = 8;
+/// How many of a kind are remembered at all.
+const REMEMBERED: usize = 10_000;
+
+/// What ranks say that do not say what rank 0 does -> those ranks.
+type Others = BTreeMap<u32, BTreeMap<u32, IpAddr>>;
+
+/// What rank 0 saw beside the ranks that joined.
+#[derive(Debug, Default)]
+pub(super) struct Problems {
+    /// Ranks whose connection closed after the hello.
+    pub(super) lost: BTreeMap<u32, IpAddr>,
+    /// Ranks that came and said nothing more when all had come.
+    pub(super) unanswered: BTreeMap<u32, IpAddr>,
+    duplicates: Vec<(u32, Option<IpAddr>, IpAddr)>,
+    sizes: Others,
+    ports: Others,
+    versions: BTreeMap<u32, (Version, IpAddr)>,
+    /// Connections turned away.
+    pub(super) rejected: u64,
+    /// Connections that had not said who they are when the time was up.
+    pub(super) silent: u64,
+    other_jobs: BTreeSet<IpAddr>,
+}
+
+impl Problems {
+    /// A rank came again; `first` is `None` where it is rank 0 itself.
+    pub(super) fn duplicate(&mut self, rank: u32, first: Option<IpAddr>, second: IpAddr) {
+        if self.duplicates.len() < REMEMBERED {
+            self.duplicates.push((rank, first, second));
+        }
+    }
+
+    pub(super) fn size(&mut self, rank: u32, size: u32, from: IpAddr) {
+        remember(&mut self.sizes, size, rank, from);
+    }
+
+    /// A rank was told to meet at another port than rank 0.
+    pub(super) fn port(&mut self, rank: u32, port: Port, from: IpAddr) {
+        remember(&mut self.ports, port.get().into(), rank, from);
+    }
+
+    pub(super) fn version(&mut self, rank: u32, version: Version, from: IpAddr) {
+        if self.versions.len() < REMEMBERED {
+            self.versions.insert(rank, (version, from));
+        }
+    }
+
+    pub(super) fn other_job(&mut self, from: IpAddr) {
+        if self.other_jobs.len() < REMEMBERED {
+            self.other_jobs.insert(from);
+        }
+    }
+
+    /// Ranks that can never meet, however long rank 0 waits.
+    pub(super) fn conflicts(&self) -> usize {
+        let others = self.sizes.values().chain(self.ports.values()).map(BTreeMap::len).sum::<usize>();
+        self.duplicates.len() + others + self.versions.len()
+    }
+
+    /// The report on a world of which `joined` came to `master`; missing ranks count only once the time is up.
+    pub(super) fn report(
+        &self,
+        size: u32,
+        master: (&Host, Port),
+        joined: &[u32],
+        waited: Duration,
+        time_is_up: bool,
+    ) -> RendezvousError {
+        let (host, port) = master;
+        let mut parts = Vec::new();
+        parts.extend(disagreement(
+            "the world size",
+            &self.sizes,
+            size,
+            joined,
+            "two jobs share this MASTER_PORT, or a variable of an earlier launch is left: start all ranks by one command",
+        ));
+        parts.extend(disagreement(
+            "MASTER_PORT",
+            &self.ports,
+            port.get().into(),
+            joined,
+            "only some ranks have the setting, as where a shell exports it and mpirun gives it to its own host alone: give \
+             it to all ranks, as with `mpirun -x MASTER_PORT`, or to none",
+        ));
+        self.tell_duplicates(&mut parts);
+        self.tell_versions(&mut parts);
+        self.tell_lost(&mut parts);
+        if time_is_up {
+            self.tell_missing(&mut parts, size, &host.with_port(port), joined, waited);
+            self.tell_unanswered(&mut parts, waited);
+        }
+        self.tell_rejected(&mut parts);
+        let report = parts.join("; ");
+        match (self.conflicts(), self.lost.is_empty()) {
+            (0, true) => RendezvousError::Missing { report },
+            (0, false) => RendezvousError::Lost { report },
+            _ => RendezvousError::Mismatch { report },
+        }
+    }
+
+    fn tell_duplicates(&self, parts: &mut Vec<String>) {
+        if self.duplicates.is_empty() {
+            return;
+        }
+        let named = self.duplicates.iter().take(NAMED).map(|(rank, first, second)| match first {
+            Some(first) => format!("rank {rank} came twice, from {first} and from {second}"),
+            None => format!("rank {rank} came twice, as the master itself and from {second}"),
+        });
+        parts.push(format!(
+            "{}{}: two processes were told the same rank; give each its own",
+            named.collect::<Vec<_>>().join(", "),
+            more(self.duplicates.len())
+        ));
+    }
+
+    fn tell_versions(&self, parts: &mut Vec<String>) {
+        if self.versions.is_empty() {
+            return;
+        }
+        let named = self
+            .versions
+            .iter()
+            .take(NAMED)
+            .map(|(rank, (version, from))| format!("rank {rank} ({from}) runs {version}"));
+        parts.push(format!(
+            "{}{}, rank 0 runs {}: start the same program on all ranks",
+            named.collect::<Vec<_>>().join(", "),
+            more(self.versions.len()),
+            Version::OWN
+        ));
+    }
+
+    fn tell_lost(&self, parts: &mut Vec<String>) {
+        if self.lost.is_empty() {
+            return;
+        }
+        parts.push(format!(
+            "{} came and {} lost before all ranks had come: killed, failed or cut off; look at {} output",
+            ranks_from(&self.lost),
+            if self.lost.len() == 1 { "was" } else { "were" },
+            if self.lost.len() == 1 { "its" } else { "their" },
+        ));
+    }
+
+    fn tell_missing(&self, parts: &mut Vec<String>, size: u32, master: &str, joined: &[u32], waited: Duration) {
+        let heard = joined.iter().chain(self.lost.keys()).chain(self.versions.keys());
+        let others = self.sizes.values().chain(self.ports.values());
+        let heard = heard.chain(others.flat_map(BTreeMap::keys)).copied().collect();
+        let missing = gaps(&heard, size);
+        if missing.is_empty() {
+            return;
+        }
+        let one = matches!(missing[..], [(first, last)] if first == last);
+        parts.push(format!(
+            "{} {} of {size} {} not come to {master} within {}: not started, failed before, or told another MASTER_ADDR or \
+             MASTER_PORT; look at {} output",
+            if one { "rank" } else { "ranks" },
+            list(&missing),
+            if one { "has" } else { "have" },
+            seconds(waited),
+            if one { "its" } else { "their" },
+        ));
+    }
+
+    fn tell_unanswered(&self, parts: &mut Vec<String>, waited: Duration) {
+        if self.unanswered.is_empty() {
+            return;
+        }
+        parts.push(format!(
+            "{} came and did not answer any more within {}: stopped, or {} host was cut off or lost",
+            ranks_from(&self.unanswered),
+            seconds(waited),
+            if self.unanswered.len() == 1 { "its" } else { "their" },
+        ));
+    }
+
+    fn tell_rejected(&self, parts: &mut Vec<String>) {
+        let rejected = self.rejected + self.silent;
+        if rejected == 0 {
+            return;
+        }
+        let mut text = match rejected {
+            1 => "1 connection that was no rank of this job was turned away".to_owned(),
+            n => format!("{n} connections that were no ranks of this job were turned away"),
+        };
+        if !self.other_jobs.is_empty() {
+            text += &format!(
+                ", with another job's token from {}: if they are this job's, give all ranks the same MPIENV_TOKEN",
+                addresses(self.other_jobs.clone())
+            );
+        }
+        parts.push(text);
+    }
+}
+
+fn remember(others: &mut Others, said: u32, rank: u32, from: IpAddr) {
+    let ranks = others.entry(said).or_default();
+    if ranks.len() < REMEMBERED {
+        ranks.insert(rank, from);
+    }
+}
+
+/// Who says what, if anybody says something else than rank 0 and those who `joined`.
+fn disagreement(on: &str, others: &Others, own: u32, joined: &[u32], remedy: &str) -> Option<String> {
+    if others.is_empty() {
+        return None;
+    }
+    let mut said = vec![format!("{} {} {own}", ranks(joined), say(joined.len()))];
+    for (other, from) in others.iter().take(NAMED) {
+        said.push(format!("{} {} {other}", ranks_from(from), say(from.len())));
+    }
+    Some(format!("the ranks disagree on {on}: {}; {remedy}", said.join(", ")))
+}
+
+fn say(count: usize) -> &'static str {
+    if count == 1 { "says" } else { "say" }
+}
+
+fn more(count: usize) -> String {
+    match count.saturating_sub(NAMED) {
+        0 => String::new(),
+        rest => format!(" and {rest} more"),
+    }
+}
+
+fn addresses(set: BTreeSet<IpAddr>) -> String {
+    let named: Vec<String> = set.iter().take(NAMED).map(IpAddr::to_string).collect();
+    named.join(", ") + &more(set.len())
+}
+
+/// `ranks 1,3-7 (10.0.0.1, 10.0.0.2)`
+fn ranks_from(from: &BTreeMap<u32, IpAddr>) -> String {
+    let list: Vec<u32> = from.keys().copied().collect();
+    format!("{} ({})", ranks(&list), addresses(from.values().copied().collect()))
+}
+
+/// `rank 3`, `ranks 1,3-7`; the list is sorted.
+fn ranks(sorted: &[u32]) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &rank in sorted {
+        match runs.last_mut() {
+            Some((_, last)) if rank - *last <= 1 => *last = rank,
+            _ => runs.push((rank, rank)),
+        }
+    }
+    format!("{} {}", if sorted.len() == 1 { "rank" } else { "ranks" }, list(&runs))
+}
+
+/// The runs of `0..size` that are not in the set.
+fn gaps(heard: &BTreeSet<u32>, size: u32) -> Vec<(u32, u32)> {
+    let mut runs = Vec::new();
+    let mut next = 0;
+    for &rank in heard.iter().filter(|&&rank| rank < size) {
+        if rank > next {
+            runs.push((next, rank - 1));
+        }
+        next = rank + 1;
+    }
+    if next < size {
+        runs.push((next, size - 1));
+    }
+    runs
+}
+
+fn list(runs: &[(u32, u32)]) -> String {
+    let named = runs.iter().take(4 * NAMED).map(|(first, last)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    });
+    let text = named.collect::<Vec<_>>().join(",");
+    if runs.len() > 4 * NAMED { text + ",..." } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+    const MINUTE: Duration = Duration::from_secs(60);
+    const MASTER: (&Host, Port) = (&Host::LOOPBACK, Port::SEVERAL_NODES);
+
+    #[test]
+    fn missing_ranks_are_a_short_list() {
+        let error = Problems::default().report(9, MASTER, &[0, 2, 8], MINUTE, true);
+        assert_eq!(
+            error.to_string(),
+            "ranks 1,3-7 of 9 have not come to 127.0.0.1:6105 within 60 s: not started, failed before, or told another \
+             MASTER_ADDR or MASTER_PORT; look at their output"
+        );
+        assert!(matches!(error, RendezvousError::Missing { .. }));
+    }
+
+    #[test]
+    fn a_world_of_four_thousand_million_takes_no_time() {
+        let error = Problems::default().report(u32::MAX, MASTER, &[0, u32::MAX - 1], MINUTE, true);
+        assert!(error.to_string().starts_with("ranks 1-4294967293 of 4294967295 have"), "{error}");
+    }
+
+    #[test]
+    fn every_finding_is_in_the_text() {
+        let mut problems = Problems::default();
+        problems.size(5, 16, THERE);
+        problems.size(6, 16, THERE);
+        problems.duplicate(1, Some(HERE), THERE);
+        problems.duplicate(0, None, THERE);
+        problems.version(3, Version::OWN, THERE);
+        problems.lost.insert(2, THERE);
+        problems.unanswered.insert(1, HERE);
+        problems.rejected = 2;
+        problems.silent = 1;
+        problems.other_job(THERE);
+        problems.port(4, Port::ONE_NODE, THERE);
+        let text = problems.report(8, MASTER, &[0, 1], MINUTE, true).to_string();
+        for part in [
+            "ranks 0-1 say 8, ranks 5-6 (10.0.0.2) say 16",
+            "the ranks disagree on MASTER_PORT: ranks 0-1 say 6105, rank 4 (10.0.0.2) says 54965",
+            "rank 1 came twice, from 10.0.0.1 and from 10.0.0.2, rank 0 came twice, as the master itself and from 10.0.0.2",
+            "rank 3 (10.0.0.2) runs mpienv 0.1.0",
+            "rank 2 (10.0.0.2) came and was lost",
+            "rank 7 of 8 has not come",
+            "rank 1 (10.0.0.1) came and did not answer any more within 60 s: stopped, or its host was cut off or lost",
+            "3 connections that were no ranks of this job were turned away, with another job's token from 10.0.0.2",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in {text:?}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Who is still there, once all have come: a rank may be cut off or stopped while the last ones are waited for.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Joined, Server};
+use crate::rendezvous::ANSWER;
+use crate::rendezvous::frame::{ReplyKind, reply};
+
+/// Whether a rank that joined is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// Not asked yet.
+    Unknown,
+    Asked,
+    Confirmed,
+}
+
+/// What all ranks' presence comes to.
+#[derive(Debug, Default)]
+pub(super) struct Liveness {
+    unknown: usize,
+    asked: usize,
+    /// When it was asked last.
+    since: Option<Instant>,
+}
+
+impl Liveness {
+    pub(super) fn count_joined(&mut self) {
+        self.unknown += 1;
+    }
+
+    pub(super) fn count_lost(&mut self, presence: Presence) {
+        match presence {
+            Presence::Unknown => self.unknown -= 1,
+            Presence::Asked => self.asked -= 1,
+            Presence::Confirmed => {}
+        }
+    }
+
+    /// Whether all that joined have said that they are still there.
+    pub(super) fn is_done(&self) -> bool {
+        self.unknown == 0 && self.asked == 0
+    }
+
+    /// Until when answers are waited for.
+    pub(super) fn ends_at(&self, deadline: Instant) -> Instant {
+        self.since.map_or(deadline, |since| deadline.max(since + ANSWER))
+    }
+}
+
+impl Server<'_> {
+    /// Asks those that were not asked yet.
+    pub(super) fn probe_liveness(&mut self) {
+        if self.liveness.unknown == 0 {
+            return;
+        }
+        let question: Arc<[u8]> = reply(ReplyKind::Ready, &[]).into();
+        let unknown = |joined: &&mut Joined| joined.presence == Presence::Unknown;
+        let mut ids = Vec::with_capacity(self.liveness.unknown);
+        for joined in self.joined.values_mut().filter(unknown) {
+            joined.presence = Presence::Asked;
+            ids.push(joined.id);
+        }
+        self.liveness = Liveness { unknown: 0, asked: self.liveness.asked + ids.len(), since: Some(Instant::now()) };
+        for id in ids {
+            self.send(id, question.clone());
+        }
+    }
+
+    /// A rank says something after its hello: that it is still there.
+    pub(super) fn confirm(&mut self, rank: u32) {
+        if let Some(joined) = self.joined.get_mut(&rank).filter(|joined| joined.presence == Presence::Asked) {
+            joined.presence = Presence::Confirmed;
+            self.liveness.asked -= 1;
+        }
+    }
+
+    /// Puts those that did not answer into the problems.
+    pub(super) fn note_the_silent(&mut self) {
+        let silent = self.joined.iter().filter(|(_, joined)| joined.presence == Presence::Asked);
+        for (&rank, joined) in silent {
+            if let Some(Some(connection)) = self.connections.get(joined.id) {
+                self.problems.unanswered.insert(rank, connection.peer);
+            }
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Values that are valid by construction, and the texts that go with them.
+
+pub(crate) mod host;
+pub(crate) mod host_name;
+pub(crate) mod job;
+pub(crate) mod name;
+pub(crate) mod placement;
+pub(crate) mod port;
+pub(crate) mod printable;
+pub(crate) mod rank;
+pub(crate) mod token;

@@ -1,0 +1,256 @@
+//! A host's name or address, checked before anybody connects to it.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+use crate::value::port::Port;
+
+/// A DNS name, an IPv4 address or a bare IPv6 address, as `MASTER_ADDR` holds it.
+///
+/// ```
+/// use mpienv::{Host, HostError, Port};
+///
+/// let host: Host = "fe::1".parse()?;
+/// let port = Port::new(6105).unwrap();
+/// assert_eq!(host.to_string(), "fe::1");
+/// assert_eq!(host.with_port(port), "[fe::1]:6105");
+/// assert!(host.address().is_some_and(|address| address.is_ipv6()));
+/// assert_eq!(Host::parse_with_port("[fe::1]:6105")?, (host, Some(port)));
+/// assert!(Host::LOOPBACK.is_loopback());
+/// assert_eq!("node/1".parse::<Host>(), Err(HostError::Character('/')));
+/// # Ok::<(), HostError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Host(HostKind);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum HostKind {
+    Address(IpAddr),
+    /// An IPv6 address with a zone: `fe80::1%eth0`.
+    Zoned(Ipv6Addr, String),
+    Name(String),
+}
+
+/// Longest host name that DNS can carry, in bytes.
+const LONGEST_NAME: usize = 253;
+/// Longest part of a host name between two dots, in bytes.
+const LONGEST_LABEL: usize = 63;
+
+impl Host {
+    /// This machine, by its IPv4 loopback address.
+    pub const LOOPBACK: Host = Host(HostKind::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+
+    /// Every interface of this machine: where rank 0 listens when it cannot tell its own address.
+    pub(crate) const ANY: Host = Host(HostKind::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
+
+    /// The IP address, when the host was given as one.
+    #[must_use]
+    pub fn address(&self) -> Option<IpAddr> {
+        match &self.0 {
+            HostKind::Address(address) => Some(*address),
+            HostKind::Zoned(address, _) => Some(IpAddr::V6(*address)),
+            HostKind::Name(_) => None,
+        }
+    }
+
+    /// Whether this is the machine itself: a loopback address, or the name `localhost`.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        match &self.0 {
+            HostKind::Name(name) => name.eq_ignore_ascii_case("localhost"),
+            _ => self.address().is_some_and(|address| address.is_loopback()),
+        }
+    }
+
+    /// `host:port`, with an IPv6 address in brackets.
+    #[must_use]
+    pub fn with_port(&self, port: Port) -> String {
+        match self.address() {
+            Some(IpAddr::V6(_)) => format!("[{self}]:{port}"),
+            _ => format!("{self}:{port}"),
+        }
+    }
+
+    /// Reads a host that may carry a port: `host`, `host:port`, `[v6]`, `[v6]:port`, bare `v6`.
+    ///
+    /// # Errors
+    /// When the host is not a host, or what follows it is not a port.
+    pub fn parse_with_port(text: &str) -> Result<(Host, Option<Port>), HostError> {
+        if let Some(rest) = text.strip_prefix('[') {
+            let (host, after) = rest.split_once(']').ok_or(HostError::Bracket)?;
+            let host: Host = host.parse()?;
+            if !matches!(host.address(), Some(IpAddr::V6(_))) {
+                return Err(HostError::Bracket);
+            }
+            let port = match after.strip_prefix(':') {
+                Some(port) => Some(parse_port(port)?),
+                None if after.is_empty() => None,
+                None => return Err(HostError::Bracket),
+            };
+            return Ok((host, port));
+        }
+        match text.split_once(':') {
+            // Two colons or more: a bare IPv6 address, which cannot carry a port.
+            Some((_, rest)) if rest.contains(':') => Ok((text.parse()?, None)),
+            Some((host, port)) => Ok((host.parse()?, Some(parse_port(port)?))),
+            None => Ok((text.parse()?, None)),
+        }
+    }
+}
+
+/// The host and port that a bare IPv6 address may be meant as, though it reads as one address: `fd00::1:6105`.
+///
+/// Quiet where that is unlikely: low numbers end many addresses; before a port stands a whole address; and four groups
+/// after `::` are an interface's own half of one.
+pub(crate) fn meant_with_port(text: &str) -> Option<(Ipv6Addr, Port)> {
+    const LOWEST_LIKELY: u16 = 1024;
+    let (front, last) = text.rsplit_once(':')?;
+    let port = last.parse::<Port>().ok().filter(|port| port.get() >= LOWEST_LIKELY && !last.starts_with('0'))?;
+    let is_half = text.split_once("::").is_some_and(|(_, half)| half.split(':').count() == 4);
+    // The whole must be an address too; else it is an error of its own.
+    text.parse::<Ipv6Addr>().ok().filter(|_| !is_half)?;
+    Some((front.parse().ok()?, port))
+}
+
+fn parse_port(text: &str) -> Result<Port, HostError> {
+    text.parse().map_err(|_| HostError::Port(text.to_owned()))
+}
+
+impl From<IpAddr> for Host {
+    fn from(address: IpAddr) -> Host {
+        Host(HostKind::Address(address))
+    }
+}
+
+impl FromStr for Host {
+    type Err = HostError;
+
+    fn from_str(text: &str) -> Result<Host, HostError> {
+        if text.is_empty() {
+            return Err(HostError::Empty);
+        }
+        if let Ok(address) = text.parse() {
+            return Ok(Host(HostKind::Address(address)));
+        }
+        if text.contains(':') {
+            return parse_zoned(text);
+        }
+        check_name(text)?;
+        Ok(Host(HostKind::Name(text.to_owned())))
+    }
+}
+
+fn parse_zoned(text: &str) -> Result<Host, HostError> {
+    let (address, zone) = text.split_once('%').ok_or(HostError::NotIpv6)?;
+    let address = address.parse().map_err(|_| HostError::NotIpv6)?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if zone.is_empty() || !zone.chars().all(plain) {
+        return Err(HostError::NotIpv6);
+    }
+    Ok(Host(HostKind::Zoned(address, zone.to_owned())))
+}
+
+fn check_name(name: &str) -> Result<(), HostError> {
+    // Underscores are no DNS host names, but container networks and schedulers use them.
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if let Some(found) = name.chars().find(|&c| !plain(c)) {
+        return Err(HostError::Character(found));
+    }
+    if name.len() > LONGEST_NAME {
+        return Err(HostError::TooLong);
+    }
+    // A trailing dot marks a name as complete.
+    let labels = name.strip_suffix('.').unwrap_or(name);
+    for label in labels.split('.') {
+        if label.is_empty() || label.len() > LONGEST_LABEL || label.starts_with('-') || label.ends_with('-') {
+            return Err(HostError::Label(label.to_owned()));
+        }
+    }
+    // Resolvers read `1001` and `10.0.0` as IPv4 addresses: a name like that can never be reached.
+    let last = labels.rsplit('.').next().unwrap_or(labels);
+    if last.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(HostError::NotIpv4);
+    }
+    Ok(())
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            HostKind::Address(address) => address.fmt(f),
+            HostKind::Zoned(address, zone) => write!(f, "{address}%{zone}"),
+            HostKind::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+impl Serialize for Host {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Why a text is not a [`Host`].
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// Nothing before the colon, or nothing at all.
+    #[error("the host is empty")]
+    Empty,
+    /// A character that no host name has.
+    #[error("{0:?} cannot be part of a host name")]
+    Character(char),
+    /// Longer than DNS allows.
+    #[error("a host name has at most {LONGEST_NAME} characters")]
+    TooLong,
+    /// A part between two dots is empty, too long, or begins or ends with a dash.
+    #[error("{0:?} cannot stand between the dots of a host name")]
+    Label(String),
+    /// Digits where a name was expected: a resolver takes it for an address.
+    #[error("it reads as an IPv4 address and is none")]
+    NotIpv4,
+    /// Colons, but no IPv6 address.
+    #[error("it reads as an IPv6 address and is none")]
+    NotIpv6,
+    /// Brackets that do not hold an IPv6 address.
+    #[error("brackets hold an IPv6 address, as in [fd00::1]:6105")]
+    Bracket,
+    /// What follows the colon is no port.
+    #[error("{0:?} after the colon is no port from 1 to 65535")]
+    Port(String),
+}
+
+debug_is_text!(HostError);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_address_whose_end_reads_as_a_port_is_told_from_others() {
+        for (text, meant) in [
+            ("fd00::1:6105", Some(("fd00::1", 6105))),
+            ("2001:db8::10:6000", Some(("2001:db8::10", 6000))),
+            ("fe80::a8bb:ccff:fedd:1234:6000", Some(("fe80::a8bb:ccff:fedd:1234", 6000))),
+            ("fd00::1", None),
+            ("fd00::6105", None),
+            ("fd00::1:2", None),
+            ("fd00::1:1000", None),
+            ("fd00::1:61a5", None),
+            ("fd00::1:06105", None),
+            ("fe80::a8bb:ccff:fedd:1234", None),
+            ("2001:db8:1:2:3:4:5:6105", None),
+            ("fd00:0:0:0:0:0:1:6105", None),
+            ("[fd00::1]:6105", None),
+            ("10.0.0.4:6105", None),
+            ("node-0:6105", None),
+            ("", None),
+        ] {
+            let meant = meant.map(|(host, port)| (host.parse().unwrap(), Port::new(port).unwrap()));
+            assert_eq!(meant_with_port(text), meant, "{text}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Which job this is, as all its ranks know it.
+
+use std::process;
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+use crate::value::port::Port;
+
+/// What a scheduler calls a job, a step of it, and how often it was restarted: the same on all ranks.
+///
+/// From it follows a master port, so that two jobs, or two steps of one job, on one node do not
+/// meet at the same port: `20000 + (FNV-1a-64("JOB/RESTARTS") + STEP) mod 10000`, where `STEP` is
+/// the step's number, or FNV-1a-64 of its text where it is no number. The range lies below Linux's
+/// ephemeral ports (32768 and up) and below the node ports of Kubernetes (30000 and up).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Job {
+    pub id: String,
+    pub step: String,
+    pub restarts: u32,
+}
+
+/// The lowest port that a job's identity gives.
+const LOWEST: u64 = 20_000;
+/// How many ports there are from the lowest on.
+const PORTS: u64 = 10_000;
+
+impl Job {
+    /// The port that follows from the identity, 20000 to 29999.
+    pub(crate) fn port(&self) -> Option<Port> {
+        let job = fnv_1a(format!("{}/{}", self.id, self.restarts).as_bytes());
+        let step = match self.step.as_str() {
+            "" => 0,
+            step => step.parse().unwrap_or_else(|_| fnv_1a(step.as_bytes())),
+        };
+        in_range(job.wrapping_add(step))
+    }
+}
+
+/// A port for a process that is a whole job: one that another such process on this machine does not get, but once in
+/// 10,000 times. The same as long as the process lives.
+pub(crate) fn port_of_this_process() -> Option<Port> {
+    static PORT: OnceLock<Option<Port>> = OnceLock::new();
+    *PORT.get_or_init(|| {
+        // Two containers may share a network, and each has a process 1.
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        in_range(fnv_1a(format!("{}/{}", process::id(), now.as_nanos()).as_bytes()))
+    })
+}
+
+fn in_range(number: u64) -> Option<Port> {
+    u16::try_from(LOWEST + number % PORTS).ok().and_then(Port::new)
+}
+
+/// FNV-1a with 64 bits: short, published, the same in every version of this crate.
+pub(crate) fn fnv_1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(id: &str, step: &str, restarts: u32) -> u16 {
+        Job { id: id.into(), step: step.into(), restarts }.port().unwrap().get()
+    }
+
+    #[test]
+    fn the_hash_is_fnv_1a_as_published() {
+        assert_eq!(fnv_1a(b""), 0xcbf29ce484222325);
+        assert_eq!(fnv_1a(b"a"), 0xaf63dc4c8601ec8c);
+        assert_eq!(fnv_1a(b"foobar"), 0x85944171f73967e8);
+    }
+
+    #[test]
+    fn ports_never_change_from_version_to_version() {
+        let vectors =
+            [("1", "0", 0), ("1", "1", 0), ("1", "0", 1), ("4711", "12", 0), ("ƒ2WdHmxq", "", 0), ("77", "batch", 3)];
+        let ports = vectors.map(|(id, step, restarts)| port(id, step, restarts));
+        assert_eq!(ports, [25787, 25788, 27576, 24257, 25337, 24064]);
+    }
+
+    #[test]
+    fn steps_of_one_job_have_ports_of_their_own() {
+        let ports: std::collections::BTreeSet<_> = (0..10_000).map(|step| port("4711", &step.to_string(), 0)).collect();
+        assert_eq!((ports.len(), ports.first(), ports.last()), (10_000, Some(&20_000), Some(&29_999)));
+    }
+}

@@ -1,0 +1,29 @@
+//! A name that nothing has.
+
+/// Why a text is not the name of a [`Launcher`](crate::Launcher) or a [`Target`](crate::Target).
+///
+/// ```
+/// use mpienv::{Target, UnknownName};
+///
+/// let error: UnknownName = "tensorflow".parse::<Target>().unwrap_err();
+/// assert_eq!(error.to_string(), "no program has this name; there are torch, mindspore, jax");
+/// ```
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no {kind} has this name; there are {}", .names.join(", "))]
+pub struct UnknownName {
+    kind: &'static str,
+    names: Vec<&'static str>,
+}
+
+debug_is_text!(UnknownName);
+
+/// The one of `all` that has this name.
+pub(crate) fn find<T: Copy>(
+    kind: &'static str,
+    all: &[T],
+    name_of: impl Fn(T) -> &'static str,
+    name: &str,
+) -> Result<T, UnknownName> {
+    let found = all.iter().copied().find(|&one| name_of(one) == name);
+    found.ok_or_else(|| UnknownName { kind, names: all.iter().map(|&one| name_of(one)).collect() })
+}

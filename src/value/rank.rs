@@ -1,0 +1,150 @@
+//! A rank that is always inside its size.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+/// A rank within a group of known size: `0 <= rank < size`, by construction.
+///
+/// ```
+/// use mpienv::{Rank, RankError};
+///
+/// let rank = Rank::new(3, 8)?;
+/// assert_eq!((rank.index(), rank.size()), (3, 8));
+/// assert!(!rank.is_first());
+/// assert_eq!(rank.all().nth(3), Some(rank));
+/// assert_eq!(Rank::new(0, 1)?, Rank::ALONE);
+/// assert_eq!(Rank::new(8, 8), Err(RankError::Outside { index: 8, size: 8 }));
+/// # Ok::<(), RankError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rank {
+    index: u32,
+    size: NonZeroU32,
+}
+
+impl Rank {
+    /// Rank `index` of a group of `size`.
+    ///
+    /// # Errors
+    /// When `size` is 0, or `index` is not below it.
+    pub const fn new(index: u32, size: u32) -> Result<Rank, RankError> {
+        match NonZeroU32::new(size) {
+            None => Err(RankError::NoMembers),
+            Some(_) if index >= size => Err(RankError::Outside { index, size }),
+            Some(size) => Ok(Rank { index, size }),
+        }
+    }
+
+    /// The only rank of a group of one.
+    pub const ALONE: Rank = Rank { index: 0, size: NonZeroU32::MIN };
+
+    /// The number of this rank, counted from 0.
+    #[must_use]
+    pub const fn index(self) -> u32 {
+        self.index
+    }
+
+    /// How many ranks the group has; at least 1.
+    #[must_use]
+    pub const fn size(self) -> u32 {
+        self.size.get()
+    }
+
+    /// Whether this is rank 0.
+    #[must_use]
+    pub const fn is_first(self) -> bool {
+        self.index == 0
+    }
+
+    /// All ranks of the group, in order.
+    pub fn all(self) -> impl Iterator<Item = Rank> {
+        let size = self.size;
+        (0..size.get()).map(move |index| Rank { index, size })
+    }
+}
+
+impl fmt::Display for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.index, self.size)
+    }
+}
+
+/// A process's place on its node, as far as it is known: `local rank < local size <= world size`.
+///
+/// ```
+/// use mpienv::{Local, Rank};
+///
+/// let world = Rank::new(5, 8)?;
+/// let local = Local::new(Some(1), Some(4), world)?;
+/// assert_eq!((local.rank(), local.size()), (Some(1), Some(4)));
+/// assert_eq!(Local::new(None, None, world)?, Local::UNKNOWN);
+/// assert!(Local::new(Some(4), Some(4), world).is_err());
+/// assert!(Local::new(Some(1), Some(9), world).is_err());
+/// # Ok::<(), mpienv::RankError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Local {
+    rank: Option<u32>,
+    size: Option<u32>,
+}
+
+impl Local {
+    /// Neither the local rank nor the local size is known.
+    pub const UNKNOWN: Local = Local { rank: None, size: None };
+
+    /// A local rank and size within `world`.
+    ///
+    /// # Errors
+    /// When the size is 0 or above the world's, or the rank is not below the size (not below the
+    /// world's where the local size is not known).
+    pub fn new(rank: Option<u32>, size: Option<u32>, world: Rank) -> Result<Local, RankError> {
+        if let Some(size) = size.filter(|&size| size > world.size()) {
+            return Err(RankError::AboveWorld { size, world: world.size() });
+        }
+        if let Some(index) = rank {
+            Rank::new(index, size.unwrap_or(world.size()))?;
+        } else if size == Some(0) {
+            return Err(RankError::NoMembers);
+        }
+        Ok(Local { rank, size })
+    }
+
+    /// The rank among the processes of this node, counted from 0.
+    #[must_use]
+    pub const fn rank(self) -> Option<u32> {
+        self.rank
+    }
+
+    /// How many of the job's processes are on this node.
+    #[must_use]
+    pub const fn size(self) -> Option<u32> {
+        self.size
+    }
+}
+
+/// Why numbers are not a [`Rank`], or not a [`Local`].
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RankError {
+    /// The size is 0.
+    #[error("a group has at least one rank")]
+    NoMembers,
+    /// The rank is not below the size.
+    #[error("ranks of a group of {size} are 0 to {}", size - 1)]
+    Outside {
+        /// The rank that was given.
+        index: u32,
+        /// The size it was given with.
+        size: u32,
+    },
+    /// More processes on one node than there are in all.
+    #[error("a node of {size} processes cannot be part of a world of {world}")]
+    AboveWorld {
+        /// The local size that was given.
+        size: u32,
+        /// The world size it was given with.
+        world: u32,
+    },
+}
+
+debug_is_text!(RankError);
