@@ -73,7 +73,7 @@ pub use azure::AzureVars;
 #[cfg(feature = "cli")]
 pub use binding::widen_default_binding;
 pub use discover::Builder;
-pub use environment::{Environment, ReadError};
+pub use environment::{Environment, ReadError, Variable, Variables};
 pub use error::{Error, Reason};
 #[cfg(unix)]
 pub use exec::exec;
@@ -87,8 +87,9 @@ pub use launch::end_with_parent;
 #[cfg(all(feature = "launch", unix))]
 pub use launch::serve_as_watchdog;
 pub use launch::{Launch, LaunchError, Output};
+pub use launcher::Launcher;
 pub use nccl::NcclIfname;
-pub use placement::{LaunchStyle, Launcher};
+pub use placement::LaunchStyle;
 pub use port::{Port, PortError};
 pub use printable::printable;
 pub use rank::{Local, Rank, RankError};

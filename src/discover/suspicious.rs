@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::launcher::{Row, open_mpi, shown};
+use crate::launcher::{Detector, open_mpi, shown};
 use crate::placement::{Launcher, Placement};
 use crate::wish;
 
@@ -72,11 +72,11 @@ pub(super) fn partly_inherited(environment: &Environment, placement: &Placement,
 }
 
 /// Other launchers whose complete set of variables says something else.
-pub(super) fn disagreements(environment: &Environment, placement: &Placement, others: &[&Row]) -> Vec<Finding> {
-    let others = others.iter().filter(|row| ![placement.launcher, Launcher::Alone].contains(&row.launcher));
-    let others = others.filter(|row| (row.detect)(environment).is_some());
+pub(super) fn disagreements(environment: &Environment, placement: &Placement, others: &[&Detector]) -> Vec<Finding> {
+    let others = others.iter().filter(|other| ![placement.launcher, Launcher::Alone].contains(&other.launcher));
+    let markers = others.filter_map(|other| other.detect(environment));
     // A set that is only half there is not another's.
-    let placements = others.filter_map(|row| (row.read)(environment).ok());
+    let placements = markers.filter_map(|marker| (marker.launcher.spec().read)(environment, marker).ok());
     let differing = placements.filter(|other| differ(placement, other));
     differing.map(|other| disagreement(placement, &other, is_of_daemon(environment, placement, &other))).collect()
 }
