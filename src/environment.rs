@@ -1,12 +1,9 @@
 //! A snapshot of the process's environment, taken once.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
-use serde::de::value::Error as ProbeError;
-use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor};
-use serde::forward_to_deserialize_any;
+use serde::de::DeserializeOwned;
 
 /// Environment variables as they were at one moment.
 ///
@@ -100,102 +97,130 @@ impl Environment {
         self.get(name).is_some_and(|value| !value.as_encoded_bytes().trim_ascii().is_empty())
     }
 
-    /// Reads the variables that `T`'s fields name, and no others.
+    /// Reads the variables of `T`, and no others.
     ///
-    /// A field's serde name is the variable's in lower case; a variable that has lower-case letters
-    /// is given in its own spelling as the field's alias. Blanks around a value are trimmed; a
-    /// blank value is as if unset. Numbers are plain decimal digits.
+    /// Blanks around a value are trimmed; a blank value is as if unset. Numbers are plain decimal digits.
     ///
     /// # Errors
     /// When a variable that is no `Option` is missing, or a value is not of its field's type.
-    pub fn read<T: DeserializeOwned>(&self) -> Result<T, ReadError> {
-        let fields = field_names::<T>();
-        let mut pairs = Vec::with_capacity(fields.len());
-        for name in names(fields) {
-            let Some(value) = self.get_str(&name)? else { continue };
+    pub fn read<T: Variables>(&self) -> Result<T, ReadError> {
+        let mut pairs = Vec::with_capacity(T::VARIABLES.len());
+        for variable in T::VARIABLES {
+            let Some(value) = self.get_str(variable.name)? else { continue };
             // envy takes `+1` for a number; no launcher writes one.
             let digits = value.strip_prefix('+').unwrap_or_default();
             if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
-                let (name, value) = (name.into_owned(), value.to_owned());
-                return Err(ReadError::Invalid { name, value, reason: "a plus sign".to_owned() });
+                return Err(variable.invalid(value, "a plus sign".to_owned()));
             }
-            pairs.push((name.into_owned(), value.to_owned()));
+            pairs.push((variable, value));
         }
-        envy::from_iter(pairs).map_err(|error| match error {
-            envy::Error::MissingValue(field) => {
-                let name = names(fields).find(|name| name.eq_ignore_ascii_case(field));
-                ReadError::Missing { name: name.map_or_else(|| field.to_owned(), Cow::into_owned) }
+        // By themselves, as envy's error does not say which one it refuses.
+        let refused = |&(variable, value): &(&Variable, &str)| match from_fields::<T>(&[(variable, value)]) {
+            Err(envy::Error::Custom(text)) => {
+                let reason = text.split(" while parsing value ").next().unwrap_or_default();
+                Some(variable.invalid(value, reason.to_owned()))
             }
-            envy::Error::Custom(text) => self.locate(text, fields),
+            _ => None,
+        };
+        from_fields(&pairs).map_err(|error| match error {
+            envy::Error::MissingValue(field) => {
+                let name = T::VARIABLES.iter().find(|variable| variable.field == field).map_or(field, |v| v.name);
+                ReadError::Missing { name: name.to_owned() }
+            }
+            envy::Error::Custom(text) => pairs.iter().find_map(refused).unwrap_or(ReadError::Other(text)),
         })
     }
+}
 
-    /// Finds the variable that envy's text complains of.
-    fn locate(&self, text: String, fields: Fields) -> ReadError {
-        for name in names(fields) {
-            let Ok(Some(value)) = self.get_str(&name) else { continue };
-            let tail = format!(" while parsing value '{value}' provided by {name}");
-            if let Some(reason) = text.strip_suffix(&tail) {
-                let (value, reason) = (value.to_owned(), reason.to_owned());
-                return ReadError::Invalid { name: name.into_owned(), value, reason };
-            }
+fn from_fields<T: DeserializeOwned>(pairs: &[(&Variable, &str)]) -> envy::Result<T> {
+    envy::from_iter(pairs.iter().map(|(variable, value)| (variable.field.to_owned(), (*value).to_owned())))
+}
+
+/// One variable: what it means, and who says so.
+///
+/// ```
+/// use mpienv::{Launcher, Variable};
+///
+/// let rank: &Variable = Launcher::Flux.variables().next().unwrap();
+/// assert_eq!((rank.name, rank.field, rank.meaning), ("FLUX_TASK_RANK", "rank", "rank"));
+/// assert!(rank.page.starts_with("[flux-environment(7)](https://"));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// The field that holds it.
+    pub field: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+    /// The page that defines it, as a Markdown link, or from which version of its program it was recorded.
+    pub page: &'static str,
+}
+
+impl Variable {
+    fn invalid(&self, value: &str, reason: String) -> ReadError {
+        ReadError::Invalid { name: self.name.to_owned(), value: value.to_owned(), reason }
+    }
+}
+
+/// A struct that [`Environment::read`] fills.
+///
+/// ```
+/// use mpienv::{Environment, Variable, Variables};
+///
+/// #[derive(serde::Deserialize)]
+/// struct Threads {
+///     threads: Option<u32>,
+/// }
+///
+/// impl Variables for Threads {
+///     const VARIABLES: &'static [Variable] = &[Variable {
+///         name: "OMP_NUM_THREADS",
+///         field: "threads",
+///         meaning: "threads of a parallel region",
+///         page: "[OpenMP](https://www.openmp.org/specifications/)",
+///     }];
+/// }
+///
+/// let vars: Threads = Environment::from_vars([("OMP_NUM_THREADS", "4")]).read()?;
+/// assert_eq!(vars.threads, Some(4));
+/// # Ok::<(), mpienv::ReadError>(())
+/// ```
+pub trait Variables: DeserializeOwned {
+    /// The variable of each field.
+    const VARIABLES: &'static [Variable];
+}
+
+/// A struct of variables: each one's constant, name, field, type and meaning, under the page that defines them.
+macro_rules! variables {
+    ($(#[$attribute:meta])* pub struct $vars:ident {
+        $($page:literal { $($constant:ident = $name:literal => $field:ident: $type:ty, $meaning:literal;)+ })+
+    }) => {
+        $($(pub(super) const $constant: &str = $name;)+)+
+
+        $(#[$attribute])*
+        #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+        #[non_exhaustive]
+        pub struct $vars {
+            $($(
+                #[doc = concat!("`", $name, "`: ", $meaning, "; ", $page, ".")]
+                pub $field: $type,
+            )+)+
         }
-        ReadError::Other(text)
-    }
+
+        impl $crate::environment::Variables for $vars {
+            const VARIABLES: &'static [$crate::environment::Variable] = &[$($(
+                $crate::environment::Variable {
+                    name: $constant,
+                    field: stringify!($field),
+                    meaning: $meaning,
+                    page: $page,
+                },
+            )+)+];
+        }
+    };
 }
-
-/// The names that a derived `Deserialize` asks for: fields, and their aliases.
-type Fields = &'static [&'static str];
-
-/// The variables that `T` asks for, in their own spelling.
-pub(crate) fn variable_names<T: DeserializeOwned>() -> Vec<String> {
-    names(field_names::<T>()).map(Cow::into_owned).collect()
-}
-
-/// One name for each field: its alias where that has capitals, else the field in capitals.
-fn names(fields: Fields) -> impl Iterator<Item = Cow<'static, str>> {
-    let has_capitals = |name: &str| name.bytes().any(|b| b.is_ascii_uppercase());
-    let (aliases, fields): (Vec<&str>, Vec<&str>) = fields.iter().copied().partition(|name| has_capitals(name));
-    let alias = move |field: &str| aliases.iter().copied().find(|name| name.eq_ignore_ascii_case(field));
-    fields.into_iter().map(move |field| match alias(field) {
-        Some(name) => Cow::Borrowed(name),
-        None => Cow::Owned(field.to_ascii_uppercase()),
-    })
-}
-
-/// The names that `T`'s derived `Deserialize` asks for.
-fn field_names<T: DeserializeOwned>() -> Fields {
-    let mut names: &[&str] = &[];
-    // The probe always stops the derive with an error once it has the names.
-    let _ = T::deserialize(FieldProbe(&mut names));
-    names
-}
-
-/// A deserializer that learns a struct's field names and stops.
-struct FieldProbe<'a>(&'a mut &'static [&'static str]);
-
-impl<'de> Deserializer<'de> for FieldProbe<'_> {
-    type Error = ProbeError;
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        fields: &'static [&'static str],
-        _visitor: V,
-    ) -> Result<V::Value, ProbeError> {
-        *self.0 = fields;
-        Err(ProbeError::custom("names taken"))
-    }
-
-    fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, ProbeError> {
-        Err(ProbeError::custom("not a struct"))
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
-        unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
-    }
-}
+pub(crate) use variables;
 
 /// Why [`Environment::read`] could not read.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
@@ -236,13 +261,15 @@ debug_is_text!(ReadError);
 mod tests {
     use super::*;
 
-    #[derive(Debug, PartialEq, serde::Deserialize)]
-    struct Vars {
-        a_rank: u32,
-        #[serde(rename = "some_name")]
-        name: Option<String>,
-        #[serde(alias = "Mixed_case")]
-        mixed_case: Option<u32>,
+    variables! {
+        /// For these tests.
+        pub struct Vars {
+            "nowhere" {
+                A_RANK = "A_RANK" => a_rank: u32, "a rank";
+                NAME = "SOME_NAME" => name: Option<String>, "a name";
+                MIXED = "Mixed_case" => mixed_case: Option<u32>, "a number";
+            }
+        }
     }
 
     fn read(pairs: &[(&str, &str)]) -> Result<Vars, ReadError> {

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::environment::ReadError;
+use crate::launcher::{Launcher, Marker};
 use crate::value::host::HostError;
-use crate::value::placement::Launcher;
 use crate::value::rank::RankError;
 
 /// Prints an error's text for `Debug` too: `fn main() -> Result<(), mpienv::Error>` and `unwrap` show it.
@@ -140,12 +140,14 @@ impl Error {
         self
     }
 
-    /// A launcher's variable that could not be read; `evidence` is what made it that launcher.
-    pub(crate) fn read(launcher: Launcher, error: ReadError, evidence: &str) -> Error {
+    /// A launcher's variable that could not be read; `beside` is the marker with its value.
+    pub(crate) fn read(marker: Marker, error: ReadError, beside: impl FnOnce() -> String) -> Error {
+        let Marker { launcher, variable } = marker;
+        let start = launcher.spec().advice.start;
         match error {
             ReadError::Missing { name } => {
-                let remedy = format!("{}, or unset {}", how_to_start(launcher), name_of(evidence));
-                Error::new(Reason::Missing { beside: evidence.to_owned() }, remedy).by(launcher).of(name)
+                let remedy = format!("{start}, or unset {variable}");
+                Error::new(Reason::Missing { beside: beside() }, remedy).by(launcher).of(name)
             }
             ReadError::NotUnicode { name, value } => {
                 Error::of_launcher(launcher, Reason::NotUnicode, &name).found(value)
@@ -153,13 +155,13 @@ impl Error {
             ReadError::Invalid { name, value, .. } => {
                 Error::of_launcher(launcher, Reason::NotANumber, &name).found(value)
             }
-            ReadError::Other(text) => Error::new(Reason::Malformed(text), how_to_start(launcher)).by(launcher),
+            ReadError::Other(text) => Error::new(Reason::Malformed(text), start).by(launcher),
         }
     }
 
     /// A launcher's own variable whose value cannot be right.
     pub(crate) fn of_launcher(launcher: Launcher, reason: impl Into<Reason>, variable: &str) -> Error {
-        let remedy = format!("{}, or unset {variable} if it is left from another job", how_to_start(launcher));
+        let remedy = format!("{}, or unset {variable} if it is left from another job", launcher.spec().advice.start);
         Error::new(reason, remedy).by(launcher).of(variable.to_owned())
     }
 
@@ -205,28 +207,6 @@ impl Error {
     pub fn remedy(&self) -> &str {
         &self.0.remedy
     }
-}
-
-fn how_to_start(launcher: Launcher) -> &'static str {
-    match launcher {
-        Launcher::OpenMpi => "start the process with mpirun",
-        Launcher::Hydra => "start the process with mpiexec",
-        Launcher::Mvapich => "start the process with mpirun_rsh or mpiexec",
-        Launcher::Slurm => "start the process with srun",
-        Launcher::Pals => "start the process with mpiexec or aprun",
-        Launcher::Jsm => "start the process with jsrun",
-        Launcher::Flux => "start the process with flux run",
-        Launcher::Torchrun => "start the process with torchrun",
-        Launcher::User => "set RANK, WORLD_SIZE and what goes with them as one set",
-        Launcher::SageMaker => "start the process as SageMaker's entry point",
-        Launcher::Kubernetes => "set the pod's variables as one set",
-        Launcher::AwsBatch => "start the process as a multi-node parallel job",
-        Launcher::Alone => "start the process by itself",
-    }
-}
-
-fn name_of(evidence: &str) -> &str {
-    evidence.split('=').next().unwrap_or(evidence)
 }
 
 /// Longest part of a value that a text quotes, in characters.

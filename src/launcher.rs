@@ -1,4 +1,17 @@
 //! The launchers, one file each, and the order in which they are looked for.
+//!
+//! A launcher's file has its variables, a description and a function that reads them:
+//!
+//! ```
+//! use mpienv::Environment;
+//! use mpienv::launcher::kubernetes::{IndexedJobVars, PetVars};
+//!
+//! let pod = Environment::from_vars([("PET_NODE_RANK", "1"), ("PET_NNODES", "2"), ("JOB_COMPLETION_INDEX", "1")]);
+//! let vars: PetVars = pod.read()?;
+//! assert_eq!((vars.node_rank, vars.nodes, vars.master_addr), (1, 2, None));
+//! assert_eq!(pod.read::<IndexedJobVars>().unwrap_err().to_string(), "WORLD_SIZE is not set");
+//! # Ok::<(), mpienv::ReadError>(())
+//! ```
 
 pub(crate) mod alone;
 pub mod aws_batch;
@@ -15,96 +28,158 @@ pub mod slurm;
 pub mod torchrun;
 pub mod user;
 
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
+pub(crate) mod sample;
+mod spec;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
 use std::sync::LazyLock;
 
-use crate::environment::{Environment, ReadError};
-use crate::error::{Error, quote};
+use serde::{Serialize, Serializer};
+
+use crate::environment::{Environment, Variable};
 use crate::launcher::context::Seen;
-use crate::value::placement::{Launcher, Placement};
+use crate::value::name::{self, UnknownName};
 
-/// The variable that makes a launcher the one.
-pub(crate) type Evidence = &'static str;
+pub(crate) use spec::{Advice, LauncherSpec, MASTER, Marker, MpiFamily, Nested, Starts, display_variable, first_set};
 
-/// One launcher: how to see that it started this process, and how to read what it tells.
-pub(crate) struct Row {
-    pub launcher: Launcher,
-    /// The variables that are read.
-    pub variables: fn() -> Vec<String>,
-    /// Never fails: a set that is only half there is evidence too, and reading it is the error.
-    pub detect: fn(&Environment) -> Option<Evidence>,
-    pub read: fn(&Environment) -> Result<Placement, Error>,
+macro_rules! launchers {
+    ($($launcher:ident = $file:ident, $meaning:literal;)+) => {
+        /// Who started this process and told it its rank.
+        ///
+        /// ```
+        /// use mpienv::{ClusterInfo, Launcher};
+        ///
+        /// let info = ClusterInfo::from_vars([("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MASTER_ADDR", "node0")])?;
+        /// assert_eq!(info.launcher(), Launcher::Hydra);
+        /// assert_eq!("hydra".parse(), Ok(Launcher::Hydra));
+        /// for launcher in Launcher::ALL {
+        ///     println!("{}: {}", launcher.name(), launcher.title());
+        /// }
+        /// # Ok::<(), mpienv::Error>(())
+        /// ```
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Launcher {
+            $(#[doc = $meaning] $launcher,)+
+        }
+
+        impl Launcher {
+            /// Every launcher, innermost first.
+            pub const ALL: &'static [Launcher] = &[$(Launcher::$launcher,)+];
+        }
+
+        /// What there is to say of each launcher, in the order of [`Launcher::ALL`].
+        pub(crate) static LAUNCHERS: &[LauncherSpec] = &[$($file::SPEC,)+];
+    };
 }
 
-/// Every launcher, innermost first: the first that is detected started this process.
-///
-/// torchrun and mpirun are started inside Slurm steps and leave Slurm's variables behind; `srun`
-/// itself sets PMI's, so that these alone are no evidence of Hydra before Slurm is ruled out.
-pub(crate) static TABLE: &[Row] = &[
-    Row {
-        launcher: Launcher::Torchrun,
-        variables: torchrun::variables,
-        detect: torchrun::detect,
-        read: torchrun::read,
-    },
-    Row { launcher: Launcher::OpenMpi, variables: open_mpi::variables, detect: open_mpi::detect, read: open_mpi::read },
-    Row { launcher: Launcher::Mvapich, variables: mvapich::variables, detect: mvapich::detect, read: mvapich::read },
-    Row { launcher: Launcher::Hydra, variables: hydra::variables, detect: hydra::detect, read: hydra::read },
-    Row { launcher: Launcher::Pals, variables: pals::variables, detect: pals::detect, read: pals::read },
-    Row { launcher: Launcher::Jsm, variables: jsm::variables, detect: jsm::detect, read: jsm::read },
-    Row { launcher: Launcher::Flux, variables: flux::variables, detect: flux::detect, read: flux::read },
-    Row { launcher: Launcher::Slurm, variables: slurm::variables, detect: slurm::detect, read: slurm::read },
-    Row { launcher: Launcher::Hydra, variables: hydra::variables, detect: hydra::detect_bare, read: hydra::read },
-    Row { launcher: Launcher::User, variables: user::variables, detect: user::detect, read: user::read },
-    Row {
-        launcher: Launcher::SageMaker,
-        variables: sagemaker::variables,
-        detect: sagemaker::detect,
-        read: sagemaker::read,
-    },
-    Row {
-        launcher: Launcher::Kubernetes,
-        variables: kubernetes::variables,
-        detect: kubernetes::detect,
-        read: kubernetes::read,
-    },
-    Row {
-        launcher: Launcher::AwsBatch,
-        variables: aws_batch::variables,
-        detect: aws_batch::detect,
-        read: aws_batch::read,
-    },
-    Row { launcher: Launcher::Alone, variables: alone::variables, detect: alone::detect, read: alone::read },
-];
+// Innermost first: the first that is detected started this process. torchrun and mpirun are started inside Slurm steps and
+// leave Slurm's variables behind.
+launchers! {
+    Torchrun = torchrun, "PyTorch's `torchrun` (torchelastic).";
+    OpenMpi = open_mpi, "Open MPI's `mpirun`, versions 4 and 5; also what AzureML runs.";
+    Mvapich = mvapich, "MVAPICH's `mpirun_rsh`, `mpiexec`.";
+    Hydra = hydra, "Hydra, the `mpiexec` of MPICH, Intel MPI and their kin.";
+    Pals = pals, "HPE Cray PALS: `mpiexec`, `aprun`.";
+    Jsm = jsm, "IBM's `jsrun` under LSF.";
+    Flux = flux, "Flux: `flux run`, `flux submit`.";
+    Slurm = slurm, "Slurm's `srun`.";
+    User = user, "A person, a script, `mpienv launch` or Kubeflow's PyTorchJob: RANK and WORLD_SIZE.";
+    SageMaker = sagemaker, "Amazon SageMaker: one process a host.";
+    Kubernetes = kubernetes, "A Kubernetes indexed job or Kubeflow Trainer: one process a pod.";
+    AwsBatch = aws_batch, "An AWS Batch multi-node job: one process a node.";
+    Alone = alone, "No launcher: one process by itself.";
+}
 
-/// Variables that more than one launcher sets: that one of them has changed does not tell whose it is.
-const SHARED: &[&str] =
-    &["LOCAL_RANK", "LOCAL_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_ID", "PMI_RANK", "PMI_SIZE", "RANK", "WORLD_SIZE"];
+impl Launcher {
+    pub(crate) const fn spec(self) -> &'static LauncherSpec {
+        &LAUNCHERS[self as usize]
+    }
 
-/// Variables that tell a process its place on its node. In a node's workers they are those of the process that started
-/// the workers, and a launcher in between sets its own.
-pub(crate) const LOCAL: &[&str] = &[
-    "FLUX_TASK_LOCAL_ID",
-    "JSM_NAMESPACE_LOCAL_RANK",
-    "JSM_NAMESPACE_LOCAL_SIZE",
-    "MPI_LOCALNRANKS",
-    "MPI_LOCALRANKID",
-    "MV2_COMM_WORLD_LOCAL_RANK",
-    "MV2_COMM_WORLD_LOCAL_SIZE",
-    "MVP_COMM_WORLD_LOCAL_RANK",
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "OMPI_COMM_WORLD_LOCAL_SIZE",
-    "PALS_LOCAL_RANKID",
-    "PALS_LOCAL_SIZE",
-    "SLURM_GTIDS",
-    "SLURM_LOCALID",
-];
+    /// The name for machines: in JSON, in `MPIENV_LAUNCHER`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.spec().name
+    }
 
-/// Variables that are others in every job, each with those that its launcher sets beside it, and that another version of
-/// the launcher does not set.
-pub(crate) const IDENTITIES: &[(&str, &[&str])] =
-    &[(open_mpi::HNP_URI, &[open_mpi::NUM_NODES, open_mpi::LOCAL_DAEMON_URI]), (hydra::UUID, &[hydra::NODE_ID])];
+    /// The name for people.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        self.spec().title
+    }
+
+    /// The variables that are read of this launcher.
+    ///
+    /// ```
+    /// use mpienv::Launcher;
+    ///
+    /// assert!(Launcher::Hydra.variables().any(|variable| variable.name == "PMI_RANK"));
+    /// ```
+    pub fn variables(self) -> impl Iterator<Item = &'static Variable> {
+        self.spec().variables()
+    }
+
+    /// Whether MPI finds this launcher in a process that it started.
+    ///
+    /// ```
+    /// use mpienv::{Environment, Launcher};
+    ///
+    /// let none = Environment::default();
+    /// assert!(Launcher::OpenMpi.starts_mpi(&none) && !Launcher::User.starts_mpi(&none));
+    /// // `srun --mpi=none` leaves MPI alone, and Open MPI's initialization then ends the process.
+    /// assert!(!Launcher::Slurm.starts_mpi(&none));
+    /// assert!(Launcher::Slurm.starts_mpi(&Environment::from_vars([("PMIX_RANK", "0")])));
+    /// ```
+    #[must_use]
+    pub fn starts_mpi(self, environment: &Environment) -> bool {
+        match self.spec().mpi {
+            MpiFamily::None => false,
+            MpiFamily::Pmi | MpiFamily::PmiOrPmix => {
+                ["PMIX_RANK", "PMI_RANK"].into_iter().any(|name| environment.get(name).is_some())
+            }
+            MpiFamily::OpenMpi | MpiFamily::Spectrum | MpiFamily::Mpich | MpiFamily::CrayMpich => true,
+        }
+    }
+}
+
+/// By [`name`](Launcher::name).
+impl FromStr for Launcher {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Launcher, UnknownName> {
+        name::find("launcher", Launcher::ALL, Launcher::name, name)
+    }
+}
+
+impl fmt::Display for Launcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Serialize for Launcher {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// One way to see that a launcher started this process.
+pub(crate) struct Detector {
+    pub launcher: Launcher,
+    marker: fn(&Environment) -> Option<&'static str>,
+}
+
+/// Every way, in the order of [`LAUNCHERS`]; markers that several launchers set count just before a user's own variables.
+pub(crate) static DETECTORS: LazyLock<Vec<Detector>> = LazyLock::new(|| {
+    let own = |launcher: Launcher| Detector { launcher, marker: launcher.spec().marker };
+    let shared = |launcher: Launcher| Some(Detector { launcher, marker: launcher.spec().shared_marker? });
+    let all = || Launcher::ALL.iter().copied();
+    let is_inner = |launcher: &Launcher| *launcher != Launcher::User;
+    let inner = all().take_while(is_inner).map(own);
+    inner.chain(all().filter_map(shared)).chain(all().skip_while(is_inner).map(own)).collect()
+});
 
 /// What has changed of a launcher's variables since somebody looked, the surer sign first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,59 +190,44 @@ pub(crate) enum Change {
     Shared,
 }
 
-impl Row {
+impl Detector {
+    /// The variable that shows this launcher, if it is set.
+    pub(crate) fn detect(&self, environment: &Environment) -> Option<Marker> {
+        (self.marker)(environment).map(|variable| Marker { launcher: self.launcher, variable })
+    }
+
     /// Whether this launcher, or one that sets the same variables, has started somebody since they were seen.
     pub(crate) fn change(&self, environment: &Environment, seen: &Seen) -> Option<Change> {
-        (self.detect)(environment)?;
-        let changed = (self.variables)().into_iter().filter(|name| seen.is_changed(environment, name));
-        changed.map(|name| if SHARED.contains(&name.as_str()) { Change::Shared } else { Change::Own }).min()
+        self.detect(environment)?;
+        let changed = self.launcher.variables().filter(|variable| seen.is_changed(environment, variable.name));
+        changed.map(|variable| if SHARED.contains(variable.name) { Change::Shared } else { Change::Own }).min()
     }
 }
 
 /// Every variable that is read of a launcher.
-pub(crate) static VARIABLES: LazyLock<BTreeSet<String>> =
-    LazyLock::new(|| TABLE.iter().flat_map(|row| (row.variables)()).collect());
+pub(crate) static VARIABLES: LazyLock<BTreeSet<&'static str>> =
+    LazyLock::new(|| LAUNCHERS.iter().flat_map(LauncherSpec::variables).map(|variable| variable.name).collect());
+
+/// Variables that more than one launcher sets: that one of them has changed does not tell whose it is.
+static SHARED: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
+    let mut setters: BTreeMap<&str, u32> = BTreeMap::new();
+    for spec in LAUNCHERS {
+        let read = spec.variables().map(|variable| variable.name);
+        let set: BTreeSet<_> = read.chain(spec.nested.also_sets.iter().copied()).collect();
+        set.into_iter().for_each(|name| *setters.entry(name).or_default() += 1);
+    }
+    setters.into_iter().filter(|&(_, setters)| setters > 1).map(|(name, _)| name).collect()
+});
+
+/// Variables that tell a process its place on its node. In a node's workers they are those of the process that started
+/// the workers, and a launcher in between sets its own.
+pub(crate) fn local_variables() -> BTreeSet<&'static str> {
+    LAUNCHERS.iter().flat_map(|spec| spec.nested.local).copied().collect()
+}
 
 /// Every launcher's variables as they are.
 pub(crate) fn seen(environment: &Environment) -> Seen {
-    Seen::of(environment, VARIABLES.iter().map(String::as_str))
-}
-
-/// The first of these variables that is set.
-pub(crate) fn first_set(environment: &Environment, names: &[&'static str]) -> Option<Evidence> {
-    names.iter().copied().find(|name| environment.is_set(name))
-}
-
-/// A variable with its value: `OMPI_COMM_WORLD_RANK="3"`.
-pub(crate) fn display_variable(environment: &Environment, name: &str) -> String {
-    let value = environment.get(name).map(OsStr::to_string_lossy).unwrap_or_default();
-    format!("{name}={}", quote(value.trim()))
-}
-
-/// The error of a launcher's variables that cannot be read.
-pub(crate) fn unreadable(
-    environment: &Environment,
-    launcher: Launcher,
-    error: ReadError,
-    evidence: Option<Evidence>,
-) -> Error {
-    let beside = evidence.map(|name| display_variable(environment, name)).unwrap_or_default();
-    Error::read(launcher, error, &beside)
-}
-
-impl Launcher {
-    /// The variables that are read of this launcher, in its own spelling.
-    ///
-    /// ```
-    /// use mpienv::Launcher;
-    ///
-    /// assert!(Launcher::Hydra.variables().contains(&"PMI_RANK".to_owned()));
-    /// ```
-    #[must_use]
-    pub fn variables(self) -> Vec<String> {
-        let row = TABLE.iter().find(|row| row.launcher == self);
-        row.map(|row| (row.variables)()).unwrap_or_default()
-    }
+    Seen::of(environment, VARIABLES.iter().copied())
 }
 
 #[cfg(test)]
@@ -175,20 +235,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_of_several_launchers_and_of_a_place_on_a_node_are_those_of_the_table() {
-        let mut readers: std::collections::BTreeMap<String, Vec<Launcher>> = Default::default();
-        for launcher in Launcher::ALL {
-            for name in launcher.variables() {
-                readers.entry(name).or_default().push(*launcher);
+    fn each_launcher_has_the_description_that_is_in_its_place() {
+        let names: BTreeSet<_> = Launcher::ALL.iter().map(|launcher| launcher.name()).collect();
+        assert_eq!((names.len(), LAUNCHERS.len()), (Launcher::ALL.len(), Launcher::ALL.len()));
+        for &launcher in Launcher::ALL {
+            let variant = format!("{launcher:?}").to_lowercase();
+            assert_eq!(launcher.name().replace('-', ""), variant);
+            assert_eq!(launcher.name().parse(), Ok(launcher));
+            let LauncherSpec { samples, starts, advice, .. } = launcher.spec();
+            assert!(!samples.is_empty(), "{launcher} has a sample job");
+            let has_command = advice.one_per_node != Advice::PLAIN.one_per_node;
+            assert_eq!(has_command, *starts == Starts::Processes, "{launcher}: how does it start one process a node?");
+        }
+        assert_eq!(Launcher::ALL.last(), Some(&Launcher::Alone), "it takes every environment");
+    }
+
+    #[test]
+    fn a_bare_rank_and_size_count_after_the_launchers_that_set_them_too() {
+        let order: Vec<_> = DETECTORS.iter().map(|detector| detector.launcher).collect();
+        let at = |launcher| order.iter().position(|&other| other == launcher).unwrap();
+        assert_eq!(order[at(Launcher::User) - 1], Launcher::Hydra);
+        assert!(at(Launcher::Hydra) < at(Launcher::Slurm) && at(Launcher::Slurm) < at(Launcher::User) - 1);
+    }
+
+    #[test]
+    fn slurm_starts_mpi_programs_where_it_gives_them_a_pmi() {
+        let of = |names: &[&str]| Environment::from_vars(names.iter().map(|&name| (name, "0")));
+        assert!(!Launcher::Slurm.starts_mpi(&of(&["SLURM_PROCID"])));
+        assert!(Launcher::Slurm.starts_mpi(&of(&["SLURM_PROCID", "PMI_RANK"])));
+        assert!(Launcher::Slurm.starts_mpi(&of(&["SLURM_PROCID", "PMIX_RANK"])));
+        assert!(Launcher::OpenMpi.starts_mpi(&of(&[])));
+        assert!(!Launcher::User.starts_mpi(&of(&["PMI_RANK"])));
+    }
+
+    #[test]
+    fn variables_that_several_launchers_set_are_shared() {
+        for name in
+            ["LOCAL_RANK", "LOCAL_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_ID", "PMI_RANK", "PMI_SIZE", "RANK", "WORLD_SIZE"]
+        {
+            assert!(SHARED.contains(name), "{name}");
+        }
+        assert!(!SHARED.contains("SLURM_PROCID") && !SHARED.contains("OMPI_COMM_WORLD_RANK"));
+        for spec in LAUNCHERS {
+            for name in spec.nested.local {
+                assert!(spec.variables().any(|variable| variable.name == *name), "{}: {name}", spec.name);
             }
-        }
-        for (name, launchers) in &readers {
-            // srun sets it too, and Slurm's reader does not need it.
-            let shared = launchers.len() > 1 || ["PMIX_NAMESPACE", "PMI_ID"].contains(&name.as_str());
-            assert_eq!(SHARED.contains(&name.as_str()), shared, "{name}: {launchers:?}");
-        }
-        for name in LOCAL {
-            assert!(readers.contains_key(*name), "{name}");
         }
     }
 }

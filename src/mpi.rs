@@ -19,16 +19,17 @@
 //! ```
 //!
 //! # Which library
-//! `MPIENV_MPI_LIB` alone, where it is set. Otherwise by launcher, the first that can be loaded:
+//! `MPIENV_MPI_LIB` alone, where it is set. Otherwise by the MPI whose programs the launcher starts, the first that can be
+//! loaded:
 //!
-//! | launcher | libraries |
+//! | the launcher starts programs of | libraries |
 //! | --- | --- |
 //! | Open MPI | `libmpi.so.40` |
-//! | Hydra (MPICH, Intel MPI), MVAPICH, PALS | `libmpi.so.12`, `libmpich.so.12`, `libmpi_abi.so.1` |
-//! | JSM | `libmpi_ibm.so.3`, `libmpi.so.40` |
-//! | Slurm with `SLURM_MPI_TYPE=pmix...` | `libmpi.so.40`, `libmpi.so.12`, `libmpich.so.12`, `libmpi_abi.so.1` |
-//! | Slurm otherwise, Flux | `libmpi.so.12`, `libmpich.so.12`, `libmpi_abi.so.1`, `libmpi.so.40` |
-//! | all others | as Slurm with PMIx; none of them starts MPI programs, so that [`World::check`] fails with more than one rank |
+//! | MPICH or its kin, as Hydra does | `libmpi.so.12`, `libmpich.so.12`, `libmpi_abi.so.1` |
+//! | IBM Spectrum MPI, as JSM does | `libmpi_ibm.so.3`, `libmpi.so.40` |
+//! | any MPI, by PMIx (`SLURM_MPI_TYPE=pmix...`) | `libmpi.so.40`, `libmpi.so.12`, `libmpich.so.12`, `libmpi_abi.so.1` |
+//! | any MPI, by PMI, as Slurm and Flux do | `libmpi.so.12`, `libmpich.so.12`, `libmpi_abi.so.1`, `libmpi.so.40` |
+//! | no MPI | as by PMIx; [`World::check`] then fails with more than one rank |
 //!
 //! Each is looked for in `OPAL_PREFIX/lib` (Open MPI's only), then in `lib`, `lib64` and
 //! `lib/release` beside the `bin` of the launcher that this process descends from (so that a

@@ -1,8 +1,7 @@
 //! The environments that a launcher would give: for those who write trainers without a cluster.
 
-mod variables;
+mod builder;
 
-use std::iter;
 use std::process::Command;
 
 use crate::cluster::azure;
@@ -10,9 +9,14 @@ use crate::cluster::master;
 use crate::cluster::overrides;
 use crate::launcher;
 use crate::launcher::context::CONTEXT;
+use crate::launcher::sample::{Process, Setter};
 use crate::value::host::Host;
 use crate::value::placement::Launcher;
 use crate::value::port::Port;
+
+pub use crate::launcher::sample::Place;
+pub use builder::JobBuilder;
+use builder::Shape;
 
 /// What tells PyTorch where the ranks meet.
 const MASTER: [&str; 2] = [master::MASTER_ADDR, master::MASTER_PORT];
@@ -36,7 +40,7 @@ pub type Vars = Vec<(String, String)>;
 /// ```
 pub fn real_variables() -> impl Iterator<Item = &'static str> {
     let others = MASTER.into_iter().chain([CONTEXT]).chain(overrides::OF_WORKERS).chain(azure::VARIABLES);
-    launcher::VARIABLES.iter().map(String::as_str).chain(others)
+    launcher::VARIABLES.iter().copied().chain(others)
 }
 
 /// A job as a launcher would start it: which process is where, and what each finds in its environment.
@@ -76,7 +80,9 @@ pub fn real_variables() -> impl Iterator<Item = &'static str> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     launcher: Launcher,
-    version: Version,
+    /// Which of the launcher's sample jobs.
+    version: usize,
+    number: u8,
     /// How many ranks each node has.
     counts: Vec<u32>,
     /// For each rank its node and its local rank.
@@ -84,23 +90,6 @@ pub struct Job {
     cyclic: bool,
     /// Where the ranks meet, if not where the launcher says.
     master: Option<(Host, Port)>,
-}
-
-/// Where one rank is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The node's number.
-    pub node: u32,
-    /// The rank among those of its node.
-    pub local_rank: u32,
-}
-
-/// Versions of one launcher that set other variables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
-    Usual,
-    OpenMpi5,
-    IntelMpi,
 }
 
 impl Job {
@@ -111,11 +100,26 @@ impl Job {
     pub fn of(launcher: Launcher) -> JobBuilder {
         JobBuilder {
             launcher,
-            version: Version::Usual,
+            version: 0,
+            number: 0,
             shape: Shape::Even { nodes: 1, per_node: 1 },
             cyclic: false,
             rotation: 0,
         }
+    }
+
+    /// A job of every launcher, and of every version of it that sets other variables.
+    ///
+    /// ```
+    /// use mpienv::simulate::Job;
+    ///
+    /// let titles: Vec<_> = Job::of_each().map(|builder| builder.title()).collect();
+    /// assert!(titles.contains(&"Open MPI 4") && titles.contains(&"Open MPI 5") && titles.contains(&"Slurm"));
+    /// ```
+    pub fn of_each() -> impl Iterator<Item = JobBuilder> {
+        let versions =
+            |&launcher: &Launcher| (0..launcher.spec().samples.len()).map(move |version| (launcher, version));
+        Launcher::ALL.iter().flat_map(versions).map(|(launcher, version)| JobBuilder { version, ..Job::of(launcher) })
     }
 
     /// A job of Open MPI 4.
@@ -125,7 +129,7 @@ impl Job {
 
     /// A job of Open MPI 5, which names neither nodes nor addresses.
     pub fn open_mpi_5() -> JobBuilder {
-        JobBuilder { version: Version::OpenMpi5, ..Job::of(Launcher::OpenMpi) }
+        JobBuilder { version: 1, ..Job::of(Launcher::OpenMpi) }
     }
 
     /// A job of MPICH's Hydra.
@@ -135,7 +139,7 @@ impl Job {
 
     /// A job of Intel MPI's Hydra, which numbers nodes.
     pub fn intel_mpi() -> JobBuilder {
-        JobBuilder { version: Version::IntelMpi, ..Job::of(Launcher::Hydra) }
+        JobBuilder { version: 1, ..Job::of(Launcher::Hydra) }
     }
 
     /// A step of a Slurm job.
@@ -175,7 +179,22 @@ impl Job {
     /// What a rank finds in its environment; `None` when the job has no such rank.
     #[must_use]
     pub fn environment(&self, rank: u32) -> Option<Vars> {
-        let mut vars = variables::of(self, rank, self.place(rank)?);
+        let place = self.place(rank)?;
+        let process = Process {
+            rank,
+            size: self.world_size(),
+            node: place.node,
+            local_rank: place.local_rank,
+            local_size: self.counts[place.node as usize],
+            nodes: u32::try_from(self.counts.len()).unwrap_or(u32::MAX),
+            counts: &self.counts,
+            places: &self.places,
+            is_cyclic: self.cyclic,
+            job: self.number.into(),
+        };
+        let mut setter = Setter::default();
+        (self.launcher.spec().samples[self.version].set)(&process, &mut setter);
+        let Setter(mut vars) = setter;
         if let Some((host, port)) = &self.master {
             vars.retain(|(name, _)| !MASTER.contains(&name.as_str()));
             let [addr_name, port_name] = MASTER.map(str::to_owned);
@@ -227,126 +246,6 @@ impl Job {
     }
 }
 
-/// The shape of a [`Job`]: one node with one process, until more is asked for.
-///
-/// ```
-/// use mpienv::simulate::{Job, JobBuilder};
-///
-/// let builders: [JobBuilder; 5] =
-///     [Job::open_mpi(), Job::open_mpi_5(), Job::hydra(), Job::intel_mpi(), Job::torchrun()];
-/// for builder in builders {
-///     let job = builder.nodes(2).per_node(4).rotate_local_ranks(1).build()?;
-///     assert_eq!(job.place(0).map(|place| place.local_rank), Some(1));
-/// }
-/// # Ok::<(), mpienv::simulate::JobError>(())
-/// ```
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct JobBuilder {
-    launcher: Launcher,
-    version: Version,
-    shape: Shape,
-    cyclic: bool,
-    rotation: u32,
-}
-
-/// How many processes are where. Numbers are only believed once the job is known not to be too large.
-#[derive(Clone, Debug)]
-enum Shape {
-    Even { nodes: u32, per_node: u32 },
-    Counts(Vec<u32>),
-}
-
-impl Shape {
-    fn counts(self) -> Result<Vec<u32>, JobError> {
-        let size = match &self {
-            Shape::Even { nodes, per_node } => u64::from(*nodes) * u64::from(*per_node),
-            Shape::Counts(counts) if counts.contains(&0) => 0,
-            Shape::Counts(counts) => counts.iter().map(|&count| u64::from(count)).sum(),
-        };
-        match size {
-            0 => Err(JobError::Empty),
-            size if size > Job::MOST_RANKS.into() => Err(JobError::TooLarge),
-            _ => Ok(match self {
-                Shape::Even { nodes, per_node } => iter::repeat_n(per_node, nodes as usize).collect(),
-                Shape::Counts(counts) => counts,
-            }),
-        }
-    }
-}
-
-impl JobBuilder {
-    /// That many nodes, each with as many processes as the first has.
-    pub fn nodes(mut self, nodes: u32) -> JobBuilder {
-        let per_node = match &self.shape {
-            Shape::Even { per_node, .. } => *per_node,
-            Shape::Counts(counts) => counts.first().copied().unwrap_or(1),
-        };
-        self.shape = Shape::Even { nodes, per_node };
-        self
-    }
-
-    /// That many processes on every node.
-    pub fn per_node(mut self, processes: u32) -> JobBuilder {
-        match &mut self.shape {
-            Shape::Even { per_node, .. } => *per_node = processes,
-            Shape::Counts(counts) => counts.fill(processes),
-        }
-        self
-    }
-
-    /// Nodes with these numbers of processes.
-    pub fn counts(mut self, counts: impl IntoIterator<Item = u32>) -> JobBuilder {
-        self.shape = Shape::Counts(counts.into_iter().collect());
-        self
-    }
-
-    /// Ranks are dealt to nodes one by one (`--map-by node`, `--distribution=cyclic`), not in blocks.
-    pub fn by_node(mut self) -> JobBuilder {
-        self.cyclic = true;
-        self
-    }
-
-    /// Local ranks do not follow the ranks but begin this much later, as under Open MPI 5 they may.
-    pub fn rotate_local_ranks(mut self, by: u32) -> JobBuilder {
-        self.rotation = by;
-        self
-    }
-
-    /// The job.
-    ///
-    /// # Errors
-    /// When it has no node or a node without processes, more than [`Job::MOST_RANKS`] ranks, or a shape that its launcher
-    /// cannot start.
-    pub fn build(self) -> Result<Job, JobError> {
-        let JobBuilder { launcher, version, shape, cyclic, rotation } = self;
-        let counts = shape.counts()?;
-        match launcher {
-            Launcher::Alone if counts != [1] => return Err(JobError::OneProcess(launcher)),
-            Launcher::SageMaker | Launcher::Kubernetes | Launcher::AwsBatch if counts.iter().any(|&c| c > 1) => {
-                return Err(JobError::OneProcessANode(launcher));
-            }
-            _ => {}
-        }
-        let places = places(&counts, cyclic, rotation);
-        Ok(Job { launcher, version, counts, places, cyclic, master: None })
-    }
-}
-
-fn places(counts: &[u32], cyclic: bool, rotation: u32) -> Vec<Place> {
-    let nodes = || (0u32..).zip(counts);
-    let place = |(node, &count): (u32, &u32), index: u32| Place {
-        node,
-        local_rank: index.wrapping_add(rotation % count) % count,
-    };
-    if !cyclic {
-        return nodes().flat_map(|on| (0..*on.1).map(move |index| place(on, index))).collect();
-    }
-    let rounds = counts.iter().copied().max().unwrap_or_default();
-    let round = |index: u32| nodes().filter(move |on| index < *on.1).map(move |on| place(on, index));
-    (0..rounds).flat_map(round).collect()
-}
-
 /// Why there is no such [`Job`].
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -366,3 +265,32 @@ pub enum JobError {
 }
 
 debug_is_text!(JobError);
+
+#[cfg(test)]
+mod tests {
+    use crate::environment::Environment;
+    use crate::launcher::DETECTORS;
+
+    use super::*;
+
+    #[test]
+    fn a_launchers_workers_do_not_inherit_the_variables_of_its_places_on_a_node() {
+        for builder in Job::of_each() {
+            let several = builder.clone().nodes(2).per_node(2).build();
+            let job = several.or_else(|_| builder.clone().nodes(2).build()).or_else(|_| builder.build()).unwrap();
+            let spec = job.launcher().spec();
+            let environment = Environment::from_vars(job.environment(0).unwrap());
+            let marker = DETECTORS.iter().find_map(|detector| detector.detect(&environment)).unwrap();
+            assert_eq!(marker.launcher, job.launcher());
+            let placement = (spec.read)(&environment, marker).unwrap();
+            for source in [&placement.local_rank_source, &placement.local_size_source] {
+                let is_read = spec.variables().any(|variable| variable.name == source);
+                // A worker gets these anew.
+                let is_set = ["RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"].contains(&&**source);
+                if is_read && !is_set && *source != placement.rank_source {
+                    assert!(spec.nested.local.contains(&&**source), "{}: {source}", spec.name);
+                }
+            }
+        }
+    }
+}

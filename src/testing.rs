@@ -15,14 +15,11 @@
 use proptest::prelude::*;
 
 use crate::simulate::{Job, JobBuilder};
-use crate::value::placement::Launcher;
 
 /// Any job of any launcher: up to 5 nodes, uneven ones too, ranks in blocks or dealt one by one,
 /// local ranks in any order.
 pub fn any_job() -> impl Strategy<Value = Job> {
-    let jobs = Launcher::ALL.iter().map(|&launcher| Job::of(launcher));
-    let jobs: Vec<_> = jobs.chain([Job::open_mpi_5(), Job::intel_mpi()]).collect();
-    prop::sample::select(jobs).prop_flat_map(any_shape)
+    prop::sample::select(Job::of_each().collect::<Vec<_>>()).prop_flat_map(any_shape)
 }
 
 /// Any shape of a launcher's job, as in [`any_job`].

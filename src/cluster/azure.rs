@@ -1,56 +1,37 @@
 //! Where Azure Machine Learning and Azure Batch say the master is.
 //!
 //! Azure starts Open MPI's mpirun; these variables only add where rank 0's host is.
-//!
-//! | variable | what it is | defined in |
-//! | --- | --- | --- |
-//! | `AZ_BATCH_MASTER_NODE` | `10.0.0.4:6000`, on several nodes; the port is not for rank 0 | [Azure Batch: compute node environment variables] |
-//! | `AZ_BATCHAI_MPI_MASTER_NODE` | `10.0.0.4`, or `localhost`; may be missing | [AzureML: distributed training, MPI] |
-//! | `AZ_BATCH_HOST_LIST` | `10.0.0.4,10.0.0.5` | [Azure Batch: compute node environment variables] |
-//! | `AZ_BATCH_NODE_LIST` | `10.0.0.4;10.0.0.5` | same |
-//!
-//! [Azure Batch: compute node environment variables]: https://learn.microsoft.com/en-us/azure/batch/batch-compute-node-environment-variables
-//! [AzureML: distributed training, MPI]: https://learn.microsoft.com/en-us/azure/machine-learning/how-to-train-distributed-gpu
 
-use serde::Deserialize;
-
-use crate::environment::Environment;
+use crate::environment::{Environment, variables};
 use crate::error::{Error, quote};
 use crate::finding::{Finding, Severity};
 use crate::value::host::{Host, HostError};
 use crate::value::placement::Sourced;
 
-const BATCH: &str = "AZ_BATCH_MASTER_NODE";
-const BATCHAI: &str = "AZ_BATCHAI_MPI_MASTER_NODE";
-const HOST_LIST: &str = "AZ_BATCH_HOST_LIST";
-const NODE_LIST: &str = "AZ_BATCH_NODE_LIST";
 pub(crate) const VARIABLES: [&str; 4] = [BATCH, BATCHAI, HOST_LIST, NODE_LIST];
 
-/// The variables of Azure that name the master.
-///
-/// ```
-/// use mpienv::{AzureVars, Environment};
-///
-/// let environment = Environment::from_vars([("AZ_BATCH_MASTER_NODE", "10.0.0.4:6000")]);
-/// let vars: AzureVars = environment.read()?;
-/// assert_eq!(vars.batch_master.as_deref(), Some("10.0.0.4:6000"));
-/// # Ok::<(), mpienv::ReadError>(())
-/// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[non_exhaustive]
-pub struct AzureVars {
-    /// `AZ_BATCH_MASTER_NODE`: host and port, on several nodes.
-    #[serde(rename = "az_batch_master_node")]
-    pub batch_master: Option<String>,
-    /// `AZ_BATCHAI_MPI_MASTER_NODE`: host, or `localhost`.
-    #[serde(rename = "az_batchai_mpi_master_node")]
-    pub batchai_master: Option<String>,
-    /// `AZ_BATCH_HOST_LIST`: hosts, separated by commas.
-    #[serde(rename = "az_batch_host_list")]
-    pub host_list: Option<String>,
-    /// `AZ_BATCH_NODE_LIST`: hosts, separated by semicolons.
-    #[serde(rename = "az_batch_node_list")]
-    pub node_list: Option<String>,
+variables! {
+    /// The variables of Azure that name the master.
+    ///
+    /// ```
+    /// use mpienv::{AzureVars, Environment};
+    ///
+    /// let environment = Environment::from_vars([("AZ_BATCH_MASTER_NODE", "10.0.0.4:6000")]);
+    /// let vars: AzureVars = environment.read()?;
+    /// assert_eq!(vars.batch_master.as_deref(), Some("10.0.0.4:6000"));
+    /// # Ok::<(), mpienv::ReadError>(())
+    /// ```
+    #[derive(Default)]
+    pub struct AzureVars {
+        "[Azure Batch: compute node environment variables](https://learn.microsoft.com/en-us/azure/batch/batch-compute-node-environment-variables)" {
+            BATCH = "AZ_BATCH_MASTER_NODE" => batch_master: Option<String>, "`10.0.0.4:6000`, on several nodes; the port is not for rank 0";
+            HOST_LIST = "AZ_BATCH_HOST_LIST" => host_list: Option<String>, "`10.0.0.4,10.0.0.5`";
+            NODE_LIST = "AZ_BATCH_NODE_LIST" => node_list: Option<String>, "`10.0.0.4;10.0.0.5`";
+        }
+        "[AzureML: distributed training, MPI](https://learn.microsoft.com/en-us/azure/machine-learning/how-to-train-distributed-gpu)" {
+            BATCHAI = "AZ_BATCHAI_MPI_MASTER_NODE" => batchai_master: Option<String>, "`10.0.0.4`, or `localhost`; may be missing";
+        }
+    }
 }
 
 impl AzureVars {

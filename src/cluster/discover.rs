@@ -193,7 +193,7 @@ impl ClusterInfoBuilder {
         let inner = choice.without_outer(environment, context.as_ref());
         let whole = environment;
         let environment = inner.as_ref().unwrap_or(environment);
-        let mut placement = (choice.row.read)(environment)?;
+        let mut placement = (choice.marker.launcher.spec().read)(environment, choice.marker)?;
         #[cfg(feature = "pmix")]
         if self.ask_pmix {
             self::pmix::complete(&mut placement, environment)?;
@@ -229,7 +229,7 @@ impl ClusterInfoBuilder {
         let to_unset = to_unset.chain(left).collect();
 
         // With RANK and WORLD_SIZE comes the master of that job.
-        let sets_master = [Launcher::Torchrun, Launcher::User].contains(&placement.launcher);
+        let sets_master = placement.launcher.spec().sets_master();
         let is_own = |value: &str, source: &str, [plain, asked]: [&str; 2], of_context: Option<&String>| {
             (source != plain || sets_master || of_context.is_some_and(|own| own == value)) && source != asked
         };

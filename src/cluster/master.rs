@@ -7,7 +7,7 @@ use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
 use crate::value::host::{Host, HostError, meant_with_port};
 use crate::value::job::port_of_this_process;
-use crate::value::placement::{Launcher, Placement, Sourced};
+use crate::value::placement::{Placement, Sourced};
 use crate::value::port::Port;
 
 pub(crate) const MASTER_ADDR: &str = "MASTER_ADDR";
@@ -117,11 +117,7 @@ fn inherited(environment: &Environment) -> Result<Option<Sourced<Host>>, Error> 
 
 /// The error of a job of several nodes whose rank 0 nobody names.
 pub(crate) fn unknown(placement: &Placement) -> Error {
-    // Open MPI passes nothing of the caller's environment on without -x.
-    let remedy = match placement.launcher {
-        Launcher::OpenMpi => "give rank 0's host to all ranks: `mpirun -x MASTER_ADDR=HOST`",
-        _ => "give rank 0's host to all ranks: MASTER_ADDR=HOST",
-    };
+    let remedy = format!("give rank 0's host to all ranks: {}", placement.launcher.spec().advice.give_master);
     Error::new(Reason::MasterUnknown { world_size: placement.rank.size() }, remedy)
         .by(placement.launcher)
         .of(MASTER_ADDR)

@@ -3,7 +3,7 @@
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::{LAUNCHER, TOKEN};
 use crate::error::{Error, Reason};
-use crate::launcher::LOCAL;
+use crate::launcher::local_variables;
 use crate::value::placement::{LaunchStyle, Launcher};
 use crate::value::port::Port;
 use crate::value::rank::{Local, Rank};
@@ -121,7 +121,7 @@ impl ClusterInfo {
         // Asked of the process that starts the workers, not of them.
         worker.to_unset.push(LAUNCHER);
         if workers > 1 {
-            worker.to_unset.extend(LOCAL.iter().filter(|name| self.inherited.is_set(name)));
+            worker.to_unset.extend(local_variables().into_iter().filter(|name| self.inherited.is_set(name)));
         }
         if !self.token_is_own {
             worker.overrides.push((TOKEN, self.token.as_str().to_owned()));
@@ -154,28 +154,8 @@ impl ClusterInfo {
         let remedy = format!(
             "start one process on each node: {}; for a job of this process's own, whatever started it, set \
              {LAUNCHER}=alone",
-            one_on_each_node(self.launcher)
+            self.launcher.spec().advice.one_per_node
         );
         Error::new(Reason::NotPerNode(what), remedy).by(self.launcher)
-    }
-}
-
-/// How a launcher is asked for one process on each node.
-fn one_on_each_node(launcher: Launcher) -> &'static str {
-    match launcher {
-        Launcher::OpenMpi => "`mpirun --map-by ppr:1:node`; on Azure process_count_per_node = 1",
-        Launcher::Hydra => "`mpiexec -ppn 1`",
-        Launcher::Mvapich => "`mpirun_rsh` with each host once, or `mpiexec -ppn 1`",
-        Launcher::Slurm => "`srun --ntasks-per-node=1`",
-        Launcher::Pals => "`mpiexec --ppn 1`",
-        Launcher::Jsm => "`jsrun --rs_per_host 1 --tasks_per_rs 1`",
-        Launcher::Flux => "`flux run --tasks-per-node=1`",
-        Launcher::Torchrun => "`torchrun --nproc-per-node 1`, or leave torchrun out",
-        Launcher::User => {
-            "set RANK to the node's number and WORLD_SIZE to the number of nodes, LOCAL_RANK=0, LOCAL_WORLD_SIZE=1"
-        }
-        Launcher::SageMaker | Launcher::Kubernetes | Launcher::AwsBatch | Launcher::Alone => {
-            "one container or pod with one process on each"
-        }
     }
 }

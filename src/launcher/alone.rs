@@ -2,22 +2,28 @@
 
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::launcher::{Evidence, slurm};
-use crate::value::placement::{Launcher, Placement};
+use crate::launcher::sample::Sample;
+use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, slurm};
+use crate::value::placement::Placement;
 
-const SOURCE: &str = "no launcher's variables are set";
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    name: "alone",
+    title: "no launcher",
+    variables: &[],
+    marker: |_| Some("no launcher's variables are set"),
+    shared_marker: None,
+    read,
+    starts: Starts::One,
+    advice: Advice { start: "start the process by itself", ..Advice::PLAIN },
+    mpi: MpiFamily::None,
+    nested: Nested::PLAIN,
+    samples: &[Sample { title: "no launcher", set: |_, _| {} }],
+};
 
-pub(crate) fn variables() -> Vec<String> {
-    Vec::new()
-}
-
-pub(crate) fn detect(_environment: &Environment) -> Option<Evidence> {
-    Some(SOURCE)
-}
-
-pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let source = marker.variable;
     let mut placement =
-        Placement::new(Launcher::Alone, (SOURCE, 0), (SOURCE, 1))?.with_local((SOURCE, Some(0)), (SOURCE, Some(1)))?;
+        Placement::new(marker.launcher, (source, 0), (source, 1))?.with_local((source, Some(0)), (source, Some(1)))?;
     placement.findings.extend(slurm::outside_of_steps(environment));
     Ok(placement)
 }

@@ -1,84 +1,64 @@
 //! Flux: `flux run`, `flux submit`.
 //!
-//! | variable | what it is | defined in |
-//! | --- | --- | --- |
-//! | `FLUX_TASK_RANK` | rank | [flux-environment(7)] |
-//! | `FLUX_JOB_SIZE` | world size | same |
-//! | `FLUX_TASK_LOCAL_ID` | rank on this node | same |
-//! | `FLUX_JOB_NNODES` | nodes of the job | same |
-//! | `FLUX_JOB_ID` | the job's identity, as text | same |
-//!
 //! Flux tells no local size but where it follows: all on one node, or one on each. Nothing names
 //! rank 0's host.
-//!
-//! [flux-environment(7)]: https://flux-framework.readthedocs.io/projects/flux-core/en/latest/man7/flux-environment.html
 
-use serde::Deserialize;
-
-use crate::environment::{Environment, variable_names};
+use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
-use crate::launcher::{Evidence, first_set, unreadable};
-use crate::value::job::Job;
-use crate::value::placement::{Launcher, Placement, Sourced};
+use crate::launcher::sample::Sample;
+use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
+use crate::value::placement::Placement;
 
-const RANK: &str = "FLUX_TASK_RANK";
-const SIZE: &str = "FLUX_JOB_SIZE";
-const LOCAL_RANK: &str = "FLUX_TASK_LOCAL_ID";
-const NODES: &str = "FLUX_JOB_NNODES";
-
-/// The variables that Flux sets for every process.
-///
-/// ```
-/// use mpienv::Environment;
-/// use mpienv::launcher::flux::FluxVars;
-///
-/// let environment = Environment::from_vars([("FLUX_TASK_RANK", "1"), ("FLUX_JOB_SIZE", "2")]);
-/// let vars: FluxVars = environment.read()?;
-/// assert_eq!((vars.rank, vars.size), (1, 2));
-/// # Ok::<(), mpienv::ReadError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[non_exhaustive]
-pub struct FluxVars {
-    /// `FLUX_TASK_RANK`: the rank.
-    #[serde(rename = "flux_task_rank")]
-    pub rank: u32,
-    /// `FLUX_JOB_SIZE`: the world size.
-    #[serde(rename = "flux_job_size")]
-    pub size: u32,
-    /// `FLUX_TASK_LOCAL_ID`: the rank on this node.
-    #[serde(rename = "flux_task_local_id")]
-    pub local_rank: Option<u32>,
-    /// `FLUX_JOB_NNODES`: the number of nodes.
-    #[serde(rename = "flux_job_nnodes")]
-    pub nodes: Option<u32>,
-    /// `FLUX_JOB_ID`: the job's identity.
-    #[serde(rename = "flux_job_id")]
-    pub job: Option<String>,
+variables! {
+    /// The variables that Flux sets for every process.
+    pub struct FluxVars {
+        "[flux-environment(7)](https://flux-framework.readthedocs.io/projects/flux-core/en/latest/man7/flux-environment.html)" {
+            RANK = "FLUX_TASK_RANK" => rank: u32, "rank";
+            SIZE = "FLUX_JOB_SIZE" => size: u32, "world size";
+            LOCAL_RANK = "FLUX_TASK_LOCAL_ID" => local_rank: Option<u32>, "rank on this node";
+            NODES = "FLUX_JOB_NNODES" => nodes: Option<u32>, "nodes of the job";
+            JOB_ID = "FLUX_JOB_ID" => job: Option<String>, "the job's identity, as text";
+        }
+    }
 }
 
-pub(crate) fn variables() -> Vec<String> {
-    variable_names::<FluxVars>()
-}
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    name: "flux",
+    title: "Flux",
+    variables: &[FluxVars::VARIABLES],
+    marker: |environment| first_set(environment, &[RANK]),
+    shared_marker: None,
+    read,
+    starts: Starts::Processes,
+    advice: Advice {
+        start: "start the process with flux run",
+        one_per_node: "`flux run --tasks-per-node=1`",
+        unbind: Some("flux run -o cpu-affinity=off"),
+        ..Advice::PLAIN
+    },
+    mpi: MpiFamily::Pmi,
+    nested: Nested { local: &[LOCAL_RANK], ..Nested::PLAIN },
+    samples: &[Sample {
+        title: "Flux",
+        set: |process, vars| {
+            vars.set(RANK, process.rank);
+            vars.set(SIZE, process.size);
+            vars.set(LOCAL_RANK, process.local_rank);
+            vars.set(NODES, process.nodes);
+            vars.set(JOB_ID, ["ƒ2WdHmxq", "ƒ2WdHmxr"][process.job as usize % 2]);
+        },
+    }],
+};
 
-pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
-    first_set(environment, &[RANK])
-}
-
-pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
-    let launcher = Launcher::Flux;
-    let evidence = detect(environment);
-    let vars: FluxVars = environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: FluxVars = marker.read(environment)?;
     let local_size = match vars.nodes {
         Some(1) => Some(vars.size),
         Some(nodes) if nodes == vars.size => Some(1),
         _ => None,
     };
-    let mut placement = Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
-        .with_local((LOCAL_RANK, vars.local_rank), (NODES, local_size))?;
-    placement.node_count = vars.nodes.map(|nodes| Sourced::new(nodes, NODES));
-    Ok(match vars.job {
-        Some(id) => placement.with_job(Job { id, step: String::new(), restarts: 0 }, "hash of FLUX_JOB_ID"),
-        None => placement,
-    })
+    let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
+        .with_local((LOCAL_RANK, vars.local_rank), (NODES, local_size))?
+        .with_nodes((NODES, None), (NODES, vars.nodes));
+    Ok(placement.with_job(JOB_ID, vars.job))
 }

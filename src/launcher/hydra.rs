@@ -1,90 +1,72 @@
 //! Hydra: `mpiexec` and `mpiexec.hydra` of MPICH, Intel MPI and their kin; also any launcher that
 //! tells only PMI's rank and size.
 //!
-//! | variable | what it is | defined in |
-//! | --- | --- | --- |
-//! | `PMI_RANK` | rank | [MPICH: Hydra's proxy] |
-//! | `PMI_SIZE` | world size | same |
-//! | `MPI_LOCALRANKID` | rank on this node | same |
-//! | `MPI_LOCALNRANKS` | ranks on this node | same |
-//! | `HYDRA_BSTRAP_NODE_ID` | the node's number; Intel MPI only, internal | recorded from 2021.18.1 |
-//! | `I_MPI_HYDRA_UUID` | the job's identity, the same on all ranks; Intel MPI only, internal | recorded from 2021.18.1 |
-//!
+//! `srun` sets PMI's variables too, so that these alone do not show Hydra before Slurm is ruled out.
 //! Nothing names rank 0's host.
-//!
-//! [MPICH: Hydra's proxy]: https://github.com/pmodels/mpich/blob/main/src/pm/hydra/proxy/pmip_cb.c
 
-use serde::Deserialize;
-
-use crate::environment::{Environment, variable_names};
+use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
-use crate::launcher::{Evidence, first_set, unreadable};
-use crate::value::job::Job;
-use crate::value::placement::{Launcher, Placement, Sourced};
+use crate::launcher::sample::{Process, Sample, Setter};
+use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
+use crate::value::placement::Placement;
 
-const RANK: &str = "PMI_RANK";
-const SIZE: &str = "PMI_SIZE";
-const LOCAL_RANK: &str = "MPI_LOCALRANKID";
-const LOCAL_SIZE: &str = "MPI_LOCALNRANKS";
-pub(crate) const NODE_ID: &str = "HYDRA_BSTRAP_NODE_ID";
-pub(crate) const UUID: &str = "I_MPI_HYDRA_UUID";
-
-/// The variables that Hydra sets for every process.
-///
-/// ```
-/// use mpienv::Environment;
-/// use mpienv::launcher::hydra::HydraVars;
-///
-/// let environment = Environment::from_vars([("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALRANKID", "1")]);
-/// let vars: HydraVars = environment.read()?;
-/// assert_eq!((vars.rank, vars.size, vars.local_rank), (1, 2, Some(1)));
-/// # Ok::<(), mpienv::ReadError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[non_exhaustive]
-pub struct HydraVars {
-    /// `PMI_RANK`: the rank.
-    #[serde(rename = "pmi_rank")]
-    pub rank: u32,
-    /// `PMI_SIZE`: the world size.
-    #[serde(rename = "pmi_size")]
-    pub size: u32,
-    /// `MPI_LOCALRANKID`: the rank on this node.
-    #[serde(rename = "mpi_localrankid")]
-    pub local_rank: Option<u32>,
-    /// `MPI_LOCALNRANKS`: the number of ranks on this node.
-    #[serde(rename = "mpi_localnranks")]
-    pub local_size: Option<u32>,
-    /// `HYDRA_BSTRAP_NODE_ID`: the node's number (Intel MPI only).
-    #[serde(rename = "hydra_bstrap_node_id")]
-    pub node_id: Option<u32>,
-    /// `I_MPI_HYDRA_UUID`: the job's identity (Intel MPI only).
-    #[serde(rename = "i_mpi_hydra_uuid")]
-    pub uuid: Option<String>,
+variables! {
+    /// The variables that Hydra sets for every process.
+    pub struct HydraVars {
+        "[MPICH: Hydra's proxy](https://github.com/pmodels/mpich/blob/main/src/pm/hydra/proxy/pmip_cb.c)" {
+            RANK = "PMI_RANK" => rank: u32, "rank";
+            SIZE = "PMI_SIZE" => size: u32, "world size";
+            LOCAL_RANK = "MPI_LOCALRANKID" => local_rank: Option<u32>, "rank on this node";
+            LOCAL_SIZE = "MPI_LOCALNRANKS" => local_size: Option<u32>, "ranks on this node";
+        }
+        "recorded from Intel MPI 2021.18.1" {
+            NODE_ID = "HYDRA_BSTRAP_NODE_ID" => node_id: Option<u32>, "the node's number; Intel MPI only, internal";
+            UUID = "I_MPI_HYDRA_UUID" => uuid: Option<String>, "the job's identity, the same on all ranks; Intel MPI only, internal";
+        }
+    }
 }
 
-pub(crate) fn variables() -> Vec<String> {
-    variable_names::<HydraVars>()
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    name: "hydra",
+    title: "Hydra",
+    variables: &[HydraVars::VARIABLES],
+    marker: |environment| first_set(environment, &[RANK, SIZE]).filter(|_| environment.is_set(LOCAL_RANK)),
+    shared_marker: Some(|environment| first_set(environment, &[RANK, SIZE])),
+    read,
+    starts: Starts::Processes,
+    advice: Advice {
+        start: "start the process with mpiexec",
+        one_per_node: "`mpiexec -ppn 1`",
+        unbind: Some("mpiexec -bind-to none (Intel MPI: I_MPI_PIN=off)"),
+        ..Advice::PLAIN
+    },
+    mpi: MpiFamily::Mpich,
+    nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], identity: Some((UUID, &[NODE_ID])), ..Nested::PLAIN },
+    samples: &[
+        Sample { title: "Hydra (MPICH)", set },
+        Sample {
+            title: "Hydra (Intel MPI)",
+            set: |process, vars| {
+                set(process, vars);
+                vars.set(NODE_ID, process.node);
+                vars.set(UUID, format!("8103000{}-6749-4a46-c660-060016adb411", process.job));
+            },
+        },
+    ],
+};
+
+fn set(process: &Process<'_>, vars: &mut Setter) {
+    vars.set(RANK, process.rank);
+    vars.set(SIZE, process.size);
+    vars.set("PMI_FD", 8);
+    vars.set(LOCAL_RANK, process.local_rank);
+    vars.set(LOCAL_SIZE, process.local_size);
 }
 
-pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
-    if environment.is_set(LOCAL_RANK) { first_set(environment, &[RANK, SIZE]) } else { None }
-}
-
-/// A rank and a size by themselves, which several launchers set.
-pub(crate) fn detect_bare(environment: &Environment) -> Option<Evidence> {
-    first_set(environment, &[RANK, SIZE])
-}
-
-pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
-    let launcher = Launcher::Hydra;
-    let evidence = detect_bare(environment);
-    let vars: HydraVars = environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
-    let mut placement = Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
-        .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, vars.local_size))?;
-    placement.node_rank = vars.node_id.map(|node| Sourced::new(node, NODE_ID));
-    Ok(match vars.uuid {
-        Some(id) => placement.with_job(Job { id, step: String::new(), restarts: 0 }, "hash of I_MPI_HYDRA_UUID"),
-        None => placement,
-    })
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: HydraVars = marker.read(environment)?;
+    let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
+        .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, vars.local_size))?
+        .with_nodes((NODE_ID, vars.node_id), (NODE_ID, None));
+    Ok(placement.with_job(UUID, vars.uuid))
 }

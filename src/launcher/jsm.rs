@@ -1,90 +1,67 @@
 //! IBM's Job Step Manager: `jsrun` under LSF.
-//!
-//! | variable | what it is | defined in |
-//! | --- | --- | --- |
-//! | `JSM_NAMESPACE_RANK` | rank | [IBM: JSM environment variables] |
-//! | `JSM_NAMESPACE_SIZE` | world size | same |
-//! | `JSM_NAMESPACE_LOCAL_RANK` | rank on this node | same |
-//! | `JSM_NAMESPACE_LOCAL_SIZE` | ranks on this node | same |
-//! | `LSB_MCPU_HOSTS` | `launch 1 node1 42 node2 42`: hosts and slots, the launch node first | [IBM: LSF environment variables] |
-//! | `LSB_JOBID` | the job's number | same |
-//!
-//! [IBM: JSM environment variables]: https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=SSWRJV_10.1.0/jsm/10.3/base/jsm_kickoff.htm
-//! [IBM: LSF environment variables]: https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=variables-environment-variable-reference
 
-use serde::Deserialize;
+use crate::environment::{Environment, Variables, variables};
+use crate::error::Error;
+use crate::launcher::sample::Sample;
+use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
+use crate::value::placement::{Placement, Sourced};
 
-use crate::environment::{Environment, variable_names};
-use crate::error::{Error, Reason};
-use crate::launcher::{Evidence, first_set, unreadable};
-use crate::value::host::HostError;
-use crate::value::job::Job;
-use crate::value::placement::{Launcher, Placement, Sourced};
-
-const RANK: &str = "JSM_NAMESPACE_RANK";
-const SIZE: &str = "JSM_NAMESPACE_SIZE";
-const LOCAL_RANK: &str = "JSM_NAMESPACE_LOCAL_RANK";
-const LOCAL_SIZE: &str = "JSM_NAMESPACE_LOCAL_SIZE";
-const HOSTS: &str = "LSB_MCPU_HOSTS";
-
-/// The variables that jsrun and LSF set for every process.
-///
-/// ```
-/// use mpienv::Environment;
-/// use mpienv::launcher::jsm::JsmVars;
-///
-/// let environment = Environment::from_vars([("JSM_NAMESPACE_RANK", "1"), ("JSM_NAMESPACE_SIZE", "2")]);
-/// let vars: JsmVars = environment.read()?;
-/// assert_eq!((vars.rank, vars.size), (1, 2));
-/// # Ok::<(), mpienv::ReadError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[non_exhaustive]
-pub struct JsmVars {
-    /// `JSM_NAMESPACE_RANK`: the rank.
-    #[serde(rename = "jsm_namespace_rank")]
-    pub rank: u32,
-    /// `JSM_NAMESPACE_SIZE`: the world size.
-    #[serde(rename = "jsm_namespace_size")]
-    pub size: u32,
-    /// `JSM_NAMESPACE_LOCAL_RANK`: the rank on this node.
-    #[serde(rename = "jsm_namespace_local_rank")]
-    pub local_rank: Option<u32>,
-    /// `JSM_NAMESPACE_LOCAL_SIZE`: the number of ranks on this node.
-    #[serde(rename = "jsm_namespace_local_size")]
-    pub local_size: Option<u32>,
-    /// `LSB_MCPU_HOSTS`: hosts and slots, the launch node first.
-    #[serde(rename = "lsb_mcpu_hosts")]
-    pub hosts: Option<String>,
-    /// `LSB_JOBID`: the job's number.
-    #[serde(rename = "lsb_jobid")]
-    pub job: Option<String>,
+variables! {
+    /// The variables that jsrun and LSF set for every process.
+    pub struct JsmVars {
+        "[IBM: JSM environment variables](https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=SSWRJV_10.1.0/jsm/10.3/base/jsm_kickoff.htm)" {
+            RANK = "JSM_NAMESPACE_RANK" => rank: u32, "rank";
+            SIZE = "JSM_NAMESPACE_SIZE" => size: u32, "world size";
+            LOCAL_RANK = "JSM_NAMESPACE_LOCAL_RANK" => local_rank: Option<u32>, "rank on this node";
+            LOCAL_SIZE = "JSM_NAMESPACE_LOCAL_SIZE" => local_size: Option<u32>, "ranks on this node";
+        }
+        "[IBM: LSF environment variables](https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=variables-environment-variable-reference)" {
+            HOSTS = "LSB_MCPU_HOSTS" => hosts: Option<String>, "`launch 1 node1 42 node2 42`: hosts and slots, the launch node first";
+            JOB_ID = "LSB_JOBID" => job: Option<String>, "the job's number";
+        }
+    }
 }
 
-pub(crate) fn variables() -> Vec<String> {
-    variable_names::<JsmVars>()
-}
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    name: "jsm",
+    title: "JSM",
+    variables: &[JsmVars::VARIABLES],
+    marker: |environment| first_set(environment, &[RANK, SIZE]),
+    shared_marker: None,
+    read,
+    starts: Starts::Processes,
+    advice: Advice {
+        start: "start the process with jsrun",
+        one_per_node: "`jsrun --rs_per_host 1 --tasks_per_rs 1`",
+        unbind: Some("jsrun --bind none"),
+        ..Advice::PLAIN
+    },
+    mpi: MpiFamily::Spectrum,
+    nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], ..Nested::PLAIN },
+    samples: &[Sample {
+        title: "JSM",
+        set: |process, vars| {
+            vars.set(RANK, process.rank);
+            vars.set(SIZE, process.size);
+            vars.set(LOCAL_RANK, process.local_rank);
+            vars.set(LOCAL_SIZE, process.local_size);
+            let nodes = (0..).zip(process.counts);
+            let hosts: String = nodes.map(|(node, count)| format!(" {} {count}", process.name(node))).collect();
+            vars.set(HOSTS, format!("batch0 1{hosts}"));
+            vars.set(JOB_ID, 4711);
+        },
+    }],
+};
 
-pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
-    first_set(environment, &[RANK, SIZE])
-}
-
-pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
-    let launcher = Launcher::Jsm;
-    let evidence = detect(environment);
-    let vars: JsmVars = environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
-    let mut placement = Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: JsmVars = marker.read(environment)?;
+    let mut placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
         .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, vars.local_size))?;
     if let Some(name) = vars.hosts.as_deref().and_then(first_compute_node) {
-        let host = name
-            .parse()
-            .map_err(|error: HostError| Error::of_launcher(launcher, Reason::NotAHost(error), HOSTS).found(name))?;
-        placement.master_addr = Some(Sourced::new(host, format!("{HOSTS}: the first host after the launch node")));
+        let source = format!("{HOSTS}: the first host after the launch node");
+        placement.master_addr = Some(Sourced::new(marker.host(HOSTS, name)?, source));
     }
-    Ok(match vars.job {
-        Some(id) => placement.with_job(Job { id, step: String::new(), restarts: 0 }, "hash of LSB_JOBID"),
-        None => placement,
-    })
+    Ok(placement.with_job(JOB_ID, vars.job))
 }
 
 /// The second host of `launch 1 node1 42 ...`: no rank runs on the first.

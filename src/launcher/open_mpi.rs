@@ -1,96 +1,106 @@
 //! Open MPI's `mpirun` (`mpiexec`, `prterun`), versions 4 and 5; AzureML starts it for its MPI jobs.
 //!
-//! | variable | what it is | defined in |
-//! | --- | --- | --- |
-//! | `OMPI_COMM_WORLD_RANK` | rank | [Open MPI: environment variables] |
-//! | `OMPI_COMM_WORLD_SIZE` | world size | same |
-//! | `OMPI_COMM_WORLD_LOCAL_RANK` | rank on this node; in no fixed relation to the rank | same |
-//! | `OMPI_COMM_WORLD_LOCAL_SIZE` | ranks on this node | same |
-//! | `PMIX_NAMESPACE` | the job's identity, the same on all ranks | [PMIx standard] |
-//! | `OMPI_MCA_orte_num_nodes` | nodes of the job; version 4, internal | recorded from 4.1.4 |
-//! | `OMPI_MCA_orte_hnp_uri` | addresses of the host where mpirun runs; version 4, internal | recorded from 4.1.4 |
-//! | `OMPI_MCA_orte_local_daemon_uri` | the same of this host's daemon; version 4, internal | recorded from 4.1.4 |
-//!
 //! Not read: `OMPI_COMM_WORLD_NODE_RANK` is not the node's number but a rank among this node's
 //! processes, and `OMPI_UNIVERSE_SIZE` counts slots, not ranks.
-//!
-//! [PMIx standard]: https://pmix.github.io/pmix-standard
-//! [Open MPI: environment variables]: https://docs.open-mpi.org/en/main/tuning-apps/environment-var.html
 
 use std::net::IpAddr;
 
-use serde::Deserialize;
-
-use crate::environment::{Environment, variable_names};
+use crate::environment::{Environment, Variables, variables};
 use crate::error::{Error, quote};
 use crate::finding::{Finding, Severity};
-use crate::launcher::{Evidence, first_set, unreadable};
+use crate::launcher::sample::{Process, Sample, Setter};
+use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
 use crate::value::host::Host;
-use crate::value::job::Job;
-use crate::value::placement::{Launcher, Placement, Sourced};
+use crate::value::placement::{Placement, Sourced};
 
-const RANK: &str = "OMPI_COMM_WORLD_RANK";
-const SIZE: &str = "OMPI_COMM_WORLD_SIZE";
-const LOCAL_RANK: &str = "OMPI_COMM_WORLD_LOCAL_RANK";
-const LOCAL_SIZE: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
-pub(crate) const NUM_NODES: &str = "OMPI_MCA_orte_num_nodes";
-pub(crate) const HNP_URI: &str = "OMPI_MCA_orte_hnp_uri";
-pub(crate) const LOCAL_DAEMON_URI: &str = "OMPI_MCA_orte_local_daemon_uri";
-
-/// The variables that Open MPI sets for every process.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[non_exhaustive]
-pub struct OpenMpiVars {
-    /// `OMPI_COMM_WORLD_RANK`: the rank.
-    #[serde(rename = "ompi_comm_world_rank")]
-    pub rank: u32,
-    /// `OMPI_COMM_WORLD_SIZE`: the world size.
-    #[serde(rename = "ompi_comm_world_size")]
-    pub size: u32,
-    /// `OMPI_COMM_WORLD_LOCAL_RANK`: the rank on this node.
-    #[serde(rename = "ompi_comm_world_local_rank")]
-    pub local_rank: u32,
-    /// `OMPI_COMM_WORLD_LOCAL_SIZE`: the number of ranks on this node.
-    #[serde(rename = "ompi_comm_world_local_size")]
-    pub local_size: u32,
-    /// `PMIX_NAMESPACE`: the job's identity.
-    #[serde(rename = "pmix_namespace")]
-    pub namespace: Option<String>,
-    /// `OMPI_MCA_orte_num_nodes`: the number of nodes (version 4 only).
-    #[serde(rename = "ompi_mca_orte_num_nodes", alias = "OMPI_MCA_orte_num_nodes")]
-    pub num_nodes: Option<u32>,
-    /// `OMPI_MCA_orte_hnp_uri`: where mpirun listens (version 4 only).
-    #[serde(rename = "ompi_mca_orte_hnp_uri", alias = "OMPI_MCA_orte_hnp_uri")]
-    pub hnp_uri: Option<String>,
-    /// `OMPI_MCA_orte_local_daemon_uri`: where this host's daemon listens (version 4 only).
-    #[serde(rename = "ompi_mca_orte_local_daemon_uri", alias = "OMPI_MCA_orte_local_daemon_uri")]
-    pub local_daemon_uri: Option<String>,
+variables! {
+    /// The variables that Open MPI sets for every process.
+    pub struct OpenMpiVars {
+        "[Open MPI: environment variables](https://docs.open-mpi.org/en/main/tuning-apps/environment-var.html)" {
+            RANK = "OMPI_COMM_WORLD_RANK" => rank: u32, "rank";
+            SIZE = "OMPI_COMM_WORLD_SIZE" => size: u32, "world size";
+            LOCAL_RANK = "OMPI_COMM_WORLD_LOCAL_RANK" => local_rank: u32, "rank on this node; in no fixed relation to the rank";
+            LOCAL_SIZE = "OMPI_COMM_WORLD_LOCAL_SIZE" => local_size: u32, "ranks on this node";
+        }
+        "[PMIx standard](https://pmix.github.io/pmix-standard)" {
+            NAMESPACE = "PMIX_NAMESPACE" => namespace: Option<String>, "the job's identity, the same on all ranks";
+        }
+        "recorded from Open MPI 4.1.4" {
+            NUM_NODES = "OMPI_MCA_orte_num_nodes" => num_nodes: Option<u32>, "nodes of the job; version 4, internal";
+            HNP_URI = "OMPI_MCA_orte_hnp_uri" => hnp_uri: Option<String>, "addresses of the host where mpirun runs; version 4, internal";
+            LOCAL_DAEMON_URI = "OMPI_MCA_orte_local_daemon_uri" => local_daemon_uri: Option<String>, "the same of this host's daemon; version 4, internal";
+        }
+    }
 }
 
-pub(crate) fn variables() -> Vec<String> {
-    variable_names::<OpenMpiVars>()
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    name: "open-mpi",
+    title: "Open MPI",
+    variables: &[OpenMpiVars::VARIABLES],
+    marker: |environment| first_set(environment, &[RANK, SIZE]),
+    shared_marker: None,
+    read,
+    starts: Starts::Processes,
+    advice: Advice {
+        start: "start the process with mpirun",
+        one_per_node: "`mpirun --map-by ppr:1:node`; on Azure process_count_per_node = 1",
+        // mpirun passes nothing of the caller's environment on without -x.
+        give_master: "`mpirun -x MASTER_ADDR=HOST`",
+        unbind: Some("mpirun --bind-to none"),
+    },
+    mpi: MpiFamily::OpenMpi,
+    nested: Nested {
+        local: &[LOCAL_RANK, LOCAL_SIZE],
+        identity: Some((HNP_URI, &[NUM_NODES, LOCAL_DAEMON_URI])),
+        ..Nested::PLAIN
+    },
+    samples: &[
+        Sample {
+            title: "Open MPI 4",
+            set: |process, vars| {
+                set(process, vars);
+                // Where the daemon of a node listens; node 0's is mpirun itself.
+                let family = 3_024_551_936 + (process.job << 16);
+                let uri = |node| format!("{family}.{node};tcp://{}:60493", process.address(node));
+                vars.set(NAMESPACE, family + 1);
+                vars.set(NUM_NODES, process.nodes);
+                vars.set(HNP_URI, uri(0));
+                vars.set(LOCAL_DAEMON_URI, uri(process.node));
+            },
+        },
+        Sample {
+            title: "Open MPI 5",
+            set: |process, vars| {
+                set(process, vars);
+                vars.set(NAMESPACE, format!("prterun-node0-{}@1", 367 + process.job));
+                vars.set("OMPI_VERSION", "5.0.11");
+                vars.set("PRTE_LAUNCHED", 1);
+            },
+        },
+    ],
+};
+
+fn set(process: &Process<'_>, vars: &mut Setter) {
+    vars.set(RANK, process.rank);
+    vars.set(SIZE, process.size);
+    vars.set(LOCAL_RANK, process.local_rank);
+    vars.set(LOCAL_SIZE, process.local_size);
+    vars.set("OMPI_COMM_WORLD_NODE_RANK", process.local_rank);
+    vars.set("OMPI_UNIVERSE_SIZE", process.size);
+    vars.set("PMIX_RANK", process.rank);
 }
 
-pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
-    first_set(environment, &[RANK, SIZE])
-}
-
-pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
-    let launcher = Launcher::OpenMpi;
-    let evidence = detect(environment);
-    let mut vars: OpenMpiVars =
-        environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let mut vars: OpenMpiVars = marker.read(environment)?;
     if vars.namespace.as_deref().is_some_and(is_of_version_5) {
         // Version 5 sets none of these: they are of an outer job, or for another program to read.
         (vars.num_nodes, vars.hnp_uri, vars.local_daemon_uri) = (None, None, None);
     }
-    let mut placement = Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
+    let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
         .with_local((LOCAL_RANK, Some(vars.local_rank)), (LOCAL_SIZE, Some(vars.local_size)))?;
-    if let Some(id) = vars.namespace.clone() {
-        placement = placement.with_job(Job { id, step: String::new(), restarts: 0 }, "hash of PMIX_NAMESPACE");
-    }
     let nodes = vars.num_nodes.filter(|&nodes| is_possible(nodes, vars.local_size, vars.size));
-    placement.node_count = nodes.map(|nodes| Sourced::new(nodes, NUM_NODES));
+    let mut placement =
+        placement.with_nodes((NUM_NODES, None), (NUM_NODES, nodes)).with_job(NAMESPACE, vars.namespace.clone());
     if let Some(uri) = &vars.hnp_uri {
         match mpirun_host(uri) {
             Some(host) => placement.master_addr = host.map(|host| Sourced::new(host, source_of_host(&vars))),
@@ -209,6 +219,7 @@ fn reach(address: IpAddr) -> Option<Reach> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::launcher::Launcher;
 
     fn host(uri: &str) -> Option<String> {
         mpirun_host(uri).expect(uri).map(|host| host.to_string())
@@ -264,7 +275,8 @@ mod tests {
         for (rank, own, proven) in [("0", here, true), ("0", there, false), ("1", here, false)] {
             let vars = [(RANK, rank), (SIZE, "4"), (LOCAL_RANK, rank), (LOCAL_SIZE, "2"), (HNP_URI, here)];
             let vars = vars.into_iter().chain([(LOCAL_DAEMON_URI, own)]);
-            let master = read(&Environment::from_vars(vars)).unwrap().master_addr.unwrap();
+            let marker = Marker { launcher: Launcher::OpenMpi, variable: RANK };
+            let master = read(&Environment::from_vars(vars), marker).unwrap().master_addr.unwrap();
             assert_eq!(master.source.ends_with("and rank 0 is there"), proven, "rank {rank}: {}", master.source);
         }
     }

@@ -1,83 +1,61 @@
 //! HPE Cray PALS: `mpiexec` and `aprun` on Cray EX systems.
 //!
-//! | variable | what it is | defined in |
-//! | --- | --- | --- |
-//! | `PALS_RANKID` | rank | [HPE: mpiexec(1)] |
-//! | `PMI_SIZE` | world size; PALS has none of its own | same |
-//! | `PALS_LOCAL_RANKID` | rank on this node | same |
-//! | `PALS_LOCAL_SIZE` | ranks on this node | same |
-//! | `PALS_NODEID` | the node's number | same |
-//! | `PALS_APID` | the application's identity | same |
-//!
 //! Nothing names rank 0's host.
-//!
-//! [HPE: mpiexec(1)]: https://cpe.ext.hpe.com/docs/latest/pals/mpiexec.1.html
 
-use serde::Deserialize;
-
-use crate::environment::{Environment, variable_names};
+use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
-use crate::launcher::{Evidence, first_set, unreadable};
-use crate::value::job::Job;
-use crate::value::placement::{Launcher, Placement, Sourced};
+use crate::launcher::sample::Sample;
+use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
+use crate::value::placement::Placement;
 
-const RANK: &str = "PALS_RANKID";
-const SIZE: &str = "PMI_SIZE";
-const LOCAL_RANK: &str = "PALS_LOCAL_RANKID";
-const LOCAL_SIZE: &str = "PALS_LOCAL_SIZE";
-const NODE_ID: &str = "PALS_NODEID";
-
-/// The variables that PALS sets for every process.
-///
-/// ```
-/// use mpienv::Environment;
-/// use mpienv::launcher::pals::PalsVars;
-///
-/// let environment = Environment::from_vars([("PALS_RANKID", "1"), ("PMI_SIZE", "2")]);
-/// let vars: PalsVars = environment.read()?;
-/// assert_eq!((vars.rank, vars.size), (1, 2));
-/// # Ok::<(), mpienv::ReadError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[non_exhaustive]
-pub struct PalsVars {
-    /// `PALS_RANKID`: the rank.
-    #[serde(rename = "pals_rankid")]
-    pub rank: u32,
-    /// `PMI_SIZE`: the world size.
-    #[serde(rename = "pmi_size")]
-    pub size: u32,
-    /// `PALS_LOCAL_RANKID`: the rank on this node.
-    #[serde(rename = "pals_local_rankid")]
-    pub local_rank: Option<u32>,
-    /// `PALS_LOCAL_SIZE`: the number of ranks on this node.
-    #[serde(rename = "pals_local_size")]
-    pub local_size: Option<u32>,
-    /// `PALS_NODEID`: the node's number.
-    #[serde(rename = "pals_nodeid")]
-    pub node_id: Option<u32>,
-    /// `PALS_APID`: the application's identity.
-    #[serde(rename = "pals_apid")]
-    pub application: Option<String>,
+variables! {
+    /// The variables that PALS sets for every process.
+    pub struct PalsVars {
+        "[HPE: mpiexec(1)](https://cpe.ext.hpe.com/docs/latest/pals/mpiexec.1.html)" {
+            RANK = "PALS_RANKID" => rank: u32, "rank";
+            SIZE = "PMI_SIZE" => size: u32, "world size; PALS has none of its own";
+            LOCAL_RANK = "PALS_LOCAL_RANKID" => local_rank: Option<u32>, "rank on this node";
+            LOCAL_SIZE = "PALS_LOCAL_SIZE" => local_size: Option<u32>, "ranks on this node";
+            NODE_ID = "PALS_NODEID" => node_id: Option<u32>, "the node's number";
+            APPLICATION = "PALS_APID" => application: Option<String>, "the application's identity";
+        }
+    }
 }
 
-pub(crate) fn variables() -> Vec<String> {
-    variable_names::<PalsVars>()
-}
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    name: "pals",
+    title: "PALS",
+    variables: &[PalsVars::VARIABLES],
+    marker: |environment| first_set(environment, &[RANK]),
+    shared_marker: None,
+    read,
+    starts: Starts::Processes,
+    advice: Advice {
+        start: "start the process with mpiexec or aprun",
+        one_per_node: "`mpiexec --ppn 1`",
+        unbind: Some("mpiexec --cpu-bind none"),
+        ..Advice::PLAIN
+    },
+    mpi: MpiFamily::CrayMpich,
+    nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], ..Nested::PLAIN },
+    samples: &[Sample {
+        title: "PALS",
+        set: |process, vars| {
+            vars.set(RANK, process.rank);
+            vars.set(LOCAL_RANK, process.local_rank);
+            vars.set(LOCAL_SIZE, process.local_size);
+            vars.set(NODE_ID, process.node);
+            vars.set(APPLICATION, format!("6fe1d3a{}-1c1f-4a3c-9d5e-0f8e2f6f4a11", process.job + 2));
+            vars.set("PMI_RANK", process.rank);
+            vars.set(SIZE, process.size);
+        },
+    }],
+};
 
-pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
-    first_set(environment, &[RANK])
-}
-
-pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
-    let launcher = Launcher::Pals;
-    let evidence = detect(environment);
-    let vars: PalsVars = environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
-    let mut placement = Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
-        .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, vars.local_size))?;
-    placement.node_rank = vars.node_id.map(|node| Sourced::new(node, NODE_ID));
-    Ok(match vars.application {
-        Some(id) => placement.with_job(Job { id, step: String::new(), restarts: 0 }, "hash of PALS_APID"),
-        None => placement,
-    })
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: PalsVars = marker.read(environment)?;
+    let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
+        .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, vars.local_size))?
+        .with_nodes((NODE_ID, vars.node_id), (NODE_ID, None));
+    Ok(placement.with_job(APPLICATION, vars.application))
 }

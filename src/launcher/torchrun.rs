@@ -1,93 +1,64 @@
 //! PyTorch's `torchrun` (torchelastic).
 //!
-//! | variable | what it is | defined in |
-//! | --- | --- | --- |
-//! | `TORCHELASTIC_RUN_ID` | what `--rdzv-id` says; by default a random one on one node, else `none` | [torchrun: environment variables] |
-//! | `RANK` | rank | same |
-//! | `WORLD_SIZE` | world size | same |
-//! | `LOCAL_RANK` | rank on this node | same |
-//! | `LOCAL_WORLD_SIZE` | ranks on this node | same |
-//! | `GROUP_RANK` | the node's number | same |
-//! | `GROUP_WORLD_SIZE` | nodes of the job | same |
-//! | `TORCHELASTIC_ERROR_FILE` | where the worker writes its error: another file for every worker | recorded from 2.15.0 |
-//!
 //! The master is in `MASTER_ADDR` and `MASTER_PORT`, which are taken as they are.
-//!
-//! [torchrun: environment variables]: https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
 
-use serde::Deserialize;
-
-use crate::environment::{Environment, variable_names};
+use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
-use crate::launcher::{Evidence, first_set, unreadable};
-use crate::value::placement::{Launcher, Placement, Sourced};
+use crate::launcher::sample::Sample;
+use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set, user};
+use crate::value::placement::Placement;
 
-const RUN_ID: &str = "TORCHELASTIC_RUN_ID";
-const RANK: &str = "RANK";
-const SIZE: &str = "WORLD_SIZE";
-const LOCAL_RANK: &str = "LOCAL_RANK";
-const LOCAL_SIZE: &str = "LOCAL_WORLD_SIZE";
-const NODE_RANK: &str = "GROUP_RANK";
-const NODES: &str = "GROUP_WORLD_SIZE";
-
-/// The variables that torchrun sets for every worker.
-///
-/// ```
-/// use mpienv::Environment;
-/// use mpienv::launcher::torchrun::TorchrunVars;
-///
-/// let environment = Environment::from_vars([
-///     ("RANK", "1"),
-///     ("WORLD_SIZE", "2"),
-///     ("LOCAL_RANK", "1"),
-///     ("LOCAL_WORLD_SIZE", "2"),
-/// ]);
-/// let vars: TorchrunVars = environment.read()?;
-/// assert_eq!((vars.rank, vars.size), (1, 2));
-/// # Ok::<(), mpienv::ReadError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[non_exhaustive]
-pub struct TorchrunVars {
-    /// `TORCHELASTIC_RUN_ID`: what `--rdzv-id` says; by default a random one on one node, else `none`.
-    #[serde(rename = "torchelastic_run_id")]
-    pub run_id: Option<String>,
-    /// `RANK`: the rank.
-    pub rank: u32,
-    /// `WORLD_SIZE`: the world size.
-    #[serde(rename = "world_size")]
-    pub size: u32,
-    /// `LOCAL_RANK`: the rank on this node.
-    pub local_rank: u32,
-    /// `LOCAL_WORLD_SIZE`: the number of ranks on this node.
-    #[serde(rename = "local_world_size")]
-    pub local_size: u32,
-    /// `GROUP_RANK`: the node's number.
-    #[serde(rename = "group_rank")]
-    pub node_rank: Option<u32>,
-    /// `GROUP_WORLD_SIZE`: the number of nodes.
-    #[serde(rename = "group_world_size")]
-    pub nodes: Option<u32>,
-    /// `TORCHELASTIC_ERROR_FILE`: where the worker writes its error: another file for every worker.
-    #[serde(rename = "torchelastic_error_file")]
-    pub error_file: Option<String>,
+variables! {
+    /// The variables that torchrun sets for every worker.
+    pub struct TorchrunVars {
+        "[torchrun: environment variables](https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables)" {
+            RUN_ID = "TORCHELASTIC_RUN_ID" => run_id: Option<String>, "what `--rdzv-id` says; by default a random one on one node, else `none`";
+            RANK = "RANK" => rank: u32, "rank";
+            SIZE = "WORLD_SIZE" => size: u32, "world size";
+            LOCAL_RANK = "LOCAL_RANK" => local_rank: u32, "rank on this node";
+            LOCAL_SIZE = "LOCAL_WORLD_SIZE" => local_size: u32, "ranks on this node";
+            NODE_RANK = "GROUP_RANK" => node_rank: Option<u32>, "the node's number";
+            NODES = "GROUP_WORLD_SIZE" => nodes: Option<u32>, "nodes of the job";
+        }
+        "recorded from torchrun 2.15.0" {
+            ERROR_FILE = "TORCHELASTIC_ERROR_FILE" => error_file: Option<String>, "where the worker writes its error: another file for every worker";
+        }
+    }
 }
 
-pub(crate) fn variables() -> Vec<String> {
-    variable_names::<TorchrunVars>()
-}
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    name: "torchrun",
+    title: "torchrun",
+    variables: &[TorchrunVars::VARIABLES],
+    marker: |environment| first_set(environment, &[RUN_ID]),
+    shared_marker: None,
+    read,
+    starts: Starts::Processes,
+    advice: Advice {
+        start: "start the process with torchrun",
+        one_per_node: "`torchrun --nproc-per-node 1`, or leave torchrun out",
+        ..Advice::PLAIN
+    },
+    mpi: MpiFamily::None,
+    // Every worker has an error file of its own: without another one RANK was set by somebody else.
+    nested: Nested { may_inherit: &[], is_always_seen: true, ..Nested::PLAIN },
+    samples: &[Sample {
+        title: "torchrun",
+        set: |process, vars| {
+            let (job, local_rank) = (process.job, process.local_rank);
+            vars.set(RUN_ID, "none");
+            vars.set("TORCHELASTIC_USE_AGENT_STORE", "True");
+            vars.set(ERROR_FILE, format!("/tmp/torchelastic/none/attempt_{job}/{local_rank}/error.json"));
+            user::set(process, vars);
+            vars.set(NODE_RANK, process.node);
+            vars.set(NODES, process.nodes);
+        },
+    }],
+};
 
-pub(crate) fn detect(environment: &Environment) -> Option<Evidence> {
-    first_set(environment, &[RUN_ID])
-}
-
-pub(crate) fn read(environment: &Environment) -> Result<Placement, Error> {
-    let launcher = Launcher::Torchrun;
-    let evidence = detect(environment);
-    let vars: TorchrunVars = environment.read().map_err(|error| unreadable(environment, launcher, error, evidence))?;
-    let mut placement = Placement::new(launcher, (RANK, vars.rank), (SIZE, vars.size))?
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: TorchrunVars = marker.read(environment)?;
+    let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
         .with_local((LOCAL_RANK, Some(vars.local_rank)), (LOCAL_SIZE, Some(vars.local_size)))?;
-    placement.node_rank = vars.node_rank.map(|node| Sourced::new(node, NODE_RANK));
-    placement.node_count = vars.nodes.map(|nodes| Sourced::new(nodes, NODES));
-    Ok(placement)
+    Ok(placement.with_nodes((NODE_RANK, vars.node_rank), (NODES, vars.nodes)))
 }

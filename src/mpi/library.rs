@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::MpiVars;
-use crate::value::placement::Launcher;
+use crate::launcher::{Launcher, MpiFamily};
 
 /// The files to try, in this order; a name without a folder is for the system's loader to find.
 ///
@@ -62,20 +62,15 @@ fn names(launcher: Launcher, vars: &MpiVars<'_>) -> Vec<&'static str> {
     let [open_mpi, spectrum] = [file::OPEN_MPI, file::SPECTRUM];
     let open_mpi_first = || [&[open_mpi][..], &file::MPICH].concat();
     let mpich_first = || [&file::MPICH[..], &[open_mpi]].concat();
-    match launcher {
+    match launcher.spec().mpi {
         // Never another's: MPICH's aborts under Open MPI's mpirun, and Open MPI's is alone under Hydra.
-        Launcher::OpenMpi => vec![open_mpi],
-        Launcher::Hydra | Launcher::Mvapich | Launcher::Pals => file::MPICH.to_vec(),
-        Launcher::Jsm => vec![spectrum, open_mpi],
+        MpiFamily::OpenMpi => vec![open_mpi],
+        MpiFamily::Mpich | MpiFamily::CrayMpich => file::MPICH.to_vec(),
+        MpiFamily::Spectrum => vec![spectrum, open_mpi],
         // Open MPI 5 knows no other way than PMIx to meet its launcher.
-        Launcher::Slurm if vars.slurm_mpi_type.is_some_and(speaks_pmix) => open_mpi_first(),
-        Launcher::Slurm | Launcher::Flux => mpich_first(),
-        Launcher::Torchrun
-        | Launcher::User
-        | Launcher::SageMaker
-        | Launcher::Kubernetes
-        | Launcher::AwsBatch
-        | Launcher::Alone => open_mpi_first(),
+        MpiFamily::PmiOrPmix if vars.slurm_mpi_type.is_some_and(speaks_pmix) => open_mpi_first(),
+        MpiFamily::PmiOrPmix | MpiFamily::Pmi => mpich_first(),
+        MpiFamily::None => open_mpi_first(),
     }
 }
 

@@ -2,141 +2,17 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::error::Error;
 use crate::finding::Finding;
 use crate::value::host::Host;
 use crate::value::job::Job;
-use crate::value::name::{self, UnknownName};
 use crate::value::port::Port;
 use crate::value::rank::{Local, Rank, RankError};
 
-/// Who started this process and told it its rank.
-///
-/// ```
-/// use mpienv::{ClusterInfo, Launcher};
-///
-/// let info = ClusterInfo::from_vars([("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MASTER_ADDR", "node0")])?;
-/// assert_eq!(info.launcher(), Launcher::Hydra);
-/// assert_eq!("hydra".parse(), Ok(Launcher::Hydra));
-/// for launcher in Launcher::ALL {
-///     println!("{}: {}", launcher.name(), launcher.title());
-/// }
-/// # Ok::<(), mpienv::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Launcher {
-    /// Open MPI's `mpirun`, versions 4 and 5; also what AzureML runs.
-    OpenMpi,
-    /// Hydra, the `mpiexec` of MPICH, Intel MPI and their kin.
-    Hydra,
-    /// MVAPICH's `mpirun_rsh`, `mpiexec`.
-    Mvapich,
-    /// Slurm's `srun`.
-    Slurm,
-    /// HPE Cray PALS: `mpiexec`, `aprun`.
-    Pals,
-    /// IBM's `jsrun` under LSF.
-    Jsm,
-    /// Flux: `flux run`, `flux submit`.
-    Flux,
-    /// PyTorch's `torchrun` (torchelastic).
-    Torchrun,
-    /// A person, a script, `mpienv launch` or Kubeflow's PyTorchJob: RANK and WORLD_SIZE.
-    User,
-    /// Amazon SageMaker: one process a host.
-    SageMaker,
-    /// A Kubernetes indexed job or Kubeflow Trainer: one process a pod.
-    Kubernetes,
-    /// An AWS Batch multi-node job: one process a node.
-    AwsBatch,
-    /// No launcher: one process by itself.
-    Alone,
-}
-
-impl Launcher {
-    /// Every launcher.
-    pub const ALL: &'static [Launcher] = &[
-        Launcher::OpenMpi,
-        Launcher::Hydra,
-        Launcher::Mvapich,
-        Launcher::Slurm,
-        Launcher::Pals,
-        Launcher::Jsm,
-        Launcher::Flux,
-        Launcher::Torchrun,
-        Launcher::User,
-        Launcher::SageMaker,
-        Launcher::Kubernetes,
-        Launcher::AwsBatch,
-        Launcher::Alone,
-    ];
-
-    /// The name for machines: in JSON, in `MPIENV_LAUNCHER`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Launcher::OpenMpi => "open-mpi",
-            Launcher::Hydra => "hydra",
-            Launcher::Mvapich => "mvapich",
-            Launcher::Slurm => "slurm",
-            Launcher::Pals => "pals",
-            Launcher::Jsm => "jsm",
-            Launcher::Flux => "flux",
-            Launcher::Torchrun => "torchrun",
-            Launcher::User => "user",
-            Launcher::SageMaker => "sagemaker",
-            Launcher::Kubernetes => "kubernetes",
-            Launcher::AwsBatch => "aws-batch",
-            Launcher::Alone => "alone",
-        }
-    }
-
-    /// The name for people.
-    #[must_use]
-    pub const fn title(self) -> &'static str {
-        match self {
-            Launcher::OpenMpi => "Open MPI",
-            Launcher::Hydra => "Hydra",
-            Launcher::Mvapich => "MVAPICH",
-            Launcher::Slurm => "Slurm",
-            Launcher::Pals => "PALS",
-            Launcher::Jsm => "JSM",
-            Launcher::Flux => "Flux",
-            Launcher::Torchrun => "torchrun",
-            Launcher::User => "RANK and WORLD_SIZE",
-            Launcher::SageMaker => "SageMaker",
-            Launcher::Kubernetes => "Kubernetes",
-            Launcher::AwsBatch => "AWS Batch",
-            Launcher::Alone => "no launcher",
-        }
-    }
-}
-
-/// By [`name`](Launcher::name).
-impl FromStr for Launcher {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Launcher, UnknownName> {
-        name::find("launcher", Launcher::ALL, Launcher::name, name)
-    }
-}
-
-impl fmt::Display for Launcher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl Serialize for Launcher {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
+pub(crate) use crate::launcher::Launcher;
 
 /// How many of a job's processes share this node.
 ///
@@ -270,9 +146,23 @@ impl Placement {
         Ok(self)
     }
 
-    /// Adds the job's identity, from which a master port follows.
-    pub(crate) fn with_job(mut self, job: Job, source: &'static str) -> Placement {
-        self.job = Some(Sourced::new(job, source));
+    /// The only process on its node, under a launcher that starts one on each.
+    pub(crate) fn one_per_node(launcher: Launcher, rank: Told<u32>, size: Told<u32>) -> Result<Placement, Error> {
+        let placement = Placement::new(launcher, rank, size)?.with_local((rank.0, Some(0)), (rank.0, Some(1)))?;
+        Ok(placement.with_nodes((rank.0, Some(rank.1)), (size.0, Some(size.1))))
+    }
+
+    /// Adds the node's number and how many nodes there are, as far as they are told.
+    pub(crate) fn with_nodes(mut self, rank: Told<Option<u32>>, count: Told<Option<u32>>) -> Placement {
+        self.node_rank = rank.1.map(|node| Sourced::new(node, rank.0));
+        self.node_count = count.1.map(|nodes| Sourced::new(nodes, count.0));
+        self
+    }
+
+    /// Adds the job's identity, if it is told: a master port follows from it.
+    pub(crate) fn with_job(mut self, variable: &str, id: Option<String>) -> Placement {
+        let job = id.map(|id| Job { id, step: String::new(), restarts: 0 });
+        self.job = job.map(|job| Sourced::new(job, format!("hash of {variable}")));
         self
     }
 

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use mpienv::{AzureVars, Launcher, Variables};
+
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -200,38 +202,29 @@ fn the_readme_names_every_finding() {
 }
 
 #[test]
-fn every_variable_of_a_launcher_has_the_page_that_defines_it() {
-    let mut checked = 0;
-    let launchers = sources(&src().join("launcher"));
-    for path in launchers.iter().chain([&src().join("cluster/azure.rs")]) {
-        let text = fs::read_to_string(path).unwrap();
-        let place = path.display();
-        let rows: Vec<Vec<_>> = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("//! | `"))
-            .map(|row| row.split(" | ").map(|cell| cell.trim_end_matches([' ', '|', '`'])).collect())
-            .collect();
-        for row in &rows {
-            let [variable, what, page] = row[..] else { panic!("{place}: {row:?}") };
-            // Our own convention is nobody else's page; what no page tells was recorded from a real one.
-            let unwritten = what.contains("set it in the job's template") || page.starts_with("recorded from ");
-            assert!(
-                unwritten || page.contains("same") || page.starts_with('['),
-                "{place}: {variable} has no page: {page:?}"
-            );
-            if let Some(name) = page.strip_prefix('[').and_then(|page| page.split(']').next()) {
-                assert!(text.contains(&format!("//! [{name}]: https://")), "{place}: no address of {name}");
-            }
+fn every_variable_of_a_launcher_has_a_meaning_and_the_page_that_defines_it() {
+    let read: Vec<_> = Launcher::ALL.iter().flat_map(|launcher| launcher.variables()).collect();
+    assert!(read.len() > 50, "only {} variables were found", read.len());
+    for variable in read.into_iter().chain(AzureVars::VARIABLES) {
+        // What no page tells was recorded from a real one.
+        let is_recorded = variable.page.starts_with("recorded from ");
+        let is_link = variable.page.starts_with('[') && variable.page.contains("](https://");
+        assert!((is_recorded || is_link) && !variable.meaning.is_empty(), "{variable:?}");
+    }
+}
+
+#[test]
+fn every_struct_of_a_launchers_file_is_in_its_description_and_every_file_in_the_list() {
+    let list = fs::read_to_string(src().join("launcher.rs")).unwrap();
+    for path in sources(&src().join("launcher")) {
+        let (text, file) = (fs::read_to_string(&path).unwrap(), path.file_stem().unwrap().to_str().unwrap());
+        if ["sample", "spec"].contains(&file) {
+            continue;
         }
-        // The fields of the structs are the variables that are read.
-        for line in text.lines().filter_map(|line| line.trim_start().strip_prefix("/// `")) {
-            let Some((variable, _)) = line.split_once("`: ") else { continue };
-            checked += 1;
-            assert!(
-                rows.iter().any(|row| row[0].split('`').any(|name| name == variable)),
-                "{place}: {variable} is not in the table"
-            );
+        assert!(list.contains(&format!(" = {file}, \"")), "{file} is not in the list");
+        for line in text.lines().filter_map(|line| line.strip_prefix("    pub struct ")) {
+            let table = format!("{}::VARIABLES", first_word(line));
+            assert!(text.contains(&table), "{file}: {table} is not among what is read");
         }
     }
-    assert!(checked > 50, "only {checked} variables were found");
 }

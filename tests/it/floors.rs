@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 /// The rooms of each floor, from the ground up.
 const FLOORS: &[&[&str]] = &[
-    &["environment", "error", "finding", "hostlist", "value"],
-    &["launcher", "mpi", "pmix", "rendezvous"],
+    &["environment", "error", "finding", "hostlist", "launcher", "value"],
+    &["mpi", "pmix", "rendezvous"],
     &["cluster"],
     &["export"],
     &["launch", "simulate", "testing"],

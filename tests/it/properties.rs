@@ -5,31 +5,26 @@ use std::ffi::OsString;
 
 use mpienv::simulate::{Job, Vars};
 use mpienv::testing::{any_job, any_shape};
-use mpienv::{ClusterInfo, LaunchStyle, Launcher};
+use mpienv::{AzureVars, ClusterInfo, LaunchStyle, Launcher, Variables};
 use proptest::prelude::*;
 
 /// Names that the crate reads, and some that it does not.
 fn name() -> impl Strategy<Value = String> {
+    let of_launchers = Launcher::ALL.iter().flat_map(|launcher| launcher.variables());
+    let others = [
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "NCCL_SOCKET_IFNAME",
+        "TORCHELASTIC_USE_AGENT_STORE",
+        "MPIENV_CONTEXT",
+        "MPIENV_LAUNCHER",
+        "MPIENV_MASTER_ADDR",
+        "MPIENV_MASTER_PORT",
+        "MPIENV_NCCL_IFNAME",
+    ];
+    let read = of_launchers.chain(AzureVars::VARIABLES).map(|variable| variable.name).chain(others);
     prop_oneof![
-        8 => prop::sample::select(vec![
-            "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
-            "OMPI_MCA_orte_num_nodes", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri", "PMIX_NAMESPACE",
-            "AZ_BATCH_MASTER_NODE", "AZ_BATCHAI_MPI_MASTER_NODE", "AZ_BATCH_HOST_LIST", "AZ_BATCH_NODE_LIST",
-            "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
-            "NCCL_SOCKET_IFNAME", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "GROUP_RANK",
-            "GROUP_WORLD_SIZE", "MPIENV_CONTEXT", "MPIENV_LAUNCHER", "MPIENV_MASTER_ADDR", "MPIENV_MASTER_PORT", "MPIENV_NCCL_IFNAME",
-            "PMI_RANK", "PMI_SIZE", "PMI_ID", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "HYDRA_BSTRAP_NODE_ID",
-            "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE",
-            "MVP_COMM_WORLD_LOCAL_RANK", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_LOCALID",
-            "SLURM_GTIDS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID", "SLURM_STEP_NUM_NODES", "SLURM_NNODES",
-            "SLURM_STEP_NODELIST", "SLURM_DISTRIBUTION", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT",
-            "PALS_RANKID", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE", "PALS_NODEID", "PALS_APID", "JSM_NAMESPACE_RANK",
-            "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE", "LSB_MCPU_HOSTS",
-            "LSB_JOBID", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", "FLUX_JOB_NNODES", "FLUX_JOB_ID",
-            "SM_HOSTS", "SM_CURRENT_HOST", "PET_NODE_RANK", "PET_NNODES", "PET_MASTER_ADDR", "PET_MASTER_PORT",
-            "JOB_COMPLETION_INDEX", "AWS_BATCH_JOB_NODE_INDEX", "AWS_BATCH_JOB_NUM_NODES",
-            "AWS_BATCH_JOB_MAIN_NODE_INDEX", "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS",
-        ]).prop_map(str::to_owned),
+        8 => prop::sample::select(read.collect::<Vec<_>>()).prop_map(str::to_owned),
         1 => "[A-Za-z_]{1,12}",
     ]
 }

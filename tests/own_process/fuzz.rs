@@ -2,7 +2,7 @@
 //!
 //! Each test tries inputs for a second, or for `MPIENV_FUZZ_SECONDS`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -15,6 +15,7 @@ use crate::support::mutation::fuzz;
 use crate::support::port::free_port;
 use mpienv::hostlist::Hostlist;
 use mpienv::rendezvous::{Rendezvous, RendezvousError};
+use mpienv::simulate::Job;
 use mpienv::{ClusterInfo, Dialect, Host, Launcher, Port, Rank};
 use proptest::prelude::*;
 
@@ -23,10 +24,8 @@ const END: u8 = 0;
 
 /// The environments of real launchers' ranks, with what is read of them, as `NAME=value` one after the other.
 fn recorded() -> Vec<Vec<u8>> {
-    let known: Vec<String> = [Launcher::OpenMpi, Launcher::Hydra, Launcher::Slurm, Launcher::User, Launcher::Pals]
-        .into_iter()
-        .flat_map(Launcher::variables)
-        .collect();
+    let read = Launcher::ALL.iter().flat_map(|launcher| launcher.variables());
+    let known: BTreeSet<_> = read.map(|variable| variable.name).collect();
     let mut found = Vec::new();
     for folder in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings")).unwrap() {
         for file in fs::read_dir(folder.unwrap().path()).unwrap() {
@@ -34,8 +33,8 @@ fn recorded() -> Vec<Vec<u8>> {
                 serde_json::from_slice(&fs::read(file.unwrap().path()).unwrap()).unwrap();
             for rank in recording["ranks"].as_array().unwrap() {
                 let env: BTreeMap<String, String> = serde_json::from_value(rank["env"].clone()).unwrap();
-                let kept = env.iter().filter(|(name, _)| known.contains(name));
-                found.push(kept.flat_map(|(name, value)| format!("{name}={value}\0").into_bytes()).collect());
+                let kept = env.into_iter().filter(|(name, _)| known.contains(name.as_str()));
+                found.push(bytes(kept));
             }
         }
     }
@@ -45,20 +44,22 @@ fn recorded() -> Vec<Vec<u8>> {
     found
 }
 
-/// The same, and environments of launchers that nobody has recorded.
+fn bytes(vars: impl IntoIterator<Item = (String, String)>) -> Vec<u8> {
+    vars.into_iter().flat_map(|(name, value)| format!("{name}={value}\0").into_bytes()).collect()
+}
+
+/// The same, a job of each launcher, and what platforms and mpienv itself set.
 fn environments() -> Vec<Vec<u8>> {
     let mut all = recorded();
+    for builder in Job::of_each() {
+        let several = builder.clone().nodes(2).per_node(2).build().or_else(|_| builder.clone().nodes(2).build());
+        all.extend(several.or_else(|_| builder.build()).unwrap().environments().map(bytes));
+    }
     let more: &[&str] = &[
         "MASTER_ADDR=10.0.0.4\0MASTER_PORT=29500\0NCCL_SOCKET_IFNAME=eth0\0RANK=0\0WORLD_SIZE=2\0LOCAL_RANK=0\0LOCAL_WORLD_SIZE=2\0",
         "AZ_BATCH_MASTER_NODE=10.0.0.4:6000\0AZ_BATCHAI_MPI_MASTER_NODE=localhost\0AZ_BATCH_HOST_LIST=10.0.0.4,10.0.0.5\0OMPI_COMM_WORLD_RANK=1\0OMPI_COMM_WORLD_SIZE=4\0OMPI_COMM_WORLD_LOCAL_RANK=1\0OMPI_COMM_WORLD_LOCAL_SIZE=2\0",
-        "JSM_NAMESPACE_RANK=1\0JSM_NAMESPACE_SIZE=4\0JSM_NAMESPACE_LOCAL_RANK=1\0JSM_NAMESPACE_LOCAL_SIZE=2\0LSB_MCPU_HOSTS=l 1 a 2 b 2\0LSB_JOBID=7\0",
-        "SM_HOSTS=[\"algo-1\",\"algo-2\"]\0SM_CURRENT_HOST=algo-2\0",
-        "PET_NODE_RANK=1\0PET_NNODES=2\0PET_MASTER_ADDR=job-0.svc\0PET_MASTER_PORT=29400\0",
         "JOB_COMPLETION_INDEX=1\0WORLD_SIZE=2\0MASTER_ADDR=job-0\0",
-        "AWS_BATCH_JOB_NODE_INDEX=1\0AWS_BATCH_JOB_NUM_NODES=2\0AWS_BATCH_JOB_MAIN_NODE_INDEX=0\0AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS=10.0.0.9\0",
         "FLUX_TASK_RANK=1\0FLUX_JOB_SIZE=4\0FLUX_TASK_LOCAL_ID=1\0FLUX_JOB_NNODES=2\0FLUX_JOB_ID=9\0MASTER_ADDR=n\0",
-        "TORCHELASTIC_RUN_ID=x\0RANK=3\0WORLD_SIZE=4\0LOCAL_RANK=1\0LOCAL_WORLD_SIZE=2\0GROUP_RANK=1\0GROUP_WORLD_SIZE=2\0MASTER_ADDR=::1\0MASTER_PORT=1\0",
-        "MV2_COMM_WORLD_RANK=1\0MV2_COMM_WORLD_SIZE=2\0MV2_COMM_WORLD_LOCAL_RANK=1\0MV2_COMM_WORLD_LOCAL_SIZE=2\0",
         "MPIENV_LAUNCHER=slurm\0MPIENV_MASTER_ADDR=h\0MPIENV_MASTER_PORT=auto\0MPIENV_NCCL_IFNAME=keep\0MPIENV_TOKEN=t\0",
         "MPIENV_CONTEXT=1 user addr=a port=7 RANK:af63bc4c WORLD_SIZE:af63bf4c token=x\0RANK=0\0WORLD_SIZE=1\0",
     ];

@@ -5,17 +5,15 @@ use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::context::{CONTEXT, Context};
-use crate::launcher::{Change, IDENTITIES, Row, TABLE, display_variable};
+use crate::launcher::{Change, DETECTORS, Detector, LAUNCHERS, Marker};
 use crate::value::placement::{Launcher, Source, Sourced};
-
-const NODE_RANK: &str = "NODE_RANK";
 
 /// The launcher that is believed, and why.
 pub(super) struct Choice {
-    pub row: &'static Row,
+    pub marker: Marker,
     pub source: Source,
-    /// Other rows that may be this process's too, and must agree.
-    pub rest: Vec<&'static Row>,
+    /// Others that may be this process's too, and must agree.
+    pub rest: Vec<&'static Detector>,
     /// Whether the process is still the one that the context is about.
     pub is_of_context: bool,
 }
@@ -26,7 +24,7 @@ pub(super) fn choose(
     context: Option<&Context>,
 ) -> Result<Choice, Error> {
     if let Some(explicit) = explicit {
-        let row = find(environment, explicit.value).ok_or_else(|| {
+        let marker = find(environment, explicit.value).ok_or_else(|| {
             let remedy =
                 format!("ask for the launcher that started this process, or for none (unset {})", overrides::LAUNCHER);
             Error::new(Reason::LauncherAbsent(explicit.value), remedy)
@@ -35,67 +33,72 @@ pub(super) fn choose(
         })?;
         let is_of_context = context
             .is_some_and(|context| context.launcher == explicit.value && changed(environment, context).is_empty());
-        return Ok(Choice { row, source: explicit.source.clone(), rest: Vec::new(), is_of_context });
+        return Ok(Choice { marker, source: explicit.source.clone(), rest: Vec::new(), is_of_context });
     }
     match context {
         Some(context) => innermost(environment, context),
-        None => Ok(outermost_first_seen(environment)),
+        None => Ok(first_detected(environment)),
     }
 }
 
-/// Without a context the order of the table decides, and others that disagree are suspicious.
-fn outermost_first_seen(environment: &Environment) -> Choice {
-    let found = TABLE.iter().enumerate().find_map(|(index, row)| Some((index, row, (row.detect)(environment)?)));
-    // The last row takes every environment.
-    let (index, row, evidence) = found.unwrap_or((TABLE.len() - 1, &TABLE[TABLE.len() - 1], ""));
-    let source =
-        if row.launcher == Launcher::Alone { evidence.into() } else { display_variable(environment, evidence).into() };
-    Choice { row, source, rest: TABLE[index + 1..].iter().collect(), is_of_context: false }
+/// Without a context the order of the launchers decides, and others that disagree are suspicious.
+fn first_detected(environment: &Environment) -> Choice {
+    let mut detectors = DETECTORS.iter();
+    let found = detectors.find_map(|detector| detector.detect(environment));
+    // The last one takes every environment.
+    let marker = found.unwrap_or(Marker { launcher: Launcher::Alone, variable: "" });
+    Choice {
+        marker,
+        source: marker.display_variable(environment).into(),
+        rest: detectors.collect(),
+        is_of_context: false,
+    }
 }
 
 /// A launcher whose variables have changed since the context was written started this process; where none has, this is
 /// the process of the context, or a child of it.
 fn innermost(environment: &Environment, context: &Context) -> Result<Choice, Error> {
     let mut changed = changed(environment, context).into_iter();
-    if let Some(row) = changed.next() {
-        let evidence = (row.detect)(environment).unwrap_or_default();
-        let source = format!(
-            "{}, set since mpienv started the process around this one",
-            display_variable(environment, evidence)
-        );
-        return Ok(Choice { row, source: source.into(), rest: changed.collect(), is_of_context: false });
+    if let Some(marker) = changed.next().and_then(|detector| detector.detect(environment)) {
+        let source =
+            format!("{}, set since mpienv started the process around this one", marker.display_variable(environment));
+        return Ok(Choice { marker, source: source.into(), rest: changed.collect(), is_of_context: false });
     }
     // A program may have been given RANK and its kin alone, without what the launcher had set.
-    let row = find(environment, context.launcher).or_else(|| find(environment, Launcher::User));
-    let row = row.ok_or_else(|| {
+    let marker = find(environment, context.launcher).or_else(|| find(environment, Launcher::User));
+    let marker = marker.ok_or_else(|| {
         let remedy = format!("keep the variables that mpienv set for this process, or unset {CONTEXT} too");
         Error::new(Reason::LauncherAbsent(context.launcher), remedy).of(CONTEXT)
     })?;
-    let evidence = (row.detect)(environment).unwrap_or_default();
-    let source = match row.launcher {
-        Launcher::Alone => evidence.into(),
-        _ => display_variable(environment, evidence).into(),
-    };
-    Ok(Choice { row, source, rest: Vec::new(), is_of_context: true })
+    Ok(Choice { marker, source: marker.display_variable(environment).into(), rest: Vec::new(), is_of_context: true })
 }
 
-fn find(environment: &Environment, launcher: Launcher) -> Option<&'static Row> {
-    TABLE.iter().find(|row| row.launcher == launcher && (row.detect)(environment).is_some())
+fn detectors_of(launcher: Launcher) -> impl Iterator<Item = &'static Detector> {
+    DETECTORS.iter().filter(move |detector| detector.launcher == launcher)
 }
 
-/// The rows whose launchers may have started somebody since the context was written, the likeliest first.
-fn changed(environment: &Environment, context: &Context) -> Vec<&'static Row> {
-    let changes = TABLE.iter().filter_map(|row| Some((row.change(environment, &context.seen)?, row)));
-    let changes: Vec<(Change, &Row)> = changes.collect();
+fn find(environment: &Environment, launcher: Launcher) -> Option<Marker> {
+    detectors_of(launcher).find_map(|detector| detector.detect(environment))
+}
+
+/// Those whose launchers may have started somebody since the context was written, the likeliest first.
+fn changed(environment: &Environment, context: &Context) -> Vec<&'static Detector> {
+    let changes =
+        DETECTORS.iter().filter_map(|detector| Some((detector.change(environment, &context.seen)?, detector)));
+    let changes: Vec<(Change, &Detector)> = changes.collect();
     // A launcher that sets another's variables too is known by its own.
     let surest = changes.iter().map(|(change, _)| *change).min();
     if surest.is_none() && has_other_master(environment, context) {
-        return find(environment, context.launcher).into_iter().collect();
+        return detectors_of(context.launcher)
+            .filter(|detector| detector.detect(environment).is_some())
+            .take(1)
+            .collect();
     }
-    // torchrun gives every worker a file of its own: without another one RANK was set by somebody else.
-    let is_torchruns = |row: &Row| row.launcher != Launcher::Torchrun || surest == Some(Change::Own);
-    let likeliest = changes.into_iter().filter(|(change, row)| Some(*change) == surest && is_torchruns(row));
-    likeliest.map(|(_, row)| row).collect()
+    // What is always seen by a variable of its own has not changed those that others set too.
+    let can_be = |launcher: Launcher| surest == Some(Change::Own) || !launcher.spec().nested.is_always_seen;
+    let likeliest =
+        changes.into_iter().filter(|(change, detector)| Some(*change) == surest && can_be(detector.launcher));
+    likeliest.map(|(_, detector)| detector).collect()
 }
 
 /// Whether a worker's master is not the one that it was given: the ranks of a script may be numbered as its own.
@@ -109,22 +112,17 @@ impl Choice {
     pub(super) fn without_outer(&self, environment: &Environment, context: Option<&Context>) -> Option<Environment> {
         let outer = context.filter(|_| !self.is_of_context)?;
         let is_left = |name: &str| !outer.seen.is_changed(environment, name);
-        let inherited: &[&str] = match self.row.launcher {
-            // It sets the master too: that is its own, though it be the same.
-            Launcher::Torchrun => &[],
-            // Who sets RANK and WORLD_SIZE sets the master with them, and not always the node's number.
-            Launcher::User => &[NODE_RANK],
-            _ => &[master::MASTER_ADDR, master::MASTER_PORT],
-        };
+        let inherited = self.marker.launcher.spec().nested.may_inherit;
         let of_outer = |name: &str| match name {
             master::MASTER_ADDR => is_same(environment, name, &outer.master_addr),
             master::MASTER_PORT => is_same(environment, name, &outer.master_port),
             name => is_left(name),
         };
-        let unchanged = IDENTITIES.iter().filter(|(identity, _)| is_left(identity));
-        let of_its_job = unchanged.flat_map(|(identity, others)| others.iter().chain([identity]));
-        let left = inherited.iter().filter(|name| of_outer(name)).chain(of_its_job);
-        Some(environment.with(left.map(|name| (*name, None))))
+        let identities = LAUNCHERS.iter().filter_map(|spec| spec.nested.identity);
+        let unchanged = identities.filter(|(identity, _)| is_left(identity));
+        let of_its_job = unchanged.flat_map(|(identity, others)| others.iter().copied().chain([identity]));
+        let left = inherited.iter().copied().filter(|name| of_outer(name)).chain(of_its_job);
+        Some(environment.with(left.map(|name| (name, None))))
     }
 }
 

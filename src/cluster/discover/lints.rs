@@ -4,7 +4,7 @@ use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::launcher::context::Context;
-use crate::launcher::{Row, display_variable, open_mpi};
+use crate::launcher::{Detector, display_variable, open_mpi};
 use crate::value::placement::{Launcher, Placement};
 
 const LOCAL_RANK: &str = "LOCAL_RANK";
@@ -72,11 +72,11 @@ pub(super) fn partly_inherited(environment: &Environment, placement: &Placement,
 }
 
 /// Other launchers whose complete set of variables says something else.
-pub(super) fn disagreements(environment: &Environment, placement: &Placement, others: &[&Row]) -> Vec<Finding> {
-    let others = others.iter().filter(|row| ![placement.launcher, Launcher::Alone].contains(&row.launcher));
-    let others = others.filter(|row| (row.detect)(environment).is_some());
+pub(super) fn disagreements(environment: &Environment, placement: &Placement, others: &[&Detector]) -> Vec<Finding> {
+    let others = others.iter().filter(|other| ![placement.launcher, Launcher::Alone].contains(&other.launcher));
+    let markers = others.filter_map(|other| other.detect(environment));
     // A set that is only half there is not another's.
-    let placements = others.filter_map(|row| (row.read)(environment).ok());
+    let placements = markers.filter_map(|marker| (marker.launcher.spec().read)(environment, marker).ok());
     let differing = placements.filter(|other| differ(placement, other));
     differing.map(|other| disagreement(placement, &other, is_of_daemon(environment, placement, &other))).collect()
 }

@@ -4,7 +4,6 @@ use super::finding;
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::value::placement::Launcher;
 
 /// How many cores this process may use, and to how many it may widen that.
 ///
@@ -52,7 +51,7 @@ pub(super) fn binding(info: &ClusterInfo, environment: &Environment, cores: Opti
         share if share > allowed => format!("; each of this node's {ranks} ranks could have {share}"),
         _ => format!("; this node has {ranks} ranks"),
     });
-    let unbind = unbind(info.launcher());
+    let unbind = info.launcher().spec().advice.unbind;
     let by = unbind.map_or("what started it", |_| info.launcher().title());
     let unbind = unbind.unwrap_or("start it without taskset, numactl and the like (`mpirun --bind-to none`)");
     finding(
@@ -67,19 +66,6 @@ pub(super) fn binding(info: &ClusterInfo, environment: &Environment, cores: Opti
 /// OpenMP's threads; of a list for nested regions the first counts.
 fn threads(environment: &Environment) -> Option<usize> {
     environment.get("OMP_NUM_THREADS")?.to_str()?.split(',').next()?.trim().parse().ok()
-}
-
-/// How a launcher that binds its processes is asked not to.
-fn unbind(launcher: Launcher) -> Option<&'static str> {
-    Some(match launcher {
-        Launcher::OpenMpi => "mpirun --bind-to none",
-        Launcher::Hydra | Launcher::Mvapich => "mpiexec -bind-to none (Intel MPI: I_MPI_PIN=off)",
-        Launcher::Slurm => "srun --cpu-bind=none or more --cpus-per-task",
-        Launcher::Pals => "mpiexec --cpu-bind none",
-        Launcher::Jsm => "jsrun --bind none",
-        Launcher::Flux => "flux run -o cpu-affinity=off",
-        _ => return None,
-    })
 }
 
 #[cfg(all(test, target_os = "linux"))]

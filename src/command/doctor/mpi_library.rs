@@ -7,7 +7,7 @@ use super::machine::Machine;
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::value::placement::Launcher;
+use crate::launcher::MpiFamily;
 
 /// An MPI library of this host.
 ///
@@ -43,14 +43,16 @@ impl MpiLibrary {
     /// The one that programs of this launcher load, or else any other that is there.
     #[cfg(feature = "mpi")]
     pub(super) fn here(info: &ClusterInfo, environment: &Environment) -> Option<MpiLibrary> {
-        let mpi_launchers = [Launcher::OpenMpi, Launcher::Hydra, Launcher::Mvapich, Launcher::Jsm, Launcher::Slurm];
-        if info.world_size() == 1 || !mpi_launchers.contains(&info.launcher()) {
+        if info.world_size() == 1
+            || matches!(info.launcher().spec().mpi, MpiFamily::CrayMpich | MpiFamily::Pmi | MpiFamily::None)
+        {
             return None;
         }
         let vars = crate::mpi::MpiVars::of(environment);
         // Without a launcher all families of libraries are looked for.
-        let found =
-            [info.launcher(), Launcher::Alone].into_iter().find_map(|l| crate::mpi::find_library(l, &vars).ok());
+        let found = [info.launcher(), crate::launcher::Launcher::Alone]
+            .into_iter()
+            .find_map(|l| crate::mpi::find_library(l, &vars).ok());
         found.map(|(file, version)| MpiLibrary { file, version })
     }
 
@@ -77,12 +79,12 @@ pub(super) fn differs(info: &ClusterInfo, environment: &Environment, machine: &M
     let by_pmix = environment.get("SLURM_MPI_TYPE").is_some_and(|kind| kind.as_encoded_bytes().starts_with(b"pmix"));
     let of_launcher =
         "put the launcher's MPI first in LD_LIBRARY_PATH, or start the job by the mpiexec of that library";
-    let (is_foreign, remedy) = match info.launcher() {
-        Launcher::OpenMpi => (!library.is_open_mpi() || mpirun_5 && !library.is_open_mpi_5(), of_launcher),
-        Launcher::Jsm => (!library.is_open_mpi(), of_launcher),
-        Launcher::Hydra | Launcher::Mvapich => (library.is_open_mpi(), of_launcher),
-        Launcher::Slurm => (library.is_open_mpi_5() && !by_pmix, "start the job by `srun --mpi=pmix`"),
-        _ => return None,
+    let (is_foreign, remedy) = match info.launcher().spec().mpi {
+        MpiFamily::OpenMpi => (!library.is_open_mpi() || mpirun_5 && !library.is_open_mpi_5(), of_launcher),
+        MpiFamily::Spectrum => (!library.is_open_mpi(), of_launcher),
+        MpiFamily::Mpich => (library.is_open_mpi(), of_launcher),
+        MpiFamily::PmiOrPmix => (library.is_open_mpi_5() && !by_pmix, "start the job by `srun --mpi=pmix`"),
+        MpiFamily::CrayMpich | MpiFamily::Pmi | MpiFamily::None => return None,
     };
     if !is_foreign {
         return None;

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use mpienv::mpi::{Hints, MpiError, MpiVars, World};
-use mpienv::{ClusterInfo, Environment, Launcher};
+use mpienv::{ClusterInfo, Environment};
 
 use super::BackendError;
 use crate::exit;
@@ -22,7 +22,7 @@ pub(super) fn begin(
 ) -> Result<Result<World, &'static str>, BackendError> {
     let environment = Environment::current();
     let vars = MpiVars::of(&environment);
-    if !required && !starts_mpi(info.launcher(), &environment) {
+    if !required && !info.launcher().starts_mpi(&environment) {
         return Ok(Err("the launcher starts no MPI programs"));
     }
     let watch = watch(timeout).map_err(BackendError::Watch)?;
@@ -46,18 +46,6 @@ fn hints(info: &ClusterInfo) -> Hints {
     Hints::new().one_machine(info.local_world_size() == Some(info.world_size())).eager_limit(32 * 1024)
 }
 
-/// Whether MPI finds its launcher in a process that this one started.
-fn starts_mpi(launcher: Launcher, environment: &Environment) -> bool {
-    match launcher {
-        Launcher::OpenMpi | Launcher::Hydra | Launcher::Mvapich | Launcher::Pals | Launcher::Jsm => true,
-        // `srun --mpi=none` leaves MPI alone, and Open MPI's initialization then ends the process.
-        Launcher::Slurm | Launcher::Flux => {
-            ["PMIX_RANK", "PMI_RANK"].into_iter().any(|name| environment.get(name).is_some())
-        }
-        _ => false,
-    }
-}
-
 /// Ends the process at the limit, unless what is returned is dropped before: MPI's initialization waits for ever for a
 /// rank that does not come.
 fn watch(limit: Duration) -> io::Result<Sender<()>> {
@@ -71,19 +59,4 @@ fn watch(limit: Duration) -> io::Result<Sender<()>> {
         }
     })?;
     Ok(done)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slurm_starts_mpi_programs_where_it_gives_them_a_pmi() {
-        let of = |names: &[&str]| Environment::from_vars(names.iter().map(|&name| (name, "0")));
-        assert!(!starts_mpi(Launcher::Slurm, &of(&["SLURM_PROCID"])));
-        assert!(starts_mpi(Launcher::Slurm, &of(&["SLURM_PROCID", "PMI_RANK"])));
-        assert!(starts_mpi(Launcher::Slurm, &of(&["SLURM_PROCID", "PMIX_RANK"])));
-        assert!(starts_mpi(Launcher::OpenMpi, &of(&[])));
-        assert!(!starts_mpi(Launcher::User, &of(&["PMI_RANK"])));
-    }
 }
