@@ -87,6 +87,7 @@ pub use launch::end_with_parent;
 #[cfg(all(feature = "launch", unix))]
 pub use launch::serve_as_watchdog;
 pub use launch::{Launch, LaunchError, Output};
+#[doc(inline)]
 pub use launcher::Launcher;
 pub use nccl::NcclIfname;
 pub use placement::LaunchStyle;
