@@ -75,6 +75,9 @@ macro_rules! launchers {
     };
 }
 
+// A new launcher is a file with its variables, SPEC and read, its `mod` above (in a macro rustfmt would not see it) and a line
+// here; `.ci/generate` then writes its row in README.
+//
 // Innermost first: the first that is detected started this process. torchrun and mpirun are started inside Slurm steps and
 // leave Slurm's variables behind.
 launchers! {

@@ -68,6 +68,7 @@ pub use launch::exec::exec;
 pub use launch::serve_as_watchdog;
 pub use launch::start_error::StartError;
 pub use launch::{Launch, LaunchError, Output};
+#[doc(inline)]
 pub use launcher::Launcher;
 pub use value::host::{Host, HostError};
 pub use value::host_name::host_name;

@@ -18,6 +18,9 @@ use crate::value::placement::Launcher;
 ///     let job = builder.nodes(2).per_node(4).rotate_local_ranks(1).build()?;
 ///     assert_eq!(job.place(0).map(|place| place.local_rank), Some(1));
 /// }
+/// let job = Job::slurm().counts([2, 1]).by_node().build()?;
+/// assert_eq!(job.place(1).map(|place| place.node), Some(1));
+/// assert_eq!(Job::open_mpi_5().title(), "Open MPI 5");
 /// # Ok::<(), mpienv::simulate::JobError>(())
 /// ```
 #[derive(Clone, Debug)]

@@ -16,14 +16,14 @@ const SHOWN: &[(&str, &[(&str, &str)])] = &[
     (
         "PALS, JSM, Flux, MVAPICH",
         &[
-            ("table", "the_table_of_launchers_in_the_readme_is_what_the_code_does"),
+            ("table", "what_the_readme_says_of_the_launchers_is_what_the_code_does"),
             ("properties", "all_ranks_of_a_job_agree_and_are_a_permutation"),
         ],
     ),
     (
         "Kubeflow Trainer, AWS Batch",
         &[
-            ("table", "the_table_of_launchers_in_the_readme_is_what_the_code_does"),
+            ("table", "what_the_readme_says_of_the_launchers_is_what_the_code_does"),
             ("properties", "all_ranks_of_a_job_agree_and_are_a_permutation"),
         ],
     ),
