@@ -9,7 +9,7 @@ use crate::collective::Collective;
 use crate::collective::alone::Alone;
 #[cfg(feature = "mpi")]
 use crate::collective::mpi::Mpi;
-use crate::collective::tcp::{ConnectError, Place, Tcp};
+use crate::collective::tcp::{ConnectError, MeetingPoint, Tcp};
 use crate::exit;
 
 #[cfg(feature = "mpi")]
@@ -56,19 +56,19 @@ pub fn connect(
         Backend::Tcp => String::new(),
     };
     remark(&format!("gradients over TCP{why}"));
-    let place = Place {
+    let place = MeetingPoint {
         host: info.master_addr()?.clone(),
         port: info.master_port(),
         default_port: info.default_master_port(),
         token: info.token().as_bytes().to_vec(),
     };
     let tcp = Tcp::connect(info.world(), &place, timeout)?;
-    if tcp.strangers() > 0 {
+    if tcp.rejected() > 0 {
         warn(&format!(
             "connections to rank {} that were no ranks of this job: {}; they came from a port scanner, a health check, or \
              another job with the same MASTER_PORT",
             info.rank(),
-            tcp.strangers()
+            tcp.rejected()
         ));
     }
     Ok(Box::new(tcp))

@@ -2,8 +2,8 @@
 //!
 //! Rank 0 writes and reads them, and its options count; all other ranks follow it.
 
+mod checksum;
 mod folder;
-mod seal;
 
 use std::io;
 use std::num::NonZeroU64;
@@ -11,14 +11,14 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agreement;
 use crate::collective::Collective;
+use crate::config_check;
 use crate::data::Dataset;
 use crate::folder_lock::LockError;
 use crate::parameters::{self, OtherShapes, Shapes};
 use crate::stop::Stop;
 use crate::tensor_file::{TensorFile, TensorFileError};
-use crate::train::{Plan, TrainError};
+use crate::train::{TrainConfig, TrainError};
 use folder::{Folder, Whole};
 
 /// How far a run is.
@@ -55,14 +55,14 @@ impl Run {
     /// The run of a plan and a model's [`crate::model::Model::parameter_shapes`] on `ranks` ranks with that training set,
     /// data parallel.
     #[must_use]
-    pub fn new(plan: &Plan, shapes: Shapes, ranks: u32, train: &Dataset) -> Run {
+    pub fn new(config: &TrainConfig, shapes: Shapes, ranks: u32, train: &Dataset) -> Run {
         let terms = vec![
-            (STRATEGY, agreement::DATA_PARALLEL.to_owned()),
+            (STRATEGY, config_check::DATA_PARALLEL.to_owned()),
             ("ranks", ranks.to_string()),
-            ("batch size", plan.batch_size.to_string()),
-            ("learning rate", plan.learning_rate.to_string()),
-            ("seed", plan.seed.to_string()),
-            ("order", plan.order.to_string()),
+            ("batch size", config.batch_size.to_string()),
+            ("learning rate", config.learning_rate.to_string()),
+            ("seed", config.seed.to_string()),
+            ("order", config.order.to_string()),
             ("training set, labels 0 to 9", train.class_counts().map(|count| count.to_string()).join(" ")),
         ];
         Run { terms, shapes }
@@ -222,9 +222,10 @@ impl Checkpoints {
 fn file(run: &Run, position: Position, parameters: &[f32]) -> TensorFile {
     let Position { epoch, step, loss_sum } = position;
     let position = [("epoch", epoch.to_string()), ("step", step.to_string()), ("loss sum", loss_sum.to_string())];
-    let terms = run.terms.iter().filter(|(name, text)| *name != STRATEGY || text != agreement::DATA_PARALLEL).cloned();
+    let terms =
+        run.terms.iter().filter(|(name, text)| *name != STRATEGY || text != config_check::DATA_PARALLEL).cloned();
     let entries = terms.chain(position).map(|(name, text)| (name.to_owned(), text)).collect();
-    seal::seal(entries, parameters::to_tensors(&run.shapes, parameters))
+    checksum::add(entries, parameters::to_tensors(&run.shapes, parameters))
 }
 
 fn read(whole: &Whole, run: &Run) -> Result<(Position, Vec<f32>), Refusal> {
@@ -233,7 +234,7 @@ fn read(whole: &Whole, run: &Run) -> Result<(Position, Vec<f32>), Refusal> {
     }
     let parameters = parameters::from_file(&run.shapes, &whole.file)?;
     let text = |name: &'static str| whole.entries.get(name).ok_or(Refusal::NoCheckpoint { missing: name });
-    let data_parallel = agreement::DATA_PARALLEL.to_owned();
+    let data_parallel = config_check::DATA_PARALLEL.to_owned();
     for (name, expected) in &run.terms {
         let found = text(name).or_else(|missing| if *name == STRATEGY { Ok(&data_parallel) } else { Err(missing) })?;
         if found != expected {

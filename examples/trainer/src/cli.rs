@@ -17,10 +17,10 @@ use crate::backend::Backend;
 use crate::checkpoint;
 use crate::data::source::Source;
 use crate::model::Architecture;
-use crate::shard::Order;
+use crate::sampler::Order;
 use crate::sharding::assignment::Assignment;
 use crate::sharding::plan::Collectives;
-use crate::train::Plan;
+use crate::train::TrainConfig;
 use values::{address, at_least_one, positive, seconds, steps, svg, whole_u32, whole_u64};
 
 /// The learning rate where none is given.
@@ -34,7 +34,7 @@ pub const LEARNING_RATE: f32 = 0.01;
 /// SIGTERM.
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "mnist", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
-pub struct Options {
+pub struct MnistArgs {
     /// What to do instead of training
     #[command(subcommand)]
     pub action: Option<Action>,
@@ -70,7 +70,7 @@ pub struct Options {
     /// First parameters from a file: safetensors with the model's tensors (linear: weight (10, 784), bias (10)), or, for
     /// the linear model, raw little-endian f32 of the weight alone; bias 0
     #[arg(long, value_name = "FILE")]
-    pub init: Option<PathBuf>,
+    pub weights: Option<PathBuf>,
 
     /// In what order an epoch goes through the samples
     #[arg(long, value_enum, default_value_t = Order::Shuffle)]
@@ -199,18 +199,18 @@ impl FetchOptions {
     }
 }
 
-impl Options {
+impl MnistArgs {
     /// The options that the process was started with; ends the process when they are wrong, or ask for help.
     #[must_use]
-    pub fn of_process() -> Options {
-        Options::of(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    pub fn of_process() -> MnistArgs {
+        MnistArgs::of(std::env::args_os()).unwrap_or_else(|error| error.exit())
     }
 
     /// The options of a command line, the program's name included.
-    fn of(line: impl IntoIterator<Item = OsString>) -> Result<Options, clap::Error> {
-        let mut command = numbers_may_be_negative(Options::command());
+    fn of(line: impl IntoIterator<Item = OsString>) -> Result<MnistArgs, clap::Error> {
+        let mut command = numbers_may_be_negative(MnistArgs::command());
         let matches = command.try_get_matches_from_mut(line)?;
-        let options = Options::from_arg_matches(&matches)?;
+        let options = MnistArgs::from_arg_matches(&matches)?;
         // `--data "$UNSET"` must not train on other data than was meant.
         let given = matches.value_source("data") == Some(ValueSource::CommandLine);
         if given && options.data.as_ref().is_some_and(|folder| folder.is_empty()) {
@@ -221,8 +221,8 @@ impl Options {
 
     /// How to train.
     #[must_use]
-    pub fn plan(&self) -> Plan {
-        Plan {
+    pub fn config(&self) -> TrainConfig {
+        TrainConfig {
             epochs: self.epochs,
             batch_size: self.batch_size,
             learning_rate: self.learning_rate,
@@ -234,7 +234,7 @@ impl Options {
     /// What is kept of the run.
     #[must_use]
     pub fn checkpoints(&self) -> checkpoint::Settings {
-        let Options { checkpoint_dir, checkpoint_every, resume, .. } = self;
+        let MnistArgs { checkpoint_dir, checkpoint_every, resume, .. } = self;
         checkpoint::Settings { folder: checkpoint_dir.clone(), every: *checkpoint_every, resume: *resume }
     }
 
@@ -247,7 +247,7 @@ impl Options {
             }
             Source::Embedded => "embedded digits".to_owned(),
         };
-        let Options { batch_size, learning_rate, seed, .. } = self;
+        let MnistArgs { batch_size, learning_rate, seed, .. } = self;
         let ranks = if rank.size() == 1 { "1 rank".to_owned() } else { format!("{} ranks", rank.size()) };
         let model = self.model.model(0).name();
         let cut: String = self.cuts.strategies.iter().map(|strategy| format!(", {strategy}")).collect();
@@ -290,14 +290,14 @@ pub fn without_ranks(arguments: impl Iterator<Item = OsString>) -> Vec<OsString>
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Options, clap::Error> {
-        Options::of(std::iter::once("mnist").chain(line.split_whitespace()).map(OsString::from))
+    fn parse(line: &str) -> Result<MnistArgs, clap::Error> {
+        MnistArgs::of(std::iter::once("mnist").chain(line.split_whitespace()).map(OsString::from))
     }
 
     #[test]
     fn the_defaults_are_the_tutorials() {
-        let plan = parse("").unwrap().plan();
-        let expected = Plan { epochs: 10, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::Shuffle };
+        let plan = parse("").unwrap().config();
+        let expected = TrainConfig { epochs: 10, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::Shuffle };
         assert_eq!(plan, expected);
     }
 
@@ -389,6 +389,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_consistent() {
-        Options::command().debug_assert();
+        MnistArgs::command().debug_assert();
     }
 }

@@ -16,8 +16,8 @@ use content::Content;
 use download::{Client, Fault};
 use part::Part;
 
+use crate::atomic_write;
 use crate::folder_lock::{FolderLock, LockError};
-use crate::whole_file;
 
 /// Where the files are, in the order in which they are tried: the mirrors of PyTorch and of the CVD Foundation.
 pub const MIRRORS: [&str; 2] =
@@ -72,7 +72,7 @@ impl Fetch {
         let paths = [file.name.to_owned(), format!("{}.gz", file.name)].map(|name| self.folder.join(name));
         let Some(path) = paths.into_iter().find(|path| path.exists()) else { return Ok(None) };
         // A pipe, say, would be waited for.
-        whole_file::place_of(&path).map_err(FetchError::Other)?;
+        atomic_write::place_of(&path).map_err(FetchError::Other)?;
         match File::open(&path).and_then(|opened| file.check(opened)) {
             Err(error) => Err(writing(&path)(error)),
             Ok(Err(found)) => Err(FetchError::Content { path, found }),

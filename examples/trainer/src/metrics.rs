@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::atomic_write::{self, naming};
 use crate::train::{Epoch, Report, Step};
-use crate::whole_file::{self, naming};
 
 /// A file of JSON lines, each there as soon as it is known.
 #[derive(Debug)]
@@ -40,11 +40,11 @@ impl Metrics {
     /// # Errors
     /// When it cannot be written, or is not a regular file; the error names it.
     pub fn new(path: &Path, begin: Begin) -> io::Result<Metrics> {
-        match whole_file::place_of(path)? {
+        match atomic_write::place_of(path)? {
             place if place.exists() => {
                 drop(File::options().append(true).open(path).map_err(|error| naming(path, &error))?)
             }
-            _ => whole_file::check(path)?,
+            _ => atomic_write::check(path)?,
         }
         Ok(Metrics { path: path.to_owned(), state: State::Untouched(begin) })
     }
@@ -53,7 +53,7 @@ impl Metrics {
     fn file(&mut self) -> io::Result<&mut File> {
         if let State::Untouched(begin) = self.state {
             // Since it was looked at something else may have got the name.
-            whole_file::place_of(&self.path)?;
+            atomic_write::place_of(&self.path)?;
             let open = || {
                 let file = File::options().append(true).create(true).open(&self.path)?;
                 if begin == Begin::Anew {

@@ -69,7 +69,7 @@ pub trait Model {
         let mut sum = Evaluation { count: labels.len() as u64, ..Evaluation::default() };
         for (row, &label) in self.logits(parameters, images).iter_mut().zip(labels) {
             sum.correct += u64::from(cross_entropy::class(row) == usize::from(label));
-            sum.loss += f64::from(cross_entropy::loss_and_slope(row, label, 1.0));
+            sum.loss += f64::from(cross_entropy::loss_and_gradient(row, label, 1.0));
         }
         sum
     }
@@ -114,9 +114,9 @@ impl Evaluation {
 }
 
 /// Moves every parameter against its gradient: stochastic gradient descent.
-pub fn descend(parameters: &mut [f32], gradient: &[f32], learning_rate: f32) {
-    for (parameter, slope) in parameters.iter_mut().zip(gradient) {
-        *parameter -= learning_rate * slope;
+pub fn sgd_step(parameters: &mut [f32], gradient: &[f32], learning_rate: f32) {
+    for (parameter, gradient) in parameters.iter_mut().zip(gradient) {
+        *parameter -= learning_rate * gradient;
     }
 }
 

@@ -11,9 +11,9 @@ use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::FontTransform;
 
+use crate::atomic_write::{self, naming};
 use crate::checkpoint::Position;
 use crate::train::{Epoch, Report, Step};
-use crate::whole_file::{self, naming};
 use history::History;
 
 /// As wide as a page of text shows it.
@@ -52,7 +52,7 @@ impl Plot {
     /// When no file can be written there; the error names it.
     pub fn new(path: &Path, title: String, steps: usize) -> io::Result<Plot> {
         // Before the training, not after it.
-        whole_file::check(path)?;
+        atomic_write::check(path)?;
         Ok(Plot { path: path.to_owned(), steps, history: History::new(title), drawn: None })
     }
 
@@ -77,7 +77,7 @@ impl Plot {
         }
         let mut picture = self.picture().map_err(|error| naming(&self.path, &io::Error::other(error.to_string())))?;
         self.history.keep_in(&mut picture).map_err(|error| naming(&self.path, &error.into()))?;
-        whole_file::write(&self.path, picture.as_bytes())?;
+        atomic_write::write(&self.path, picture.as_bytes())?;
         self.drawn = Some(Instant::now());
         Ok(())
     }
@@ -97,13 +97,13 @@ impl Plot {
     }
 
     /// The epochs' values, each where the epoch ends.
-    fn curve(&self, value: fn(&history::Epoch) -> f32) -> Vec<(f64, f64)> {
+    fn curve(&self, value: fn(&history::EpochPoint) -> f32) -> Vec<(f64, f64)> {
         self.history.epochs.iter().map(|epoch| (epoch.end(), value(epoch).into())).collect()
     }
 
     /// From the first step to the end of the last epoch.
     fn time(&self) -> std::ops::Range<f64> {
-        self.history.from.into()..self.history.epochs.last().map_or(1.0, history::Epoch::end)
+        self.history.from.into()..self.history.epochs.last().map_or(1.0, history::EpochPoint::end)
     }
 
     /// What the axis of the time is called.

@@ -9,7 +9,7 @@ use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
 use sha2::{Digest, Sha256};
 
-use crate::{whole_file, whole_read};
+use crate::{atomic_write, bounded_read};
 
 /// The one entry of a file's metadata. More than one would be written in an order that changes from run to run.
 const ABOUT: &str = "mpienv-trainer";
@@ -80,7 +80,7 @@ impl TensorFile {
         }
         let about = HashMap::from([(ABOUT.to_owned(), self.about.clone())]);
         let bytes = safetensors::serialize(views, Some(about)).map_err(wrong)?;
-        whole_file::write(path, &bytes).map_err(TensorFileError::Unwritable)
+        atomic_write::write(path, &bytes).map_err(TensorFileError::Unwritable)
     }
 
     /// Reads a file.
@@ -103,7 +103,7 @@ impl TensorFile {
             return Err(TensorFileError::TooLarge { path: path.to_owned() });
         }
         let mut bytes = Vec::new();
-        whole_read::up_to(LARGEST + 1, file, &mut bytes).map_err(unreadable)?;
+        bounded_read::up_to(LARGEST + 1, file, &mut bytes).map_err(unreadable)?;
         let digest = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         Ok((TensorFile::from_bytes(path, &bytes)?, digest))
     }

@@ -6,16 +6,16 @@ use super::*;
 use crate::collective::alone::Alone;
 use crate::collective::threads;
 use crate::data::PIXELS;
-use crate::shard::Order;
+use crate::sampler::Order;
 
-const PLAN: Plan = Plan { epochs: 2, batch_size: 4, learning_rate: 0.1, seed: 1, order: Order::Shuffle };
+const PLAN: TrainConfig = TrainConfig { epochs: 2, batch_size: 4, learning_rate: 0.1, seed: 1, order: Order::Shuffle };
 const LONG: Duration = Duration::from_secs(10);
 
 fn train_set() -> Dataset {
     Dataset::new(vec![0; 2 * PIXELS], vec![3, 9]).unwrap()
 }
 
-fn run_with(plan: &Plan, ranks: u32) -> Run {
+fn run_with(plan: &TrainConfig, ranks: u32) -> Run {
     Run::new(plan, vec![("weight", vec![2]), ("bias", vec![])], ranks, &train_set())
 }
 
@@ -111,10 +111,14 @@ fn a_checkpoint_of_another_run_is_refused_naming_both() {
                   --checkpoint-dir";
     for (plan, ranks, text) in [
         (PLAN, 4, "is of another run: it has ranks 1, this run has 4"),
-        (Plan { seed: 2, ..PLAN }, 1, "is of another run: it has seed 1, this run has 2"),
-        (Plan { batch_size: 8, ..PLAN }, 1, "is of another run: it has batch size 4, this run has 8"),
-        (Plan { learning_rate: 0.2, ..PLAN }, 1, "is of another run: it has learning rate 0.1, this run has 0.2"),
-        (Plan { order: Order::File, ..PLAN }, 1, "is of another run: it has order shuffle, this run has file"),
+        (TrainConfig { seed: 2, ..PLAN }, 1, "is of another run: it has seed 1, this run has 2"),
+        (TrainConfig { batch_size: 8, ..PLAN }, 1, "is of another run: it has batch size 4, this run has 8"),
+        (
+            TrainConfig { learning_rate: 0.2, ..PLAN },
+            1,
+            "is of another run: it has learning rate 0.1, this run has 0.2",
+        ),
+        (TrainConfig { order: Order::File, ..PLAN }, 1, "is of another run: it has order shuffle, this run has file"),
     ] {
         assert_eq!(refusal(&resume, run_with(&plan, ranks)), format!("{} {text}{remedy}", path.display()));
     }
@@ -126,7 +130,7 @@ fn a_checkpoint_of_another_run_is_refused_naming_both() {
     let text = "is of another model: it has bias (), weight (2); the model has weight (3)";
     assert_eq!(refusal(&resume, run), format!("{} {text}{remedy}", path.display()));
     // More epochs of the same are welcome.
-    assert!(begin(&resume, run_with(&Plan { epochs: 9, ..PLAN }, 1), &mut Vec::new()).0.is_ok());
+    assert!(begin(&resume, run_with(&TrainConfig { epochs: 9, ..PLAN }, 1), &mut Vec::new()).0.is_ok());
     assert_eq!(names(folder.path()).len(), 5);
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 
 use super::SIDE;
-use crate::whole_read;
+use crate::bounded_read;
 
 /// What the first four bytes of an IDX file of images are: bytes, in three dimensions.
 pub const IMAGES_MAGIC: u32 = 0x0000_0803;
@@ -213,7 +213,7 @@ impl<'path> IdxFile<'path> {
             }
             None => {}
         }
-        let read = whole_read::up_to(length, &mut self.reader, &mut body);
+        let read = bounded_read::up_to(length, &mut self.reader, &mut body);
         self.position += body.len() as u64;
         read.map_err(|error| self.reading(error, expected))?;
         if self.position < expected {

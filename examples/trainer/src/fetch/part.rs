@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::content::Content;
 use super::download::Fault;
-use crate::whole_file;
+use crate::atomic_write;
 
 /// The first bytes of a file.
 #[derive(Debug)]
@@ -25,9 +25,9 @@ impl Part {
     /// # Errors
     /// When it cannot be written.
     pub fn open(path: &Path, url: &str) -> io::Result<Part> {
-        let path = whole_file::beside(path, ".part");
-        whole_file::place_of(&path)?;
-        whole_file::place_of(&origin(&path))?;
+        let path = atomic_write::beside(path, ".part");
+        atomic_write::place_of(&path)?;
+        atomic_write::place_of(&origin(&path))?;
         let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path)?;
         let origin = fs::read_to_string(origin(&path)).unwrap_or_default();
         let mut lines = origin.lines();
@@ -92,7 +92,7 @@ impl Part {
             if let Err(found) = content.check(&self.file)? {
                 return Ok(Err(found));
             }
-            whole_file::finish(&self.file, &self.path, path)?;
+            atomic_write::finish(&self.file, &self.path, path)?;
             // The file is there; a note about its origin that stays is no fault.
             let _ = fs::remove_file(origin(&self.path));
             Ok(Ok(self.size))
@@ -102,5 +102,5 @@ impl Part {
 }
 
 fn origin(path: &Path) -> PathBuf {
-    whole_file::beside(path, ".from")
+    atomic_write::beside(path, ".from")
 }

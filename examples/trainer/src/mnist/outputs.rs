@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use mpienv::Rank;
 
-use crate::cli::Options;
+use crate::atomic_write;
+use crate::cli::MnistArgs;
 use crate::metrics::{Begin, Metrics};
 #[cfg(feature = "plot")]
 use crate::plot::Plot;
-use crate::whole_file;
 
 /// What rank 0 writes; the other ranks write nothing.
 #[derive(Debug, Default)]
@@ -26,17 +26,17 @@ impl Outputs {
     ///
     /// # Errors
     /// When a file cannot be written, is not a regular one, or has two tasks.
-    pub fn check(options: &Options, rank: Rank, steps: usize) -> Result<Outputs, OutputError> {
+    pub fn check(options: &MnistArgs, rank: Rank, steps: usize) -> Result<Outputs, OutputError> {
         #[cfg(not(feature = "plot"))]
         let _ = steps;
         if !rank.is_first() {
             return Ok(Outputs::default());
         }
-        let named = [("--init", &options.init), ("--metrics", &options.metrics), ("--plot", &options.plot)];
+        let named = [("--weights", &options.weights), ("--metrics", &options.metrics), ("--plot", &options.plot)];
         let mut taken: Vec<(&'static str, PathBuf)> = Vec::new();
         for (name, path) in named.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?))) {
-            // What --init names is only read, and may be a pipe.
-            let Ok(place) = whole_file::place_of(path) else { continue };
+            // What --weights names is only read, and may be a pipe.
+            let Ok(place) = atomic_write::place_of(path) else { continue };
             if let Some((other, _)) = taken.iter().find(|(_, other)| *other == place) {
                 return Err(OutputError::Same { path: path.to_owned(), names: [*other, name] });
             }

@@ -22,7 +22,7 @@ use crate::sharding::strategy::Strategy;
 /// file, 2 usage, 3 the training failed, 124 a rank did not come in time.
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "quickstart", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
-pub struct Options {
+pub struct QuickstartArgs {
     /// What to do instead of training.
     #[command(subcommand)]
     pub action: Option<Action>,
@@ -63,7 +63,7 @@ pub struct Sharding {
 pub struct Training {
     /// Run N ranks as threads of this process; without it this process is the rank that its launcher says
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub ranks: Option<u32>,
+    pub threads: Option<u32>,
 
     /// What the plan depends on.
     #[command(flatten)]
@@ -83,7 +83,7 @@ pub struct Training {
 
     /// Go on from a merged checkpoint, of any strategy and number of ranks, instead of first weights
     #[arg(long, value_name = "FILE")]
-    pub resume: Option<PathBuf>,
+    pub resume_from: Option<PathBuf>,
 
     /// Write whole tensors in every checkpoint, as MindSpore does by default, not each rank its parts; they need no merging
     #[arg(long)]
@@ -140,17 +140,17 @@ pub struct Merge {
     pub output: PathBuf,
 }
 
-impl Options {
+impl QuickstartArgs {
     /// The options that the process was started with; ends the process when they are wrong, or ask for help.
     #[must_use]
-    pub fn of_process() -> Options {
-        Options::of(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    pub fn of_process() -> QuickstartArgs {
+        QuickstartArgs::of(std::env::args_os()).unwrap_or_else(|error| error.exit())
     }
 
     /// The options of a command line, the program's name included.
-    fn of(line: impl IntoIterator<Item = OsString>) -> Result<Options, clap::Error> {
-        let matches = numbers_may_be_negative(Options::command()).try_get_matches_from(line)?;
-        Options::from_arg_matches(&matches)
+    fn of(line: impl IntoIterator<Item = OsString>) -> Result<QuickstartArgs, clap::Error> {
+        let matches = numbers_may_be_negative(QuickstartArgs::command()).try_get_matches_from(line)?;
+        QuickstartArgs::from_arg_matches(&matches)
     }
 }
 
@@ -183,14 +183,14 @@ impl Sharding {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Options, clap::Error> {
-        Options::of(std::iter::once("quickstart").chain(line.split_whitespace()).map(OsString::from))
+    fn parse(line: &str) -> Result<QuickstartArgs, clap::Error> {
+        QuickstartArgs::of(std::iter::once("quickstart").chain(line.split_whitespace()).map(OsString::from))
     }
 
     #[test]
     fn the_defaults_are_the_quick_starts() {
-        let Training { sharding, epochs, ranks, .. } = parse("").unwrap().training;
-        assert_eq!((sharding.learning_rate, epochs, ranks), (0.2, 5, None));
+        let Training { sharding, epochs, threads, .. } = parse("").unwrap().training;
+        assert_eq!((sharding.learning_rate, epochs, threads), (0.2, 5, None));
         assert_eq!(sharding.collectives, Collectives::Compat);
         assert_eq!(parse("").unwrap().training.init(), Init::Normal { seed: 1 });
         assert_eq!(parse("--init mindspore-1.x").unwrap().training.init(), Init::MindSpore1);
@@ -208,12 +208,12 @@ mod tests {
     fn arguments_without_sense_are_refused() {
         for line in [
             "--strategy (2,4)",
-            "--ranks 0",
+            "--threads 0",
             "--lr 0",
             "--init random",
             "plan -n 0",
             "merge",
-            "--ranks 2 plan",
+            "--threads 2 plan",
             "surplus",
         ] {
             assert_eq!(parse(line).map_err(|error| error.exit_code()), Err(2), "{line}");
@@ -224,8 +224,8 @@ mod tests {
     fn a_number_below_the_range_is_refused_with_the_range() {
         for (line, range) in [
             ("--lr -1", "expected a number greater than 0"),
-            ("--ranks -1", "-1 is not in 1..=1024"),
-            ("--ranks 4294967295", "4294967295 is not in 1..=1024"),
+            ("--threads -1", "-1 is not in 1..=1024"),
+            ("--threads 4294967295", "4294967295 is not in 1..=1024"),
             ("--epochs -1", "expected a whole number from 0 to 4294967295"),
             ("--seed -1", "expected a whole number from 0 to 18446744073709551615"),
             ("plan --rank -1", "expected a whole number from 0 to 4294967295"),
@@ -237,6 +237,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_consistent() {
-        Options::command().debug_assert();
+        QuickstartArgs::command().debug_assert();
     }
 }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::execute::{State, parts};
 use super::number::Number;
-use super::origin::Origin;
 use super::plan::Plan;
+use super::run_id::RunId;
 use super::tensor::{Tensor, places};
 use crate::tensor_file::{NamedTensor, TensorFile, TensorFileError};
 
@@ -31,14 +31,15 @@ struct About {
     strategies: String,
     /// Steps made.
     steps: u64,
-    origin: Origin,
+    #[serde(rename = "origin")]
+    run_id: RunId,
     /// A place for each tensor.
-    places: Vec<Place>,
+    places: Vec<Part>,
 }
 
 /// Where a part belongs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Place {
+struct Part {
     name: String,
     /// The whole shape.
     shape: Vec<usize>,
@@ -47,15 +48,15 @@ struct Place {
 }
 
 impl Checkpoint {
-    /// What `rank` has after some steps of `plan`, in a run of that origin.
+    /// What `rank` has after some steps of `plan`, in a run with that id.
     #[must_use]
-    pub fn new<N: Number>(plan: &Plan, rank: u32, state: &State<N>, origin: &Origin) -> Checkpoint {
+    pub fn new<N: Number>(plan: &Plan, rank: u32, state: &State<N>, run_id: &RunId) -> Checkpoint {
         let mesh = plan.mesh();
         let (mut places, mut tensors) = (Vec::new(), Vec::new());
         for (suffix, parts) in [("", &state.parameters), (MOMENTUM, &state.momenta)] {
             for ((parameter, layout), part) in plan.parameters().zip(parts) {
                 let name = format!("{}{suffix}", parameter.name);
-                places.push(Place {
+                places.push(Part {
                     name: name.clone(),
                     shape: parameter.shape.clone(),
                     layout: layout.to_string(),
@@ -71,7 +72,7 @@ impl Checkpoint {
             mesh: mesh.to_string(),
             strategies: plan.named_strategies(),
             steps: state.steps,
-            origin: origin.clone(),
+            run_id: run_id.clone(),
             places,
         };
         Checkpoint { about, tensors }
@@ -83,10 +84,10 @@ impl Checkpoint {
         self.about.steps
     }
 
-    /// The origin of what goes on from here by `plan`.
+    /// The id of the run that goes on from here by `plan`.
     #[must_use]
-    pub fn origin(&self, plan: &Plan) -> Origin {
-        self.about.origin.resumed(plan, self.about.steps)
+    pub fn run_id(&self, plan: &Plan) -> RunId {
+        self.about.run_id.resumed(plan, self.about.steps)
     }
 
     /// Writes the file; it is there whole or not at all.
@@ -147,8 +148,8 @@ impl Checkpoint {
         };
         for (path, other) in parts {
             let terms = |checkpoint: &Checkpoint| {
-                let About { world, mesh, strategies, steps, origin, .. } = &checkpoint.about;
-                format!("step {steps} of {world} ranks, mesh {mesh}, {strategies}, {origin}")
+                let About { world, mesh, strategies, steps, run_id, .. } = &checkpoint.about;
+                format!("step {steps} of {world} ranks, mesh {mesh}, {strategies}, {run_id}")
             };
             let wholes = |checkpoint: &Checkpoint| {
                 let named = checkpoint.about.places.iter().zip(&checkpoint.tensors);
@@ -157,7 +158,7 @@ impl Checkpoint {
                     .collect::<Vec<_>>()
             };
             if terms(other) != terms(first)
-                || other.about.origin != first.about.origin
+                || other.about.run_id != first.about.run_id
                 || wholes(other) != wholes(first)
             {
                 return Err(CheckpointError::Different {
@@ -173,7 +174,7 @@ impl Checkpoint {
         for (index, place) in first.about.places.iter().enumerate() {
             tensors.push(merge_tensor(place, index, parts)?);
             let layout = format!("[{}]", vec!["-"; place.shape.len()].join(", "));
-            places.push(Place { layout, offset: vec![0; place.shape.len()], ..place.clone() });
+            places.push(Part { layout, offset: vec![0; place.shape.len()], ..place.clone() });
         }
         let about = About { rank: 0, world: 1, mesh: "()".to_owned(), places, ..first.about.clone() };
         Ok(Checkpoint { about, tensors })
@@ -187,7 +188,7 @@ impl Checkpoint {
     pub fn state<N: Number>(&self, path: &Path, plan: &Plan, rank: u32) -> Result<State<N>, CheckpointError> {
         if self.about.world != 1 {
             let About { rank, world, .. } = self.about;
-            return Err(CheckpointError::Part { path: path.to_owned(), rank, world });
+            return Err(CheckpointError::OnlyPart { path: path.to_owned(), rank, world });
         }
         let whole = |suffix: &str| -> Result<Vec<Tensor<N>>, CheckpointError> {
             let find = |(parameter, _): (&super::network::Parameter, _)| {
@@ -216,7 +217,7 @@ impl Checkpoint {
 }
 
 /// The whole of tensor number `index`.
-fn merge_tensor(place: &Place, index: usize, parts: &[(PathBuf, Checkpoint)]) -> Result<NamedTensor, CheckpointError> {
+fn merge_tensor(place: &Part, index: usize, parts: &[(PathBuf, Checkpoint)]) -> Result<NamedTensor, CheckpointError> {
     let numbers = parts[0].1.tensors[index].numbers;
     let size = numbers.size();
     let count: usize = place.shape.iter().product();
@@ -319,7 +320,7 @@ pub enum CheckpointError {
     },
     /// A part where the whole is wanted.
     #[error("{}: has only the parts of rank {rank} of {world}: merge the checkpoints of all ranks first", path.display())]
-    Part {
+    OnlyPart {
         /// The file.
         path: PathBuf,
         /// Its rank.

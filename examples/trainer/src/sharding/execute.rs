@@ -231,8 +231,8 @@ fn compute<'t, N: Number>(
 /// Momentum: v = momentum v + g, p = p - learning rate v.
 fn update<N: Number>(state: &mut State<N>, parameter: usize, gradient: &Tensor<N>, learning_rate: N, momentum: N) {
     let moved = state.momenta[parameter].data.iter_mut().zip(&gradient.data);
-    for (number, (velocity, &slope)) in state.parameters[parameter].data.iter_mut().zip(moved) {
-        *velocity = momentum * *velocity + slope;
+    for (number, (velocity, &gradient)) in state.parameters[parameter].data.iter_mut().zip(moved) {
+        *velocity = momentum * *velocity + gradient;
         *number -= learning_rate * *velocity;
     }
 }

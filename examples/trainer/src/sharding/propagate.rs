@@ -172,16 +172,16 @@ impl Search<'_> {
     /// What moves between an operator arranged so and its known neighbours.
     fn bytes(&self, node: usize, arrangement: &[u32]) -> Option<u64> {
         let mesh = self.mesh_with(arrangement)?;
-        let this = Placed { node: &self.nodes[node], axes: mesh.axes_of(arrangement) };
+        let this = CutNode { node: &self.nodes[node], axes: mesh.axes_of(arrangement) };
         let placed = |other: usize| {
             let axes = mesh.axes_of(self.known.get(other)?.as_ref()?);
-            Some(Placed { node: &self.nodes[other], axes })
+            Some(CutNode { node: &self.nodes[other], axes })
         };
         let fed = |input: usize| {
             let shape = &this.node.shapes[input];
             moved(&mesh, shape, &fed(&mesh, self.data[0], shape), &this.input(input))
         };
-        let edge = |producer: &Placed<'_>, consumer: &Placed<'_>, is_learnt: bool| {
+        let edge = |producer: &CutNode<'_>, consumer: &CutNode<'_>, is_learnt: bool| {
             let shape = &consumer.node.shapes[0];
             let there = moved(&mesh, shape, &producer.output(), &consumer.input(0));
             let back = || moved(&mesh, shape, &consumer.gradient(), &producer.output().complete());
@@ -206,12 +206,12 @@ impl Search<'_> {
 }
 
 /// An operator, and the axes that cut each of its loops.
-struct Placed<'a> {
+struct CutNode<'a> {
     node: &'a Node,
     axes: Vec<Vec<usize>>,
 }
 
-impl Placed<'_> {
+impl CutNode<'_> {
     fn input(&self, input: usize) -> Layout {
         self.node.operator.rule().input(input, &self.axes)
     }

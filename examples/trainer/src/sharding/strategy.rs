@@ -49,10 +49,10 @@ impl Strategy {
             }
         }
         // The place that told the cuts of each loop first.
-        let mut told: Vec<Option<(Place, u32)>> = vec![None; rule.loops];
+        let mut told: Vec<Option<(InputDim, u32)>> = vec![None; rule.loops];
         for (input, (cuts, loops)) in self.0.iter().zip(rule.inputs).enumerate() {
             for (dim, (&cut, &number)) in cuts.iter().zip(*loops).enumerate() {
-                let place = Place { input, dim, dims: loops.len() };
+                let place = InputDim { input, dim, dims: loops.len() };
                 match told[number] {
                     Some((first, other)) if other != cut => {
                         return Err(StrategyFault::Inputs { first, first_cut: other, second: place, second_cut: cut });
@@ -148,13 +148,13 @@ pub struct StrategyError {
 
 /// A dimension of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct InputDim {
     input: usize,
     dim: usize,
     dims: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for InputDim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let input = if self.input == 0 { "first" } else { "second" };
         let dim = match (self.dims, self.dim) {
@@ -207,11 +207,11 @@ pub enum StrategyFault {
     #[error("{first} are cut in {first_cut}, {second} in {second_cut}")]
     Inputs {
         /// A dimension.
-        first: Place,
+        first: InputDim,
         /// Into how many parts it is to be cut.
         first_cut: u32,
         /// A dimension that goes with it.
-        second: Place,
+        second: InputDim,
         /// Into how many parts that is to be cut.
         second_cut: u32,
     },

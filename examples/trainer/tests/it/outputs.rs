@@ -177,7 +177,7 @@ fn one_file_for_two_things_is_refused() {
     fs::write(&weights, vec![0; 7840 * 4]).unwrap();
     symlink("w.svg", &other).unwrap();
     let before = files(folder.path());
-    for [a, b] in [["--init", "--metrics"], ["--init", "--plot"], ["--metrics", "--plot"]] {
+    for [a, b] in [["--weights", "--metrics"], ["--weights", "--plot"], ["--metrics", "--plot"]] {
         let output = mnist().args(["--epochs", "1"]).arg(a).arg(&weights).arg(b).arg(&other).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", said(&output));
         assert!(said(&output).contains(&format!("is named by {a} and by {b}: ")), "{}", said(&output));
