@@ -28,10 +28,6 @@ pub enum Backend {
 }
 
 /// Meets the other ranks; `remark` is told what carries the gradients, if there are others, and `warn` what is suspicious.
-///
-/// # Errors
-/// When a rank does not come within `timeout`, the master is not known, or MPI does not work. That a rank does not come
-/// to MPI's initialization ends the process with [`crate::exit::TIMED_OUT`].
 pub fn connect(
     backend: Backend,
     info: &ClusterInfo,
@@ -96,7 +92,6 @@ pub enum BackendError {
 
 impl BackendError {
     /// The exit code for it, of [`exit`].
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             BackendError::Connect(ConnectError::Rendezvous(error)) => match error.kind() {

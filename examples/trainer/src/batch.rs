@@ -27,7 +27,6 @@ pub struct Batch {
 
 impl Batch {
     /// Room for `capacity` samples.
-    #[must_use]
     pub fn new(capacity: usize) -> Batch {
         Batch { images: vec![[0.0; PIXELS]; capacity], labels: Vec::with_capacity(capacity), arch: Arch::new() }
     }
@@ -56,13 +55,11 @@ impl Batch {
     }
 
     /// The images.
-    #[must_use]
     pub fn images(&self) -> &[Image] {
         &self.images[..self.labels.len()]
     }
 
     /// The label of each image.
-    #[must_use]
     pub fn labels(&self) -> &[u8] {
         &self.labels
     }

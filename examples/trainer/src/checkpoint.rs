@@ -54,7 +54,6 @@ pub struct Run {
 impl Run {
     /// The run of a plan and a model's [`crate::model::Model::parameter_shapes`] on `ranks` ranks with that training set,
     /// data parallel.
-    #[must_use]
     pub fn new(config: &TrainConfig, shapes: Shapes, ranks: u32, train: &Dataset) -> Run {
         let terms = vec![
             (STRATEGY, config_check::DATA_PARALLEL.to_owned()),
@@ -69,7 +68,6 @@ impl Run {
     }
 
     /// The same run with its operators cut over the ranks: each with its strategy.
-    #[must_use]
     pub fn with_strategies(mut self, strategies: &str) -> Run {
         for (_, text) in self.terms.iter_mut().filter(|(name, _)| *name == STRATEGY) {
             strategies.clone_into(text);
@@ -104,10 +102,6 @@ impl Checkpoints {
     /// Begins a run, or goes on with one: rank 0 then puts the newest checkpoint's parameters into `parameters`.
     ///
     /// All ranks of `group` call it; only rank 0's `settings` count. `remark` gets what people should know.
-    ///
-    /// # Errors
-    /// When the folder cannot be used, holds checkpoints and is not to go on from, or the newest one is of another
-    /// run; the same on all ranks. Or when a rank is lost.
     pub fn begin(
         settings: &Settings,
         run: Run,
@@ -171,19 +165,16 @@ impl Checkpoints {
     }
 
     /// Where the run begins.
-    #[must_use]
     pub fn start(&self) -> Position {
         self.start
     }
 
     /// Whether the run keeps checkpoints, the same on all ranks.
-    #[must_use]
     pub fn are_kept(&self) -> bool {
         self.kept
     }
 
     /// Whether one is due after so many steps of the whole run, the same on all ranks.
-    #[must_use]
     pub fn are_due(&self, steps: u64) -> bool {
         self.kept && self.every.is_some_and(|every| steps.is_multiple_of(every.get()))
     }
@@ -191,9 +182,6 @@ impl Checkpoints {
     /// Keeps a run that is at `position`, `steps` steps from its very beginning; returns when it is on disk.
     ///
     /// All ranks call it; only rank 0 knows the path that is returned. Without checkpoints nothing happens.
-    ///
-    /// # Errors
-    /// When rank 0 cannot write, the same on all ranks; or when a rank is lost.
     pub fn save(
         &self,
         position: Position,
@@ -258,20 +246,10 @@ pub enum Refusal {
     OtherModel(#[from] OtherShapes),
     /// It is of a run with other options, data or ranks.
     #[error("is of another run: it has {term} {found}, this run has {expected}")]
-    OtherRun {
-        /// In what it differs.
-        term: &'static str,
-        /// What it has.
-        found: String,
-        /// What this run has.
-        expected: String,
-    },
+    OtherRun { term: &'static str, found: String, expected: String },
     /// It lacks what a checkpoint has.
     #[error("is no checkpoint: its metadata has no {missing} that can be read")]
-    NoCheckpoint {
-        /// What is missing.
-        missing: &'static str,
-    },
+    NoCheckpoint { missing: &'static str },
 }
 
 /// Why a run has no checkpoints, or cannot go on from one.
@@ -280,32 +258,19 @@ pub enum Refusal {
 pub enum CheckpointError {
     /// The folder or a name in it cannot be read or changed.
     #[error("{}: {error}; --checkpoint-dir names a folder in which rank 0 can read and write", path.display())]
-    Folder {
-        /// The folder or file.
-        path: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
+    Folder { path: PathBuf, error: io::Error },
     /// Another run has the folder.
     #[error("{0}, or name another --checkpoint-dir")]
     Taken(LockError),
     /// There are checkpoints, and nobody said what to do with them.
     #[error("{} is there already: go on from it with --resume, or name another --checkpoint-dir", newest.display())]
-    Occupied {
-        /// The newest one.
-        newest: PathBuf,
-    },
+    Occupied { newest: PathBuf },
     /// The newest checkpoint is not of this run.
     #[error(
         "{} {reason}; a run goes on with the same model, options, data and number of ranks: give those, or name another \
          --checkpoint-dir", path.display()
     )]
-    Refused {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        reason: Refusal,
-    },
+    Refused { path: PathBuf, reason: Refusal },
     /// A checkpoint cannot be read or written.
     #[error("{0}; --checkpoint-dir names a folder in which rank 0 can read and write")]
     File(#[from] TensorFileError),

@@ -190,7 +190,6 @@ pub struct FetchOptions {
 #[cfg(feature = "fetch")]
 impl FetchOptions {
     /// What to fetch, and from where.
-    #[must_use]
     pub fn fetch(&self) -> crate::fetch::Fetch {
         let others = crate::fetch::MIRRORS.into_iter().filter(|_| !self.only).map(str::to_owned);
         let mirrors = self.mirror.clone().into_iter().chain(others).collect();
@@ -201,7 +200,6 @@ impl FetchOptions {
 
 impl MnistArgs {
     /// The options that the process was started with; ends the process when they are wrong, or ask for help.
-    #[must_use]
     pub fn of_process() -> MnistArgs {
         MnistArgs::of(std::env::args_os()).unwrap_or_else(|error| error.exit())
     }
@@ -220,7 +218,6 @@ impl MnistArgs {
     }
 
     /// How to train.
-    #[must_use]
     pub fn config(&self) -> TrainConfig {
         TrainConfig {
             epochs: self.epochs,
@@ -232,14 +229,12 @@ impl MnistArgs {
     }
 
     /// What is kept of the run.
-    #[must_use]
     pub fn checkpoints(&self) -> checkpoint::Settings {
         let MnistArgs { checkpoint_dir, checkpoint_every, resume, .. } = self;
         checkpoint::Settings { folder: checkpoint_dir.clone(), every: *checkpoint_every, resume: *resume }
     }
 
     /// What a picture of the run is headed with.
-    #[must_use]
     pub fn title(&self, rank: Rank) -> String {
         let data = match self.source() {
             Source::Folder(folder) => {
@@ -255,7 +250,6 @@ impl MnistArgs {
     }
 
     /// Where the data comes from. An empty DATA_PATH is as none.
-    #[must_use]
     pub fn source(&self) -> Source {
         match &self.data {
             Some(folder) if !folder.is_empty() => Source::Folder(folder.into()),
@@ -272,7 +266,6 @@ pub(crate) fn numbers_may_be_negative(command: clap::Command) -> clap::Command {
 }
 
 /// The arguments to give to ranks that are started here: all but `--ranks N`.
-#[must_use]
 pub fn without_ranks(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut kept = Vec::new();
     let mut arguments = arguments;

@@ -40,9 +40,6 @@ pub struct Disagreement {
 }
 
 /// Compares the model's name, how its operators are cut, the plan and the data of all ranks.
-///
-/// # Errors
-/// When a rank differs from rank 0, or is lost.
 pub fn check(
     model: &'static str,
     strategy: &str,

@@ -25,7 +25,6 @@ pub const TIMED_OUT: u8 = 124;
 pub const SIGNALLED: u8 = 128;
 
 /// The code of a run whose ranks could not do a thing together.
-#[must_use]
 pub fn of_collective(error: &CollectiveError) -> u8 {
     if error.is_timeout() { TIMED_OUT } else { TRAINING_FAILED }
 }

@@ -41,9 +41,6 @@ pub struct Fetch {
 
 impl Fetch {
     /// Fetches the files that are not there yet; says on `out` what it does, on `remarks` what went wrong on the way.
-    ///
-    /// # Errors
-    /// When no mirror has a file right, a file that is there is not MNIST's, or nothing can be written.
     pub fn run(&self, mut out: impl Write, mut remarks: impl Write) -> Result<(), FetchError> {
         fs::create_dir_all(&self.folder).map_err(writing(&self.folder))?;
         let mut remark = |text: &str| {
@@ -167,30 +164,15 @@ pub enum FetchError {
         "{} is there already, but is not MNIST's: the SHA-256 of its content is {found}; move it away, or name another folder",
         path.display()
     )]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// The SHA-256 of its unpacked content, or why there is none.
-        found: String,
-    },
+    Content { path: PathBuf, found: String },
     /// Every mirror failed.
     #[error(
         "{name}.gz could not be fetched: {faults}; name another place with --mirror URL, or put the files into the folder by hand"
     )]
-    NoMirror {
-        /// The file.
-        name: &'static str,
-        /// What was wrong with each mirror.
-        faults: Faults,
-    },
+    NoMirror { name: &'static str, faults: Faults },
     /// The system does not let the files be written, or read.
     #[error("{}: {error}; name a folder that can be written", path.display())]
-    Disk {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
+    Disk { path: PathBuf, error: io::Error },
 }
 
 /// What was wrong with each mirror.

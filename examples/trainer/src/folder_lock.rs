@@ -23,9 +23,6 @@ pub struct FolderLock {
 impl FolderLock {
     /// Takes a folder, which must exist. `remark` hears of a file system that has no locks: the folder is then used
     /// without.
-    ///
-    /// # Errors
-    /// When another run has the folder, or nothing can be written to it.
     pub fn take(folder: &Path, remark: &mut dyn FnMut(&str)) -> Result<FolderLock, LockError> {
         let path = folder.join(NAME);
         let wrong = |error| LockError::System { path: path.clone(), error };
@@ -132,20 +129,10 @@ fn is_at(_file: &File, _path: &Path) -> io::Result<bool> {
 pub enum LockError {
     /// Another run has it.
     #[error("{} is in use by another run ({owner}): wait until it ends", folder.display())]
-    Taken {
-        /// The folder.
-        folder: PathBuf,
-        /// The process and the host of that run.
-        owner: String,
-    },
+    Taken { folder: PathBuf, owner: String },
     /// The system does not let the lock be taken.
     #[error("{}: {error}", path.display())]
-    System {
-        /// The file to lock.
-        path: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
+    System { path: PathBuf, error: io::Error },
 }
 
 #[cfg(all(test, unix))]

@@ -1,6 +1,7 @@
 //! A distributed MNIST trainer on mpienv: what the `mnist` program is made of.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![expect(missing_docs, reason = "the text of an error names its fields")]
 
 pub mod atomic_write;
 pub mod backend;
@@ -16,6 +17,7 @@ pub mod exit;
 #[cfg(feature = "fetch")]
 pub mod fetch;
 pub mod folder_lock;
+pub(crate) mod hex;
 pub mod log;
 pub mod metrics;
 pub mod mnist;

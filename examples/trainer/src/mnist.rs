@@ -19,14 +19,12 @@ use crate::data::{Dataset, Datasets};
 use crate::exit;
 use crate::log::Log;
 use crate::model::Model;
-#[cfg(feature = "progress")]
-use crate::progress::Progress;
 use crate::readiness::{self, OtherRank, Readiness};
 use crate::sharding::{self, plan::PlanError};
 use crate::stop::Stop;
-use crate::train::{self, Epoch, Sharded, TrainError};
+use crate::train::{self, Epoch, Report, Sharded, TrainError};
 use crate::weights::{self, WeightsError};
-use outputs::{OutputError, Outputs};
+use outputs::OutputError;
 
 /// By how much a network that has learned something is better than always giving the most frequent answer, at least.
 const ALMOST_A_GUESS: f64 = 1.2;
@@ -39,9 +37,6 @@ const EMBEDDED: &str = "training on embedded digits drawn by code; for MNIST, pu
 and name it with --data or DATA_PATH";
 
 /// Runs the program: trains, or starts ranks that do, or prints a plan, or fetches MNIST. Lines of the run go to `out`, remarks to `remarks`.
-///
-/// # Errors
-/// When anything is wrong; [`MnistError::exit_code`] has the exit code.
 pub fn run(options: &MnistArgs, mut out: impl Write, remarks: impl Write) -> Result<(), MnistError> {
     if let Some(parent) = options.end_with {
         cluster::end_with(parent).map_err(MnistError::Orphan)?;
@@ -138,7 +133,7 @@ struct Prepared {
     cut: Option<sharding::plan::Plan>,
     model: Box<dyn Model>,
     parameters: Vec<f32>,
-    outputs: Outputs,
+    outputs: Vec<Box<dyn Report>>,
 }
 
 impl Prepared {
@@ -156,7 +151,7 @@ impl Prepared {
             Some(file) if rank.is_first() => weights::read(file, &model.parameter_shapes())?,
             _ => model.initial_parameters(config.seed),
         };
-        let outputs = Outputs::check(options, rank, config.steps(data.train.count(), rank))?;
+        let outputs = outputs::check(options, rank, config.steps(data.train.count(), rank))?;
         Ok(Prepared { cut: cut.transpose()?, data, config, model, parameters, outputs })
     }
 
@@ -184,21 +179,7 @@ impl Prepared {
             // Now, since some launchers pass nothing on that a rank says once they were told to stop.
             remark(&format!("checkpoints go to {}: if the run is stopped, go on with --resume", folder.display()));
         }
-        let mut log = Log {
-            out,
-            rank,
-            last: None,
-            quiet: options.quiet,
-            metrics: outputs.metrics,
-            #[cfg(feature = "plot")]
-            plot: outputs.plot.map(|mut plot| {
-                plot.go_on(checkpoints.start());
-                plot
-            }),
-            #[cfg(feature = "progress")]
-            progress: (rank.is_first() && !options.quiet)
-                .then(|| Progress::new(config.epochs, config.steps(data.train.count(), rank))),
-        };
+        let mut log = Log { out, rank, last: None, quiet: options.quiet, others: outputs };
         let trained = match &cut {
             Some(cut) => {
                 let sharded = Sharded { model: model.as_mut(), plan: cut };
@@ -255,12 +236,7 @@ pub enum MnistError {
     OtherRank(OtherRank),
     /// This program was compiled without a part of it.
     #[error("{what}: this program was built without the feature `{feature}`; build it with --features {feature}")]
-    NotBuilt {
-        /// What was asked for.
-        what: &'static str,
-        /// The feature that has it.
-        feature: &'static str,
-    },
+    NotBuilt { what: &'static str, feature: &'static str },
     /// The operators cannot be cut so.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -294,7 +270,6 @@ pub enum MnistError {
 
 impl MnistError {
     /// The exit code for it, of [`exit`].
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             MnistError::Train(TrainError::Collective(error)) => exit::of_collective(error),
@@ -311,7 +286,6 @@ impl MnistError {
     }
 
     /// Whether people have been told already.
-    #[must_use]
     pub fn is_reported(&self) -> bool {
         matches!(self, MnistError::Reported(_))
     }

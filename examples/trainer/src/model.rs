@@ -24,7 +24,6 @@ pub enum Architecture {
 
 impl Architecture {
     /// The model, with room for batches of `capacity` samples.
-    #[must_use]
     pub fn model(self, capacity: usize) -> Box<dyn Model> {
         match self {
             Architecture::Linear => Box::new(linear::Linear::new(capacity)),
@@ -95,7 +94,6 @@ impl Evaluation {
     }
 
     /// As ranks send it to each other.
-    #[must_use]
     pub fn to_bytes(self) -> [u8; 24] {
         let numbers = [self.loss.to_bits(), self.correct, self.count];
         let mut bytes = [0; 24];
@@ -106,7 +104,6 @@ impl Evaluation {
     }
 
     /// What [`Evaluation::to_bytes`] made.
-    #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Evaluation {
         let number = |index: usize| bytes.as_chunks().0.get(index).map_or(0, |&bytes| u64::from_le_bytes(bytes));
         Evaluation { loss: f64::from_bits(number(0)), correct: number(1), count: number(2) }

@@ -47,30 +47,13 @@ pub struct Plot {
 
 impl Plot {
     /// A picture that will be at `path`, of a run with `steps` steps an epoch. Nothing is drawn yet.
-    ///
-    /// # Errors
-    /// When no file can be written there; the error names it.
     pub fn new(path: &Path, title: String, steps: usize) -> io::Result<Plot> {
         // Before the training, not after it.
         atomic_write::check(path)?;
         Ok(Plot { path: path.to_owned(), steps, history: History::new(title), drawn: None })
     }
 
-    /// Has the picture go on where the run does: with the curves up to there of the picture that there is, if it is of
-    /// this run; else the axis begins there, and says so.
-    pub fn go_on(&mut self, position: Position) {
-        if position != Position::default() {
-            let mut before = String::new();
-            let file = File::open(&self.path).and_then(|file| file.take(LARGEST).read_to_string(&mut before));
-            let before = file.is_ok().then_some(before);
-            self.history.go_on(before.as_deref(), position, self.steps);
-        }
-    }
-
     /// Draws all that was reported; without an epoch there is no picture.
-    ///
-    /// # Errors
-    /// When it cannot be written; the error names it.
     pub fn draw(&mut self) -> io::Result<()> {
         if self.history.epochs.is_empty() {
             return Ok(());
@@ -240,6 +223,22 @@ fn short(number: f64) -> String {
 }
 
 impl Report for Plot {
+    /// Keeps the curves up to `start` of the picture that is there, if it is of this run; otherwise the axis begins at
+    /// `start` and says so.
+    fn begin(&mut self, start: Position) -> io::Result<()> {
+        if start != Position::default() {
+            let mut before = String::new();
+            let file = File::open(&self.path).and_then(|file| file.take(LARGEST).read_to_string(&mut before));
+            let before = file.is_ok().then_some(before);
+            self.history.go_on(before.as_deref(), start, self.steps);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.draw()
+    }
+
     fn step(&mut self, step: &Step) -> io::Result<()> {
         self.history.add_step(step, self.steps);
         Ok(())
@@ -311,7 +310,7 @@ mod tests {
     fn gone_on(path: &Path, at: u32) -> String {
         for (from, to) in [(0, 2), (at, at + 2)] {
             let mut plot = Plot::new(path, "run".to_owned(), 100).unwrap();
-            plot.go_on(Position { epoch: from, ..Position::default() });
+            plot.begin(Position { epoch: from, ..Position::default() }).unwrap();
             for number in from..to {
                 for step in (0..100).step_by(10) {
                     plot.step(&Step { epoch: number, step, loss: 1.0 }).unwrap();
@@ -342,7 +341,7 @@ mod tests {
     fn a_picture_that_begins_late_says_so_on_its_axis() {
         let folder = tempfile::tempdir().unwrap();
         let mut plot = Plot::new(&folder.path().join("run.svg"), String::new(), 100).unwrap();
-        plot.go_on(Position { epoch: 3, step: 50, ..Position::default() });
+        plot.begin(Position { epoch: 3, step: 50, ..Position::default() }).unwrap();
         plot.epoch(&epoch(3)).unwrap();
         let text = fs::read_to_string(folder.path().join("run.svg")).unwrap();
         assert_eq!(text.matches("epoch, drawn from 3.5 on, where the run went on").count(), 2, "{text}");

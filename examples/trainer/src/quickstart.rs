@@ -39,9 +39,6 @@ const MOMENTUM: f64 = 0.1;
 const HIDDEN: usize = 16;
 
 /// Runs the program; lines go to `out`.
-///
-/// # Errors
-/// When anything is wrong; [`QuickstartError::exit_code`] has the exit code.
 pub fn run(options: &QuickstartArgs, out: &mut dyn Write) -> Result<(), QuickstartError> {
     match &options.action {
         Some(Action::Plan(show)) => {
@@ -61,9 +58,6 @@ pub fn run(options: &QuickstartArgs, out: &mut dyn Write) -> Result<(), Quicksta
 }
 
 /// Plans the network for `world` ranks.
-///
-/// # Errors
-/// When a strategy does not fit.
 pub fn plan(sharding: &Sharding, world: u32) -> Result<Plan, PlanError> {
     let chain = Chain::new(data::ROWS * world as usize, data::INPUTS).matmul("matmul", "w", HIDDEN).relu("relu");
     let mut network = chain.matmul("matmul2", "w2", data::OUTPUTS).mse("loss");
@@ -280,14 +274,7 @@ pub enum QuickstartError {
     #[error(
         "rank {rank} of {count} cannot be started: {error}; ask for fewer --threads, or raise the limits (`ulimit -u`, `ulimit -v`)"
     )]
-    Thread {
-        /// The first rank that was not started.
-        rank: u32,
-        /// How many ranks were asked for.
-        count: u32,
-        /// What the system says.
-        error: io::Error,
-    },
+    Thread { rank: u32, count: u32, error: io::Error },
     /// The ranks did not meet.
     #[error(transparent)]
     Backend(#[from] BackendError),
@@ -299,14 +286,7 @@ pub enum QuickstartError {
     Collective(#[from] CollectiveError),
     /// The loss is NaN or infinite.
     #[error("epoch: {epoch} step: {step}: the loss is {loss}: training diverged; try a smaller --lr")]
-    Diverged {
-        /// The epoch, counted from 1.
-        epoch: u64,
-        /// The step, counted from 1.
-        step: u64,
-        /// The loss.
-        loss: f32,
-    },
+    Diverged { epoch: u64, step: u64, loss: f32 },
     /// A checkpoint is wrong.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -320,7 +300,6 @@ pub enum QuickstartError {
 
 impl QuickstartError {
     /// The exit code for it, of [`exit`].
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             QuickstartError::Collective(error) | QuickstartError::Execute(ExecuteError::Collective(error)) => {

@@ -28,9 +28,6 @@ pub enum Readiness<T, E> {
 }
 
 /// Tells all ranks whether this one can begin, and hears it of them; every rank of `group` calls it.
-///
-/// # Errors
-/// When a rank is lost.
 pub fn of_all<T, E: Display>(
     own: Result<T, E>,
     group: &mut dyn Collective,

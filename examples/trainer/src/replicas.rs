@@ -22,9 +22,6 @@ pub struct Divergence {
 }
 
 /// Compares the parameters of all ranks by a digest: which ranks differ, the same on all ranks.
-///
-/// # Errors
-/// When a rank is lost.
 pub fn check(parameters: &[f32], group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError> {
     if group.rank().size() == 1 {
         return Ok(Ok(()));
@@ -36,9 +33,6 @@ pub fn check(parameters: &[f32], group: &mut dyn Collective) -> Result<Result<()
 }
 
 /// Compares what ranks hold, each given with its rank, in rank order.
-///
-/// # Errors
-/// When it is not the same bytes.
 pub fn compare(held: &[(usize, &[u8])]) -> Result<(), Divergence> {
     let mut holders = BTreeMap::<&[u8], Vec<usize>>::new();
     for &(rank, bytes) in held {

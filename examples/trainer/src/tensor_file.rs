@@ -9,6 +9,7 @@ use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
 use sha2::{Digest, Sha256};
 
+use crate::hex::hex;
 use crate::{atomic_write, bounded_read};
 
 /// The one entry of a file's metadata. More than one would be written in an order that changes from run to run.
@@ -28,7 +29,6 @@ pub enum Type {
 
 impl Type {
     /// The bytes of a number.
-    #[must_use]
     pub fn size(self) -> usize {
         match self {
             Type::F32 => 4,
@@ -68,9 +68,6 @@ pub struct TensorFile {
 
 impl TensorFile {
     /// Writes the file; it is there whole or not at all. The same content gives the same bytes.
-    ///
-    /// # Errors
-    /// When a tensor's bytes do not fit its shape, or the system cannot write.
     pub fn write(&self, path: &Path) -> Result<(), TensorFileError> {
         let wrong = |error| TensorFileError::Wrong { path: path.to_owned(), error };
         let mut views = Vec::with_capacity(self.tensors.len());
@@ -84,17 +81,11 @@ impl TensorFile {
     }
 
     /// Reads a file.
-    ///
-    /// # Errors
-    /// When it cannot be read, is cut off or otherwise no safetensors file, or has numbers of another type.
     pub fn read(path: &Path) -> Result<TensorFile, TensorFileError> {
         Ok(TensorFile::read_with_digest(path)?.0)
     }
 
     /// Reads a file; the second is its SHA-256, in hexadecimal.
-    ///
-    /// # Errors
-    /// As [`TensorFile::read`].
     pub fn read_with_digest(path: &Path) -> Result<(TensorFile, String), TensorFileError> {
         let unreadable = |error| TensorFileError::Unreadable { path: path.to_owned(), error };
         let file = File::open(path).map_err(unreadable)?;
@@ -104,14 +95,11 @@ impl TensorFile {
         }
         let mut bytes = Vec::new();
         bounded_read::up_to(LARGEST + 1, file, &mut bytes).map_err(unreadable)?;
-        let digest = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = hex(&Sha256::digest(&bytes));
         Ok((TensorFile::from_bytes(path, &bytes)?, digest))
     }
 
     /// What the bytes of a file say; `path` names it in errors.
-    ///
-    /// # Errors
-    /// As [`TensorFile::read`].
     pub fn from_bytes(path: &Path, bytes: &[u8]) -> Result<TensorFile, TensorFileError> {
         if bytes.len() as u64 > LARGEST {
             return Err(TensorFileError::TooLarge { path: path.to_owned() });
@@ -136,7 +124,6 @@ impl TensorFile {
     }
 
     /// The tensor of that name, if there is one.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&NamedTensor> {
         self.tensors.iter().find(|tensor| tensor.name == name)
     }
@@ -148,39 +135,19 @@ impl TensorFile {
 pub enum TensorFileError {
     /// The system cannot read it.
     #[error("{}: cannot be read: {error}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
+    Unreadable { path: PathBuf, error: io::Error },
     /// No file of these programs is so long.
     #[error("{}: has more than {LARGEST} bytes, the most that a file of tensors may have", path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
+    TooLarge { path: PathBuf },
     /// The system cannot write it.
     #[error("{0}")]
     Unwritable(io::Error),
     /// The bytes are not what they should be.
     #[error("{}: is no whole safetensors file: {error}", path.display())]
-    Wrong {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        error: SafeTensorError,
-    },
+    Wrong { path: PathBuf, error: SafeTensorError },
     /// A tensor has numbers of another type.
     #[error("{}: tensor {name} has numbers of type {found}, F32 or F64 is wanted", path.display())]
-    Numbers {
-        /// The file.
-        path: PathBuf,
-        /// The tensor.
-        name: String,
-        /// The type.
-        found: String,
-    },
+    Numbers { path: PathBuf, name: String, found: String },
 }
 
 #[cfg(test)]

@@ -47,19 +47,16 @@ pub struct TrainConfig {
 
 impl TrainConfig {
     /// How many steps an epoch has.
-    #[must_use]
     pub fn steps(&self, samples: usize, rank: Rank) -> usize {
         samples.div_ceil(self.batch_size.saturating_mul(rank.size() as usize))
     }
 
     /// How many samples a rank has in a step at most.
-    #[must_use]
     pub fn largest_share(&self, samples: usize, rank: Rank) -> usize {
         self.batch_size.min(samples.div_ceil(rank.size() as usize))
     }
 
     /// The room that a rank's model and batch need, the test's included.
-    #[must_use]
     pub fn largest_batch(&self, samples: usize, rank: Rank) -> usize {
         self.largest_share(samples, rank).max(EVALUATION_BATCH)
     }
@@ -96,25 +93,26 @@ pub struct Epoch {
 
 /// Where a rank reports to.
 pub trait Report {
-    /// Before the first step, on every rank: all have met and agree, and nothing was refused.
-    ///
-    /// # Errors
-    /// As [`Report::step`].
-    fn begin(&mut self) -> io::Result<()> {
+    /// Before the first step, on every rank: all have met and agree, and nothing was refused. The run begins at `start`.
+    fn begin(&mut self, _start: Position) -> io::Result<()> {
         Ok(())
     }
 
     /// Every [`REPORT_EVERY`] steps, on every rank that has samples in the step.
-    ///
-    /// # Errors
-    /// When it cannot be written; the run then ends.
     fn step(&mut self, step: &Step) -> io::Result<()>;
 
     /// After every epoch, on every rank.
-    ///
-    /// # Errors
-    /// As [`Report::step`].
     fn epoch(&mut self, epoch: &Epoch) -> io::Result<()>;
+
+    /// At the end of the run, however it ends.
+    fn finish(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Writes a line to the terminal, with anything that this report draws on it out of the way.
+    fn aside(&mut self, write: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        write()
+    }
 }
 
 /// Why training ended early.
@@ -123,56 +121,22 @@ pub trait Report {
 pub enum TrainError {
     /// The loss is NaN or infinite.
     #[error("epoch {epoch}, step {step}: the loss is {loss}: training diverged; try a smaller --lr")]
-    Diverged {
-        /// The epoch, counted from 0.
-        epoch: u32,
-        /// The step, counted from 0; the number of steps if it came out in the test.
-        step: usize,
-        /// The mean loss over the samples of all ranks.
-        loss: f64,
-    },
+    Diverged { epoch: u32, step: usize, loss: f64 },
     /// The loss is finite, and the network has learned nothing.
     #[error(
         "the network has learned nothing: after epoch {epoch} the test accuracy is {accuracy:.4}, and always giving the most \
          frequent answer has {guess:.4}: {advice}"
     )]
-    NothingLearned {
-        /// The last epoch, counted from 0.
-        epoch: u32,
-        /// The share of the test set that is classified rightly.
-        accuracy: f64,
-        /// The share of the most frequent class.
-        guess: f64,
-        /// What to do.
-        advice: &'static str,
-    },
+    NothingLearned { epoch: u32, accuracy: f64, guess: f64, advice: &'static str },
     /// The ranks are not about to do the same.
     #[error(transparent)]
     Disagreement(#[from] Disagreement),
     /// The ranks hold different parameters, which must be the same bits.
     #[error("epoch {epoch}, step {step}: {divergence}")]
-    Divergence {
-        /// The epoch, counted from 0.
-        epoch: u32,
-        /// How many steps of it are done.
-        step: u64,
-        /// Which ranks differ.
-        divergence: Divergence,
-    },
+    Divergence { epoch: u32, step: u64, divergence: Divergence },
     /// A signal asked any rank to stop; all did, after the same step.
     #[error("stopped by {signal} in epoch {epoch} after {step} steps{}", what_is_kept(*kept, path.as_ref()))]
-    Stopped {
-        /// The signal.
-        signal: Signal,
-        /// The epoch, counted from 0.
-        epoch: u32,
-        /// How many steps of it are done.
-        step: u64,
-        /// Whether a checkpoint was written.
-        kept: bool,
-        /// The checkpoint; only rank 0 knows it.
-        path: Option<PathBuf>,
-    },
+    Stopped { signal: Signal, epoch: u32, step: u64, kept: bool, path: Option<PathBuf> },
     /// There is nothing to go on from, or a checkpoint cannot be written.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -243,10 +207,6 @@ struct Outcome {
 ///
 /// Rank 0's parameters are taken by all. `model` has room for [`TrainConfig::largest_batch`] samples. The run begins where
 /// `checkpoints` say; it ends after the same step on all ranks when any rank's [`Checkpoints::stop`] is raised.
-///
-/// # Errors
-/// When the loss is no finite number, a rank is lost or has another plan, the ranks hold different parameters, the run
-/// is asked to stop, or a report or checkpoint cannot be written.
 pub fn train(
     model: &mut dyn Model,
     parameters: &mut [f32],
@@ -267,9 +227,6 @@ pub fn train(
 ///
 /// `sharded` has a plan for as many ranks as `group` has, of as many rows as [`TrainConfig::largest_share`] on each. In a
 /// smaller batch, the last one of an epoch, rows are left empty.
-///
-/// # Errors
-/// As [`train`]; and when the plan has fewer rows.
 ///
 /// # Panics
 /// When the plan is of another network than the model's.
@@ -305,7 +262,7 @@ fn run(
     let mut own = Vec::with_capacity(config.largest_share(samples, rank));
     let mut position = checkpoints.start();
 
-    report.begin()?;
+    report.begin(position)?;
     while position.epoch < config.epochs {
         let start = Instant::now();
         let epoch = position.epoch;

@@ -15,9 +15,6 @@ const HEADER: usize = 8;
 
 /// A model's parameters from a safetensors file that has its tensors; or, for the linear model, a raw file of its
 /// weights: f32, lowest byte first, of shape (10, 784); biases 0.
-///
-/// # Errors
-/// When the file cannot be read, has another size, or lacks a tensor of that shape.
 pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, WeightsError> {
     let unreadable = |error| WeightsError::Unreadable { path: path.to_owned(), error };
     let expected = WEIGHTS * size_of::<f32>();
@@ -52,42 +49,22 @@ pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, WeightsError> {
 pub enum WeightsError {
     /// The system does not give the file.
     #[error("{}: cannot be read: {error}; --weights names a file of first weights", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
+    Unreadable { path: PathBuf, error: io::Error },
     /// The file is neither raw weights nor safetensors.
     #[error(
         "{}: has {}{} bytes; first weights are {expected}: 10 x 784 little-endian f32; or a safetensors file",
         path.display(), if found > expected { "more than " } else { "" }, found.min(expected)
     )]
-    Size {
-        /// The file.
-        path: PathBuf,
-        /// The bytes it has, as far as read.
-        found: usize,
-        /// The bytes it should have.
-        expected: usize,
-    },
+    Size { path: PathBuf, found: usize, expected: usize },
     /// Raw weights, and a model that they are not of.
     #[error("{}: raw weights are the linear model's; for this model give a safetensors file", path.display())]
-    OnlyLinear {
-        /// The file.
-        path: PathBuf,
-    },
+    OnlyLinear { path: PathBuf },
     /// The file is safetensors and damaged, or of other numbers.
     #[error(transparent)]
     Tensors(#[from] TensorFileError),
     /// The file has the tensors of another model.
     #[error("{}: {reason}", path.display())]
-    Shapes {
-        /// The file.
-        path: PathBuf,
-        /// What it has.
-        reason: OtherShapes,
-    },
+    Shapes { path: PathBuf, reason: OtherShapes },
 }
 
 #[cfg(test)]

@@ -12,9 +12,6 @@ use super::BackendError;
 use crate::exit;
 
 /// All ranks in MPI, or why there is no MPI; that is an error where it is `required`.
-///
-/// # Errors
-/// When MPI does not work, or tells another rank or size than the launcher.
 pub(super) fn begin(
     info: &ClusterInfo,
     timeout: Duration,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
+use crate::hex::hex;
 use crate::tensor_file::{NamedTensor, TensorFile};
 
 /// Texts by name.
@@ -50,7 +51,7 @@ fn digest(entries: &Entries, tensors: &[NamedTensor]) -> String {
         part(&shape.iter().flat_map(|&length| (length as u64).to_le_bytes()).collect::<Vec<_>>());
         part(bytes);
     }
-    sha.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&sha.finalize())
 }
 
 #[cfg(test)]

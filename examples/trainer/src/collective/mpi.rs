@@ -57,9 +57,6 @@ impl Ranks {
 
 impl Mpi {
     /// The ranks of `world`, which all call this; `timeout` bounds every wait for them.
-    ///
-    /// # Errors
-    /// When a rank does not come, or the system has no thread to watch over them.
     pub fn new(world: World, timeout: Duration) -> Result<Mpi, CollectiveError> {
         let rank = world.rank();
         let socket = if rank.is_first() { Socket::open() } else { None };

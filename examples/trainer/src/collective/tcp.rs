@@ -45,16 +45,12 @@ pub struct Tcp {
 
 impl Tcp {
     /// Joins all ranks, which meet at `place`; `timeout` bounds this, and every wait for a rank later.
-    ///
-    /// # Errors
-    /// When the ranks do not meet, or cannot reach each other.
     pub fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Result<Tcp, ConnectError> {
         let mesh = mesh::connect(rank, place, timeout)?;
         Ok(Tcp { rejected: mesh.rejected, ..Tcp::of(rank, Group::world(Links::new(mesh.peers, timeout)?)) })
     }
 
     /// How many connections came to this rank's ports before it had met all others, and were no ranks of this job.
-    #[must_use]
     pub fn rejected(&self) -> u64 {
         self.rejected
     }

@@ -21,9 +21,6 @@ pub struct Part {
 
 impl Part {
     /// What there is of the file `path` from `url`; nothing, when what there is comes from elsewhere.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn open(path: &Path, url: &str) -> io::Result<Part> {
         let path = atomic_write::beside(path, ".part");
         atomic_write::place_of(&path)?;
@@ -53,17 +50,11 @@ impl Part {
     }
 
     /// Forgets all bytes.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub fn clear(&mut self) -> io::Result<()> {
         self.begin(None)
     }
 
     /// Forgets all bytes; those to come are of the version `etag`.
-    ///
-    /// # Errors
-    /// When the files cannot be written.
     pub fn begin(&mut self, etag: Option<&str>) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.rewind()?;
@@ -73,9 +64,6 @@ impl Part {
     }
 
     /// Adds bytes.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)?;
         self.size += bytes.len() as u64;
@@ -83,9 +71,6 @@ impl Part {
     }
 
     /// Checks all bytes and, if they are right, gives the file its name; if not, returns the SHA-256 they have.
-    ///
-    /// # Errors
-    /// When the file cannot be read or named.
     pub fn finish(&mut self, content: &Content, path: &Path) -> Result<Result<u64, String>, Fault> {
         let mut named = || -> io::Result<Result<u64, String>> {
             self.file.rewind()?;

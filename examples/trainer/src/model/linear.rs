@@ -21,7 +21,6 @@ pub struct Linear {
 
 impl Linear {
     /// The model, with room for batches of `capacity` samples.
-    #[must_use]
     pub fn new(capacity: usize) -> Linear {
         Linear { layer: Layer::new(), rows: vec![[0.0; CLASSES]; capacity] }
     }

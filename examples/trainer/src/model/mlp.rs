@@ -41,7 +41,6 @@ const FIRST: Range<usize> = 0..First::WEIGHTS + HIDDEN;
 
 impl Mlp {
     /// The model, with room for batches of `capacity` samples.
-    #[must_use]
     pub fn new(capacity: usize) -> Mlp {
         Mlp {
             first: First::new(),

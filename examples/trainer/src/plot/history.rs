@@ -72,9 +72,6 @@ impl History {
     }
 
     /// Puts this history into a picture.
-    ///
-    /// # Errors
-    /// When it cannot be written as JSON.
     pub(super) fn keep_in(&self, picture: &mut String) -> serde_json::Result<()> {
         // They stand only in texts, where JSON knows another way to write them.
         let kept = serde_json::to_string(self)?;

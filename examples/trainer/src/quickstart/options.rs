@@ -142,7 +142,6 @@ pub struct Merge {
 
 impl QuickstartArgs {
     /// The options that the process was started with; ends the process when they are wrong, or ask for help.
-    #[must_use]
     pub fn of_process() -> QuickstartArgs {
         QuickstartArgs::of(std::env::args_os()).unwrap_or_else(|error| error.exit())
     }
@@ -156,7 +155,6 @@ impl QuickstartArgs {
 
 impl Training {
     /// How the first weights are drawn.
-    #[must_use]
     pub fn init(&self) -> Init {
         match self.init {
             Draw::Normal => Init::Normal { seed: self.seed },
@@ -167,9 +165,6 @@ impl Training {
 
 impl Sharding {
     /// Tells the network how its operators are to be cut.
-    ///
-    /// # Errors
-    /// When an operator is not there.
     pub fn apply(&self, network: &mut Network, world: u32) -> Result<(), UnknownOperator> {
         Assignment::apply(&self.strategies, network)?;
         if self.strategies.is_empty() && world.is_multiple_of(8) {

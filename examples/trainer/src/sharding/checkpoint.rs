@@ -49,7 +49,6 @@ struct Part {
 
 impl Checkpoint {
     /// What `rank` has after some steps of `plan`, in a run with that id.
-    #[must_use]
     pub fn new<N: Number>(plan: &Plan, rank: u32, state: &State<N>, run_id: &RunId) -> Checkpoint {
         let mesh = plan.mesh();
         let (mut places, mut tensors) = (Vec::new(), Vec::new());
@@ -79,21 +78,16 @@ impl Checkpoint {
     }
 
     /// How many steps were made.
-    #[must_use]
     pub fn steps(&self) -> u64 {
         self.about.steps
     }
 
     /// The id of the run that goes on from here by `plan`.
-    #[must_use]
     pub fn run_id(&self, plan: &Plan) -> RunId {
         self.about.run_id.resumed(plan, self.about.steps)
     }
 
     /// Writes the file; it is there whole or not at all.
-    ///
-    /// # Errors
-    /// When the system cannot write it.
     pub fn write(&self, path: &Path) -> Result<(), CheckpointError> {
         let about = serde_json::to_string(&self.about)
             .map_err(|error| CheckpointError::Strange { path: path.to_owned(), reason: error.to_string() })?;
@@ -101,17 +95,11 @@ impl Checkpoint {
     }
 
     /// Reads a file.
-    ///
-    /// # Errors
-    /// When it cannot be read or is no checkpoint.
     pub fn read(path: &Path) -> Result<Checkpoint, CheckpointError> {
         Ok(Checkpoint::read_with_digest(path)?.0)
     }
 
     /// Reads a file; the second is its SHA-256, in hexadecimal.
-    ///
-    /// # Errors
-    /// As [`Checkpoint::read`].
     pub fn read_with_digest(path: &Path) -> Result<(Checkpoint, String), CheckpointError> {
         let strange = |reason: String| CheckpointError::Strange { path: path.to_owned(), reason };
         let (file, digest) = TensorFile::read_with_digest(path)?;
@@ -139,9 +127,6 @@ impl Checkpoint {
     /// Puts the parts of ranks together. Each comes with where it was found, for errors.
     ///
     /// Ranks that hold the same part may be left out, all but one.
-    ///
-    /// # Errors
-    /// When parts are missing, are not of one step of one run, or ranks that should hold the same do not.
     pub fn merge(parts: &[(PathBuf, Checkpoint)]) -> Result<Checkpoint, CheckpointError> {
         let Some((first_path, first)) = parts.first() else {
             return Err(CheckpointError::Nothing);
@@ -182,9 +167,6 @@ impl Checkpoint {
 
     /// The parts of `rank` under a plan, of a whole checkpoint: the strategy and the number of ranks may be other than
     /// those that wrote it.
-    ///
-    /// # Errors
-    /// When it is not whole, or not of the plan's network. `path` is named then.
     pub fn state<N: Number>(&self, path: &Path, plan: &Plan, rank: u32) -> Result<State<N>, CheckpointError> {
         if self.about.world != 1 {
             let About { rank, world, .. } = self.about;
@@ -209,7 +191,6 @@ impl Checkpoint {
     }
 
     /// The tensor of that name: a parameter, or its momentum with `.momentum` after its name.
-    #[must_use]
     pub fn tensor<N: Number>(&self, name: &str) -> Option<Tensor<N>> {
         let tensor = self.tensors.iter().find(|tensor| tensor.name == name && tensor.numbers == N::TYPE)?;
         Some(Tensor::new(tensor.shape.clone(), N::from_bytes(&tensor.bytes)))
@@ -267,65 +248,22 @@ pub enum CheckpointError {
     File(#[from] TensorFileError),
     /// The file is no checkpoint, or not of this network.
     #[error("{}: is no checkpoint of this network: {reason}", path.display())]
-    Strange {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
+    Strange { path: PathBuf, reason: String },
     /// Nothing to merge.
     #[error("there are no checkpoints to merge: name the folders of all ranks")]
     Nothing,
     /// Not of one step of one run.
     #[error("{}: is of {found}; {} is of {expected}: only parts of one step of one run can be merged, with the same options, first weights and file to go on from", path.display(), first.display())]
-    Different {
-        /// A file.
-        path: PathBuf,
-        /// What it is of.
-        found: String,
-        /// The first file.
-        first: PathBuf,
-        /// What that is of.
-        expected: String,
-    },
+    Different { path: PathBuf, found: String, first: PathBuf, expected: String },
     /// Ranks that should hold the same do not.
     #[error("{}: number {at} of {name} is not that of {}: the ranks went apart, or a file was changed", path.display(), other.display())]
-    Replicas {
-        /// The tensor.
-        name: String,
-        /// The number's place in the whole, row by row.
-        at: usize,
-        /// A file.
-        path: PathBuf,
-        /// The other file.
-        other: PathBuf,
-    },
+    Replicas { name: String, at: usize, path: PathBuf, other: PathBuf },
     /// Parts are missing.
     #[error(
         "{missing} of the {count} numbers of {name}, from number {at} on, are in none of the {given} checkpoints: name the folders of all {world} ranks"
     )]
-    Missing {
-        /// The tensor.
-        name: String,
-        /// The first missing number's place in the whole, row by row.
-        at: usize,
-        /// How many are missing.
-        missing: usize,
-        /// How many there should be.
-        count: usize,
-        /// How many ranks there were.
-        world: u32,
-        /// How many checkpoints there are.
-        given: usize,
-    },
+    Missing { name: String, at: usize, missing: usize, count: usize, world: u32, given: usize },
     /// A part where the whole is wanted.
     #[error("{}: has only the parts of rank {rank} of {world}: merge the checkpoints of all ranks first", path.display())]
-    OnlyPart {
-        /// The file.
-        path: PathBuf,
-        /// Its rank.
-        rank: u32,
-        /// How many ranks there were.
-        world: u32,
-    },
+    OnlyPart { path: PathBuf, rank: u32, world: u32 },
 }

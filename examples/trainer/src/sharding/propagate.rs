@@ -32,26 +32,10 @@ pub enum CutError {
         "arrangements {} of {first} and {} of {second} have no common refinement",
         without_ones(.first_dims), without_ones(.second_dims)
     )]
-    Refinement {
-        /// An operator.
-        first: String,
-        /// How it arranges the ranks.
-        first_dims: Vec<u32>,
-        /// Another operator.
-        second: String,
-        /// How it arranges the ranks.
-        second_dims: Vec<u32>,
-    },
+    Refinement { first: String, first_dims: Vec<u32>, second: String, second_dims: Vec<u32> },
     /// The data cannot be cut so.
     #[error("the data set: {rows} rows on {world} ranks cannot be cut in {cut}: the number of parts must divide both")]
-    Data {
-        /// The samples of a step.
-        rows: usize,
-        /// The number of ranks.
-        world: u32,
-        /// Into how many parts they are to be cut.
-        cut: u32,
-    },
+    Data { rows: usize, world: u32, cut: u32 },
 }
 
 /// An arrangement as tuples are written, without what is not cut.
@@ -66,9 +50,6 @@ fn without_ones(dims: &[u32]) -> String {
 /// that moves the least bytes, there and back, to and from the neighbours that are known; among equals one that
 /// arranges the ranks as the neighbour does, then one that cuts rows. If no operator has a strategy, the data set's
 /// arrangement is what the others follow.
-///
-/// # Errors
-/// When a strategy is illegal, or strategies do not fit each other.
 pub fn propagate(network: &Network, world: u32, data_cut: u32) -> Result<Cuts, CutError> {
     let nodes = network.nodes();
     let rows = nodes.first().map_or(1, |node| node.shapes[0][0]);
@@ -92,7 +73,6 @@ pub fn propagate(network: &Network, world: u32, data_cut: u32) -> Result<Cuts, C
 }
 
 /// The layouts of the samples and the labels that the ranks feed: rows cut in as many parts as `data_cut` says.
-#[must_use]
 pub fn fed(mesh: &Mesh, data_cut: u32, shape: &[usize]) -> Layout {
     let rows = mesh.axes_of(&[data_cut, mesh.world() / data_cut]).swap_remove(0);
     let mut dims = vec![Vec::new(); shape.len()];

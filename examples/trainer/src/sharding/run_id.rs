@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::plan::Plan;
+use crate::hex::hex;
 
 /// Digits of a digest that people are shown.
 const SHOWN: usize = 8;
@@ -19,13 +20,11 @@ pub struct RunId {
 
 impl RunId {
     /// A run of `plan` from first parameters that are drawn as `drawn` says, such as an [`Init`](super::init::Init).
-    #[must_use]
     pub fn new(plan: &Plan, drawn: &impl fmt::Debug) -> RunId {
         RunId { plan: of_plan(plan), start: digest(&[&format!("{drawn:?}")]) }
     }
 
     /// What goes on by `plan` after so many steps: the same run, if it is the same plan.
-    #[must_use]
     pub fn resumed(&self, plan: &Plan, steps: u64) -> RunId {
         let next = of_plan(plan);
         if next == self.plan {
@@ -54,7 +53,7 @@ fn digest(texts: &[&str]) -> String {
         sha.update((text.len() as u64).to_le_bytes());
         sha.update(text);
     }
-    sha.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&sha.finalize())
 }
 
 #[cfg(test)]

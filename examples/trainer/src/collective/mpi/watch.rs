@@ -24,6 +24,7 @@ use mpienv::Rank;
 use super::host_info::{HostInfo, Listener};
 use crate::collective::CollectiveError;
 use crate::exit;
+use crate::hex::hex;
 
 const WAKE: Token = Token(usize::MAX);
 /// How long ranks may take to hear the last word: a connection that is closed before may lose it.
@@ -44,7 +45,7 @@ impl Socket {
         let listener = listener.or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))).ok()?;
         let mut token = [0; 16];
         getrandom::fill(&mut token).ok()?;
-        Some(Socket { listener, token: token.iter().map(|byte| format!("{byte:02x}")).collect() })
+        Some(Socket { listener, token: hex(&token) })
     }
 
     /// What the other ranks need to connect.

@@ -8,7 +8,6 @@ use crate::sharding::tensor::Tensor;
 pub const RULE: Rule = Rule { loops: 2, inputs: &[&[0, 1], &[0, 1]], output: &[], whole: None };
 
 /// The squared differences, added and divided by `count`: how many numbers all ranks together have.
-#[must_use]
 pub fn forward<N: Number>(value: &Tensor<N>, labels: &Tensor<N>, count: usize) -> N {
     let mut sum = N::default();
     for (&number, &label) in value.data.iter().zip(&labels.data) {

@@ -11,7 +11,6 @@ use crate::sharding::tensor::Tensor;
 pub const RULE: Rule = Rule { loops: 2, inputs: &[&[0, 1], &[0]], output: &[], whole: Some(1) };
 
 /// The samples' losses, added and divided by `count`: how many samples all ranks together have.
-#[must_use]
 pub fn forward<N: Number>(logits: &Tensor<N>, labels: &Tensor<N>, count: usize) -> N {
     let mut sum = N::default();
     for (row, &label) in logits.rows().zip(&labels.data) {
@@ -28,7 +27,6 @@ pub fn forward<N: Number>(logits: &Tensor<N>, labels: &Tensor<N>, count: usize) 
 }
 
 /// How many of the labels name a class.
-#[must_use]
 pub fn samples<N: Number>(labels: &Tensor<N>) -> usize {
     labels.data.iter().filter(|&&label| class(label).is_some()).count()
 }
