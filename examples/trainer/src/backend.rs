@@ -74,7 +74,7 @@ pub fn connect(
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
-    /// Nobody says where rank 0 is.
+    /// The address of rank 0 is unknown.
     #[error(transparent)]
     Master(#[from] mpienv::Error),
     /// The ranks did not meet, or could not be connected.
@@ -84,7 +84,7 @@ pub enum BackendError {
     #[cfg(feature = "mpi")]
     #[error("{0}; --backend tcp does without mpi")]
     Mpi(#[from] mpienv::mpi::Error),
-    /// Nobody can watch over MPI's initialization.
+    /// Nothing can watch over MPI's initialization.
     #[cfg(feature = "mpi")]
     #[error("no thread can be started to watch over MPI's initialization: {0}")]
     Watch(std::io::Error),

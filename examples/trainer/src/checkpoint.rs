@@ -38,7 +38,7 @@ pub struct Position {
 pub struct Settings {
     /// Where; without it there are none.
     pub folder: Option<PathBuf>,
-    /// Every how many steps, beside those at the end of each epoch.
+    /// Every how many steps, besides those at the end of each epoch.
     pub every: Option<NonZeroU64>,
     /// Whether to go on from the newest; else the folder must have none.
     pub resume: bool,
@@ -145,10 +145,10 @@ impl Checkpoints {
                     (start, *parameters) =
                         read(&whole, &run).map_err(|reason| CheckpointError::Refused { path: path.clone(), reason })?;
                     let Position { epoch, step, .. } = start;
-                    remark(&format!("going on from {}: epoch {epoch}, step {step}", path.display()));
+                    remark(&format!("resuming from {}: epoch {epoch}, step {step}", path.display()));
                 }
                 None => {
-                    remark(&format!("{} has no checkpoint to go on from: beginning at the first step", path.display()))
+                    remark(&format!("{} has no checkpoint to resume from: starting at the first step", path.display()))
                 }
             }
         } else if let Some(newest) = folder.last()? {
@@ -248,7 +248,7 @@ pub enum Refusal {
     #[error("is of another run: it has {term} {found}, this run has {expected}")]
     OtherRun { term: &'static str, found: String, expected: String },
     /// It lacks what a checkpoint has.
-    #[error("is no checkpoint: its metadata has no {missing} that can be read")]
+    #[error("is not a checkpoint: its metadata has no readable {missing}")]
     NoCheckpoint { missing: &'static str },
 }
 
@@ -262,8 +262,8 @@ pub enum CheckpointError {
     /// Another run has the folder.
     #[error("{0}, or name another --checkpoint-dir")]
     Taken(LockError),
-    /// There are checkpoints, and nobody said what to do with them.
-    #[error("{} is there already: go on from it with --resume, or name another --checkpoint-dir", newest.display())]
+    /// There are checkpoints, and neither --resume nor another folder was given.
+    #[error("{} already exists: continue from it with --resume, or name another --checkpoint-dir", newest.display())]
     Occupied { newest: PathBuf },
     /// The newest checkpoint is not of this run.
     #[error(

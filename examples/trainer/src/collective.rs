@@ -82,7 +82,7 @@ pub enum CollectiveError {
     /// A rank did not come in time, and nothing tells which.
     #[error("a rank did not come within {seconds} s over MPI; the launcher names the one that was lost")]
     SomeTimedOut { seconds: f64 },
-    /// Nobody can watch over the ranks of an MPI job.
+    /// Nothing can watch over the ranks of an MPI job.
     #[cfg(feature = "mpi")]
     #[error("nothing can watch over the ranks: {0}")]
     Watch(#[source] std::io::Error),

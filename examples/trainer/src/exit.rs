@@ -31,7 +31,7 @@ pub fn of_collective(error: &CollectiveError) -> u8 {
 
 /// Says why a program ends, in one write: what ranks that share a terminal say does not mix.
 pub fn say(program: &str, why: &dyn Display) {
-    // If nobody reads it, the code tells.
+    // If it cannot be written, the exit code still says that the run failed.
     let _ = io::stderr().write_all(format!("{program}: {why}\n").as_bytes());
 }
 

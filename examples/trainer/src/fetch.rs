@@ -54,10 +54,10 @@ impl Fetch {
         let client = Client::new(self.timeout);
         for file in &self.files {
             let said = match self.existing(file)? {
-                Some(path) => format!("{} is there already, SHA-256 as it should be", path.display()),
+                Some(path) => format!("{} already exists, SHA-256 verified", path.display()),
                 None => self.fetch(&client, file, &mut remarks)?,
             };
-            // Words that nobody can read are no reason to stop.
+            // A line that cannot be written must not stop the download.
             let _ = writeln!(out, "{said}");
         }
         let _ = writeln!(out, "MNIST is complete: mnist --data {}", self.folder.display());
@@ -85,7 +85,7 @@ impl Fetch {
             let url = format!("{}/{}.gz", mirror.trim_end_matches('/'), file.name);
             match self.fetch_from(client, &url, file, &path, remarks) {
                 Ok(bytes) => {
-                    return Ok(format!("{}: {bytes} bytes from {url}, SHA-256 as it should be", path.display()));
+                    return Ok(format!("{}: {bytes} bytes from {url}, SHA-256 verified", path.display()));
                 }
                 Err(Fault::Disk(error)) => return Err(writing(&path)(error)),
                 Err(fault) => {
@@ -134,7 +134,7 @@ impl Fetch {
             }
             let at = part.size();
             bar.suspend(|| {
-                let _ = writeln!(remarks, "mnist: {url}: {fault}; going on at byte {at}");
+                let _ = writeln!(remarks, "mnist: {url}: {fault}; resuming at byte {at}");
             });
         }
     }
@@ -161,7 +161,7 @@ pub enum FetchError {
     Other(io::Error),
     /// A file of that name is there.
     #[error(
-        "{} is there already, but is not MNIST's: the SHA-256 of its content is {found}; move it away, or name another folder",
+        "{} already exists but is not MNIST's: the SHA-256 of its content is {found}; move it away, or name another folder",
         path.display()
     )]
     Content { path: PathBuf, found: String },

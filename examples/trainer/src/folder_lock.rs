@@ -64,11 +64,11 @@ impl Drop for FolderLock {
 /// Who has the folder, as the file says: as text that a terminal can show.
 fn owner(file: &mut File) -> String {
     let mut bytes = Vec::new();
-    // Whoever has just locked it has written nothing yet.
+    // A process that has just taken the lock has not written anything yet.
     let _ = file.take(LONGEST_OWNER).read_to_end(&mut bytes);
     let text = String::from_utf8_lossy(&bytes);
     let line: String = text.lines().next().unwrap_or_default().chars().filter(|char| !char.is_control()).collect();
-    if line.is_empty() { "a process that has just begun".to_owned() } else { line }
+    if line.is_empty() { "a process that has just started".to_owned() } else { line }
 }
 
 #[cfg(unix)]
@@ -128,7 +128,7 @@ fn is_at(_file: &File, _path: &Path) -> io::Result<bool> {
 #[non_exhaustive]
 pub enum LockError {
     /// Another run has it.
-    #[error("{} is in use by another run ({owner}): wait until it ends", folder.display())]
+    #[error("{} is in use by another run ({owner}): wait until it finishes", folder.display())]
     Taken { folder: PathBuf, owner: String },
     /// The system does not let the lock be taken.
     #[error("{}: {error}", path.display())]

@@ -78,13 +78,13 @@ fn train(options: &MnistArgs, out: impl Write, mut remarks: impl Write) -> Resul
     let info = cluster::place()?;
     let rank = info.world();
     if options.source() == Source::Embedded && rank.is_first() {
-        // A remark that nobody can read is no reason to stop.
+        // A remark that cannot be written must not stop the run.
         let _ = remarks.write_all(format!("mnist: {EMBEDDED}\n").as_bytes());
     }
     let prepared = Prepared::new(options, rank);
     let remarks = RefCell::new(remarks);
     let remark = |text: &str| {
-        // A remark that nobody can read is no reason to stop.
+        // A remark that cannot be written must not stop the run.
         let _ = remarks.borrow_mut().write_all(format!("mnist: {text}\n").as_bytes());
     };
     let mut say = |text: &str| {
@@ -177,7 +177,7 @@ impl Prepared {
         checkpoints.stop = stop;
         if let Some(folder) = options.checkpoints().folder.filter(|_| rank.is_first()) {
             // Now, since some launchers pass nothing on that a rank says once they were told to stop.
-            remark(&format!("checkpoints go to {}: if the run is stopped, go on with --resume", folder.display()));
+            remark(&format!("checkpoints go to {}: if the run is stopped, continue with --resume", folder.display()));
         }
         let mut log = Log { out, rank, last: None, quiet: options.quiet, others: outputs };
         let trained = match &cut {
@@ -245,7 +245,7 @@ pub enum MnistError {
     Print(io::Error),
     /// Several ranks are about to fetch.
     #[cfg(feature = "fetch")]
-    #[error("this is one of {0} ranks: mnist fetch is to be started once, without mpirun or srun")]
+    #[error("this is one of {0} ranks: mnist fetch must be started once, without mpirun or srun")]
     Ranks(u32),
     /// MNIST cannot be fetched.
     #[cfg(feature = "fetch")]
@@ -254,8 +254,8 @@ pub enum MnistError {
     /// The ranks did not meet.
     #[error(transparent)]
     Backend(#[from] BackendError),
-    /// Whoever started this rank cannot end it any more.
-    #[error("this rank is to end with the program that started it: {0}")]
+    /// The process that started this rank can no longer end it.
+    #[error("this rank cannot be tied to the program that started it: {0}")]
     Orphan(io::Error),
     /// The system does not tell which program this is.
     #[error("ranks cannot be started: {0}")]
@@ -285,7 +285,7 @@ impl MnistError {
         }
     }
 
-    /// Whether people have been told already.
+    /// Whether it has been reported already.
     pub fn is_reported(&self) -> bool {
         matches!(self, MnistError::Reported(_))
     }

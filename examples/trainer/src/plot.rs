@@ -28,7 +28,7 @@ const REDRAW: Duration = Duration::from_secs(2);
 /// How far apart neighbouring epochs are at most.
 const BETWEEN_EPOCHS: f64 = 1.5;
 
-// Colours that people with any kind of colour vision tell apart (Okabe and Ito).
+// Colors that people with any kind of color vision tell apart (Okabe and Ito).
 const TRAIN: RGBColor = RGBColor(0, 114, 178);
 const TEST: RGBColor = RGBColor(213, 94, 0);
 const BATCH: RGBColor = RGBColor(176, 208, 228);
@@ -163,20 +163,20 @@ where
 /// What a curve looks like.
 #[derive(Clone, Copy)]
 struct Look {
-    colour: RGBColor,
+    color: RGBColor,
     width: u32,
     /// How large the points are.
     points: u32,
 }
 
 impl Look {
-    fn thin(colour: RGBColor) -> Look {
-        Look { colour, width: 1, points: 0 }
+    fn thin(color: RGBColor) -> Look {
+        Look { color, width: 1, points: 0 }
     }
 
     /// With a point for each value of the curve, as long as they can be told apart.
-    fn thick(colour: RGBColor, curve: &[(f64, f64)]) -> Look {
-        Look { colour, width: 2, points: if curve.len() <= 40 { 3 } else { 0 } }
+    fn thick(color: RGBColor, curve: &[(f64, f64)]) -> Look {
+        Look { color, width: 2, points: if curve.len() <= 40 { 3 } else { 0 } }
     }
 }
 
@@ -185,12 +185,12 @@ fn line<'b, Y>(chart: &mut Chart<'b, Y>, curve: &[(f64, f64)], widest: f64, look
 where
     Y: Ranged<ValueType = f64>,
 {
-    let Look { colour, width, points } = look;
+    let Look { color, width, points } = look;
     for (index, piece) in curve.chunk_by(|a, b| b.0 - a.0 <= widest).enumerate() {
-        let series = LineSeries::new(piece.iter().copied(), colour.stroke_width(width)).point_size(points);
+        let series = LineSeries::new(piece.iter().copied(), color.stroke_width(width)).point_size(points);
         let drawn = chart.draw_series(series)?;
         if index == 0 {
-            drawn.label(name).legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+            drawn.label(name).legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
         }
     }
     Ok(())

@@ -260,8 +260,8 @@ pub enum QuickstartError {
     Cluster(#[from] ClusterError),
     /// Several processes are about to start the same ranks.
     #[error(
-        "this is one of {0} ranks: quickstart --threads is to be started once, without mpirun or srun; leave out --threads, and \
-         each process is the rank that its launcher says"
+        "this is one of {0} ranks: quickstart --threads must be started once, without mpirun or srun; leave out --threads, and \
+         each process takes its rank from its launcher"
     )]
     Launched(u32),
     /// This rank cannot begin, and has said so to the others.
@@ -294,7 +294,7 @@ pub enum QuickstartError {
     #[error(transparent)]
     Folder(#[from] FolderError),
     /// Something cannot be written.
-    #[error("{0}: what the run writes must have a place")]
+    #[error("{0}: the run needs a place for its output")]
     Output(io::Error),
 }
 

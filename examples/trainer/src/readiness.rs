@@ -6,7 +6,7 @@ use crate::collective::{Collective, CollectiveError};
 
 /// Another rank than this one cannot begin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("rank {rank} on {host} cannot begin: {reason}")]
+#[error("rank {rank} on {host} cannot start: {reason}")]
 pub struct OtherRank {
     /// The first rank that cannot.
     pub rank: u32,

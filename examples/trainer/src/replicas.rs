@@ -74,7 +74,7 @@ mod tests {
             (&[7, 7, 5, 7][..], "rank 2 holds other parameters than ranks 0, 1, 3: "),
             (&[5, 7, 7], "rank 0 holds other parameters than ranks 1, 2: "),
             (&[1, 2, 7, 7, 7], "ranks 0, 1 hold other parameters than ranks 2, 3, 4: "),
-            // Which of two is right nobody knows.
+            // Of two ranks, neither is known to be right.
             (&[7, 5], "rank 1 holds other parameters than rank 0: "),
             (&[5, 7], "rank 1 holds other parameters than rank 0: "),
             (

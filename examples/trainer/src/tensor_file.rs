@@ -143,10 +143,10 @@ pub enum TensorFileError {
     #[error("{0}")]
     Unwritable(io::Error),
     /// The bytes are not what they should be.
-    #[error("{}: is no whole safetensors file: {error}", path.display())]
+    #[error("{}: is not a complete safetensors file: {error}", path.display())]
     Wrong { path: PathBuf, error: SafeTensorError },
     /// A tensor has numbers of another type.
-    #[error("{}: tensor {name} has numbers of type {found}, F32 or F64 is wanted", path.display())]
+    #[error("{}: tensor {name} has numbers of type {found}, F32 or F64 is expected", path.display())]
     Numbers { path: PathBuf, name: String, found: String },
 }
 
@@ -184,7 +184,7 @@ mod tests {
         for length in 0..bytes.len() {
             fs::write(&path, &bytes[..length]).unwrap();
             let error = TensorFile::read(&path).unwrap_err().to_string();
-            let expected = format!("{}: is no whole safetensors file: ", path.display());
+            let expected = format!("{}: is not a complete safetensors file: ", path.display());
             assert!(error.starts_with(&expected), "{length}: {error}");
         }
     }

@@ -163,8 +163,8 @@ impl From<ExecuteError> for TrainError {
 /// What is kept of a run that is stopped.
 fn what_is_kept(kept: bool, path: Option<&PathBuf>) -> String {
     match path {
-        Some(path) => format!("; {} is written: go on from it with --resume", path.display()),
-        None if kept => "; rank 0 has written a checkpoint: go on from it with --resume".to_owned(),
+        Some(path) => format!("; {} was written: continue from it with --resume", path.display()),
+        None if kept => "; rank 0 has written a checkpoint: continue from it with --resume".to_owned(),
         None => "; nothing is kept without --checkpoint-dir".to_owned(),
     }
 }

@@ -107,7 +107,7 @@ mod tests {
         let bytes = fs::read(&path).unwrap();
         fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
         let error = read(&path, &shapes()).unwrap_err().to_string();
-        assert!(error.contains("is no whole safetensors file"), "{error}");
+        assert!(error.contains("is not a complete safetensors file"), "{error}");
     }
 
     #[test]

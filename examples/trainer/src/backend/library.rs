@@ -26,7 +26,7 @@ pub(super) fn begin(
     let world = match World::init_with(info.launcher(), &vars, &hints(info)) {
         // A library that was wished for by name is not passed over.
         Err(Error::NoLibrary { .. }) if !required && vars.library.is_none() => {
-            return Ok(Err("no MPI library could be loaded; --backend mpi says why"));
+            return Ok(Err("no MPI library could be loaded; --backend mpi shows why"));
         }
         world => world?,
     };

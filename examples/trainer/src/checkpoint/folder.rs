@@ -58,7 +58,7 @@ impl Folder {
         let others = self.list()?.into_iter().map(|(_, path)| path).filter(|other| *other != path);
         for old in others.rev().skip(KEPT - 1) {
             match fs::remove_file(&old) {
-                // Somebody else removed it.
+                // Another process removed it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 done => done.map_err(|error| CheckpointError::folder(&old, error))?,
             }
@@ -88,7 +88,7 @@ impl Folder {
             aside.push(".corrupt");
             let aside = PathBuf::from(aside);
             fs::rename(&path, &aside).map_err(|error| CheckpointError::folder(&path, error))?;
-            remark(&format!("{reason}; it is set aside as {}, for the one before it", aside.display()));
+            remark(&format!("{reason}; it was renamed to {}, and the previous checkpoint is used", aside.display()));
         }
         Ok(None)
     }

@@ -82,7 +82,7 @@ fn the_newest_gives_position_and_parameters_to_the_last_bit() {
     let (begun, remarks) = begin(&settings(folder.path(), true), run_with(&PLAN, 1), &mut parameters);
     assert_eq!((begun.unwrap().start(), parameters), (position(12), vec![12.0; 3]));
     let path = path_of(folder.path(), 12);
-    assert_eq!(remarks, [format!("going on from {}: epoch 1, step 12", path.display())]);
+    assert_eq!(remarks, [format!("resuming from {}: epoch 1, step 12", path.display())]);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn checkpoints_are_not_overwritten_unasked() {
     let folder = folder();
     let error = refusal(&settings(folder.path(), false), run_with(&PLAN, 1));
     let path = path_of(folder.path(), 12);
-    let text = "is there already: go on from it with --resume, or name another --checkpoint-dir";
+    let text = "already exists: continue from it with --resume, or name another --checkpoint-dir";
     assert_eq!(error, format!("{} {text}", path.display()));
 }
 
@@ -99,7 +99,7 @@ fn a_folder_without_checkpoints_begins_with_a_remark() {
     let folder = tempfile::tempdir().unwrap();
     let (begun, remarks) = begin(&settings(&folder.path().join("new"), true), run_with(&PLAN, 1), &mut vec![1.0; 3]);
     assert_eq!(begun.unwrap().start(), Position::default());
-    assert!(remarks[0].ends_with("has no checkpoint to go on from: beginning at the first step"), "{remarks:?}");
+    assert!(remarks[0].ends_with("has no checkpoint to resume from: starting at the first step"), "{remarks:?}");
 }
 
 #[test]
@@ -148,12 +148,15 @@ fn a_checkpoint_that_is_not_whole_is_set_aside_and_the_one_before_is_taken() {
     assert_eq!((begun.unwrap().start(), parameters), (position(6), vec![6.0; 3]));
     assert_eq!(remarks.len(), 4, "{remarks:?}");
     for (remark, (steps, text)) in remarks.iter().zip([
-        (12, "is no whole safetensors file: "),
+        (12, "is not a complete safetensors file: "),
         (10, "it has changed since it was written: "),
-        (8, "is no whole safetensors file: "),
+        (8, "is not a complete safetensors file: "),
     ]) {
         assert!(remark.starts_with(&format!("{}: {text}", path_of(folder.path(), steps).display())), "{remark}");
-        assert!(remark.ends_with(&format!("{steps:09}.safetensors.corrupt, for the one before it")), "{remark}");
+        assert!(
+            remark.ends_with(&format!("{steps:09}.safetensors.corrupt, and the previous checkpoint is used")),
+            "{remark}"
+        );
     }
 }
 
@@ -191,7 +194,7 @@ fn rank_0_decides_for_all_and_its_failure_is_everybodys() {
     };
     assert_eq!(begin(true), [Ok((position(12), true)), Ok((position(12), true))]);
     let errors: Vec<String> = begin(false).into_iter().map(Result::unwrap_err).collect();
-    assert!(errors[0].contains("is there already"), "{errors:?}");
+    assert!(errors[0].contains("already exists"), "{errors:?}");
     assert_eq!(errors[1], format!("rank 0: {}", errors[0]));
 }
 

@@ -81,7 +81,7 @@ impl Tcp {
         }
     }
 
-    /// Everybody sends everything to everybody.
+    /// Every rank sends all of its numbers to every other rank.
     fn sum_directly(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
         let (size, own, length) = (self.size(), self.own(), values.len());
         if self.others.len() < size * length {
@@ -96,7 +96,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// Everybody sends everybody its part.
+    /// Every rank sends each other rank that rank's part.
     fn sum_parts(&mut self, values: &[f32]) -> Result<Vec<f32>, CollectiveError> {
         let (size, own) = (self.size(), self.own());
         let length = values.len() / size;

@@ -19,7 +19,7 @@ use crate::sharding::strategy::Strategy;
 ///
 /// Every rank feeds the same 2 samples and writes every step's loss. Checkpoints go to device/RANK, the graph with its
 /// strategies and each rank's instructions to saved_graph/rank_RANK. Exit codes: 0 ok, 1 wrong environment, strategy or
-/// file, 2 usage, 3 the training failed, 124 a rank did not come in time.
+/// file, 2 usage, 3 the training failed, 124 a rank timed out.
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "quickstart", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
 pub struct QuickstartArgs {
@@ -37,7 +37,7 @@ pub struct QuickstartArgs {
 pub enum Action {
     /// Print the plan of a step without running it
     Plan(Show),
-    /// Put the newest checkpoints of all ranks together in one file
+    /// Merge the newest checkpoints of all ranks into one file
     Merge(Merge),
 }
 
@@ -53,7 +53,7 @@ pub struct Sharding {
     #[arg(long = "lr", default_value_t = 0.2, value_name = "X", value_parser = positive)]
     pub learning_rate: f32,
 
-    /// Which calls the ranks exchange by; the losses are the same, to rounding
+    /// Collective calls to use; the losses agree to rounding
     #[arg(long, value_enum, default_value_t = Collectives::Compat)]
     pub collectives: Collectives,
 }
@@ -61,7 +61,7 @@ pub struct Sharding {
 /// How to train.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Training {
-    /// Run N ranks as threads of this process; without it this process is the rank that its launcher says
+    /// Run N ranks as threads of this process; without it this process takes its rank from its launcher
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
 
@@ -69,35 +69,35 @@ pub struct Training {
     #[command(flatten)]
     pub sharding: Sharding,
 
-    /// How the first weights are drawn
+    /// How to draw the initial weights
     #[arg(long, value_enum, default_value_t = Draw::Normal)]
     init: Draw,
 
-    /// What the first weights depend on with --init normal
+    /// Seed for the initial weights with --init normal
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole_u64)]
     seed: u64,
 
-    /// How often to go through the 4 steps
+    /// Number of epochs of 4 steps each
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = whole_u32)]
     pub epochs: u32,
 
-    /// Go on from a merged checkpoint, of any strategy and number of ranks, instead of first weights
+    /// Resume from a merged checkpoint, written with any strategy and number of ranks
     #[arg(long, value_name = "FILE")]
     pub resume_from: Option<PathBuf>,
 
-    /// Write whole tensors in every checkpoint, as MindSpore does by default, not each rank its parts; they need no merging
+    /// Write whole tensors in every checkpoint, as MindSpore does by default, instead of each rank's parts; no merge is needed
     #[arg(long)]
     pub integrated: bool,
 
-    /// The folder for device and saved_graph
+    /// Folder for device and saved_graph
     #[arg(long, default_value = ".", value_name = "DIR")]
     pub output: PathBuf,
 
-    /// What carries numbers from rank to rank
+    /// Transport between the ranks
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     pub backend: Backend,
 
-    /// How long to wait for a rank that does not come, in seconds
+    /// Seconds to wait for a missing rank
     #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Duration,
 }
@@ -131,7 +131,7 @@ pub struct Show {
 /// The checkpoints to merge.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Merge {
-    /// The folders of the ranks, such as device/0 device/1; the newest checkpoint that all have is taken
+    /// The folders of the ranks, such as device/0 device/1; the newest checkpoint that all of them have is used
     #[arg(required = true, value_name = "DIR")]
     pub folders: Vec<PathBuf>,
 

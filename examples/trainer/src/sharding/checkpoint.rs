@@ -247,7 +247,7 @@ pub enum CheckpointError {
     #[error(transparent)]
     File(#[from] TensorFileError),
     /// The file is no checkpoint, or not of this network.
-    #[error("{}: is no checkpoint of this network: {reason}", path.display())]
+    #[error("{}: is not a checkpoint of this network: {reason}", path.display())]
     Strange { path: PathBuf, reason: String },
     /// Nothing to merge.
     #[error("there are no checkpoints to merge: name the folders of all ranks")]

@@ -55,7 +55,7 @@ pub struct Executor<'a, N> {
     own_loss: Option<N>,
 }
 
-/// What instructions need beside their inputs and results.
+/// What instructions need besides their inputs and results.
 struct Room<N> {
     /// A matrix transposed.
     turned: Tensor<N>,

@@ -124,10 +124,10 @@ impl FromStr for Strategy {
     }
 }
 
-/// A text is no strategy.
+/// A text is not a strategy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{0}\" is no strategy: it has a tuple for each input, with the number of parts of each dimension, such as ((2,4),(4,1))"
+    "\"{0}\" is not a strategy: a strategy has a tuple for each input, with the number of parts of each dimension, such as ((2,4),(4,1))"
 )]
 pub struct StrategyTextError(String);
 
@@ -231,7 +231,7 @@ mod tests {
             ["", "()", "(2,4)", "((2,4)", "((2,4)))", "((2,4)(4,1))", "((2,-4))", "((2,,4))", "(())", "((2,4),,)"]
         {
             let error = text.parse::<Strategy>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("\"{text}\" is no strategy: ")), "{error}");
+            assert!(error.starts_with(&format!("\"{text}\" is not a strategy: ")), "{error}");
         }
     }
 

@@ -78,7 +78,7 @@ impl Learner for ShardedLearner<'_> {
         Batch::fetch(data, own.iter().copied());
         let images = self.samples.data.as_chunks_mut::<PIXELS>().0;
         for (row, &index) in images.iter_mut().zip(own) {
-            batch::normalise(self.arch, data.image(index), row);
+            batch::normalize(self.arch, data.image(index), row);
         }
         images[own.len()..].as_flattened_mut().fill(0.0);
         self.labels.data.fill(NO_SAMPLE);

@@ -79,7 +79,7 @@ fn a_run_without_resume_removes_nothing_from_a_folder_that_it_is_refused() {
     }
     let before = files(folder.path());
     let output = keeping(&mut mnist(), folder.path()).args(["--epochs", "1"]).output().unwrap();
-    assert!(said(&output).contains("is there already"), "{}", said(&output));
+    assert!(said(&output).contains("already exists"), "{}", said(&output));
     assert_eq!(files(folder.path()), before);
 }
 

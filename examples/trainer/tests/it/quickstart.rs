@@ -203,7 +203,7 @@ fn checkpoints_that_cannot_be_merged_are_refused() {
     fs::write(&cut, &fs::read(&cut).unwrap()[..700]).unwrap();
     let all: Vec<String> = (0..8).map(|rank| format!("device/{rank}")).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
-    assert_fails(&merge(&all), 1, "device/5/CKP-1_4.safetensors: is no whole safetensors file");
+    assert_fails(&merge(&all), 1, "device/5/CKP-1_4.safetensors: is not a complete safetensors file");
     assert!(!path.join("merged.safetensors").exists());
     // A part is no whole.
     let resume = quickstart(path, &["--threads", "8", "--resume-from", "device/3/CKP-1_4.safetensors"]);
@@ -276,7 +276,7 @@ fn what_cannot_be_planned_is_refused() {
         assert_fails(&plan(&["--strategy", strategy]), 1, text);
     }
     assert_fails(&plan(&["--rank", "8"]), 1, "there is no rank 8 of 8");
-    assert_fails(&plan(&["--strategy", "(2,4)"]), 2, "is no strategy");
+    assert_fails(&plan(&["--strategy", "(2,4)"]), 2, "is not a strategy");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn a_rank_without_its_data_ends_all_at_once_and_all_say_why() {
             assert_eq!(code, Some(1), "{said}");
             let own = "mnist: /no/such/folder is not a folder: --data or DATA_PATH names".to_owned();
             let host = host_name().unwrap_or_default();
-            let other = format!("mnist: rank {odd} on {host} cannot begin: /no/such/folder is not a folder: ");
+            let other = format!("mnist: rank {odd} on {host} cannot start: /no/such/folder is not a folder: ");
             assert!(said.contains(if index == odd { &own } else { &other }), "{index}: {said}");
             assert_eq!(said.matches("/no/such/folder").count(), 1, "{said}");
         }

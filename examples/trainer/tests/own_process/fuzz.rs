@@ -232,7 +232,7 @@ fn any_strategy_is_printed_as_it_is_read_and_checked_without_panic() {
                     }
                 }
             }
-            Err(error) => prop_assert!(error.to_string().contains(" is no strategy: "), "{error}"),
+            Err(error) => prop_assert!(error.to_string().contains(" is not a strategy: "), "{error}"),
         }
         Ok(())
     });

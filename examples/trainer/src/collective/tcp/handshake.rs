@@ -13,7 +13,7 @@ const MAGIC: [u8; 8] = *b"mpimesh\n";
 const PAUSE: Duration = Duration::from_micros(500);
 /// Connections taken before those that are there are looked at again: a flood of them must not keep ranks waiting.
 const AT_ONCE: usize = 64;
-/// How many connections, beside one for each rank, may take their time to greet.
+/// How many connections, besides one for each rank, may take their time to greet.
 const SILENT: usize = 256;
 
 /// Connects to a rank and greets it.
@@ -57,7 +57,7 @@ pub(super) fn accept(
         }
         rejected += take(listener, &mut silent)?;
         rejected += hear(&mut silent, token, &higher, streams);
-        // The oldest give way.
+        // The oldest connections are closed.
         let surplus = silent.len().saturating_sub(streams.len() + SILENT);
         rejected += silent.drain(..surplus).count() as u64;
         std::thread::sleep(PAUSE);

@@ -275,7 +275,7 @@ impl Links {
     fn blame(&self, by: usize, blamed: u32, reason: String) -> (u32, String, Option<CollectiveError>) {
         let own = self.peers.get(usize::try_from(blamed).unwrap_or(usize::MAX)).is_none_or(Option::is_none);
         if own {
-            return (rank(by), format!("it gave this rank up: {reason}"), None);
+            return (rank(by), format!("it gave up on this rank: {reason}"), None);
         }
         (blamed, reason, None)
     }

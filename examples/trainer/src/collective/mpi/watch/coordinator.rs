@@ -14,7 +14,7 @@ use super::{LAST_WORD, Own, Socket, WAKE, host, reason};
 use crate::collective::CollectiveError;
 
 const LISTENER: Token = Token(usize::MAX - 1);
-/// How many connections, beside one for each rank, may take their time to say which rank they are.
+/// How many connections, besides one for each rank, may take their time to say which rank they are.
 const MOST_UNKNOWN: usize = 256;
 /// How long a connection may take to say which rank it is.
 const GREETING: Duration = Duration::from_secs(5);
