@@ -10,7 +10,7 @@ use crate::collective::{Collective, CollectiveError};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{} other parameters than {}: a sum came out differently there, or memory changed; if it happens again, leave out \
-     the host, and go on from a checkpoint",
+     the host, and resume from a checkpoint",
     ranks(odd, "holds", "hold"),
     ranks(most, "", "")
 )]

@@ -89,7 +89,7 @@ fn a_server_that_does_well_is_asked_once_and_never_again() {
     assert_whole(&path, &right());
     let (out, _, result) = fetch(&path, &[&server]);
     assert_eq!((server.asked().len(), result), (1, Ok(())));
-    assert!(out.contains("a.gz is there already"), "{out}");
+    assert!(out.contains("a.gz already exists"), "{out}");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_transfer_that_is_cut_goes_on_where_it_ended() {
     let server = serve(&[Answer::Cut(right(), 50_000), Answer::Cut(right(), 70_000), Answer::File(right())]);
     let (_, remarks, result) = fetch(folder.path(), &[&server]);
     assert_eq!(result, Ok(()));
-    assert!(remarks.contains("going on at byte 50000\n") && remarks.contains("going on at byte 120000\n"), "{remarks}");
+    assert!(remarks.contains("resuming at byte 50000\n") && remarks.contains("resuming at byte 120000\n"), "{remarks}");
     assert_whole(folder.path(), &right());
     let asked = server.asked();
     assert_eq!(asked[1].range.as_deref(), Some("bytes=50000-"));

@@ -72,7 +72,7 @@ fn a_merged_checkpoint_replaces_a_regular_file_alone() {
         command.env_clear().current_dir(folder.path());
         command
     };
-    assert!(quickstart().args(["--ranks", "2", "--epochs", "1"]).output().unwrap().status.success());
+    assert!(quickstart().args(["--threads", "2", "--epochs", "1"]).output().unwrap().status.success());
     assert_only_regular_files(&|path| {
         let mut command = quickstart();
         command.args(["merge", "device/0", "device/1", "-o"]).arg(path);
