@@ -9,7 +9,7 @@ use crate::collective::Collective;
 use crate::collective::alone::Alone;
 #[cfg(feature = "mpi")]
 use crate::collective::mpi::Mpi;
-use crate::collective::tcp::{ConnectError, Place, Tcp};
+use crate::collective::tcp::{ConnectError, MeetingPoint, Tcp};
 use crate::exit;
 
 #[cfg(feature = "mpi")]
@@ -28,10 +28,6 @@ pub enum Backend {
 }
 
 /// Meets the other ranks; `remark` is told what carries the gradients, if there are others, and `warn` what is suspicious.
-///
-/// # Errors
-/// When a rank does not come within `timeout`, the master is not known, or MPI does not work. That a rank does not come
-/// to MPI's initialization ends the process with [`crate::exit::TIMED_OUT`].
 pub fn connect(
     backend: Backend,
     info: &ClusterInfo,
@@ -56,19 +52,19 @@ pub fn connect(
         Backend::Tcp => String::new(),
     };
     remark(&format!("gradients over TCP{why}"));
-    let place = Place {
+    let place = MeetingPoint {
         host: info.master_addr()?.clone(),
         port: info.master_port(),
         default_port: info.default_master_port(),
         token: info.token().as_bytes().to_vec(),
     };
     let tcp = Tcp::connect(info.world(), &place, timeout)?;
-    if tcp.strangers() > 0 {
+    if tcp.rejected() > 0 {
         warn(&format!(
             "connections to rank {} that were no ranks of this job: {}; they came from a port scanner, a health check, or \
              another job with the same MASTER_PORT",
             info.rank(),
-            tcp.strangers()
+            tcp.rejected()
         ));
     }
     Ok(Box::new(tcp))
@@ -78,7 +74,7 @@ pub fn connect(
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
-    /// Nobody says where rank 0 is.
+    /// The address of rank 0 is unknown.
     #[error(transparent)]
     Master(#[from] mpienv::Error),
     /// The ranks did not meet, or could not be connected.
@@ -88,7 +84,7 @@ pub enum BackendError {
     #[cfg(feature = "mpi")]
     #[error("{0}; --backend tcp does without mpi")]
     Mpi(#[from] mpienv::mpi::MpiError),
-    /// Nobody can watch over MPI's initialization.
+    /// Nothing can watch over MPI's initialization.
     #[cfg(feature = "mpi")]
     #[error("no thread can be started to watch over MPI's initialization: {0}")]
     Watch(std::io::Error),
@@ -96,7 +92,6 @@ pub enum BackendError {
 
 impl BackendError {
     /// The exit code for it, of [`exit`].
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             BackendError::Connect(ConnectError::Rendezvous(error)) => match error.kind() {

@@ -4,10 +4,10 @@ use pulp::Arch;
 
 use crate::data::{Dataset, PIXELS};
 
-/// The mean of MNIST's pixels, as everybody rounds it; pixels from 0 to 1.
+/// The mean of MNIST's pixels, as it is usually rounded; pixels from 0 to 1.
 const MEAN: f32 = 0.1307;
 
-/// The standard deviation of MNIST's pixels, as everybody rounds it.
+/// The standard deviation of MNIST's pixels, as it is usually rounded.
 const DEVIATION: f32 = 0.3081;
 
 /// What memory is fetched in, in bytes; where it is another number, only time is lost.
@@ -27,7 +27,6 @@ pub struct Batch {
 
 impl Batch {
     /// Room for `capacity` samples.
-    #[must_use]
     pub fn new(capacity: usize) -> Batch {
         Batch { images: vec![[0.0; PIXELS]; capacity], labels: Vec::with_capacity(capacity), arch: Arch::new() }
     }
@@ -39,7 +38,7 @@ impl Batch {
     pub fn gather(&mut self, data: &Dataset, indices: impl Iterator<Item = usize>) {
         self.labels.clear();
         for (row, index) in self.images.iter_mut().zip(indices) {
-            normalise(self.arch, data.image(index), row);
+            normalize(self.arch, data.image(index), row);
             self.labels.push(data.labels()[index]);
         }
     }
@@ -56,29 +55,27 @@ impl Batch {
     }
 
     /// The images.
-    #[must_use]
     pub fn images(&self) -> &[Image] {
         &self.images[..self.labels.len()]
     }
 
     /// The label of each image.
-    #[must_use]
     pub fn labels(&self) -> &[u8] {
         &self.labels
     }
 }
 
 /// Puts the pixels of an image into `row`, as a model sees them.
-pub(crate) fn normalise(arch: Arch, image: &[u8], row: &mut Image) {
+pub(crate) fn normalize(arch: Arch, image: &[u8], row: &mut Image) {
     arch.dispatch(|| {
         for (x, &pixel) in row.iter_mut().zip(image) {
-            *x = normalised(pixel);
+            *x = normalized(pixel);
         }
     });
 }
 
 /// `(pixel / 255 - MEAN) / DEVIATION`, as one product and one sum, which the compiler does for several pixels at a time.
-fn normalised(pixel: u8) -> f32 {
+fn normalized(pixel: u8) -> f32 {
     const FACTOR: f32 = 1.0 / (255.0 * DEVIATION);
     const SHIFT: f32 = -MEAN / DEVIATION;
     f32::from(pixel) * FACTOR + SHIFT
@@ -89,10 +86,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pixels_are_normalised_as_in_the_tutorial() {
+    fn pixels_are_normalized_as_in_the_tutorial() {
         for pixel in 0..=255u8 {
             let exact = (f64::from(pixel) / 255.0 - 0.1307) / 0.3081;
-            assert!((f64::from(normalised(pixel)) - exact).abs() < 3e-7, "{pixel}");
+            assert!((f64::from(normalized(pixel)) - exact).abs() < 3e-7, "{pixel}");
         }
     }
 
@@ -105,7 +102,7 @@ mod tests {
         assert_eq!(batch.labels(), [9, 7, 8]);
         batch.gather(&data, [1].into_iter());
         assert_eq!((batch.labels(), batch.images().len()), (&[8][..], 1));
-        assert!(batch.images()[0].iter().all(|&x| x == normalised(2)));
+        assert!(batch.images()[0].iter().all(|&x| x == normalized(2)));
         batch.gather(&data, [].into_iter());
         assert!(batch.images().is_empty());
     }

@@ -2,8 +2,8 @@
 //!
 //! Rank 0 writes and reads them, and its options count; all other ranks follow it.
 
+mod checksum;
 mod folder;
-mod seal;
 
 use std::io;
 use std::num::NonZeroU64;
@@ -11,14 +11,14 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agreement;
 use crate::collective::Collective;
+use crate::config_check;
 use crate::data::Dataset;
 use crate::folder_lock::LockError;
 use crate::parameters::{self, OtherShapes, Shapes};
 use crate::stop::Stop;
 use crate::tensor_file::{TensorFile, TensorFileError};
-use crate::train::{Plan, TrainError};
+use crate::train::{TrainConfig, TrainError};
 use folder::{Folder, Whole};
 
 /// How far a run is.
@@ -38,7 +38,7 @@ pub struct Position {
 pub struct Settings {
     /// Where; without it there are none.
     pub folder: Option<PathBuf>,
-    /// Every how many steps, beside those at the end of each epoch.
+    /// Every how many steps, besides those at the end of each epoch.
     pub every: Option<NonZeroU64>,
     /// Whether to go on from the newest; else the folder must have none.
     pub resume: bool,
@@ -54,22 +54,20 @@ pub struct Run {
 impl Run {
     /// The run of a plan and a model's [`crate::model::Model::parameter_shapes`] on `ranks` ranks with that training set,
     /// data parallel.
-    #[must_use]
-    pub fn new(plan: &Plan, shapes: Shapes, ranks: u32, train: &Dataset) -> Run {
+    pub fn new(config: &TrainConfig, shapes: Shapes, ranks: u32, train: &Dataset) -> Run {
         let terms = vec![
-            (STRATEGY, agreement::DATA_PARALLEL.to_owned()),
+            (STRATEGY, config_check::DATA_PARALLEL.to_owned()),
             ("ranks", ranks.to_string()),
-            ("batch size", plan.batch_size.to_string()),
-            ("learning rate", plan.learning_rate.to_string()),
-            ("seed", plan.seed.to_string()),
-            ("order", plan.order.to_string()),
+            ("batch size", config.batch_size.to_string()),
+            ("learning rate", config.learning_rate.to_string()),
+            ("seed", config.seed.to_string()),
+            ("order", config.order.to_string()),
             ("training set, labels 0 to 9", train.class_counts().map(|count| count.to_string()).join(" ")),
         ];
         Run { terms, shapes }
     }
 
     /// The same run with its operators cut over the ranks: each with its strategy.
-    #[must_use]
     pub fn with_strategies(mut self, strategies: &str) -> Run {
         for (_, text) in self.terms.iter_mut().filter(|(name, _)| *name == STRATEGY) {
             strategies.clone_into(text);
@@ -104,10 +102,6 @@ impl Checkpoints {
     /// Begins a run, or goes on with one: rank 0 then puts the newest checkpoint's parameters into `parameters`.
     ///
     /// All ranks of `group` call it; only rank 0's `settings` count. `remark` gets what people should know.
-    ///
-    /// # Errors
-    /// When the folder cannot be used, holds checkpoints and is not to go on from, or the newest one is of another
-    /// run; the same on all ranks. Or when a rank is lost.
     pub fn begin(
         settings: &Settings,
         run: Run,
@@ -151,10 +145,10 @@ impl Checkpoints {
                     (start, *parameters) =
                         read(&whole, &run).map_err(|reason| CheckpointError::Refused { path: path.clone(), reason })?;
                     let Position { epoch, step, .. } = start;
-                    remark(&format!("going on from {}: epoch {epoch}, step {step}", path.display()));
+                    remark(&format!("resuming from {}: epoch {epoch}, step {step}", path.display()));
                 }
                 None => {
-                    remark(&format!("{} has no checkpoint to go on from: beginning at the first step", path.display()))
+                    remark(&format!("{} has no checkpoint to resume from: starting at the first step", path.display()))
                 }
             }
         } else if let Some(newest) = folder.last()? {
@@ -171,19 +165,16 @@ impl Checkpoints {
     }
 
     /// Where the run begins.
-    #[must_use]
     pub fn start(&self) -> Position {
         self.start
     }
 
     /// Whether the run keeps checkpoints, the same on all ranks.
-    #[must_use]
     pub fn are_kept(&self) -> bool {
         self.kept
     }
 
     /// Whether one is due after so many steps of the whole run, the same on all ranks.
-    #[must_use]
     pub fn are_due(&self, steps: u64) -> bool {
         self.kept && self.every.is_some_and(|every| steps.is_multiple_of(every.get()))
     }
@@ -191,9 +182,6 @@ impl Checkpoints {
     /// Keeps a run that is at `position`, `steps` steps from its very beginning; returns when it is on disk.
     ///
     /// All ranks call it; only rank 0 knows the path that is returned. Without checkpoints nothing happens.
-    ///
-    /// # Errors
-    /// When rank 0 cannot write, the same on all ranks; or when a rank is lost.
     pub fn save(
         &self,
         position: Position,
@@ -222,9 +210,10 @@ impl Checkpoints {
 fn file(run: &Run, position: Position, parameters: &[f32]) -> TensorFile {
     let Position { epoch, step, loss_sum } = position;
     let position = [("epoch", epoch.to_string()), ("step", step.to_string()), ("loss sum", loss_sum.to_string())];
-    let terms = run.terms.iter().filter(|(name, text)| *name != STRATEGY || text != agreement::DATA_PARALLEL).cloned();
+    let terms =
+        run.terms.iter().filter(|(name, text)| *name != STRATEGY || text != config_check::DATA_PARALLEL).cloned();
     let entries = terms.chain(position).map(|(name, text)| (name.to_owned(), text)).collect();
-    seal::seal(entries, parameters::to_tensors(&run.shapes, parameters))
+    checksum::add(entries, parameters::to_tensors(&run.shapes, parameters))
 }
 
 fn read(whole: &Whole, run: &Run) -> Result<(Position, Vec<f32>), Refusal> {
@@ -233,7 +222,7 @@ fn read(whole: &Whole, run: &Run) -> Result<(Position, Vec<f32>), Refusal> {
     }
     let parameters = parameters::from_file(&run.shapes, &whole.file)?;
     let text = |name: &'static str| whole.entries.get(name).ok_or(Refusal::NoCheckpoint { missing: name });
-    let data_parallel = agreement::DATA_PARALLEL.to_owned();
+    let data_parallel = config_check::DATA_PARALLEL.to_owned();
     for (name, expected) in &run.terms {
         let found = text(name).or_else(|missing| if *name == STRATEGY { Ok(&data_parallel) } else { Err(missing) })?;
         if found != expected {
@@ -257,20 +246,10 @@ pub enum Refusal {
     OtherModel(#[from] OtherShapes),
     /// It is of a run with other options, data or ranks.
     #[error("is of another run: it has {term} {found}, this run has {expected}")]
-    OtherRun {
-        /// In what it differs.
-        term: &'static str,
-        /// What it has.
-        found: String,
-        /// What this run has.
-        expected: String,
-    },
+    OtherRun { term: &'static str, found: String, expected: String },
     /// It lacks what a checkpoint has.
-    #[error("is no checkpoint: its metadata has no {missing} that can be read")]
-    NoCheckpoint {
-        /// What is missing.
-        missing: &'static str,
-    },
+    #[error("is not a checkpoint: its metadata has no readable {missing}")]
+    NoCheckpoint { missing: &'static str },
 }
 
 /// Why a run has no checkpoints, or cannot go on from one.
@@ -279,32 +258,19 @@ pub enum Refusal {
 pub enum CheckpointError {
     /// The folder or a name in it cannot be read or changed.
     #[error("{}: {error}; --checkpoint-dir names a folder in which rank 0 can read and write", path.display())]
-    Folder {
-        /// The folder or file.
-        path: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
+    Folder { path: PathBuf, error: io::Error },
     /// Another run has the folder.
     #[error("{0}, or name another --checkpoint-dir")]
     Taken(LockError),
-    /// There are checkpoints, and nobody said what to do with them.
-    #[error("{} is there already: go on from it with --resume, or name another --checkpoint-dir", newest.display())]
-    Occupied {
-        /// The newest one.
-        newest: PathBuf,
-    },
+    /// There are checkpoints, and neither --resume nor another folder was given.
+    #[error("{} already exists: continue from it with --resume, or name another --checkpoint-dir", newest.display())]
+    Occupied { newest: PathBuf },
     /// The newest checkpoint is not of this run.
     #[error(
         "{} {reason}; a run goes on with the same model, options, data and number of ranks: give those, or name another \
          --checkpoint-dir", path.display()
     )]
-    Refused {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        reason: Refusal,
-    },
+    Refused { path: PathBuf, reason: Refusal },
     /// A checkpoint cannot be read or written.
     #[error("{0}; --checkpoint-dir names a folder in which rank 0 can read and write")]
     File(#[from] TensorFileError),

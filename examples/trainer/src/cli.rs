@@ -17,10 +17,10 @@ use crate::backend::Backend;
 use crate::checkpoint;
 use crate::data::source::Source;
 use crate::model::Architecture;
-use crate::shard::Order;
+use crate::sampler::Order;
 use crate::sharding::assignment::Assignment;
 use crate::sharding::plan::Collectives;
-use crate::train::Plan;
+use crate::train::TrainConfig;
 use values::{address, at_least_one, positive, seconds, steps, svg, whole_u32, whole_u64};
 
 /// The learning rate where none is given.
@@ -30,24 +30,24 @@ pub const LEARNING_RATE: f32 = 0.01;
 /// cut over the ranks.
 ///
 /// Every rank writes the loss of its own batch every 10 steps, rank 0 a line for each epoch. Exit codes: 0 ok, 1 wrong
-/// environment or data, 2 usage, 3 the training failed, 124 a rank did not come in time, 130 stopped by Ctrl-C, 143 by
+/// environment or data, 2 usage, 3 the training failed, 124 a rank timed out, 130 stopped by Ctrl-C, 143 by
 /// SIGTERM.
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "mnist", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
-pub struct Options {
+pub struct MnistArgs {
     /// What to do instead of training
     #[command(subcommand)]
     pub action: Option<Action>,
 
-    /// The folder of the four MNIST files, plain or .gz, with or without train and test in it; without it, digits drawn by code
+    /// Folder of the four MNIST files, plain or .gz, directly or in train and test; without it, digits drawn by code
     #[arg(long, value_name = "DIR", env = "DATA_PATH", value_parser = OsStringValueParser::new())]
     data: Option<OsString>,
 
-    /// How often to go through the training set
+    /// Number of passes over the training set
     #[arg(long, default_value_t = 10, value_name = "N", value_parser = whole_u32)]
     epochs: u32,
 
-    /// Samples of a step, of each rank
+    /// Samples per step on each rank
     #[arg(long, default_value_t = 32, value_name = "N", value_parser = at_least_one::<usize>)]
     batch_size: usize,
 
@@ -59,24 +59,24 @@ pub struct Options {
     #[command(flatten)]
     pub cuts: Cuts,
 
-    /// What the order of the samples and the first weights depend on
+    /// Seed for the sample order and the initial weights
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole_u64)]
     seed: u64,
 
-    /// What is trained
+    /// Model to train
     #[arg(long, value_enum, default_value_t = Architecture::Linear)]
     pub model: Architecture,
 
-    /// First parameters from a file: safetensors with the model's tensors (linear: weight (10, 784), bias (10)), or, for
+    /// Read the initial parameters from a file: safetensors with the model's tensors (linear: weight (10, 784), bias (10)), or, for
     /// the linear model, raw little-endian f32 of the weight alone; bias 0
     #[arg(long, value_name = "FILE")]
-    pub init: Option<PathBuf>,
+    pub weights: Option<PathBuf>,
 
-    /// In what order an epoch goes through the samples
+    /// Order of the samples in an epoch
     #[arg(long, value_enum, default_value_t = Order::Shuffle)]
     order: Order,
 
-    /// What carries the gradients from rank to rank
+    /// Transport for the gradients
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     pub backend: Backend,
 
@@ -84,11 +84,12 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub ranks: Option<u32>,
 
-    /// The process that started this rank, and with which it ends
+    /// Exit when this process, which started the rank, exits
     #[arg(long, value_name = "PID", hide = true)]
     pub end_with: Option<u32>,
 
-    /// Write rank 0's losses and the epochs' summaries to a file of JSON lines; one of that name is emptied, with --resume gone on with
+    /// Write rank 0's losses and a summary of each epoch to a file of JSON lines; an existing file is emptied, or with
+    /// --resume appended to
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
 
@@ -96,23 +97,23 @@ pub struct Options {
     #[arg(long, value_name = "DIR")]
     checkpoint_dir: Option<PathBuf>,
 
-    /// A checkpoint every N steps, too
+    /// Also write a checkpoint every N steps
     #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = steps)]
     checkpoint_every: Option<NonZeroU64>,
 
-    /// Go on from the newest checkpoint, if there is one
+    /// Resume from the newest checkpoint, if there is one
     #[arg(long, requires = "checkpoint_dir")]
     resume: bool,
 
-    /// Draw loss and accuracy as a picture (SVG), anew while the run goes on; one of that name is replaced
+    /// Plot loss and accuracy as an SVG picture, updated during the run; an existing file is replaced
     #[arg(long, value_name = "FILE.svg", value_parser = OsStringValueParser::new().try_map(svg))]
     pub plot: Option<PathBuf>,
 
-    /// Leave out the steps and the progress bar: only rank 0's line for each epoch
+    /// Print only rank 0's line for each epoch, without steps or a progress bar
     #[arg(long)]
     pub quiet: bool,
 
-    /// How long to wait for a rank that does not come, in seconds
+    /// Seconds to wait for a missing rank
     #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Duration,
 }
@@ -121,11 +122,11 @@ pub struct Options {
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub struct Cuts {
     /// Cut an operator over the ranks: a tuple for each input; for matmul, or for another after its name:
-    /// matmul2=((2,4),(4,1)). May be given several times; operators without one are cut to fit. Default: data parallel
+    /// matmul2=((2,4),(4,1)). May be repeated; the other operators are cut to fit. Default: data parallel
     #[arg(long = "strategy", value_name = "[OP=]STRATEGY")]
     pub strategies: Vec<Assignment>,
 
-    /// Which calls the ranks exchange by under a --strategy; the losses are the same, to rounding
+    /// Collective calls to use with --strategy; the losses agree to rounding
     #[arg(long, value_enum, default_value_t = Collectives::Compat, requires = "strategies")]
     pub collectives: Collectives,
 }
@@ -141,11 +142,11 @@ pub struct Show {
     #[arg(long, default_value_t = 0, value_name = "R", value_parser = whole_u32)]
     pub rank: u32,
 
-    /// What is trained
+    /// Model to train
     #[arg(long, value_enum, default_value_t = Architecture::Linear)]
     pub model: Architecture,
 
-    /// Samples of a step, of each rank
+    /// Samples per step on each rank
     #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub batch_size: u32,
 
@@ -170,19 +171,19 @@ pub enum Action {
 /// The arguments of `mnist fetch`.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub struct FetchOptions {
-    /// The folder for the four files; made when it is not there
+    /// Folder for the four files; created if it is missing
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 
-    /// Look here first: an https:// or http:// address that has the four files below it
+    /// Try this mirror first: the https:// or http:// URL of a folder with the four files
     #[arg(long, value_name = "URL", value_parser = address)]
     mirror: Option<String>,
 
-    /// Look nowhere else than at --mirror
+    /// Try no mirror but --mirror
     #[arg(long, requires = "mirror")]
     only: bool,
 
-    /// How long a mirror may be silent, in seconds
+    /// Seconds that a mirror may be silent
     #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = seconds)]
     timeout: Duration,
 }
@@ -190,7 +191,6 @@ pub struct FetchOptions {
 #[cfg(feature = "fetch")]
 impl FetchOptions {
     /// What to fetch, and from where.
-    #[must_use]
     pub fn fetch(&self) -> crate::fetch::Fetch {
         let others = crate::fetch::MIRRORS.into_iter().filter(|_| !self.only).map(str::to_owned);
         let mirrors = self.mirror.clone().into_iter().chain(others).collect();
@@ -199,18 +199,17 @@ impl FetchOptions {
     }
 }
 
-impl Options {
+impl MnistArgs {
     /// The options that the process was started with; ends the process when they are wrong, or ask for help.
-    #[must_use]
-    pub fn of_process() -> Options {
-        Options::of(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    pub fn of_process() -> MnistArgs {
+        MnistArgs::of(std::env::args_os()).unwrap_or_else(|error| error.exit())
     }
 
     /// The options of a command line, the program's name included.
-    fn of(line: impl IntoIterator<Item = OsString>) -> Result<Options, clap::Error> {
-        let mut command = numbers_may_be_negative(Options::command());
+    fn of(line: impl IntoIterator<Item = OsString>) -> Result<MnistArgs, clap::Error> {
+        let mut command = numbers_may_be_negative(MnistArgs::command());
         let matches = command.try_get_matches_from_mut(line)?;
-        let options = Options::from_arg_matches(&matches)?;
+        let options = MnistArgs::from_arg_matches(&matches)?;
         // `--data "$UNSET"` must not train on other data than was meant.
         let given = matches.value_source("data") == Some(ValueSource::CommandLine);
         if given && options.data.as_ref().is_some_and(|folder| folder.is_empty()) {
@@ -220,9 +219,8 @@ impl Options {
     }
 
     /// How to train.
-    #[must_use]
-    pub fn plan(&self) -> Plan {
-        Plan {
+    pub fn config(&self) -> TrainConfig {
+        TrainConfig {
             epochs: self.epochs,
             batch_size: self.batch_size,
             learning_rate: self.learning_rate,
@@ -232,14 +230,12 @@ impl Options {
     }
 
     /// What is kept of the run.
-    #[must_use]
     pub fn checkpoints(&self) -> checkpoint::Settings {
-        let Options { checkpoint_dir, checkpoint_every, resume, .. } = self;
+        let MnistArgs { checkpoint_dir, checkpoint_every, resume, .. } = self;
         checkpoint::Settings { folder: checkpoint_dir.clone(), every: *checkpoint_every, resume: *resume }
     }
 
     /// What a picture of the run is headed with.
-    #[must_use]
     pub fn title(&self, rank: Rank) -> String {
         let data = match self.source() {
             Source::Folder(folder) => {
@@ -247,7 +243,7 @@ impl Options {
             }
             Source::Embedded => "embedded digits".to_owned(),
         };
-        let Options { batch_size, learning_rate, seed, .. } = self;
+        let MnistArgs { batch_size, learning_rate, seed, .. } = self;
         let ranks = if rank.size() == 1 { "1 rank".to_owned() } else { format!("{} ranks", rank.size()) };
         let model = self.model.model(0).name();
         let cut: String = self.cuts.strategies.iter().map(|strategy| format!(", {strategy}")).collect();
@@ -255,7 +251,6 @@ impl Options {
     }
 
     /// Where the data comes from. An empty DATA_PATH is as none.
-    #[must_use]
     pub fn source(&self) -> Source {
         match &self.data {
             Some(folder) if !folder.is_empty() => Source::Folder(folder.into()),
@@ -272,7 +267,6 @@ pub(crate) fn numbers_may_be_negative(command: clap::Command) -> clap::Command {
 }
 
 /// The arguments to give to ranks that are started here: all but `--ranks N`.
-#[must_use]
 pub fn without_ranks(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut kept = Vec::new();
     let mut arguments = arguments;
@@ -290,14 +284,14 @@ pub fn without_ranks(arguments: impl Iterator<Item = OsString>) -> Vec<OsString>
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Options, clap::Error> {
-        Options::of(std::iter::once("mnist").chain(line.split_whitespace()).map(OsString::from))
+    fn parse(line: &str) -> Result<MnistArgs, clap::Error> {
+        MnistArgs::of(std::iter::once("mnist").chain(line.split_whitespace()).map(OsString::from))
     }
 
     #[test]
     fn the_defaults_are_the_tutorials() {
-        let plan = parse("").unwrap().plan();
-        let expected = Plan { epochs: 10, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::Shuffle };
+        let plan = parse("").unwrap().config();
+        let expected = TrainConfig { epochs: 10, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::Shuffle };
         assert_eq!(plan, expected);
     }
 
@@ -389,6 +383,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_consistent() {
-        Options::command().debug_assert();
+        MnistArgs::command().debug_assert();
     }
 }

@@ -6,9 +6,6 @@ use std::process::Command;
 use mpienv::{ClusterInfo, Launch, LaunchError};
 
 /// Where this process is.
-///
-/// # Errors
-/// When the launcher's variables contradict each other.
 pub fn place() -> Result<ClusterInfo, ClusterError> {
     Ok(ClusterInfo::from_env()?)
 }
@@ -16,16 +13,12 @@ pub fn place() -> Result<ClusterInfo, ClusterError> {
 /// Starts `count` ranks on this machine, each as `command` says, and waits for all; signals are passed on to them.
 ///
 /// For a program that starts nothing else meanwhile: see [`Launch::subreaper`].
-///
-/// # Errors
-/// When the launcher's variables contradict each other, or a rank cannot be started or fails.
 pub fn start(count: u32, mut command: impl FnMut() -> Command) -> Result<(), ClusterError> {
     let launch = Launch::new(&place()?, count)?.subreaper();
     Ok(launch.run(|_rank| command())?)
 }
 
 /// For the first line of `main`: whether this process is the watchdog that [`start`] has started, and is done.
-#[must_use]
 pub fn has_served_as_watchdog() -> bool {
     #[cfg(unix)]
     let has_served = mpienv::serve_as_watchdog();
@@ -37,9 +30,6 @@ pub fn has_served_as_watchdog() -> bool {
 /// From now on this process ends with the process that started it, by its id; on Linux only.
 ///
 /// What [`start`] starts ends with this process anyway, but for the instant before it is known to have been started.
-///
-/// # Errors
-/// When that process has ended already, or the system refuses.
 pub fn end_with(parent: u32) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     mpienv::end_with_parent(parent)?;
@@ -62,7 +52,6 @@ pub enum ClusterError {
 
 impl ClusterError {
     /// The exit code of the rank that failed, when one did; as in shells 128 and its number if a signal ended it.
-    #[must_use]
     pub fn rank_exit_code(&self) -> Option<u8> {
         match self {
             ClusterError::Launch(LaunchError::Failed { status, .. }) => {

@@ -16,27 +16,15 @@ pub trait Collective {
     fn rank(&self) -> mpienv::Rank;
 
     /// Adds the ranks' `values` element by element; every rank gets the sum.
-    ///
-    /// # Errors
-    /// When a rank is lost, hangs beyond the timeout, or brings another length.
     fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError>;
 
     /// Every rank gets the bytes of every rank, in rank order; lengths may differ.
-    ///
-    /// # Errors
-    /// As [`Collective::all_reduce_sum`].
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError>;
 
     /// Every rank gets the bytes of rank `root`.
-    ///
-    /// # Errors
-    /// As [`Collective::all_reduce_sum`].
     fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError>;
 
     /// Returns when every rank has called it.
-    ///
-    /// # Errors
-    /// As [`Collective::all_reduce_sum`].
     fn barrier(&mut self) -> Result<(), CollectiveError>;
 
     /// Ends all ranks of the job, this one too, with exit code `code`, after this rank has said its `last_words`.
@@ -45,9 +33,6 @@ pub trait Collective {
     fn abort(&mut self, _code: u8, _last_words: &mut dyn FnMut()) {}
 
     /// Ends what joins the ranks, once every rank is through; groups split from it cannot be used any more.
-    ///
-    /// # Errors
-    /// As [`Collective::all_reduce_sum`].
     fn end(self: Box<Self>) -> Result<(), CollectiveError> {
         Ok(())
     }
@@ -56,18 +41,12 @@ pub trait Collective {
     ///
     /// Every rank of this group calls it. Both groups can be used afterwards, in any order that is the same on all
     /// their ranks. Errors of the new group name ranks of the group that was there first.
-    ///
-    /// # Errors
-    /// As [`Collective::all_reduce_sum`].
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Collective>, CollectiveError>;
 
     /// Adds the ranks' `values`, and returns this rank's part of the sum: one of as many equal parts as there are
     /// ranks, in rank order.
     ///
     /// What does not do it otherwise sums everything on every rank.
-    ///
-    /// # Errors
-    /// As [`Collective::all_reduce_sum`].
     fn reduce_scatter_sum(&mut self, values: &[f32]) -> Result<Vec<f32>, CollectiveError> {
         let mut sum = values.to_vec();
         self.all_reduce_sum(&mut sum)?;
@@ -81,9 +60,6 @@ pub trait Collective {
     ///
     /// There is a part for every rank, and all parts of all ranks have the same length. What does not do it otherwise
     /// brings all parts to all ranks.
-    ///
-    /// # Errors
-    /// As [`Collective::all_reduce_sum`].
     fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
         let rank = self.rank();
         let length = parts.first().map_or(0, Vec::len);
@@ -99,31 +75,14 @@ pub trait Collective {
 pub enum CollectiveError {
     /// A rank closed its connection, died or was killed.
     #[error("rank {rank} on {host} is lost: {reason}")]
-    Lost {
-        /// The rank that is gone.
-        rank: u32,
-        /// Where it ran, as far as this rank knows.
-        host: String,
-        /// What was seen.
-        reason: String,
-    },
+    Lost { rank: u32, host: String, reason: String },
     /// A rank did not come in time.
     #[error("rank {rank} on {host} did not come within {seconds} s: it hangs, is cut off, or was never started")]
-    TimedOut {
-        /// The first rank that is missing.
-        rank: u32,
-        /// Where it runs, as far as this rank knows.
-        host: String,
-        /// How long this rank waited, in seconds.
-        seconds: f64,
-    },
+    TimedOut { rank: u32, host: String, seconds: f64 },
     /// A rank did not come in time, and nothing tells which.
     #[error("a rank did not come within {seconds} s over MPI; the launcher names the one that was lost")]
-    SomeTimedOut {
-        /// How long this rank waited, in seconds.
-        seconds: f64,
-    },
-    /// Nobody can watch over the ranks of an MPI job.
+    SomeTimedOut { seconds: f64 },
+    /// Nothing can watch over the ranks of an MPI job.
     #[cfg(feature = "mpi")]
     #[error("nothing can watch over the ranks: {0}")]
     Watch(#[source] std::io::Error),
@@ -135,19 +94,11 @@ pub enum CollectiveError {
     #[error(
         "rank {rank} brought {found} numbers to a sum of {expected}: all ranks must run the same program with the same options"
     )]
-    Length {
-        /// The rank that differs.
-        rank: u32,
-        /// How many numbers it brought.
-        found: usize,
-        /// How many this rank brought.
-        expected: usize,
-    },
+    Length { rank: u32, found: usize, expected: usize },
 }
 
 impl CollectiveError {
     /// Whether a rank did not come in time.
-    #[must_use]
     pub fn is_timeout(&self) -> bool {
         matches!(self, CollectiveError::TimedOut { .. } | CollectiveError::SomeTimedOut { .. })
     }

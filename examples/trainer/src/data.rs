@@ -24,9 +24,6 @@ pub struct Dataset {
 
 impl Dataset {
     /// Images, [`PIXELS`] bytes each, and a label below [`CLASSES`] for each.
-    ///
-    /// # Errors
-    /// When the lengths do not fit each other, or a label names no class.
     pub fn new(images: Vec<u8>, labels: Vec<u8>) -> Result<Dataset, DatasetError> {
         if labels.is_empty() {
             return Err(DatasetError::Empty);
@@ -41,7 +38,6 @@ impl Dataset {
     }
 
     /// How many images there are; at least 1.
-    #[must_use]
     pub fn count(&self) -> usize {
         self.labels.len()
     }
@@ -50,13 +46,11 @@ impl Dataset {
     ///
     /// # Panics
     /// When `index` is not below [`Dataset::count`].
-    #[must_use]
     pub fn image(&self, index: usize) -> &[u8] {
         &self.images[index * PIXELS..(index + 1) * PIXELS]
     }
 
     /// How many images each class has.
-    #[must_use]
     pub fn class_counts(&self) -> [usize; CLASSES] {
         let mut counts = [0; CLASSES];
         for &label in &self.labels {
@@ -66,7 +60,6 @@ impl Dataset {
     }
 
     /// The label of every image; each is below [`CLASSES`].
-    #[must_use]
     pub fn labels(&self) -> &[u8] {
         &self.labels
     }
@@ -81,20 +74,10 @@ pub enum DatasetError {
     Empty,
     /// Not one label for each image.
     #[error("there are {images} images but {labels} labels")]
-    Counts {
-        /// Images found.
-        images: usize,
-        /// Labels found.
-        labels: usize,
-    },
+    Counts { images: usize, labels: usize },
     /// A label that is no class.
     #[error("label {index} is {label}, labels are 0 to 9")]
-    Label {
-        /// Which label, counted from 0.
-        index: usize,
-        /// Its value.
-        label: u8,
-    },
+    Label { index: usize, label: u8 },
 }
 
 /// What to train on and what to test on.

@@ -25,14 +25,13 @@ pub const TIMED_OUT: u8 = 124;
 pub const SIGNALLED: u8 = 128;
 
 /// The code of a run whose ranks could not do a thing together.
-#[must_use]
 pub fn of_collective(error: &CollectiveError) -> u8 {
     if error.is_timeout() { TIMED_OUT } else { TRAINING_FAILED }
 }
 
 /// Says why a program ends, in one write: what ranks that share a terminal say does not mix.
 pub fn say(program: &str, why: &dyn Display) {
-    // If nobody reads it, the code tells.
+    // If it cannot be written, the exit code still says that the run failed.
     let _ = io::stderr().write_all(format!("{program}: {why}\n").as_bytes());
 }
 

@@ -16,8 +16,8 @@ use content::Content;
 use download::{Client, Fault};
 use part::Part;
 
+use crate::atomic_write;
 use crate::folder_lock::{FolderLock, LockError};
-use crate::whole_file;
 
 /// Where the files are, in the order in which they are tried: the mirrors of PyTorch and of the CVD Foundation.
 pub const MIRRORS: [&str; 2] =
@@ -41,9 +41,6 @@ pub struct Fetch {
 
 impl Fetch {
     /// Fetches the files that are not there yet; says on `out` what it does, on `remarks` what went wrong on the way.
-    ///
-    /// # Errors
-    /// When no mirror has a file right, a file that is there is not MNIST's, or nothing can be written.
     pub fn run(&self, mut out: impl Write, mut remarks: impl Write) -> Result<(), FetchError> {
         fs::create_dir_all(&self.folder).map_err(writing(&self.folder))?;
         let mut remark = |text: &str| {
@@ -57,10 +54,10 @@ impl Fetch {
         let client = Client::new(self.timeout);
         for file in &self.files {
             let said = match self.existing(file)? {
-                Some(path) => format!("{} is there already, SHA-256 as it should be", path.display()),
+                Some(path) => format!("{} already exists, SHA-256 verified", path.display()),
                 None => self.fetch(&client, file, &mut remarks)?,
             };
-            // Words that nobody can read are no reason to stop.
+            // A line that cannot be written must not stop the download.
             let _ = writeln!(out, "{said}");
         }
         let _ = writeln!(out, "MNIST is complete: mnist --data {}", self.folder.display());
@@ -72,7 +69,7 @@ impl Fetch {
         let paths = [file.name.to_owned(), format!("{}.gz", file.name)].map(|name| self.folder.join(name));
         let Some(path) = paths.into_iter().find(|path| path.exists()) else { return Ok(None) };
         // A pipe, say, would be waited for.
-        whole_file::place_of(&path).map_err(FetchError::Other)?;
+        atomic_write::place_of(&path).map_err(FetchError::Other)?;
         match File::open(&path).and_then(|opened| file.check(opened)) {
             Err(error) => Err(writing(&path)(error)),
             Ok(Err(found)) => Err(FetchError::Content { path, found }),
@@ -88,7 +85,7 @@ impl Fetch {
             let url = format!("{}/{}.gz", mirror.trim_end_matches('/'), file.name);
             match self.fetch_from(client, &url, file, &path, remarks) {
                 Ok(bytes) => {
-                    return Ok(format!("{}: {bytes} bytes from {url}, SHA-256 as it should be", path.display()));
+                    return Ok(format!("{}: {bytes} bytes from {url}, SHA-256 verified", path.display()));
                 }
                 Err(Fault::Disk(error)) => return Err(writing(&path)(error)),
                 Err(fault) => {
@@ -137,7 +134,7 @@ impl Fetch {
             }
             let at = part.size();
             bar.suspend(|| {
-                let _ = writeln!(remarks, "mnist: {url}: {fault}; going on at byte {at}");
+                let _ = writeln!(remarks, "mnist: {url}: {fault}; resuming at byte {at}");
             });
         }
     }
@@ -164,33 +161,18 @@ pub enum FetchError {
     Other(io::Error),
     /// A file of that name is there.
     #[error(
-        "{} is there already, but is not MNIST's: the SHA-256 of its content is {found}; move it away, or name another folder",
+        "{} already exists but is not MNIST's: the SHA-256 of its content is {found}; move it away, or name another folder",
         path.display()
     )]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// The SHA-256 of its unpacked content, or why there is none.
-        found: String,
-    },
+    Content { path: PathBuf, found: String },
     /// Every mirror failed.
     #[error(
         "{name}.gz could not be fetched: {faults}; name another place with --mirror URL, or put the files into the folder by hand"
     )]
-    NoMirror {
-        /// The file.
-        name: &'static str,
-        /// What was wrong with each mirror.
-        faults: Faults,
-    },
+    NoMirror { name: &'static str, faults: Faults },
     /// The system does not let the files be written, or read.
     #[error("{}: {error}; name a folder that can be written", path.display())]
-    Disk {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
+    Disk { path: PathBuf, error: io::Error },
 }
 
 /// What was wrong with each mirror.

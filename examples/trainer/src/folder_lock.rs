@@ -23,9 +23,6 @@ pub struct FolderLock {
 impl FolderLock {
     /// Takes a folder, which must exist. `remark` hears of a file system that has no locks: the folder is then used
     /// without.
-    ///
-    /// # Errors
-    /// When another run has the folder, or nothing can be written to it.
     pub fn take(folder: &Path, remark: &mut dyn FnMut(&str)) -> Result<FolderLock, LockError> {
         let path = folder.join(NAME);
         let wrong = |error| LockError::System { path: path.clone(), error };
@@ -67,11 +64,11 @@ impl Drop for FolderLock {
 /// Who has the folder, as the file says: as text that a terminal can show.
 fn owner(file: &mut File) -> String {
     let mut bytes = Vec::new();
-    // Whoever has just locked it has written nothing yet.
+    // A process that has just taken the lock has not written anything yet.
     let _ = file.take(LONGEST_OWNER).read_to_end(&mut bytes);
     let text = String::from_utf8_lossy(&bytes);
     let line: String = text.lines().next().unwrap_or_default().chars().filter(|char| !char.is_control()).collect();
-    if line.is_empty() { "a process that has just begun".to_owned() } else { line }
+    if line.is_empty() { "a process that has just started".to_owned() } else { line }
 }
 
 #[cfg(unix)]
@@ -131,21 +128,11 @@ fn is_at(_file: &File, _path: &Path) -> io::Result<bool> {
 #[non_exhaustive]
 pub enum LockError {
     /// Another run has it.
-    #[error("{} is in use by another run ({owner}): wait until it ends", folder.display())]
-    Taken {
-        /// The folder.
-        folder: PathBuf,
-        /// The process and the host of that run.
-        owner: String,
-    },
+    #[error("{} is in use by another run ({owner}): wait until it finishes", folder.display())]
+    Taken { folder: PathBuf, owner: String },
     /// The system does not let the lock be taken.
     #[error("{}: {error}", path.display())]
-    System {
-        /// The file to lock.
-        path: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
+    System { path: PathBuf, error: io::Error },
 }
 
 #[cfg(all(test, unix))]

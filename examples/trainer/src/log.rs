@@ -4,15 +4,10 @@ use std::io::{self, Write};
 
 use mpienv::Rank;
 
-use crate::metrics::Metrics;
-#[cfg(feature = "plot")]
-use crate::plot::Plot;
-#[cfg(feature = "progress")]
-use crate::progress::Progress;
+use crate::checkpoint::Position;
 use crate::train::{Epoch, Report, Step};
 
-/// Writes a run's lines to `out`, and its curves to a file of metrics and a picture if there are such.
-#[derive(Debug)]
+/// Writes a run's lines to `out`, and passes everything on to the other reports.
 pub struct Log<W> {
     /// Where the lines go.
     pub out: W,
@@ -22,53 +17,26 @@ pub struct Log<W> {
     pub last: Option<Epoch>,
     /// Whether to leave out the steps.
     pub quiet: bool,
-    /// The file of metrics; only rank 0 has one.
-    pub metrics: Option<Metrics>,
-    /// The picture; only rank 0 has one.
-    #[cfg(feature = "plot")]
-    pub plot: Option<Plot>,
-    /// The bar on the terminal; only rank 0 has one.
-    #[cfg(feature = "progress")]
-    pub progress: Option<Progress>,
+    /// The metrics, the picture and the progress bar; only rank 0 has any.
+    pub others: Vec<Box<dyn Report>>,
 }
 
 impl<W: Write> Log<W> {
-    /// Writes what waits for the end of the run, however it ended.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn finish(&mut self) -> io::Result<()> {
-        #[cfg(feature = "progress")]
-        drop(self.progress.take());
-        #[cfg(feature = "plot")]
-        self.plot.as_mut().map_or(Ok(()), Plot::draw)?;
-        Ok(())
-    }
-
-    /// One write a line: lines of ranks that share a terminal do not mix.
+    /// Makes one write for each line, so that lines of ranks that share a terminal do not mix.
     fn line(&mut self, line: &str) -> io::Result<()> {
-        let mut write = || self.out.write_all(line.as_bytes()).and_then(|()| self.out.flush());
-        #[cfg(feature = "progress")]
-        if let Some(progress) = &self.progress {
-            return progress.aside(write);
+        let out = &mut self.out;
+        let mut write = || out.write_all(line.as_bytes()).and_then(|()| out.flush());
+        // The progress bar is the last report.
+        match self.others.last_mut() {
+            Some(other) => other.aside(&mut write),
+            None => write(),
         }
-        write()
-    }
-
-    /// All that has a report of its own.
-    fn others(&mut self) -> impl Iterator<Item = &mut dyn Report> {
-        let others = self.metrics.as_mut().map(|metrics| metrics as &mut dyn Report).into_iter();
-        #[cfg(feature = "plot")]
-        let others = others.chain(self.plot.as_mut().map(|plot| plot as &mut dyn Report));
-        #[cfg(feature = "progress")]
-        let others = others.chain(self.progress.as_mut().map(|progress| progress as &mut dyn Report));
-        others
     }
 }
 
 impl<W: Write> Report for Log<W> {
-    fn begin(&mut self) -> io::Result<()> {
-        self.others().try_for_each(|other| other.begin())
+    fn begin(&mut self, start: Position) -> io::Result<()> {
+        self.others.iter_mut().try_for_each(|other| other.begin(start))
     }
 
     fn step(&mut self, step: &Step) -> io::Result<()> {
@@ -76,7 +44,7 @@ impl<W: Write> Report for Log<W> {
             let Step { epoch, step, loss } = step;
             self.line(&format!("epoch: {epoch}, step: {step}, loss is {loss}\n"))?;
         }
-        self.others().try_for_each(|other| other.step(step))
+        self.others.iter_mut().try_for_each(|other| other.step(step))
     }
 
     fn epoch(&mut self, epoch: &Epoch) -> io::Result<()> {
@@ -88,7 +56,12 @@ impl<W: Write> Report for Log<W> {
                  test accuracy is {test_accuracy:.4}, {seconds:.3} s, {samples_per_second:.0} samples/s\n"
             ))?;
         }
-        self.others().try_for_each(|other| other.epoch(epoch))
+        self.others.iter_mut().try_for_each(|other| other.epoch(epoch))
+    }
+
+    /// The progress bar goes first: the last report comes first.
+    fn finish(&mut self) -> io::Result<()> {
+        self.others.iter_mut().rev().try_for_each(|other| other.finish())
     }
 }
 
@@ -109,17 +82,7 @@ mod tests {
         "epoch: 0, train loss is 0.4568, test loss is 0.3000, test accuracy is 0.9089, 0.050 s, 1234568 samples/s\n";
 
     fn lines(rank: Rank, quiet: bool) -> String {
-        let mut log = Log {
-            out: Vec::new(),
-            rank,
-            last: None,
-            quiet,
-            metrics: None,
-            #[cfg(feature = "plot")]
-            plot: None,
-            #[cfg(feature = "progress")]
-            progress: None,
-        };
+        let mut log = Log { out: Vec::new(), rank, last: None, quiet, others: Vec::new() };
         log.step(&STEP).unwrap();
         log.epoch(&EPOCH).unwrap();
         String::from_utf8(log.out).unwrap()

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::atomic_write::{self, naming};
+use crate::checkpoint::Position;
 use crate::train::{Epoch, Report, Step};
-use crate::whole_file::{self, naming};
 
 /// A file of JSON lines, each there as soon as it is known.
 #[derive(Debug)]
@@ -36,15 +37,12 @@ enum State {
 
 impl Metrics {
     /// Lines that will be in the file at `path`, which is not touched before [`Report::begin`].
-    ///
-    /// # Errors
-    /// When it cannot be written, or is not a regular file; the error names it.
     pub fn new(path: &Path, begin: Begin) -> io::Result<Metrics> {
-        match whole_file::place_of(path)? {
+        match atomic_write::place_of(path)? {
             place if place.exists() => {
                 drop(File::options().append(true).open(path).map_err(|error| naming(path, &error))?)
             }
-            _ => whole_file::check(path)?,
+            _ => atomic_write::check(path)?,
         }
         Ok(Metrics { path: path.to_owned(), state: State::Untouched(begin) })
     }
@@ -53,7 +51,7 @@ impl Metrics {
     fn file(&mut self) -> io::Result<&mut File> {
         if let State::Untouched(begin) = self.state {
             // Since it was looked at something else may have got the name.
-            whole_file::place_of(&self.path)?;
+            atomic_write::place_of(&self.path)?;
             let open = || {
                 let file = File::options().append(true).create(true).open(&self.path)?;
                 if begin == Begin::Anew {
@@ -79,7 +77,7 @@ impl Metrics {
 }
 
 impl Report for Metrics {
-    fn begin(&mut self) -> io::Result<()> {
+    fn begin(&mut self, _start: Position) -> io::Result<()> {
         self.file().map(drop)
     }
 
@@ -104,7 +102,7 @@ mod tests {
         fs::write(&path, "of a run before\n").unwrap();
         let mut metrics = Metrics::new(&path, Begin::Anew).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "of a run before\n");
-        metrics.begin().unwrap();
+        metrics.begin(Position::default()).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "");
         metrics.step(&Step { epoch: 0, step: 10, loss: 2.341_347_2 }).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "{\"epoch\":0,\"step\":10,\"loss\":2.3413472}\n");

@@ -11,22 +11,20 @@ use mpienv::Rank;
 
 use crate::backend::{self, BackendError};
 use crate::checkpoint::{self, Checkpoints};
-use crate::cli::{self, Action, Options};
+use crate::cli::{self, Action, MnistArgs};
 use crate::cluster::{self, ClusterError};
 use crate::collective::Collective;
 use crate::data::source::{Source, SourceError};
 use crate::data::{Dataset, Datasets};
 use crate::exit;
-use crate::initial::{self, InitialError};
 use crate::log::Log;
 use crate::model::Model;
-#[cfg(feature = "progress")]
-use crate::progress::Progress;
 use crate::readiness::{self, OtherRank, Readiness};
 use crate::sharding::{self, plan::PlanError};
 use crate::stop::Stop;
-use crate::train::{self, Epoch, Sharded, TrainError};
-use outputs::{OutputError, Outputs};
+use crate::train::{self, Epoch, Report, Sharded, TrainError};
+use crate::weights::{self, WeightsError};
+use outputs::OutputError;
 
 /// By how much a network that has learned something is better than always giving the most frequent answer, at least.
 const ALMOST_A_GUESS: f64 = 1.2;
@@ -39,10 +37,7 @@ const EMBEDDED: &str = "training on embedded digits drawn by code; for MNIST, pu
 and name it with --data or DATA_PATH";
 
 /// Runs the program: trains, or starts ranks that do, or prints a plan, or fetches MNIST. Lines of the run go to `out`, remarks to `remarks`.
-///
-/// # Errors
-/// When anything is wrong; [`MnistError::exit_code`] has the exit code.
-pub fn run(options: &Options, mut out: impl Write, remarks: impl Write) -> Result<(), MnistError> {
+pub fn run(options: &MnistArgs, mut out: impl Write, remarks: impl Write) -> Result<(), MnistError> {
     if let Some(parent) = options.end_with {
         cluster::end_with(parent).map_err(MnistError::Orphan)?;
     }
@@ -76,20 +71,20 @@ fn start_ranks(count: u32) -> Result<(), MnistError> {
     Ok(cluster::start(count, command)?)
 }
 
-fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<(), MnistError> {
+fn train(options: &MnistArgs, out: impl Write, mut remarks: impl Write) -> Result<(), MnistError> {
     if cfg!(not(feature = "plot")) && options.plot.is_some() {
         return Err(MnistError::NotBuilt { what: "--plot", feature: "plot" });
     }
     let info = cluster::place()?;
     let rank = info.world();
     if options.source() == Source::Embedded && rank.is_first() {
-        // A remark that nobody can read is no reason to stop.
+        // A remark that cannot be written must not stop the run.
         let _ = remarks.write_all(format!("mnist: {EMBEDDED}\n").as_bytes());
     }
     let prepared = Prepared::new(options, rank);
     let remarks = RefCell::new(remarks);
     let remark = |text: &str| {
-        // A remark that nobody can read is no reason to stop.
+        // A remark that cannot be written must not stop the run.
         let _ = remarks.borrow_mut().write_all(format!("mnist: {text}\n").as_bytes());
     };
     let mut say = |text: &str| {
@@ -119,12 +114,12 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
         }
         Err(error) => {
             // Before the group ends, which waits for the launcher: one that was told to stop ends the ranks meanwhile.
-            if rank.is_first() || !error.is_told_by_rank_0() {
+            if rank.is_first() || !error.is_reported_by_rank_0() {
                 remark(&error.to_string());
             }
             // It adds nothing to what was said.
             let _ = group.end();
-            result.map_err(|error| MnistError::Said(Box::new(error)))
+            result.map_err(|error| MnistError::Reported(Box::new(error)))
         }
         Ok(()) => group.end().map_err(|error| TrainError::from(error).into()),
     }
@@ -133,46 +128,46 @@ fn train(options: &Options, out: impl Write, mut remarks: impl Write) -> Result<
 /// What a rank has before it meets the others.
 struct Prepared {
     data: Datasets,
-    plan: train::Plan,
+    config: train::TrainConfig,
     /// How the operators are cut, if they are.
     cut: Option<sharding::plan::Plan>,
     model: Box<dyn Model>,
     parameters: Vec<f32>,
-    outputs: Outputs,
+    outputs: Vec<Box<dyn Report>>,
 }
 
 impl Prepared {
     /// Reads and checks all that this rank needs; nothing is written.
-    fn new(options: &Options, rank: Rank) -> Result<Prepared, MnistError> {
+    fn new(options: &MnistArgs, rank: Rank) -> Result<Prepared, MnistError> {
         let data = options.source().load()?;
-        let plan = options.plan();
+        let config = options.config();
         let cut = (!options.cuts.strategies.is_empty()).then(|| {
-            let share = plan.largest_share(data.train.count(), rank);
-            plan::plan(options.model, &options.cuts, plan.learning_rate, rank.size(), share)
+            let share = config.largest_share(data.train.count(), rank);
+            plan::plan(options.model, &options.cuts, config.learning_rate, rank.size(), share)
         });
-        let model = options.model.model(plan.largest_batch(data.train.count(), rank));
-        let parameters = match &options.init {
+        let model = options.model.model(config.largest_batch(data.train.count(), rank));
+        let parameters = match &options.weights {
             // All take rank 0's: no other needs the file, and a pipe can be read once.
-            Some(file) if rank.is_first() => initial::read(file, &model.parameter_shapes())?,
-            _ => model.initial_parameters(plan.seed),
+            Some(file) if rank.is_first() => weights::read(file, &model.parameter_shapes())?,
+            _ => model.initial_parameters(config.seed),
         };
-        let outputs = Outputs::check(options, rank, plan.steps(data.train.count(), rank))?;
-        Ok(Prepared { cut: cut.transpose()?, data, plan, model, parameters, outputs })
+        let outputs = outputs::check(options, rank, config.steps(data.train.count(), rank))?;
+        Ok(Prepared { cut: cut.transpose()?, data, config, model, parameters, outputs })
     }
 
     /// Trains together with the other ranks, which are ready too.
     fn train(
         self,
-        options: &Options,
+        options: &MnistArgs,
         out: impl Write,
         group: &mut dyn Collective,
         remark: &dyn Fn(&str),
     ) -> Result<(), MnistError> {
-        let Prepared { data, plan, cut, mut model, mut parameters, outputs } = self;
+        let Prepared { data, config, cut, mut model, mut parameters, outputs } = self;
         let rank = group.rank();
         // Before this there is nothing to keep, and a signal ends the process at once.
         let stop = Stop::on_signals().map_err(MnistError::Signals)?;
-        let run = checkpoint::Run::new(&plan, model.parameter_shapes(), rank.size(), &data.train);
+        let run = checkpoint::Run::new(&config, model.parameter_shapes(), rank.size(), &data.train);
         let run = match &cut {
             Some(cut) => run.with_strategies(&cut.named_strategies()),
             None => run,
@@ -182,45 +177,31 @@ impl Prepared {
         checkpoints.stop = stop;
         if let Some(folder) = options.checkpoints().folder.filter(|_| rank.is_first()) {
             // Now, since some launchers pass nothing on that a rank says once they were told to stop.
-            remark(&format!("checkpoints go to {}: if the run is stopped, go on with --resume", folder.display()));
+            remark(&format!("checkpoints go to {}: if the run is stopped, continue with --resume", folder.display()));
         }
-        let mut log = Log {
-            out,
-            rank,
-            last: None,
-            quiet: options.quiet,
-            metrics: outputs.metrics,
-            #[cfg(feature = "plot")]
-            plot: outputs.plot.map(|mut plot| {
-                plot.go_on(checkpoints.start());
-                plot
-            }),
-            #[cfg(feature = "progress")]
-            progress: (rank.is_first() && !options.quiet)
-                .then(|| Progress::new(plan.epochs, plan.steps(data.train.count(), rank))),
-        };
+        let mut log = Log { out, rank, last: None, quiet: options.quiet, others: outputs };
         let trained = match &cut {
             Some(cut) => {
                 let sharded = Sharded { model: model.as_mut(), plan: cut };
-                train::train_sharded(sharded, &mut parameters, &data, &plan, group, &checkpoints, &mut log)
+                train::train_sharded(sharded, &mut parameters, &data, &config, group, &checkpoints, &mut log)
             }
-            None => train::train(model.as_mut(), &mut parameters, &data, &plan, group, &checkpoints, &mut log),
+            None => train::train(model.as_mut(), &mut parameters, &data, &config, group, &checkpoints, &mut log),
         };
         let finished = log.finish().map_err(TrainError::Report);
         trained.and(finished)?;
-        Ok(log.last.map_or(Ok(()), |last| has_learned(&last, &data.test, &plan))?)
+        Ok(log.last.map_or(Ok(()), |last| has_learned(&last, &data.test, &config))?)
     }
 }
 
 /// An error where a run's last epoch ends with a network that is no better than one that does not look at the images.
-fn has_learned(last: &Epoch, test: &Dataset, plan: &train::Plan) -> Result<(), TrainError> {
+fn has_learned(last: &Epoch, test: &Dataset, config: &train::TrainConfig) -> Result<(), TrainError> {
     let most = test.class_counts().into_iter().max().unwrap_or_default();
     let guess = most as f64 / test.count() as f64;
     // Nearly all of one class: there is nothing to tell apart.
     if last.test_accuracy > ALMOST_A_GUESS * guess || guess > 0.5 {
         return Ok(());
     }
-    let advice = if plan.learning_rate > cli::LEARNING_RATE {
+    let advice = if config.learning_rate > cli::LEARNING_RATE {
         "training diverged; try a smaller --lr"
     } else {
         "try a larger --lr, or more --epochs"
@@ -240,13 +221,13 @@ pub enum MnistError {
     Source(#[from] SourceError),
     /// The file of first weights is wrong.
     #[error(transparent)]
-    Initial(#[from] InitialError),
+    Weights(#[from] WeightsError),
     /// A file cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
     /// What was said already, by this rank or by rank 0 for all.
     #[error(transparent)]
-    Said(Box<MnistError>),
+    Reported(Box<MnistError>),
     /// This rank cannot begin, and has said so to the others.
     #[error(transparent)]
     NotReady(Box<MnistError>),
@@ -255,12 +236,7 @@ pub enum MnistError {
     OtherRank(OtherRank),
     /// This program was compiled without a part of it.
     #[error("{what}: this program was built without the feature `{feature}`; build it with --features {feature}")]
-    NotBuilt {
-        /// What was asked for.
-        what: &'static str,
-        /// The feature that has it.
-        feature: &'static str,
-    },
+    NotBuilt { what: &'static str, feature: &'static str },
     /// The operators cannot be cut so.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -269,7 +245,7 @@ pub enum MnistError {
     Print(io::Error),
     /// Several ranks are about to fetch.
     #[cfg(feature = "fetch")]
-    #[error("this is one of {0} ranks: mnist fetch is to be started once, without mpirun or srun")]
+    #[error("this is one of {0} ranks: mnist fetch must be started once, without mpirun or srun")]
     Ranks(u32),
     /// MNIST cannot be fetched.
     #[cfg(feature = "fetch")]
@@ -278,8 +254,8 @@ pub enum MnistError {
     /// The ranks did not meet.
     #[error(transparent)]
     Backend(#[from] BackendError),
-    /// Whoever started this rank cannot end it any more.
-    #[error("this rank is to end with the program that started it: {0}")]
+    /// The process that started this rank can no longer end it.
+    #[error("this rank cannot be tied to the program that started it: {0}")]
     Orphan(io::Error),
     /// The system does not tell which program this is.
     #[error("ranks cannot be started: {0}")]
@@ -294,7 +270,6 @@ pub enum MnistError {
 
 impl MnistError {
     /// The exit code for it, of [`exit`].
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             MnistError::Train(TrainError::Collective(error)) => exit::of_collective(error),
@@ -305,19 +280,18 @@ impl MnistError {
             MnistError::Train(TrainError::Stopped { signal, .. }) => exit::SIGNALLED + signal.number(),
             MnistError::Train(_) => exit::TRAINING_FAILED,
             MnistError::Cluster(error) => error.rank_exit_code().unwrap_or(exit::WRONG_INPUT),
-            MnistError::Said(error) | MnistError::NotReady(error) => error.exit_code(),
+            MnistError::Reported(error) | MnistError::NotReady(error) => error.exit_code(),
             _ => exit::WRONG_INPUT,
         }
     }
 
-    /// Whether people have been told already.
-    #[must_use]
-    pub fn is_said(&self) -> bool {
-        matches!(self, MnistError::Said(_))
+    /// Whether it has been reported already.
+    pub fn is_reported(&self) -> bool {
+        matches!(self, MnistError::Reported(_))
     }
 
     /// Whether rank 0 says it for all: it knows more than the others.
-    fn is_told_by_rank_0(&self) -> bool {
+    fn is_reported_by_rank_0(&self) -> bool {
         matches!(self, MnistError::Train(TrainError::Stopped { .. } | TrainError::NothingLearned { .. }))
     }
 

@@ -24,7 +24,6 @@ pub enum Architecture {
 
 impl Architecture {
     /// The model, with room for batches of `capacity` samples.
-    #[must_use]
     pub fn model(self, capacity: usize) -> Box<dyn Model> {
         match self {
             Architecture::Linear => Box::new(linear::Linear::new(capacity)),
@@ -69,7 +68,7 @@ pub trait Model {
         let mut sum = Evaluation { count: labels.len() as u64, ..Evaluation::default() };
         for (row, &label) in self.logits(parameters, images).iter_mut().zip(labels) {
             sum.correct += u64::from(cross_entropy::class(row) == usize::from(label));
-            sum.loss += f64::from(cross_entropy::loss_and_slope(row, label, 1.0));
+            sum.loss += f64::from(cross_entropy::loss_and_gradient(row, label, 1.0));
         }
         sum
     }
@@ -95,7 +94,6 @@ impl Evaluation {
     }
 
     /// As ranks send it to each other.
-    #[must_use]
     pub fn to_bytes(self) -> [u8; 24] {
         let numbers = [self.loss.to_bits(), self.correct, self.count];
         let mut bytes = [0; 24];
@@ -106,7 +104,6 @@ impl Evaluation {
     }
 
     /// What [`Evaluation::to_bytes`] made.
-    #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Evaluation {
         let number = |index: usize| bytes.as_chunks().0.get(index).map_or(0, |&bytes| u64::from_le_bytes(bytes));
         Evaluation { loss: f64::from_bits(number(0)), correct: number(1), count: number(2) }
@@ -114,9 +111,9 @@ impl Evaluation {
 }
 
 /// Moves every parameter against its gradient: stochastic gradient descent.
-pub fn descend(parameters: &mut [f32], gradient: &[f32], learning_rate: f32) {
-    for (parameter, slope) in parameters.iter_mut().zip(gradient) {
-        *parameter -= learning_rate * slope;
+pub fn sgd_step(parameters: &mut [f32], gradient: &[f32], learning_rate: f32) {
+    for (parameter, gradient) in parameters.iter_mut().zip(gradient) {
+        *parameter -= learning_rate * gradient;
     }
 }
 

@@ -14,7 +14,6 @@ pub struct OtherShapes {
 }
 
 /// A model's parameters, named and shaped.
-#[must_use]
 pub fn to_tensors(shapes: &Shapes, parameters: &[f32]) -> Vec<NamedTensor> {
     let mut rest = parameters;
     let tensor = |(name, shape): &(&str, Vec<usize>)| {
@@ -27,9 +26,6 @@ pub fn to_tensors(shapes: &Shapes, parameters: &[f32]) -> Vec<NamedTensor> {
 }
 
 /// The parameters of a model with those shapes, from a file; tensors of other names are left alone.
-///
-/// # Errors
-/// When a tensor is missing, has another shape, or is not of f32.
 pub fn from_file(shapes: &Shapes, file: &TensorFile) -> Result<Vec<f32>, OtherShapes> {
     let mut parameters = Vec::new();
     for (name, shape) in shapes {

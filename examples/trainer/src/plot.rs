@@ -11,9 +11,9 @@ use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::FontTransform;
 
+use crate::atomic_write::{self, naming};
 use crate::checkpoint::Position;
 use crate::train::{Epoch, Report, Step};
-use crate::whole_file::{self, naming};
 use history::History;
 
 /// As wide as a page of text shows it.
@@ -28,7 +28,7 @@ const REDRAW: Duration = Duration::from_secs(2);
 /// How far apart neighbouring epochs are at most.
 const BETWEEN_EPOCHS: f64 = 1.5;
 
-// Colours that people with any kind of colour vision tell apart (Okabe and Ito).
+// Colors that people with any kind of color vision tell apart (Okabe and Ito).
 const TRAIN: RGBColor = RGBColor(0, 114, 178);
 const TEST: RGBColor = RGBColor(213, 94, 0);
 const BATCH: RGBColor = RGBColor(176, 208, 228);
@@ -47,37 +47,20 @@ pub struct Plot {
 
 impl Plot {
     /// A picture that will be at `path`, of a run with `steps` steps an epoch. Nothing is drawn yet.
-    ///
-    /// # Errors
-    /// When no file can be written there; the error names it.
     pub fn new(path: &Path, title: String, steps: usize) -> io::Result<Plot> {
         // Before the training, not after it.
-        whole_file::check(path)?;
+        atomic_write::check(path)?;
         Ok(Plot { path: path.to_owned(), steps, history: History::new(title), drawn: None })
     }
 
-    /// Has the picture go on where the run does: with the curves up to there of the picture that there is, if it is of
-    /// this run; else the axis begins there, and says so.
-    pub fn go_on(&mut self, position: Position) {
-        if position != Position::default() {
-            let mut before = String::new();
-            let file = File::open(&self.path).and_then(|file| file.take(LARGEST).read_to_string(&mut before));
-            let before = file.is_ok().then_some(before);
-            self.history.go_on(before.as_deref(), position, self.steps);
-        }
-    }
-
     /// Draws all that was reported; without an epoch there is no picture.
-    ///
-    /// # Errors
-    /// When it cannot be written; the error names it.
     pub fn draw(&mut self) -> io::Result<()> {
         if self.history.epochs.is_empty() {
             return Ok(());
         }
         let mut picture = self.picture().map_err(|error| naming(&self.path, &io::Error::other(error.to_string())))?;
         self.history.keep_in(&mut picture).map_err(|error| naming(&self.path, &error.into()))?;
-        whole_file::write(&self.path, picture.as_bytes())?;
+        atomic_write::write(&self.path, picture.as_bytes())?;
         self.drawn = Some(Instant::now());
         Ok(())
     }
@@ -97,13 +80,13 @@ impl Plot {
     }
 
     /// The epochs' values, each where the epoch ends.
-    fn curve(&self, value: fn(&history::Epoch) -> f32) -> Vec<(f64, f64)> {
+    fn curve(&self, value: fn(&history::EpochPoint) -> f32) -> Vec<(f64, f64)> {
         self.history.epochs.iter().map(|epoch| (epoch.end(), value(epoch).into())).collect()
     }
 
     /// From the first step to the end of the last epoch.
     fn time(&self) -> std::ops::Range<f64> {
-        self.history.from.into()..self.history.epochs.last().map_or(1.0, history::Epoch::end)
+        self.history.from.into()..self.history.epochs.last().map_or(1.0, history::EpochPoint::end)
     }
 
     /// What the axis of the time is called.
@@ -180,20 +163,20 @@ where
 /// What a curve looks like.
 #[derive(Clone, Copy)]
 struct Look {
-    colour: RGBColor,
+    color: RGBColor,
     width: u32,
     /// How large the points are.
     points: u32,
 }
 
 impl Look {
-    fn thin(colour: RGBColor) -> Look {
-        Look { colour, width: 1, points: 0 }
+    fn thin(color: RGBColor) -> Look {
+        Look { color, width: 1, points: 0 }
     }
 
     /// With a point for each value of the curve, as long as they can be told apart.
-    fn thick(colour: RGBColor, curve: &[(f64, f64)]) -> Look {
-        Look { colour, width: 2, points: if curve.len() <= 40 { 3 } else { 0 } }
+    fn thick(color: RGBColor, curve: &[(f64, f64)]) -> Look {
+        Look { color, width: 2, points: if curve.len() <= 40 { 3 } else { 0 } }
     }
 }
 
@@ -202,12 +185,12 @@ fn line<'b, Y>(chart: &mut Chart<'b, Y>, curve: &[(f64, f64)], widest: f64, look
 where
     Y: Ranged<ValueType = f64>,
 {
-    let Look { colour, width, points } = look;
+    let Look { color, width, points } = look;
     for (index, piece) in curve.chunk_by(|a, b| b.0 - a.0 <= widest).enumerate() {
-        let series = LineSeries::new(piece.iter().copied(), colour.stroke_width(width)).point_size(points);
+        let series = LineSeries::new(piece.iter().copied(), color.stroke_width(width)).point_size(points);
         let drawn = chart.draw_series(series)?;
         if index == 0 {
-            drawn.label(name).legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+            drawn.label(name).legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
         }
     }
     Ok(())
@@ -240,6 +223,22 @@ fn short(number: f64) -> String {
 }
 
 impl Report for Plot {
+    /// Keeps the curves up to `start` of the picture that is there, if it is of this run; otherwise the axis begins at
+    /// `start` and says so.
+    fn begin(&mut self, start: Position) -> io::Result<()> {
+        if start != Position::default() {
+            let mut before = String::new();
+            let file = File::open(&self.path).and_then(|file| file.take(LARGEST).read_to_string(&mut before));
+            let before = file.is_ok().then_some(before);
+            self.history.go_on(before.as_deref(), start, self.steps);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.draw()
+    }
+
     fn step(&mut self, step: &Step) -> io::Result<()> {
         self.history.add_step(step, self.steps);
         Ok(())
@@ -311,7 +310,7 @@ mod tests {
     fn gone_on(path: &Path, at: u32) -> String {
         for (from, to) in [(0, 2), (at, at + 2)] {
             let mut plot = Plot::new(path, "run".to_owned(), 100).unwrap();
-            plot.go_on(Position { epoch: from, ..Position::default() });
+            plot.begin(Position { epoch: from, ..Position::default() }).unwrap();
             for number in from..to {
                 for step in (0..100).step_by(10) {
                     plot.step(&Step { epoch: number, step, loss: 1.0 }).unwrap();
@@ -342,7 +341,7 @@ mod tests {
     fn a_picture_that_begins_late_says_so_on_its_axis() {
         let folder = tempfile::tempdir().unwrap();
         let mut plot = Plot::new(&folder.path().join("run.svg"), String::new(), 100).unwrap();
-        plot.go_on(Position { epoch: 3, step: 50, ..Position::default() });
+        plot.begin(Position { epoch: 3, step: 50, ..Position::default() }).unwrap();
         plot.epoch(&epoch(3)).unwrap();
         let text = fs::read_to_string(folder.path().join("run.svg")).unwrap();
         assert_eq!(text.matches("epoch, drawn from 3.5 on, where the run went on").count(), 2, "{text}");

@@ -4,6 +4,7 @@ use std::io;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::checkpoint::Position;
 use crate::train::{Epoch, REPORT_EVERY, Report, Step};
 
 /// How many times a second the bar is drawn at most.
@@ -20,7 +21,6 @@ pub struct Progress {
 
 impl Progress {
     /// The bar of a run of `epochs` epochs with `steps` steps each; it shows only when stderr is a terminal.
-    #[must_use]
     pub fn new(epochs: u32, steps: usize) -> Progress {
         let bar = ProgressBar::with_draw_target(
             Some(u64::from(epochs) * steps as u64),
@@ -32,14 +32,15 @@ impl Progress {
         }
         Progress { bar, epochs, steps }
     }
-
-    /// Does something that may write to the terminal, with the bar out of the way.
-    pub fn aside<T>(&self, write: impl FnOnce() -> T) -> T {
-        self.bar.suspend(write)
-    }
 }
 
 impl Report for Progress {
+    fn begin(&mut self, _start: Position) -> io::Result<()> {
+        // The time that the ranks needed to meet is no step's.
+        self.bar.reset_eta();
+        Ok(())
+    }
+
     fn step(&mut self, step: &Step) -> io::Result<()> {
         if self.bar.is_hidden() {
             return Ok(());
@@ -58,11 +59,14 @@ impl Report for Progress {
         }
         Ok(())
     }
-}
 
-impl Drop for Progress {
-    fn drop(&mut self) {
+    fn finish(&mut self) -> io::Result<()> {
         // A run that ends early must not leave half a bar before its error.
         self.bar.finish_and_clear();
+        Ok(())
+    }
+
+    fn aside(&mut self, write: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        self.bar.suspend(write)
     }
 }

@@ -13,6 +13,7 @@ use std::thread;
 
 use mpienv::RankError;
 
+use crate::atomic_write;
 use crate::backend::{self, BackendError};
 use crate::cluster::{self, ClusterError};
 use crate::collective::{Collective, CollectiveError, threads};
@@ -23,11 +24,10 @@ use crate::sharding::execute::{ExecuteError, Executor, State};
 use crate::sharding::gather::gather;
 use crate::sharding::network::Chain;
 use crate::sharding::number::as_written;
-use crate::sharding::origin::Origin;
 use crate::sharding::plan::{Plan, PlanError, Terms};
-use crate::whole_file;
+use crate::sharding::run_id::RunId;
 use folder::FolderError;
-use options::{Action, Options, Sharding, Training};
+use options::{Action, QuickstartArgs, Sharding, Training};
 
 /// Steps of an epoch.
 const STEPS: u64 = 4;
@@ -39,10 +39,7 @@ const MOMENTUM: f64 = 0.1;
 const HIDDEN: usize = 16;
 
 /// Runs the program; lines go to `out`.
-///
-/// # Errors
-/// When anything is wrong; [`QuickstartError::exit_code`] has the exit code.
-pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), QuickstartError> {
+pub fn run(options: &QuickstartArgs, out: &mut dyn Write) -> Result<(), QuickstartError> {
     match &options.action {
         Some(Action::Plan(show)) => {
             let text = plan(&show.sharding, show.ranks)?.text(show.rank)?;
@@ -61,9 +58,6 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), QuickstartError
 }
 
 /// Plans the network for `world` ranks.
-///
-/// # Errors
-/// When a strategy does not fit.
 pub fn plan(sharding: &Sharding, world: u32) -> Result<Plan, PlanError> {
     let chain = Chain::new(data::ROWS * world as usize, data::INPUTS).matmul("matmul", "w", HIDDEN).relu("relu");
     let mut network = chain.matmul("matmul2", "w2", data::OUTPUTS).mse("loss");
@@ -73,7 +67,7 @@ pub fn plan(sharding: &Sharding, world: u32) -> Result<Plan, PlanError> {
 }
 
 fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError> {
-    let Some(count) = options.ranks else {
+    let Some(count) = options.threads else {
         let info = cluster::place()?;
         let prepared = Prepared::new(options, info.world_size());
         // What carries the parts is no line of the quick start. A rank that cannot begin comes all the same, to say so.
@@ -180,7 +174,7 @@ fn resumed(options: &Training) -> Result<Option<Resumed<'_>>, QuickstartError> {
         let (checkpoint, digest) = Checkpoint::read_with_digest(path)?;
         Ok(Resumed { path, checkpoint, digest })
     };
-    options.resume.as_deref().map(read).transpose()
+    options.resume_from.as_deref().map(read).transpose()
 }
 
 fn train_rank<'a>(
@@ -198,9 +192,9 @@ fn train_rank<'a>(
         Readiness::NotAnother(other) => return Err(QuickstartError::OtherRank(other)),
     };
     let Prepared { plan, resumed } = prepared.borrow();
-    let (mut state, origin): (State<f32>, Origin) = match resumed {
-        Some(Resumed { path, checkpoint, .. }) => (checkpoint.state(path, plan, rank)?, checkpoint.origin(plan)),
-        None => (State::new(options.init().parameters(plan, rank)), Origin::new(plan, &options.init())),
+    let (mut state, run_id): (State<f32>, RunId) = match resumed {
+        Some(Resumed { path, checkpoint, .. }) => (checkpoint.state(path, plan, rank)?, checkpoint.run_id(plan)),
+        None => (State::new(options.init().parameters(plan, rank)), RunId::new(plan, &options.init())),
     };
     let start = match resumed {
         Some(Resumed { digest, .. }) => format!("start: step {} of a file with SHA-256 {digest}", state.steps),
@@ -214,7 +208,7 @@ fn train_rank<'a>(
     for (name, text) in
         [("step_parallel_begin_0000.ir", plan.graph()), ("18_execute_0000.ir", plan.instructions_of(rank))]
     {
-        whole_file::write(&graphs.join(name), text.as_bytes()).map_err(QuickstartError::Output)?;
+        atomic_write::write(&graphs.join(name), text.as_bytes()).map_err(QuickstartError::Output)?;
     }
     let (samples, labels) = data::draw();
     while state.steps < u64::from(options.epochs) * STEPS {
@@ -225,9 +219,9 @@ fn train_rank<'a>(
         }
         print(format!("epoch: {epoch} step: {step}, loss is {}\n", float::repr(f64::from(loss))))?;
         let checkpoint = if options.integrated {
-            integrated(plan, &state, &origin, group)?
+            integrated(plan, &state, &run_id, group)?
         } else {
-            Checkpoint::new(plan, rank, &state, &origin)
+            Checkpoint::new(plan, rank, &state, &run_id)
         };
         folder::add(&checkpoints, moment, &checkpoint)?;
     }
@@ -238,14 +232,14 @@ fn train_rank<'a>(
 fn integrated(
     plan: &Plan,
     own: &State<f32>,
-    origin: &Origin,
+    run_id: &RunId,
     group: &mut dyn Collective,
 ) -> Result<Checkpoint, QuickstartError> {
     let tensors: Vec<_> = own.parameters.iter().chain(&own.momenta).cloned().collect();
     let of_rank = |(rank, mut parameters): (u32, Vec<_>)| {
         let momenta = parameters.split_off(own.parameters.len());
         let state = State { parameters, momenta, steps: own.steps };
-        (PathBuf::from(format!("rank {rank}")), Checkpoint::new(plan, rank, &state, origin))
+        (PathBuf::from(format!("rank {rank}")), Checkpoint::new(plan, rank, &state, run_id))
     };
     let parts: Vec<_> = (0..).zip(gather(&tensors, group)?).map(of_rank).collect();
     Ok(Checkpoint::merge(&parts)?)
@@ -266,8 +260,8 @@ pub enum QuickstartError {
     Cluster(#[from] ClusterError),
     /// Several processes are about to start the same ranks.
     #[error(
-        "this is one of {0} ranks: quickstart --ranks is to be started once, without mpirun or srun; leave out --ranks, and \
-         each process is the rank that its launcher says"
+        "this is one of {0} ranks: quickstart --threads must be started once, without mpirun or srun; leave out --threads, and \
+         each process takes its rank from its launcher"
     )]
     Launched(u32),
     /// This rank cannot begin, and has said so to the others.
@@ -278,16 +272,9 @@ pub enum QuickstartError {
     OtherRank(OtherRank),
     /// The system gives no thread for a rank.
     #[error(
-        "rank {rank} of {count} cannot be started: {error}; ask for fewer --ranks, or raise the limits (`ulimit -u`, `ulimit -v`)"
+        "rank {rank} of {count} cannot be started: {error}; ask for fewer --threads, or raise the limits (`ulimit -u`, `ulimit -v`)"
     )]
-    Thread {
-        /// The first rank that was not started.
-        rank: u32,
-        /// How many ranks were asked for.
-        count: u32,
-        /// What the system says.
-        error: io::Error,
-    },
+    Thread { rank: u32, count: u32, error: io::Error },
     /// The ranks did not meet.
     #[error(transparent)]
     Backend(#[from] BackendError),
@@ -299,14 +286,7 @@ pub enum QuickstartError {
     Collective(#[from] CollectiveError),
     /// The loss is NaN or infinite.
     #[error("epoch: {epoch} step: {step}: the loss is {loss}: training diverged; try a smaller --lr")]
-    Diverged {
-        /// The epoch, counted from 1.
-        epoch: u64,
-        /// The step, counted from 1.
-        step: u64,
-        /// The loss.
-        loss: f32,
-    },
+    Diverged { epoch: u64, step: u64, loss: f32 },
     /// A checkpoint is wrong.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -314,13 +294,12 @@ pub enum QuickstartError {
     #[error(transparent)]
     Folder(#[from] FolderError),
     /// Something cannot be written.
-    #[error("{0}: what the run writes must have a place")]
+    #[error("{0}: the run needs a place for its output")]
     Output(io::Error),
 }
 
 impl QuickstartError {
     /// The exit code for it, of [`exit`].
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             QuickstartError::Collective(error) | QuickstartError::Execute(ExecuteError::Collective(error)) => {

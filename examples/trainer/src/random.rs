@@ -34,7 +34,6 @@ pub struct Stream(ChaCha8Rng);
 
 impl Stream {
     /// The stream of `seed` for `purpose`, at its beginning.
-    #[must_use]
     pub fn new(seed: u64, purpose: Purpose) -> Stream {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
@@ -44,7 +43,6 @@ impl Stream {
     }
 
     /// The same stream, from number `index` on; each number takes 64 bits.
-    #[must_use]
     pub fn at(mut self, index: u64) -> Stream {
         self.0.set_word_pos(u128::from(index) * 2);
         self
@@ -87,7 +85,6 @@ impl Stream {
 }
 
 /// Number `index` of the normal distribution with mean 0 and deviation 1, of `seed` for parameter number `parameter`.
-#[must_use]
 pub fn normal(seed: u64, parameter: u32, index: u64) -> f64 {
     Stream::new(seed, Purpose::Parameter(parameter)).at(index * 2).normal()
 }

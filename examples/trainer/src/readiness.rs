@@ -6,7 +6,7 @@ use crate::collective::{Collective, CollectiveError};
 
 /// Another rank than this one cannot begin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("rank {rank} on {host} cannot begin: {reason}")]
+#[error("rank {rank} on {host} cannot start: {reason}")]
 pub struct OtherRank {
     /// The first rank that cannot.
     pub rank: u32,
@@ -28,9 +28,6 @@ pub enum Readiness<T, E> {
 }
 
 /// Tells all ranks whether this one can begin, and hears it of them; every rank of `group` calls it.
-///
-/// # Errors
-/// When a rank is lost.
 pub fn of_all<T, E: Display>(
     own: Result<T, E>,
     group: &mut dyn Collective,

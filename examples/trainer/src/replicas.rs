@@ -10,7 +10,7 @@ use crate::collective::{Collective, CollectiveError};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{} other parameters than {}: a sum came out differently there, or memory changed; if it happens again, leave out \
-     the host, and go on from a checkpoint",
+     the host, and resume from a checkpoint",
     ranks(odd, "holds", "hold"),
     ranks(most, "", "")
 )]
@@ -22,9 +22,6 @@ pub struct Divergence {
 }
 
 /// Compares the parameters of all ranks by a digest: which ranks differ, the same on all ranks.
-///
-/// # Errors
-/// When a rank is lost.
 pub fn check(parameters: &[f32], group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError> {
     if group.rank().size() == 1 {
         return Ok(Ok(()));
@@ -36,9 +33,6 @@ pub fn check(parameters: &[f32], group: &mut dyn Collective) -> Result<Result<()
 }
 
 /// Compares what ranks hold, each given with its rank, in rank order.
-///
-/// # Errors
-/// When it is not the same bytes.
 pub fn compare(held: &[(usize, &[u8])]) -> Result<(), Divergence> {
     let mut holders = BTreeMap::<&[u8], Vec<usize>>::new();
     for &(rank, bytes) in held {
@@ -80,7 +74,7 @@ mod tests {
             (&[7, 7, 5, 7][..], "rank 2 holds other parameters than ranks 0, 1, 3: "),
             (&[5, 7, 7], "rank 0 holds other parameters than ranks 1, 2: "),
             (&[1, 2, 7, 7, 7], "ranks 0, 1 hold other parameters than ranks 2, 3, 4: "),
-            // Which of two is right nobody knows.
+            // Of two ranks, neither is known to be right.
             (&[7, 5], "rank 1 holds other parameters than rank 0: "),
             (&[5, 7], "rank 1 holds other parameters than rank 0: "),
             (

@@ -17,7 +17,6 @@ pub enum Signal {
 
 impl Signal {
     /// The signal's number.
-    #[must_use]
     pub fn number(self) -> u8 {
         match self {
             Signal::Interrupt => 2,
@@ -34,7 +33,6 @@ impl Signal {
     }
 
     /// What the sum of all ranks' [`Stop::weight`] says.
-    #[must_use]
     pub fn of_sum(sum: f32) -> Option<Signal> {
         if sum >= Signal::Terminate.weight() {
             Some(Signal::Terminate)
@@ -61,9 +59,6 @@ pub struct Stop(Arc<AtomicUsize>);
 
 impl Stop {
     /// From now on SIGINT and SIGTERM ask to stop. A second one ends the process at once, for runs that hang.
-    ///
-    /// # Errors
-    /// When the system refuses.
     pub fn on_signals() -> io::Result<Stop> {
         let stop = Stop::default();
         for (number, signal) in [(consts::SIGINT, Signal::Interrupt), (consts::SIGTERM, Signal::Terminate)] {
@@ -79,7 +74,6 @@ impl Stop {
     }
 
     /// What this rank adds to a sum over all ranks, which [`Signal::of_sum`] reads: 0 to go on.
-    #[must_use]
     pub fn weight(&self) -> f32 {
         let number = self.0.load(Ordering::Relaxed);
         let raised = [Signal::Interrupt, Signal::Terminate].into_iter().find(|one| usize::from(one.number()) == number);
@@ -88,9 +82,6 @@ impl Stop {
 }
 
 /// The signal's first coming is remembered; the second ends the process, with 128 and its number.
-///
-/// # Errors
-/// When the system refuses.
 pub fn end_at_second(number: i32) -> io::Result<()> {
     let came = Arc::new(AtomicBool::new(false));
     // In this order: the first handler looks before the second remembers.

@@ -9,7 +9,8 @@ use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
 use sha2::{Digest, Sha256};
 
-use crate::{whole_file, whole_read};
+use crate::hex::hex;
+use crate::{atomic_write, bounded_read};
 
 /// The one entry of a file's metadata. More than one would be written in an order that changes from run to run.
 const ABOUT: &str = "mpienv-trainer";
@@ -28,7 +29,6 @@ pub enum Type {
 
 impl Type {
     /// The bytes of a number.
-    #[must_use]
     pub fn size(self) -> usize {
         match self {
             Type::F32 => 4,
@@ -68,9 +68,6 @@ pub struct TensorFile {
 
 impl TensorFile {
     /// Writes the file; it is there whole or not at all. The same content gives the same bytes.
-    ///
-    /// # Errors
-    /// When a tensor's bytes do not fit its shape, or the system cannot write.
     pub fn write(&self, path: &Path) -> Result<(), TensorFileError> {
         let wrong = |error| TensorFileError::Wrong { path: path.to_owned(), error };
         let mut views = Vec::with_capacity(self.tensors.len());
@@ -80,21 +77,15 @@ impl TensorFile {
         }
         let about = HashMap::from([(ABOUT.to_owned(), self.about.clone())]);
         let bytes = safetensors::serialize(views, Some(about)).map_err(wrong)?;
-        whole_file::write(path, &bytes).map_err(TensorFileError::Unwritable)
+        atomic_write::write(path, &bytes).map_err(TensorFileError::Unwritable)
     }
 
     /// Reads a file.
-    ///
-    /// # Errors
-    /// When it cannot be read, is cut off or otherwise no safetensors file, or has numbers of another type.
     pub fn read(path: &Path) -> Result<TensorFile, TensorFileError> {
         Ok(TensorFile::read_with_digest(path)?.0)
     }
 
     /// Reads a file; the second is its SHA-256, in hexadecimal.
-    ///
-    /// # Errors
-    /// As [`TensorFile::read`].
     pub fn read_with_digest(path: &Path) -> Result<(TensorFile, String), TensorFileError> {
         let unreadable = |error| TensorFileError::Unreadable { path: path.to_owned(), error };
         let file = File::open(path).map_err(unreadable)?;
@@ -103,15 +94,12 @@ impl TensorFile {
             return Err(TensorFileError::TooLarge { path: path.to_owned() });
         }
         let mut bytes = Vec::new();
-        whole_read::up_to(LARGEST + 1, file, &mut bytes).map_err(unreadable)?;
-        let digest = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        bounded_read::up_to(LARGEST + 1, file, &mut bytes).map_err(unreadable)?;
+        let digest = hex(&Sha256::digest(&bytes));
         Ok((TensorFile::from_bytes(path, &bytes)?, digest))
     }
 
     /// What the bytes of a file say; `path` names it in errors.
-    ///
-    /// # Errors
-    /// As [`TensorFile::read`].
     pub fn from_bytes(path: &Path, bytes: &[u8]) -> Result<TensorFile, TensorFileError> {
         if bytes.len() as u64 > LARGEST {
             return Err(TensorFileError::TooLarge { path: path.to_owned() });
@@ -136,7 +124,6 @@ impl TensorFile {
     }
 
     /// The tensor of that name, if there is one.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&NamedTensor> {
         self.tensors.iter().find(|tensor| tensor.name == name)
     }
@@ -148,39 +135,19 @@ impl TensorFile {
 pub enum TensorFileError {
     /// The system cannot read it.
     #[error("{}: cannot be read: {error}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
+    Unreadable { path: PathBuf, error: io::Error },
     /// No file of these programs is so long.
     #[error("{}: has more than {LARGEST} bytes, the most that a file of tensors may have", path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
+    TooLarge { path: PathBuf },
     /// The system cannot write it.
     #[error("{0}")]
     Unwritable(io::Error),
     /// The bytes are not what they should be.
-    #[error("{}: is no whole safetensors file: {error}", path.display())]
-    Wrong {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        error: SafeTensorError,
-    },
+    #[error("{}: is not a complete safetensors file: {error}", path.display())]
+    Wrong { path: PathBuf, error: SafeTensorError },
     /// A tensor has numbers of another type.
-    #[error("{}: tensor {name} has numbers of type {found}, F32 or F64 is wanted", path.display())]
-    Numbers {
-        /// The file.
-        path: PathBuf,
-        /// The tensor.
-        name: String,
-        /// The type.
-        found: String,
-    },
+    #[error("{}: tensor {name} has numbers of type {found}, F32 or F64 is expected", path.display())]
+    Numbers { path: PathBuf, name: String, found: String },
 }
 
 #[cfg(test)]
@@ -217,7 +184,7 @@ mod tests {
         for length in 0..bytes.len() {
             fs::write(&path, &bytes[..length]).unwrap();
             let error = TensorFile::read(&path).unwrap_err().to_string();
-            let expected = format!("{}: is no whole safetensors file: ", path.display());
+            let expected = format!("{}: is not a complete safetensors file: ", path.display());
             assert!(error.starts_with(&expected), "{length}: {error}");
         }
     }

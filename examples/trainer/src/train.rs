@@ -10,18 +10,19 @@ use std::time::Instant;
 use mpienv::Rank;
 use serde::Serialize;
 
-use crate::agreement::{self, Disagreement};
 use crate::batch::Batch;
 use crate::checkpoint::{CheckpointError, Checkpoints, Position};
 use crate::collective::{Collective, CollectiveError};
+use crate::config_check::{self, Disagreement};
 use crate::data::{Dataset, Datasets};
 use crate::model::{Evaluation, Model};
 use crate::replicas::Divergence;
-use crate::shard::{self, Order};
+use crate::sampler::{self, Order};
 use crate::sharding::execute::ExecuteError;
 use crate::stop::Signal;
 use data_parallel::DataParallel;
 pub use sharded::Sharded;
+use sharded::ShardedLearner;
 
 /// Every how many steps a loss is reported.
 pub const REPORT_EVERY: usize = 10;
@@ -31,7 +32,7 @@ const EVALUATION_BATCH: usize = 64;
 
 /// How to train.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Plan {
+pub struct TrainConfig {
     /// How often to go through the training set.
     pub epochs: u32,
     /// Samples of a step, of each rank; at least 1.
@@ -44,21 +45,18 @@ pub struct Plan {
     pub order: Order,
 }
 
-impl Plan {
+impl TrainConfig {
     /// How many steps an epoch has.
-    #[must_use]
     pub fn steps(&self, samples: usize, rank: Rank) -> usize {
         samples.div_ceil(self.batch_size.saturating_mul(rank.size() as usize))
     }
 
     /// How many samples a rank has in a step at most.
-    #[must_use]
     pub fn largest_share(&self, samples: usize, rank: Rank) -> usize {
         self.batch_size.min(samples.div_ceil(rank.size() as usize))
     }
 
     /// The room that a rank's model and batch need, the test's included.
-    #[must_use]
     pub fn largest_batch(&self, samples: usize, rank: Rank) -> usize {
         self.largest_share(samples, rank).max(EVALUATION_BATCH)
     }
@@ -95,25 +93,26 @@ pub struct Epoch {
 
 /// Where a rank reports to.
 pub trait Report {
-    /// Before the first step, on every rank: all have met and agree, and nothing was refused.
-    ///
-    /// # Errors
-    /// As [`Report::step`].
-    fn begin(&mut self) -> io::Result<()> {
+    /// Before the first step, on every rank: all have met and agree, and nothing was refused. The run begins at `start`.
+    fn begin(&mut self, _start: Position) -> io::Result<()> {
         Ok(())
     }
 
     /// Every [`REPORT_EVERY`] steps, on every rank that has samples in the step.
-    ///
-    /// # Errors
-    /// When it cannot be written; the run then ends.
     fn step(&mut self, step: &Step) -> io::Result<()>;
 
     /// After every epoch, on every rank.
-    ///
-    /// # Errors
-    /// As [`Report::step`].
     fn epoch(&mut self, epoch: &Epoch) -> io::Result<()>;
+
+    /// At the end of the run, however it ends.
+    fn finish(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Writes a line to the terminal, with anything that this report draws on it out of the way.
+    fn aside(&mut self, write: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        write()
+    }
 }
 
 /// Why training ended early.
@@ -122,56 +121,22 @@ pub trait Report {
 pub enum TrainError {
     /// The loss is NaN or infinite.
     #[error("epoch {epoch}, step {step}: the loss is {loss}: training diverged; try a smaller --lr")]
-    Diverged {
-        /// The epoch, counted from 0.
-        epoch: u32,
-        /// The step, counted from 0; the number of steps if it came out in the test.
-        step: usize,
-        /// The mean loss over the samples of all ranks.
-        loss: f64,
-    },
+    Diverged { epoch: u32, step: usize, loss: f64 },
     /// The loss is finite, and the network has learned nothing.
     #[error(
         "the network has learned nothing: after epoch {epoch} the test accuracy is {accuracy:.4}, and always giving the most \
          frequent answer has {guess:.4}: {advice}"
     )]
-    NothingLearned {
-        /// The last epoch, counted from 0.
-        epoch: u32,
-        /// The share of the test set that is classified rightly.
-        accuracy: f64,
-        /// The share of the most frequent class.
-        guess: f64,
-        /// What to do.
-        advice: &'static str,
-    },
+    NothingLearned { epoch: u32, accuracy: f64, guess: f64, advice: &'static str },
     /// The ranks are not about to do the same.
     #[error(transparent)]
     Disagreement(#[from] Disagreement),
     /// The ranks hold different parameters, which must be the same bits.
     #[error("epoch {epoch}, step {step}: {divergence}")]
-    Divergence {
-        /// The epoch, counted from 0.
-        epoch: u32,
-        /// How many steps of it are done.
-        step: u64,
-        /// Which ranks differ.
-        divergence: Divergence,
-    },
+    Divergence { epoch: u32, step: u64, divergence: Divergence },
     /// A signal asked any rank to stop; all did, after the same step.
-    #[error("stopped by {signal} in epoch {epoch} after {step} steps{}", remains(*kept, path.as_ref()))]
-    Stopped {
-        /// The signal.
-        signal: Signal,
-        /// The epoch, counted from 0.
-        epoch: u32,
-        /// How many steps of it are done.
-        step: u64,
-        /// Whether a checkpoint was written.
-        kept: bool,
-        /// The checkpoint; only rank 0 knows it.
-        path: Option<PathBuf>,
-    },
+    #[error("stopped by {signal} in epoch {epoch} after {step} steps{}", what_is_kept(*kept, path.as_ref()))]
+    Stopped { signal: Signal, epoch: u32, step: u64, kept: bool, path: Option<PathBuf> },
     /// There is nothing to go on from, or a checkpoint cannot be written.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -195,11 +160,11 @@ impl From<ExecuteError> for TrainError {
     }
 }
 
-/// What remains of a run that is stopped.
-fn remains(kept: bool, path: Option<&PathBuf>) -> String {
+/// What is kept of a run that is stopped.
+fn what_is_kept(kept: bool, path: Option<&PathBuf>) -> String {
     match path {
-        Some(path) => format!("; {} is written: go on from it with --resume", path.display()),
-        None if kept => "; rank 0 has written a checkpoint: go on from it with --resume".to_owned(),
+        Some(path) => format!("; {} was written: continue from it with --resume", path.display()),
+        None if kept => "; rank 0 has written a checkpoint: continue from it with --resume".to_owned(),
         None => "; nothing is kept without --checkpoint-dir".to_owned(),
     }
 }
@@ -219,12 +184,12 @@ trait Learner {
     ) -> Result<Outcome, TrainError>;
 
     /// Brings the whole parameters to every rank, and compares what several ranks hold: it must be the same bits.
-    fn settle(&mut self, group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError>;
+    fn sync(&mut self, group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError>;
 
-    /// The whole parameters, as they were settled last.
+    /// The whole parameters, as they were synced last.
     fn parameters(&self) -> &[f32];
 
-    /// The losses of samples with the parameters that were settled last, and how many are classified rightly.
+    /// The losses of samples with the parameters that were synced last, and how many are classified rightly.
     fn evaluate(&mut self, batch: &Batch) -> Evaluation;
 }
 
@@ -240,35 +205,28 @@ struct Outcome {
 
 /// Trains `parameters` on the ranks of `group`, which all call this with the same plan and data, data parallel.
 ///
-/// Rank 0's parameters are taken by all. `model` has room for [`Plan::largest_batch`] samples. The run begins where
+/// Rank 0's parameters are taken by all. `model` has room for [`TrainConfig::largest_batch`] samples. The run begins where
 /// `checkpoints` say; it ends after the same step on all ranks when any rank's [`Checkpoints::stop`] is raised.
-///
-/// # Errors
-/// When the loss is no finite number, a rank is lost or has another plan, the ranks hold different parameters, the run
-/// is asked to stop, or a report or checkpoint cannot be written.
 pub fn train(
     model: &mut dyn Model,
     parameters: &mut [f32],
     data: &Datasets,
-    plan: &Plan,
+    config: &TrainConfig,
     group: &mut dyn Collective,
     checkpoints: &Checkpoints,
     report: &mut dyn Report,
 ) -> Result<(), TrainError> {
-    agreement::check(model.name(), agreement::DATA_PARALLEL, plan, data, group)?;
+    config_check::check(model.name(), config_check::DATA_PARALLEL, config, data, group)?;
     take_first_parameters(parameters, group)?;
-    let batch = Batch::new(plan.largest_share(data.train.count(), group.rank()));
-    let mut learner = DataParallel::new(model, parameters, plan.learning_rate, batch);
-    run(&mut learner, data, plan, group, checkpoints, report)
+    let batch = Batch::new(config.largest_share(data.train.count(), group.rank()));
+    let mut learner = DataParallel::new(model, parameters, config.learning_rate, batch);
+    run(&mut learner, data, config, group, checkpoints, report)
 }
 
 /// Trains as [`train`] does, with the operators cut over the ranks: the losses are the same, to rounding.
 ///
-/// `sharded` has a plan for as many ranks as `group` has, of as many rows as [`Plan::largest_share`] on each. In a
+/// `sharded` has a plan for as many ranks as `group` has, of as many rows as [`TrainConfig::largest_share`] on each. In a
 /// smaller batch, the last one of an epoch, rows are left empty.
-///
-/// # Errors
-/// As [`train`]; and when the plan has fewer rows.
 ///
 /// # Panics
 /// When the plan is of another network than the model's.
@@ -276,45 +234,45 @@ pub fn train_sharded<'a>(
     sharded: Sharded<'a>,
     parameters: &'a mut [f32],
     data: &Datasets,
-    plan: &Plan,
+    config: &TrainConfig,
     group: &mut dyn Collective,
     checkpoints: &Checkpoints,
     report: &mut dyn Report,
 ) -> Result<(), TrainError> {
-    agreement::check(sharded.model.name(), &sharded.plan.named_strategies(), plan, data, group)?;
+    config_check::check(sharded.model.name(), &sharded.plan.named_strategies(), config, data, group)?;
     take_first_parameters(parameters, group)?;
-    let mut learner = sharded::Learner::new(sharded, parameters, group)?;
-    run(&mut learner, data, plan, group, checkpoints, report)
+    let mut learner = ShardedLearner::new(sharded, parameters, group)?;
+    run(&mut learner, data, config, group, checkpoints, report)
 }
 
 fn run(
     learner: &mut dyn Learner,
     data: &Datasets,
-    plan: &Plan,
+    config: &TrainConfig,
     group: &mut dyn Collective,
     checkpoints: &Checkpoints,
     report: &mut dyn Report,
 ) -> Result<(), TrainError> {
     let rank = group.rank();
     let samples = data.train.count();
-    let global_size = plan.batch_size.saturating_mul(rank.size() as usize);
+    let global_size = config.batch_size.saturating_mul(rank.size() as usize);
     let epoch_steps = samples.div_ceil(global_size) as u64;
     let mut test_batch = Batch::new(EVALUATION_BATCH);
     let mut order = vec![0; samples];
-    let mut own = Vec::with_capacity(plan.largest_share(samples, rank));
+    let mut own = Vec::with_capacity(config.largest_share(samples, rank));
     let mut position = checkpoints.start();
 
-    report.begin()?;
-    while position.epoch < plan.epochs {
+    report.begin(position)?;
+    while position.epoch < config.epochs {
         let start = Instant::now();
         let epoch = position.epoch;
         let mut seen = 0;
-        plan.order.arrange(&mut order, plan.seed, epoch);
+        config.order.arrange(&mut order, config.seed, epoch);
         let first = usize::try_from(position.step).unwrap_or(usize::MAX);
-        for (step, positions) in shard::global_batches(samples, global_size).enumerate().skip(first) {
+        for (step, positions) in sampler::global_batches(samples, global_size).enumerate().skip(first) {
             let whole = positions.len();
             own.clear();
-            own.extend(shard::share(positions, rank).map(|position| order[position]));
+            own.extend(sampler::share(positions, rank).map(|position| order[position]));
             let outcome = learner.step(&data.train, &own, whole, checkpoints.stop.weight(), group)?;
             let (loss, signal) = (f64::from(outcome.loss), Signal::of_sum(outcome.stop));
             if !loss.is_finite() {
@@ -330,7 +288,7 @@ fn run(
             if signal.is_none() && !checkpoints.are_due(steps) {
                 continue;
             }
-            settle(learner, position, group)?;
+            sync(learner, position, group)?;
             let path = checkpoints.save(position, steps, learner.parameters(), group)?;
             if let Some(signal) = signal {
                 let Position { step, .. } = position;
@@ -338,7 +296,7 @@ fn run(
             }
         }
         let seconds = start.elapsed().as_secs_f64();
-        settle(learner, position, group)?;
+        sync(learner, position, group)?;
         let test = evaluate(learner, &data.test, &mut test_batch, group)?;
         let test_loss = test.loss / test.count as f64;
         if !test_loss.is_finite() {
@@ -360,9 +318,9 @@ fn run(
 }
 
 /// Every rank has the whole parameters afterwards, and what several hold is the same.
-fn settle(learner: &mut dyn Learner, position: Position, group: &mut dyn Collective) -> Result<(), TrainError> {
+fn sync(learner: &mut dyn Learner, position: Position, group: &mut dyn Collective) -> Result<(), TrainError> {
     let Position { epoch, step, .. } = position;
-    learner.settle(group)?.map_err(|divergence| TrainError::Divergence { epoch, step, divergence })
+    learner.sync(group)?.map_err(|divergence| TrainError::Divergence { epoch, step, divergence })
 }
 
 /// Evaluates all of `data`, every rank its share.
@@ -374,8 +332,8 @@ fn evaluate(
 ) -> Result<Evaluation, CollectiveError> {
     let mut own = Evaluation::default();
     let rank = group.rank();
-    for positions in shard::global_batches(data.count(), EVALUATION_BATCH * rank.size() as usize) {
-        batch.gather(data, shard::share(positions, rank));
+    for positions in sampler::global_batches(data.count(), EVALUATION_BATCH * rank.size() as usize) {
+        batch.gather(data, sampler::share(positions, rank));
         own.add(learner.evaluate(batch));
     }
     let mut all = Evaluation::default();

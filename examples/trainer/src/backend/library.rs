@@ -12,9 +12,6 @@ use super::BackendError;
 use crate::exit;
 
 /// All ranks in MPI, or why there is no MPI; that is an error where it is `required`.
-///
-/// # Errors
-/// When MPI does not work, or tells another rank or size than the launcher.
 pub(super) fn begin(
     info: &ClusterInfo,
     timeout: Duration,
@@ -31,7 +28,7 @@ pub(super) fn begin(
     let world = match unsafe { World::init_with(info.launcher(), &vars, &hints(info)) } {
         // A library that was wished for by name is not passed over.
         Err(MpiError::NoLibrary { .. }) if !required && vars.library.is_none() => {
-            return Ok(Err("no MPI library could be loaded; --backend mpi says why"));
+            return Ok(Err("no MPI library could be loaded; --backend mpi shows why"));
         }
         world => world?,
     };

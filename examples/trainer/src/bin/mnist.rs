@@ -9,11 +9,11 @@ fn main() -> ExitCode {
     if cluster::has_served_as_watchdog() {
         return exit::OK.into();
     }
-    let options = cli::Options::of_process();
+    let options = cli::MnistArgs::of_process();
     match mnist::run(&options, io::stdout(), io::stderr()) {
         Ok(()) => exit::OK.into(),
         Err(error) => {
-            if !error.is_said() {
+            if !error.is_reported() {
                 exit::say("mnist", &error);
             }
             error.exit_code().into()

@@ -4,10 +4,10 @@ use std::io;
 use std::process::ExitCode;
 
 use mpienv_trainer::exit;
-use mpienv_trainer::quickstart::{self, options::Options};
+use mpienv_trainer::quickstart::{self, options::QuickstartArgs};
 
 fn main() -> ExitCode {
-    let options = Options::of_process();
+    let options = QuickstartArgs::of_process();
     match quickstart::run(&options, &mut io::stdout()) {
         Ok(()) => exit::OK.into(),
         Err(error) => {

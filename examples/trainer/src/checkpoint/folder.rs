@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::CheckpointError;
-use super::seal::{self, Entries};
+use super::checksum::{self, Entries};
 use crate::folder_lock::FolderLock;
 use crate::tensor_file::{TensorFile, TensorFileError};
 
@@ -58,7 +58,7 @@ impl Folder {
         let others = self.list()?.into_iter().map(|(_, path)| path).filter(|other| *other != path);
         for old in others.rev().skip(KEPT - 1) {
             match fs::remove_file(&old) {
-                // Somebody else removed it.
+                // Another process removed it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 done => done.map_err(|error| CheckpointError::folder(&old, error))?,
             }
@@ -76,7 +76,7 @@ impl Folder {
     pub(super) fn newest(&self, remark: &mut dyn FnMut(&str)) -> Result<Option<Whole>, CheckpointError> {
         for (_, path) in self.list()?.into_iter().rev() {
             let reason = match TensorFile::read(&path) {
-                Ok(file) => match seal::open(&file) {
+                Ok(file) => match checksum::verify(&file) {
                     Ok(entries) => return Ok(Some(Whole { path, entries, file })),
                     Err(reason) => format!("{}: {reason}", path.display()),
                 },
@@ -88,7 +88,7 @@ impl Folder {
             aside.push(".corrupt");
             let aside = PathBuf::from(aside);
             fs::rename(&path, &aside).map_err(|error| CheckpointError::folder(&path, error))?;
-            remark(&format!("{reason}; it is set aside as {}, for the one before it", aside.display()));
+            remark(&format!("{reason}; it was renamed to {}, and the previous checkpoint is used", aside.display()));
         }
         Ok(None)
     }
@@ -113,7 +113,7 @@ fn steps_of(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
 }
 
-/// Whether a file of that name was being written by [`crate::whole_file`] when its process was killed.
+/// Whether a file of that name was being written by [`crate::atomic_write`] when its process was killed.
 fn is_unfinished(name: &str) -> bool {
     let name = name.strip_prefix('.').and_then(|name| name.strip_suffix(".part"));
     name.and_then(|name| name.rsplit_once('.')).is_some_and(|(name, _process)| steps_of(name).is_some())

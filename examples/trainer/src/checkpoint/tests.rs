@@ -6,16 +6,16 @@ use super::*;
 use crate::collective::alone::Alone;
 use crate::collective::threads;
 use crate::data::PIXELS;
-use crate::shard::Order;
+use crate::sampler::Order;
 
-const PLAN: Plan = Plan { epochs: 2, batch_size: 4, learning_rate: 0.1, seed: 1, order: Order::Shuffle };
+const PLAN: TrainConfig = TrainConfig { epochs: 2, batch_size: 4, learning_rate: 0.1, seed: 1, order: Order::Shuffle };
 const LONG: Duration = Duration::from_secs(10);
 
 fn train_set() -> Dataset {
     Dataset::new(vec![0; 2 * PIXELS], vec![3, 9]).unwrap()
 }
 
-fn run_with(plan: &Plan, ranks: u32) -> Run {
+fn run_with(plan: &TrainConfig, ranks: u32) -> Run {
     Run::new(plan, vec![("weight", vec![2]), ("bias", vec![])], ranks, &train_set())
 }
 
@@ -82,7 +82,7 @@ fn the_newest_gives_position_and_parameters_to_the_last_bit() {
     let (begun, remarks) = begin(&settings(folder.path(), true), run_with(&PLAN, 1), &mut parameters);
     assert_eq!((begun.unwrap().start(), parameters), (position(12), vec![12.0; 3]));
     let path = path_of(folder.path(), 12);
-    assert_eq!(remarks, [format!("going on from {}: epoch 1, step 12", path.display())]);
+    assert_eq!(remarks, [format!("resuming from {}: epoch 1, step 12", path.display())]);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn checkpoints_are_not_overwritten_unasked() {
     let folder = folder();
     let error = refusal(&settings(folder.path(), false), run_with(&PLAN, 1));
     let path = path_of(folder.path(), 12);
-    let text = "is there already: go on from it with --resume, or name another --checkpoint-dir";
+    let text = "already exists: continue from it with --resume, or name another --checkpoint-dir";
     assert_eq!(error, format!("{} {text}", path.display()));
 }
 
@@ -99,7 +99,7 @@ fn a_folder_without_checkpoints_begins_with_a_remark() {
     let folder = tempfile::tempdir().unwrap();
     let (begun, remarks) = begin(&settings(&folder.path().join("new"), true), run_with(&PLAN, 1), &mut vec![1.0; 3]);
     assert_eq!(begun.unwrap().start(), Position::default());
-    assert!(remarks[0].ends_with("has no checkpoint to go on from: beginning at the first step"), "{remarks:?}");
+    assert!(remarks[0].ends_with("has no checkpoint to resume from: starting at the first step"), "{remarks:?}");
 }
 
 #[test]
@@ -111,10 +111,14 @@ fn a_checkpoint_of_another_run_is_refused_naming_both() {
                   --checkpoint-dir";
     for (plan, ranks, text) in [
         (PLAN, 4, "is of another run: it has ranks 1, this run has 4"),
-        (Plan { seed: 2, ..PLAN }, 1, "is of another run: it has seed 1, this run has 2"),
-        (Plan { batch_size: 8, ..PLAN }, 1, "is of another run: it has batch size 4, this run has 8"),
-        (Plan { learning_rate: 0.2, ..PLAN }, 1, "is of another run: it has learning rate 0.1, this run has 0.2"),
-        (Plan { order: Order::File, ..PLAN }, 1, "is of another run: it has order shuffle, this run has file"),
+        (TrainConfig { seed: 2, ..PLAN }, 1, "is of another run: it has seed 1, this run has 2"),
+        (TrainConfig { batch_size: 8, ..PLAN }, 1, "is of another run: it has batch size 4, this run has 8"),
+        (
+            TrainConfig { learning_rate: 0.2, ..PLAN },
+            1,
+            "is of another run: it has learning rate 0.1, this run has 0.2",
+        ),
+        (TrainConfig { order: Order::File, ..PLAN }, 1, "is of another run: it has order shuffle, this run has file"),
     ] {
         assert_eq!(refusal(&resume, run_with(&plan, ranks)), format!("{} {text}{remedy}", path.display()));
     }
@@ -126,7 +130,7 @@ fn a_checkpoint_of_another_run_is_refused_naming_both() {
     let text = "is of another model: it has bias (), weight (2); the model has weight (3)";
     assert_eq!(refusal(&resume, run), format!("{} {text}{remedy}", path.display()));
     // More epochs of the same are welcome.
-    assert!(begin(&resume, run_with(&Plan { epochs: 9, ..PLAN }, 1), &mut Vec::new()).0.is_ok());
+    assert!(begin(&resume, run_with(&TrainConfig { epochs: 9, ..PLAN }, 1), &mut Vec::new()).0.is_ok());
     assert_eq!(names(folder.path()).len(), 5);
 }
 
@@ -144,12 +148,15 @@ fn a_checkpoint_that_is_not_whole_is_set_aside_and_the_one_before_is_taken() {
     assert_eq!((begun.unwrap().start(), parameters), (position(6), vec![6.0; 3]));
     assert_eq!(remarks.len(), 4, "{remarks:?}");
     for (remark, (steps, text)) in remarks.iter().zip([
-        (12, "is no whole safetensors file: "),
+        (12, "is not a complete safetensors file: "),
         (10, "it has changed since it was written: "),
-        (8, "is no whole safetensors file: "),
+        (8, "is not a complete safetensors file: "),
     ]) {
         assert!(remark.starts_with(&format!("{}: {text}", path_of(folder.path(), steps).display())), "{remark}");
-        assert!(remark.ends_with(&format!("{steps:09}.safetensors.corrupt, for the one before it")), "{remark}");
+        assert!(
+            remark.ends_with(&format!("{steps:09}.safetensors.corrupt, and the previous checkpoint is used")),
+            "{remark}"
+        );
     }
 }
 
@@ -187,7 +194,7 @@ fn rank_0_decides_for_all_and_its_failure_is_everybodys() {
     };
     assert_eq!(begin(true), [Ok((position(12), true)), Ok((position(12), true))]);
     let errors: Vec<String> = begin(false).into_iter().map(Result::unwrap_err).collect();
-    assert!(errors[0].contains("is there already"), "{errors:?}");
+    assert!(errors[0].contains("already exists"), "{errors:?}");
     assert_eq!(errors[1], format!("rank 0: {}", errors[0]));
 }
 

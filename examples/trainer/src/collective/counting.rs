@@ -22,25 +22,21 @@ pub struct Traffic {
 
 impl Traffic {
     /// A sum over each of the `world`'s groups of `ranks` ranks, each with `bytes` bytes.
-    #[must_use]
     pub fn of_all_reduce(world: u64, ranks: u64, bytes: u64) -> Traffic {
         Traffic { bytes: world / ranks * 2 * (ranks - 1) * bytes, calls: 1 }
     }
 
     /// The same, each rank keeping a part; and an all-to-all of as many bytes.
-    #[must_use]
     pub fn of_reduce_scatter(world: u64, ranks: u64, bytes: u64) -> Traffic {
         Traffic { bytes: world / ranks * (ranks - 1) * bytes, calls: 1 }
     }
 
     /// Every rank's `bytes` bytes brought to all of its group.
-    #[must_use]
     pub fn of_all_gather(world: u64, ranks: u64, bytes: u64) -> Traffic {
         Traffic { bytes: world * (ranks - 1) * bytes, calls: 1 }
     }
 
     /// Bytes that one of the `world`'s ranks sends; all send the same.
-    #[must_use]
     pub fn bytes_per_rank(self, world: u32) -> f64 {
         self.bytes as f64 / f64::from(world)
     }
@@ -94,7 +90,6 @@ pub struct Counter(Rc<Cell<Traffic>>);
 
 impl Counter {
     /// What was counted; the count begins again.
-    #[must_use]
     pub fn take(&self) -> Traffic {
         self.0.take()
     }

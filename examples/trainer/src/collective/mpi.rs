@@ -8,7 +8,7 @@
 //! in the same order, or one adds and hands out, as Open MPI and MPICH do between equal machines. [`crate::replicas`]
 //! finds out where it does not hold.
 
-mod card;
+mod host_info;
 mod watch;
 
 use std::mem;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use mpienv::Rank;
 use mpienv::mpi::{Communicator, MpiError, Request, World};
 
-use self::card::Card;
+use self::host_info::HostInfo;
 use self::watch::{Socket, Watch};
 use super::{Collective, CollectiveError};
 
@@ -57,19 +57,17 @@ impl Ranks {
 
 impl Mpi {
     /// The ranks of `world`, which all call this; `timeout` bounds every wait for them.
-    ///
-    /// # Errors
-    /// When a rank does not come, or the system has no thread to watch over them.
     pub fn new(world: World, timeout: Duration) -> Result<Mpi, CollectiveError> {
         let rank = world.communicator().rank();
         let socket = if rank.is_first() { Socket::open() } else { None };
-        let own = Card::own(socket.as_ref().and_then(Socket::told));
+        let own = HostInfo::own(socket.as_ref().and_then(Socket::listener_info));
         let own = serde_json::to_vec(&own).unwrap_or_default();
-        let cards = world.communicator().all_gather_within(&own, timeout)?;
+        let infos = world.communicator().all_gather_within(&own, timeout)?;
         // The same program wrote them: what cannot be read is a rank of which nothing is known.
-        let cards: Vec<Card> = cards.iter().map(|card| serde_json::from_slice(card).unwrap_or_default()).collect();
-        let spins = card::have_a_core_each(&cards);
-        let watch = Watch::begin(rank, socket, &cards, timeout).map_err(CollectiveError::Watch)?;
+        let infos: Vec<HostInfo> =
+            infos.iter().map(|host_info| serde_json::from_slice(host_info).unwrap_or_default()).collect();
+        let spins = host_info::have_a_core_each(&infos);
+        let watch = Watch::begin(rank, socket, &infos, timeout).map_err(CollectiveError::Watch)?;
         Ok(Mpi { watch: Arc::new(watch), ranks: Ranks::World(world), timeout, spins, sum: Vec::new() })
     }
 

@@ -4,8 +4,8 @@
 //! which travels the ring, and the sums travel it once more. Either way all ranks hold the same bits. Where each rank keeps
 //! a part of the sum, of any size, it is sent that part alone, and adds in rank order.
 
-mod greeting;
 mod group;
+mod handshake;
 mod mesh;
 mod peer;
 #[cfg(test)]
@@ -17,11 +17,11 @@ use std::time::Duration;
 use bytemuck::{cast_slice, cast_slice_mut};
 use mpienv::Rank;
 
-pub use mesh::{ConnectError, Place};
+pub use mesh::{ConnectError, MeetingPoint};
 
 use super::{Collective, CollectiveError, split};
 use group::Group;
-use transfer::{Line, Rows, Slot, Slots};
+use transfer::{Links, Rows, Slot, Slots};
 
 /// Largest sum that is exchanged directly, in bytes sent by one rank.
 const DIRECT: usize = 512 * 1024;
@@ -40,27 +40,23 @@ pub struct Tcp {
     /// Numbers of other ranks; grows to what the largest sum needs, and stays.
     others: Vec<f32>,
     sum: Vec<f32>,
-    strangers: u64,
+    rejected: u64,
 }
 
 impl Tcp {
     /// Joins all ranks, which meet at `place`; `timeout` bounds this, and every wait for a rank later.
-    ///
-    /// # Errors
-    /// When the ranks do not meet, or cannot reach each other.
-    pub fn connect(rank: Rank, place: &Place, timeout: Duration) -> Result<Tcp, ConnectError> {
+    pub fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Result<Tcp, ConnectError> {
         let mesh = mesh::connect(rank, place, timeout)?;
-        Ok(Tcp { strangers: mesh.strangers, ..Tcp::of(rank, Group::world(Line::new(mesh.peers, timeout)?)) })
+        Ok(Tcp { rejected: mesh.rejected, ..Tcp::of(rank, Group::world(Links::new(mesh.peers, timeout)?)) })
     }
 
     /// How many connections came to this rank's ports before it had met all others, and were no ranks of this job.
-    #[must_use]
-    pub fn strangers(&self) -> u64 {
-        self.strangers
+    pub fn rejected(&self) -> u64 {
+        self.rejected
     }
 
     fn of(rank: Rank, group: Group) -> Tcp {
-        Tcp { rank, group, others: Vec::new(), sum: Vec::new(), strangers: 0 }
+        Tcp { rank, group, others: Vec::new(), sum: Vec::new(), rejected: 0 }
     }
 
     /// How long a wait for a rank may take without a byte from it, in all groups; 60 s is a good value.
@@ -85,7 +81,7 @@ impl Tcp {
         }
     }
 
-    /// Everybody sends everything to everybody.
+    /// Every rank sends all of its numbers to every other rank.
     fn sum_directly(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
         let (size, own, length) = (self.size(), self.own(), values.len());
         if self.others.len() < size * length {
@@ -100,7 +96,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// Everybody sends everybody its part.
+    /// Every rank sends each other rank that rank's part.
     fn sum_parts(&mut self, values: &[f32]) -> Result<Vec<f32>, CollectiveError> {
         let (size, own) = (self.size(), self.own());
         let length = values.len() / size;

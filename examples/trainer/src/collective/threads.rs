@@ -51,9 +51,6 @@ struct Board {
 /// The ranks of a group of `size`, each to be moved to a thread of its own.
 ///
 /// A rank that waits longer than `timeout` for another gets an error.
-///
-/// # Errors
-/// When `size` is 0.
 pub fn group(size: u32, timeout: Duration) -> Result<Vec<Threads>, RankError> {
     let first = Rank::new(0, size)?;
     let shared = Arc::new(Shared::of((0..size).collect()));
@@ -61,9 +58,6 @@ pub fn group(size: u32, timeout: Duration) -> Result<Vec<Threads>, RankError> {
 }
 
 /// Runs `work` on every rank of a group of `size`, each in a thread; returns what each returned, in rank order.
-///
-/// # Errors
-/// When `size` is 0.
 ///
 /// # Panics
 /// When `work` panics.

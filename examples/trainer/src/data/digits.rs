@@ -18,7 +18,6 @@ const SEED: u64 = 28;
 const HALF_HEIGHT: f64 = 8.0;
 
 /// Draws the training and the test set: as many of each digit, in random order, always the same.
-#[must_use]
 pub fn draw() -> Datasets {
     let mut labels: Vec<u8> = (0..TRAIN + TEST).map(|index| (index % CLASSES) as u8).collect();
     let mut order = Stream::new(SEED, Purpose::Epoch(0));

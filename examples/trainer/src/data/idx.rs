@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 
 use super::SIDE;
-use crate::whole_read;
+use crate::bounded_read;
 
 /// What the first four bytes of an IDX file of images are: bytes, in three dimensions.
 pub const IMAGES_MAGIC: u32 = 0x0000_0803;
@@ -21,9 +21,6 @@ pub const MOST: u32 = 10_000_000;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// The pixels of a file of 28x28 images, image by image, row by row.
-///
-/// # Errors
-/// When the file cannot be read, or is not exactly such a file: [`IdxError`] says what is wrong.
 pub fn read_images(path: &Path) -> Result<Vec<u8>, IdxError> {
     open_images(path)?.read()
 }
@@ -35,9 +32,6 @@ pub struct Images<'path> {
 }
 
 /// Reads the header of a file of 28x28 images.
-///
-/// # Errors
-/// As [`read_images`].
 pub fn open_images(path: &Path) -> Result<Images<'_>, IdxError> {
     let mut file = IdxFile::open(path)?;
     file.expect_magic(IMAGES_MAGIC)?;
@@ -50,15 +44,11 @@ pub fn open_images(path: &Path) -> Result<Images<'_>, IdxError> {
 
 impl Images<'_> {
     /// How many images the header counts.
-    #[must_use]
     pub fn count(&self) -> u32 {
         self.count
     }
 
     /// The pixels.
-    ///
-    /// # Errors
-    /// As [`read_images`].
     pub fn read(self) -> Result<Vec<u8>, IdxError> {
         let length = u64::from(self.count) * (SIDE * SIDE) as u64;
         self.file.body(length)
@@ -66,9 +56,6 @@ impl Images<'_> {
 }
 
 /// The labels of a file, one byte each.
-///
-/// # Errors
-/// As [`read_images`].
 pub fn read_labels(path: &Path) -> Result<Vec<u8>, IdxError> {
     let mut file = IdxFile::open(path)?;
     file.expect_magic(LABELS_MAGIC)?;
@@ -96,55 +83,25 @@ pub enum IdxFault {
     Unreadable(io::Error),
     /// The file ends before the bytes that its header counts; also inside a gzip stream.
     #[error("is truncated{}: it ends after {found} of {expected} bytes; fetch the file again", if *.gzip { " (gzip)" } else { "" })]
-    Truncated {
-        /// Whether the end came inside a gzip stream.
-        gzip: bool,
-        /// Bytes found, unpacked.
-        found: u64,
-        /// Bytes that should be there: at least the header, and all once the header is known.
-        expected: u64,
-    },
+    Truncated { gzip: bool, found: u64, expected: u64 },
     /// The gzip stream contradicts itself.
     #[error("is corrupt (gzip): {0}; fetch the file again")]
     CorruptGzip(String),
     /// The first four bytes are those of another file.
     #[error("begins with {found:#010x}, but an IDX file of {what} begins with {expected:#010x}")]
-    Magic {
-        /// The first four bytes.
-        found: u32,
-        /// What they should be.
-        expected: u32,
-        /// What was to be read: images or labels.
-        what: &'static str,
-    },
+    Magic { found: u32, expected: u32, what: &'static str },
     /// The images are not 28x28.
     #[error("holds images of {rows}x{columns} pixels, the model takes 28x28")]
-    Dimensions {
-        /// Rows an image.
-        rows: u32,
-        /// Columns an image.
-        columns: u32,
-    },
+    Dimensions { rows: u32, columns: u32 },
     /// The header counts more than any file has.
     #[error("has a header that counts {found} {what}; from 1 to {MOST} can be read")]
-    Count {
-        /// What it counts.
-        found: u32,
-        /// Images or labels.
-        what: &'static str,
-    },
+    Count { found: u32, what: &'static str },
     /// The system has no memory for what the file holds.
     #[error("holds {expected} bytes, and this process cannot get the memory for them; see its limit (`ulimit -v`)")]
-    Memory {
-        /// Bytes that the header counts, itself included, unpacked.
-        expected: u64,
-    },
+    Memory { expected: u64 },
     /// The file goes on after its last item.
     #[error("has bytes after the {expected} that its header counts; fetch the file again")]
-    TrailingBytes {
-        /// Bytes that the header counts, itself included, unpacked.
-        expected: u64,
-    },
+    TrailingBytes { expected: u64 },
 }
 
 /// A file being read: packed or not makes no difference to the caller.
@@ -213,7 +170,7 @@ impl<'path> IdxFile<'path> {
             }
             None => {}
         }
-        let read = whole_read::up_to(length, &mut self.reader, &mut body);
+        let read = bounded_read::up_to(length, &mut self.reader, &mut body);
         self.position += body.len() as u64;
         read.map_err(|error| self.reading(error, expected))?;
         if self.position < expected {

@@ -18,9 +18,6 @@ pub enum Source {
 
 impl Source {
     /// Reads, or draws, the training and the test set.
-    ///
-    /// # Errors
-    /// When a file is missing or is not what it should be: [`SourceError`] names it.
     pub fn load(&self) -> Result<Datasets, SourceError> {
         let Source::Folder(folder) = self else {
             return Ok(digits::draw());
@@ -52,25 +49,13 @@ pub enum SourceError {
         "there is no {name}, plain or .gz: looked for {}; --data or DATA_PATH names the folder that holds the MNIST files, with or without train and test in it",
         Places(.places)
     )]
-    Missing {
-        /// The file's name, without `.gz`.
-        name: &'static str,
-        /// Where it was looked for.
-        places: Vec<PathBuf>,
-    },
+    Missing { name: &'static str, places: Vec<PathBuf> },
     /// A file is not what it should be.
     #[error(transparent)]
     Idx(#[from] IdxError),
     /// The images and the labels do not belong together.
     #[error("{} and {} do not belong together: {fault}", images.display(), labels.display())]
-    Mismatch {
-        /// The file of images.
-        images: PathBuf,
-        /// The file of labels.
-        labels: PathBuf,
-        /// What is wrong.
-        fault: DatasetError,
-    },
+    Mismatch { images: PathBuf, labels: PathBuf, fault: DatasetError },
 }
 
 /// Paths as a list to read.

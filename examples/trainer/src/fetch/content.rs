@@ -1,10 +1,11 @@
 //! What the four files hold: their SHA-256, whatever packed them.
 
-use std::fmt::Write;
 use std::io::{self, BufRead, BufReader, Read};
 
 use flate2::bufread::MultiGzDecoder;
 use sha2::{Digest, Sha256};
+
+use crate::hex::hex;
 
 /// One of MNIST's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +44,6 @@ pub const FILES: [Content; 4] = [
 
 impl Content {
     /// Whether a file, packed by gzip or plain, holds this content; if not, the SHA-256 that it has, or why none.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
     pub fn check(&self, file: impl Read) -> io::Result<Result<(), String>> {
         let mut bytes = BufReader::with_capacity(1 << 16, file);
         let packed = bytes.fill_buf()?.starts_with(&[0x1f, 0x8b]);
@@ -62,11 +60,7 @@ impl Content {
                 Err(error) => return Err(error),
             }
         }
-        let found = hash.finalize().iter().fold(String::new(), |mut text, byte| {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        });
+        let found = hex(&hash.finalize());
         Ok(if found == self.sha256 { Ok(()) } else { Err(found) })
     }
 }

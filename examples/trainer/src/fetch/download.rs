@@ -30,12 +30,7 @@ pub enum Fault {
     TooLong,
     /// All bytes came, but not MNIST's.
     #[error("what came is not MNIST's: the SHA-256 of its content is {found}, not {expected}")]
-    Content {
-        /// The SHA-256 of what came, unpacked, or why there is none.
-        found: String,
-        /// That of the file.
-        expected: &'static str,
-    },
+    Content { found: String, expected: &'static str },
     /// The file cannot be written.
     #[error("{0}")]
     Disk(io::Error),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::content::Content;
 use super::download::Fault;
-use crate::whole_file;
+use crate::atomic_write;
 
 /// The first bytes of a file.
 #[derive(Debug)]
@@ -21,13 +21,10 @@ pub struct Part {
 
 impl Part {
     /// What there is of the file `path` from `url`; nothing, when what there is comes from elsewhere.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn open(path: &Path, url: &str) -> io::Result<Part> {
-        let path = whole_file::beside(path, ".part");
-        whole_file::place_of(&path)?;
-        whole_file::place_of(&origin(&path))?;
+        let path = atomic_write::beside(path, ".part");
+        atomic_write::place_of(&path)?;
+        atomic_write::place_of(&origin(&path))?;
         let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path)?;
         let origin = fs::read_to_string(origin(&path)).unwrap_or_default();
         let mut lines = origin.lines();
@@ -53,17 +50,11 @@ impl Part {
     }
 
     /// Forgets all bytes.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub fn clear(&mut self) -> io::Result<()> {
         self.begin(None)
     }
 
     /// Forgets all bytes; those to come are of the version `etag`.
-    ///
-    /// # Errors
-    /// When the files cannot be written.
     pub fn begin(&mut self, etag: Option<&str>) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.rewind()?;
@@ -73,9 +64,6 @@ impl Part {
     }
 
     /// Adds bytes.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)?;
         self.size += bytes.len() as u64;
@@ -83,16 +71,13 @@ impl Part {
     }
 
     /// Checks all bytes and, if they are right, gives the file its name; if not, returns the SHA-256 they have.
-    ///
-    /// # Errors
-    /// When the file cannot be read or named.
     pub fn finish(&mut self, content: &Content, path: &Path) -> Result<Result<u64, String>, Fault> {
         let mut named = || -> io::Result<Result<u64, String>> {
             self.file.rewind()?;
             if let Err(found) = content.check(&self.file)? {
                 return Ok(Err(found));
             }
-            whole_file::finish(&self.file, &self.path, path)?;
+            atomic_write::finish(&self.file, &self.path, path)?;
             // The file is there; a note about its origin that stays is no fault.
             let _ = fs::remove_file(origin(&self.path));
             Ok(Ok(self.size))
@@ -102,5 +87,5 @@ impl Part {
 }
 
 fn origin(path: &Path) -> PathBuf {
-    whole_file::beside(path, ".from")
+    atomic_write::beside(path, ".from")
 }

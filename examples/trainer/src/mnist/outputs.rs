@@ -5,53 +5,43 @@ use std::path::PathBuf;
 
 use mpienv::Rank;
 
-use crate::cli::Options;
+use crate::atomic_write;
+use crate::cli::MnistArgs;
 use crate::metrics::{Begin, Metrics};
-#[cfg(feature = "plot")]
-use crate::plot::Plot;
-use crate::whole_file;
+use crate::train::Report;
 
-/// What rank 0 writes; the other ranks write nothing.
-#[derive(Debug, Default)]
-pub struct Outputs {
-    /// The file of metrics.
-    pub metrics: Option<Metrics>,
-    /// The picture.
-    #[cfg(feature = "plot")]
-    pub plot: Option<Plot>,
-}
-
-impl Outputs {
-    /// Makes sure that what the options name can be written, and leaves it as it is. `steps` are those of an epoch.
-    ///
-    /// # Errors
-    /// When a file cannot be written, is not a regular one, or has two tasks.
-    pub fn check(options: &Options, rank: Rank, steps: usize) -> Result<Outputs, OutputError> {
-        #[cfg(not(feature = "plot"))]
-        let _ = steps;
-        if !rank.is_first() {
-            return Ok(Outputs::default());
-        }
-        let named = [("--init", &options.init), ("--metrics", &options.metrics), ("--plot", &options.plot)];
-        let mut taken: Vec<(&'static str, PathBuf)> = Vec::new();
-        for (name, path) in named.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?))) {
-            // What --init names is only read, and may be a pipe.
-            let Ok(place) = whole_file::place_of(path) else { continue };
-            if let Some((other, _)) = taken.iter().find(|(_, other)| *other == place) {
-                return Err(OutputError::Same { path: path.to_owned(), names: [*other, name] });
-            }
-            taken.push((name, place));
-        }
-        let begin = if options.checkpoints().resume { Begin::GoOn } else { Begin::Anew };
-        let metrics = options.metrics.as_deref().map(|path| Metrics::new(path, begin));
-        #[cfg(feature = "plot")]
-        let plot = options.plot.as_deref().map(|path| Plot::new(path, options.title(rank), steps));
-        Ok(Outputs {
-            metrics: metrics.transpose().map_err(OutputError::Metrics)?,
-            #[cfg(feature = "plot")]
-            plot: plot.transpose().map_err(OutputError::Plot)?,
-        })
+/// Makes sure that what the options name can be written, and leaves it as it is. `steps` are those of an epoch.
+pub fn check(options: &MnistArgs, rank: Rank, steps: usize) -> Result<Vec<Box<dyn Report>>, OutputError> {
+    let mut outputs: Vec<Box<dyn Report>> = Vec::new();
+    if !rank.is_first() {
+        return Ok(outputs);
     }
+    let named = [("--weights", &options.weights), ("--metrics", &options.metrics), ("--plot", &options.plot)];
+    let mut taken: Vec<(&'static str, PathBuf)> = Vec::new();
+    for (name, path) in named.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?))) {
+        // What --weights names is only read, and may be a pipe.
+        let Ok(place) = atomic_write::place_of(path) else { continue };
+        if let Some((other, _)) = taken.iter().find(|(_, other)| *other == place) {
+            return Err(OutputError::Same { path: path.to_owned(), names: [*other, name] });
+        }
+        taken.push((name, place));
+    }
+    let begin = if options.checkpoints().resume { Begin::GoOn } else { Begin::Anew };
+    if let Some(path) = &options.metrics {
+        outputs.push(Box::new(Metrics::new(path, begin).map_err(OutputError::Metrics)?));
+    }
+    #[cfg(feature = "plot")]
+    if let Some(path) = &options.plot {
+        let plot = crate::plot::Plot::new(path, options.title(rank), steps);
+        outputs.push(Box::new(plot.map_err(OutputError::Plot)?));
+    }
+    #[cfg(feature = "progress")]
+    if !options.quiet {
+        outputs.push(Box::new(crate::progress::Progress::new(options.config().epochs, steps)));
+    }
+    #[cfg(not(any(feature = "plot", feature = "progress")))]
+    let _ = steps;
+    Ok(outputs)
 }
 
 /// Why a file cannot be written.
@@ -66,10 +56,5 @@ pub enum OutputError {
     Plot(io::Error),
     /// One file for two things.
     #[error("{} is named by {} and by {}: one would overwrite the other; name two files", path.display(), names[0], names[1])]
-    Same {
-        /// The file.
-        path: PathBuf,
-        /// The options.
-        names: [&'static str; 2],
-    },
+    Same { path: PathBuf, names: [&'static str; 2] },
 }

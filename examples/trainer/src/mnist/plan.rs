@@ -7,9 +7,6 @@ use crate::sharding::number::as_written;
 use crate::sharding::plan::{Plan, PlanError, Terms};
 
 /// Plans a step of `world` ranks with `share` samples each; without a strategy it is data parallel.
-///
-/// # Errors
-/// When a strategy does not fit.
 pub fn plan(model: Architecture, cuts: &Cuts, learning_rate: f32, world: u32, share: usize) -> Result<Plan, PlanError> {
     let mut network = model.network(share * world as usize);
     Assignment::apply(&cuts.strategies, &mut network)?;
@@ -18,9 +15,6 @@ pub fn plan(model: Architecture, cuts: &Cuts, learning_rate: f32, world: u32, sh
 }
 
 /// The text of a plan: the network, then the instructions of a rank.
-///
-/// # Errors
-/// When a strategy does not fit, or the rank is not there.
 pub fn text(show: &Show) -> Result<String, PlanError> {
     let Show { ranks, rank, model, batch_size, learning_rate, ref cuts } = *show;
     plan(model, cuts, learning_rate, ranks, batch_size as usize)?.text(rank)

@@ -2,18 +2,18 @@
 
 use crate::data::CLASSES;
 
-/// The loss of a sample; its logits give way to the slope of the loss in them, times `scale`.
+/// The loss of a sample; its logits give way to the gradient of the loss in them, times `scale`.
 ///
 /// Large logits are no trouble; one that is NaN or infinite gives a loss that is no number, or infinite.
-pub fn loss_and_slope(row: &mut [f32; CLASSES], label: u8, scale: f32) -> f32 {
+pub fn loss_and_gradient(row: &mut [f32; CLASSES], label: u8, scale: f32) -> f32 {
     let label = usize::from(label);
     let of_label = row[label];
     let largest = row.iter().fold(f32::NEG_INFINITY, |largest, &x| largest.max(x));
     let shares = row.map(|x| (x - largest).exp());
     let total: f32 = shares.iter().sum();
-    for (class, (slope, share)) in row.iter_mut().zip(shares).enumerate() {
+    for (class, (gradient, share)) in row.iter_mut().zip(shares).enumerate() {
         let wanted = if class == label { 1.0 } else { 0.0 };
-        *slope = (share / total - wanted) * scale;
+        *gradient = (share / total - wanted) * scale;
     }
     total.ln() + (largest - of_label)
 }
@@ -37,7 +37,7 @@ mod tests {
     fn equal_logits_have_the_loss_of_a_guess_and_slopes_that_add_up_to_0() {
         let mut row = [3.0; CLASSES];
         assert_eq!(class(&row), 0);
-        let loss = loss_and_slope(&mut row, 2, 0.5);
+        let loss = loss_and_gradient(&mut row, 2, 0.5);
         assert!((loss - 10f32.ln()).abs() < 1e-6);
         assert!((row[2] + 0.45).abs() < 1e-6 && (row[0] - 0.05).abs() < 1e-6);
         assert!(row.iter().sum::<f32>().abs() < 1e-6);
@@ -48,7 +48,7 @@ mod tests {
         for (large, loss) in [(1e6, 1e6), (-1e6, 10f32.ln())] {
             let mut row = [large; CLASSES];
             row[1] = if large > 0.0 { 0.0 } else { large };
-            let found = loss_and_slope(&mut row, 1, 1.0);
+            let found = loss_and_gradient(&mut row, 1, 1.0);
             assert!((found - loss).abs() <= loss * 1e-5, "{found}");
             assert!(row.iter().all(|x| x.is_finite()));
         }
@@ -59,8 +59,8 @@ mod tests {
         for bad in [f32::NAN, f32::INFINITY] {
             let mut row = [0.0; CLASSES];
             row[4] = bad;
-            assert!(!loss_and_slope(&mut row, 1, 1.0).is_finite(), "{bad}");
+            assert!(!loss_and_gradient(&mut row, 1, 1.0).is_finite(), "{bad}");
         }
-        assert!(!loss_and_slope(&mut [f32::NEG_INFINITY; CLASSES], 1, 1.0).is_finite());
+        assert!(!loss_and_gradient(&mut [f32::NEG_INFINITY; CLASSES], 1, 1.0).is_finite());
     }
 }

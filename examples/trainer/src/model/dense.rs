@@ -30,32 +30,32 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> De
         self.arch.dispatch(Outputs::<IN, OUT, OUTS, WIDE> { weights: weights.as_chunks().0, biases, inputs, rows });
     }
 
-    /// Overwrites the weights' slopes: for each weight the sum over the samples of the output's slope times the input.
-    pub fn weight_slopes(self, slopes: &[[f32; OUT]], inputs: &[[f32; IN]], weights: &mut [f32]) {
+    /// Overwrites the weights' gradients: for each weight the sum over the samples of the output's gradient times the input.
+    pub fn weight_gradients(self, gradients: &[[f32; OUT]], inputs: &[[f32; IN]], weights: &mut [f32]) {
         let weights = weights.as_chunks_mut().0;
-        self.arch.dispatch(WeightSlopes::<IN, OUT, OUTS, WIDE> { slopes, inputs, weights });
+        self.arch.dispatch(WeightGradients::<IN, OUT, OUTS, WIDE> { gradients, inputs, weights });
     }
 
-    /// Overwrites the biases' slopes: for each output the sum over the samples of its slope.
-    pub fn bias_slopes(self, slopes: &[[f32; OUT]], biases: &mut [f32]) {
+    /// Overwrites the biases' gradients: for each output the sum over the samples of its gradient.
+    pub fn bias_gradients(self, gradients: &[[f32; OUT]], biases: &mut [f32]) {
         self.arch.dispatch(|| {
             biases.fill(0.0);
-            for row in slopes {
-                for (bias, slope) in biases.iter_mut().zip(row) {
-                    *bias += slope;
+            for row in gradients {
+                for (bias, gradient) in biases.iter_mut().zip(row) {
+                    *bias += gradient;
                 }
             }
         });
     }
 
-    /// Overwrites the inputs' slopes: for each sample the sum over the outputs of the output's slope times the weight.
-    pub fn input_slopes(self, weights: &[f32], slopes: &[[f32; OUT]], inputs: &mut [[f32; IN]]) {
+    /// Overwrites the inputs' gradients: for each sample the sum over the outputs of the output's gradient times the weight.
+    pub fn input_gradients(self, weights: &[f32], gradients: &[[f32; OUT]], inputs: &mut [[f32; IN]]) {
         self.arch.dispatch(|| {
-            for (input, slopes) in inputs.iter_mut().zip(slopes) {
+            for (input, gradients) in inputs.iter_mut().zip(gradients) {
                 input.fill(0.0);
-                for (weights, slope) in weights.as_chunks::<IN>().0.iter().zip(slopes) {
+                for (weights, gradient) in weights.as_chunks::<IN>().0.iter().zip(gradients) {
                     for (input, weight) in input.iter_mut().zip(weights) {
-                        *input += slope * weight;
+                        *input += gradient * weight;
                     }
                 }
             }
@@ -130,14 +130,14 @@ fn put<const OUT: usize, const OUTS: usize, const N: usize>(
     }
 }
 
-struct WeightSlopes<'a, const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> {
-    slopes: &'a [[f32; OUT]],
+struct WeightGradients<'a, const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> {
+    gradients: &'a [[f32; OUT]],
     inputs: &'a [[f32; IN]],
     weights: &'a mut [[f32; IN]],
 }
 
 impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> WithSimd
-    for WeightSlopes<'_, IN, OUT, OUTS, WIDE>
+    for WeightGradients<'_, IN, OUT, OUTS, WIDE>
 {
     type Output = ();
 
@@ -154,19 +154,19 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> Wi
     }
 }
 
-impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> WeightSlopes<'_, IN, OUT, OUTS, WIDE> {
-    /// The slopes of `N` vectors of inputs from vector `k` on, for all outputs.
+impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> WeightGradients<'_, IN, OUT, OUTS, WIDE> {
+    /// The gradients of `N` vectors of inputs from vector `k` on, for all outputs.
     #[inline(always)]
     fn vectors<S: Simd, const N: usize>(&mut self, simd: S, k: usize) {
         for (tile, weights) in self.weights.as_chunks_mut::<OUTS>().0.iter_mut().enumerate() {
             let mut sums = [[simd.splat_f32s(0.0); N]; OUTS];
-            for (input, slopes) in self.inputs.iter().zip(self.slopes) {
+            for (input, gradients) in self.inputs.iter().zip(self.gradients) {
                 let input = &S::as_simd_f32s(input).0[k..k + N];
                 let x: [S::f32s; N] = from_fn(|i| input[i]);
                 for output in 0..OUTS {
-                    let slope = simd.splat_f32s(slopes[tile * OUTS + output]);
+                    let gradient = simd.splat_f32s(gradients[tile * OUTS + output]);
                     for i in 0..N {
-                        sums[output][i] = simd.mul_add_e_f32s(slope, x[i], sums[output][i]);
+                        sums[output][i] = simd.mul_add_e_f32s(gradient, x[i], sums[output][i]);
                     }
                 }
             }
@@ -192,15 +192,15 @@ mod tests {
         let biases: [f32; OUT] = from_fn(|output| output as f32);
         for count in 0..8 {
             let inputs: Vec<[f32; IN]> = (0..count).map(numbers).collect();
-            let slopes: Vec<[f32; OUT]> = (0..count).map(|row| numbers(row + 3)).collect();
+            let gradients: Vec<[f32; OUT]> = (0..count).map(|row| numbers(row + 3)).collect();
             let mut rows = vec![[f32::NAN; OUT]; count];
             layer.outputs(&weights, &biases, &inputs, &mut rows);
-            let mut weight_slopes = vec![f32::NAN; OUT * IN];
-            layer.weight_slopes(&slopes, &inputs, &mut weight_slopes);
-            let mut bias_slopes = [f32::NAN; OUT];
-            layer.bias_slopes(&slopes, &mut bias_slopes);
-            let mut input_slopes = vec![[f32::NAN; IN]; count];
-            layer.input_slopes(&weights, &slopes, &mut input_slopes);
+            let mut weight_gradients = vec![f32::NAN; OUT * IN];
+            layer.weight_gradients(&gradients, &inputs, &mut weight_gradients);
+            let mut bias_gradients = [f32::NAN; OUT];
+            layer.bias_gradients(&gradients, &mut bias_gradients);
+            let mut input_gradients = vec![[f32::NAN; IN]; count];
+            layer.input_gradients(&weights, &gradients, &mut input_gradients);
             for output in 0..OUT {
                 let weights = &weights[output * IN..][..IN];
                 for (row, input) in rows.iter().zip(&inputs) {
@@ -208,14 +208,15 @@ mod tests {
                     assert_eq!(row[output], sum + biases[output]);
                 }
                 for k in 0..IN {
-                    let sum: f32 = slopes.iter().zip(&inputs).map(|(slopes, input)| slopes[output] * input[k]).sum();
-                    assert_eq!(weight_slopes[output * IN + k], sum);
+                    let sum: f32 =
+                        gradients.iter().zip(&inputs).map(|(gradients, input)| gradients[output] * input[k]).sum();
+                    assert_eq!(weight_gradients[output * IN + k], sum);
                 }
-                assert_eq!(bias_slopes[output], slopes.iter().map(|slopes| slopes[output]).sum::<f32>());
+                assert_eq!(bias_gradients[output], gradients.iter().map(|gradients| gradients[output]).sum::<f32>());
             }
-            for (found, slopes) in input_slopes.iter().zip(&slopes) {
+            for (found, gradients) in input_gradients.iter().zip(&gradients) {
                 for (k, found) in found.iter().enumerate() {
-                    let sum: f32 = slopes.iter().enumerate().map(|(output, x)| x * weights[output * IN + k]).sum();
+                    let sum: f32 = gradients.iter().enumerate().map(|(output, x)| x * weights[output * IN + k]).sum();
                     assert_eq!(*found, sum);
                 }
             }

@@ -15,13 +15,12 @@ pub const WEIGHTS: usize = Layer::WEIGHTS;
 #[derive(Clone, Debug)]
 pub struct Linear {
     layer: Layer,
-    /// One row for each sample: first its logits, then the slope of its loss in them.
+    /// One row for each sample: first its logits, then the gradient of its loss in them.
     rows: Vec<[f32; CLASSES]>,
 }
 
 impl Linear {
     /// The model, with room for batches of `capacity` samples.
-    #[must_use]
     pub fn new(capacity: usize) -> Linear {
         Linear { layer: Layer::new(), rows: vec![[0.0; CLASSES]; capacity] }
     }
@@ -58,15 +57,15 @@ impl Model for Linear {
         let mut loss = 0.0;
         for (row, &label) in rows.iter_mut().zip(labels) {
             let logits = *row;
-            loss += cross_entropy::loss_and_slope(row, label, scale);
-            for (slope, logit) in row.iter_mut().zip(logits) {
-                // The slope of ReLU at 0 is 0.
-                *slope = if logit > 0.0 { *slope } else { 0.0 };
+            loss += cross_entropy::loss_and_gradient(row, label, scale);
+            for (gradient, logit) in row.iter_mut().zip(logits) {
+                // The gradient of ReLU at 0 is 0.
+                *gradient = if logit > 0.0 { *gradient } else { 0.0 };
             }
         }
         let (weights, biases) = gradient.split_at_mut(WEIGHTS);
-        self.layer.weight_slopes(rows, images, weights);
-        self.layer.bias_slopes(rows, biases);
+        self.layer.weight_gradients(rows, images, weights);
+        self.layer.bias_gradients(rows, biases);
         loss
     }
 

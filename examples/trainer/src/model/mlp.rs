@@ -30,9 +30,9 @@ pub struct Mlp {
     second: Second,
     /// One row for each sample: the hidden layer's outputs after ReLU.
     hidden: Vec<[f32; HIDDEN]>,
-    /// One row for each sample: the slope of its loss in the hidden layer's outputs before ReLU.
-    hidden_slopes: Vec<[f32; HIDDEN]>,
-    /// One row for each sample: first its logits, then the slope of its loss in them.
+    /// One row for each sample: the gradient of its loss in the hidden layer's outputs before ReLU.
+    hidden_gradients: Vec<[f32; HIDDEN]>,
+    /// One row for each sample: first its logits, then the gradient of its loss in them.
     rows: Vec<[f32; CLASSES]>,
 }
 
@@ -41,13 +41,12 @@ const FIRST: Range<usize> = 0..First::WEIGHTS + HIDDEN;
 
 impl Mlp {
     /// The model, with room for batches of `capacity` samples.
-    #[must_use]
     pub fn new(capacity: usize) -> Mlp {
         Mlp {
             first: First::new(),
             second: Second::new(),
             hidden: vec![[0.0; HIDDEN]; capacity],
-            hidden_slopes: vec![[0.0; HIDDEN]; capacity],
+            hidden_gradients: vec![[0.0; HIDDEN]; capacity],
             rows: vec![[0.0; CLASSES]; capacity],
         }
     }
@@ -90,24 +89,24 @@ impl Model for Mlp {
         self.logits(parameters, images);
         let count = images.len();
         let scale = 1.0 / whole as f32;
-        let (hidden, hidden_slopes) = (&self.hidden[..count], &mut self.hidden_slopes[..count]);
+        let (hidden, hidden_gradients) = (&self.hidden[..count], &mut self.hidden_gradients[..count]);
         let rows = &mut self.rows[..count];
         let mut loss = 0.0;
         for (row, &label) in rows.iter_mut().zip(labels) {
-            loss += cross_entropy::loss_and_slope(row, label, scale);
+            loss += cross_entropy::loss_and_gradient(row, label, scale);
         }
         let (first, second) = gradient.split_at_mut(FIRST.end);
         let (weights, biases) = second.split_at_mut(Second::WEIGHTS);
-        self.second.weight_slopes(rows, hidden, weights);
-        self.second.bias_slopes(rows, biases);
-        self.second.input_slopes(&parameters[FIRST.end..][..Second::WEIGHTS], rows, hidden_slopes);
-        for (slope, &x) in hidden_slopes.as_flattened_mut().iter_mut().zip(hidden.as_flattened()) {
-            // The slope of ReLU at 0 is 0.
-            *slope = if x > 0.0 { *slope } else { 0.0 };
+        self.second.weight_gradients(rows, hidden, weights);
+        self.second.bias_gradients(rows, biases);
+        self.second.input_gradients(&parameters[FIRST.end..][..Second::WEIGHTS], rows, hidden_gradients);
+        for (gradient, &x) in hidden_gradients.as_flattened_mut().iter_mut().zip(hidden.as_flattened()) {
+            // The gradient of ReLU at 0 is 0.
+            *gradient = if x > 0.0 { *gradient } else { 0.0 };
         }
         let (weights, biases) = first.split_at_mut(First::WEIGHTS);
-        self.first.weight_slopes(hidden_slopes, images, weights);
-        self.first.bias_slopes(hidden_slopes, biases);
+        self.first.weight_gradients(hidden_gradients, images, weights);
+        self.first.bias_gradients(hidden_gradients, biases);
         loss
     }
 

@@ -9,7 +9,6 @@ impl Architecture {
     ///
     /// Its parameters have the names and the order of [`super::Model::parameter_shapes`]; weights are transposed, of shape
     /// (inputs, outputs).
-    #[must_use]
     pub fn network(self, rows: usize) -> Network {
         let samples = Chain::new(rows, PIXELS);
         let chain = match self {

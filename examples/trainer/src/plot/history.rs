@@ -25,7 +25,7 @@ pub(super) struct History {
     /// The losses of rank 0's batches, each with its time.
     pub(super) losses: Vec<(f32, f32)>,
     /// The epochs' summaries.
-    pub(super) epochs: Vec<Epoch>,
+    pub(super) epochs: Vec<EpochPoint>,
     /// The sums and the number of the losses that are no point yet.
     #[serde(skip)]
     rest: (f64, f64, usize),
@@ -33,14 +33,14 @@ pub(super) struct History {
 
 /// What a picture shows of an epoch.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Epoch {
+pub(super) struct EpochPoint {
     epoch: u32,
     pub(super) train_loss: f32,
     pub(super) test_loss: f32,
     pub(super) test_accuracy: f32,
 }
 
-impl Epoch {
+impl EpochPoint {
     /// When it ended.
     pub(super) fn end(&self) -> f64 {
         f64::from(self.epoch) + 1.0
@@ -63,7 +63,7 @@ impl History {
 
     /// Whether it is as it was kept: anybody may write a file of that name.
     fn can_be_drawn(&self) -> bool {
-        let of_epoch = |epoch: &Epoch| [epoch.train_loss, epoch.test_loss, epoch.test_accuracy];
+        let of_epoch = |epoch: &EpochPoint| [epoch.train_loss, epoch.test_loss, epoch.test_accuracy];
         let losses = self.losses.iter().flat_map(|&(x, y)| [x, y]);
         let mut numbers = losses.chain(self.epochs.iter().flat_map(of_epoch)).chain([self.from]);
         numbers.all(|number| number.is_finite() && number >= 0.0)
@@ -72,9 +72,6 @@ impl History {
     }
 
     /// Puts this history into a picture.
-    ///
-    /// # Errors
-    /// When it cannot be written as JSON.
     pub(super) fn keep_in(&self, picture: &mut String) -> serde_json::Result<()> {
         // They stand only in texts, where JSON knows another way to write them.
         let kept = serde_json::to_string(self)?;
@@ -125,7 +122,7 @@ impl History {
     pub(super) fn add_epoch(&mut self, epoch: &train::Epoch) {
         let [train_loss, test_loss, test_accuracy] =
             [epoch.train_loss, epoch.test_loss, epoch.test_accuracy].map(|value| value as f32);
-        self.epochs.push(Epoch { epoch: epoch.epoch, train_loss, test_loss, test_accuracy });
+        self.epochs.push(EpochPoint { epoch: epoch.epoch, train_loss, test_loss, test_accuracy });
     }
 
     /// How far apart neighbours in `losses` are at most, where no step between them went unseen.

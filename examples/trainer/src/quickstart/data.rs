@@ -14,7 +14,6 @@ pub const INPUTS: usize = 32;
 pub const OUTPUTS: usize = 16;
 
 /// The samples and labels of a step, the same for every rank and step.
-#[must_use]
 pub fn draw() -> (Tensor<f32>, Tensor<f32>) {
     let mut generator = Mt::new(1);
     let mut tensor = |columns| {

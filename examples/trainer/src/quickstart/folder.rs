@@ -15,15 +15,11 @@ const KEPT: usize = 5;
 pub type Moment = (u64, u64);
 
 /// The folder of a rank below `output`.
-#[must_use]
 pub fn of_rank(output: &Path, rank: u32) -> PathBuf {
     output.join("device").join(rank.to_string())
 }
 
 /// Takes a rank's folder for this run, and makes it if there is none.
-///
-/// # Errors
-/// When another run has it, or the system refuses.
 pub fn take(folder: &Path) -> Result<FolderLock, FolderError> {
     fs::create_dir_all(folder).map_err(|error| FolderError::System { path: folder.to_owned(), error })?;
     FolderLock::take(folder, &mut |text| exit::say("quickstart", &text)).map_err(|error| match error {
@@ -33,15 +29,11 @@ pub fn take(folder: &Path) -> Result<FolderLock, FolderError> {
 }
 
 /// The file of a moment.
-#[must_use]
 pub fn file(folder: &Path, (epoch, step): Moment) -> PathBuf {
     folder.join(format!("CKP-{epoch}_{step}.safetensors"))
 }
 
 /// Writes a checkpoint, and removes those before the newest five.
-///
-/// # Errors
-/// When the system cannot.
 pub fn add(folder: &Path, moment: Moment, checkpoint: &Checkpoint) -> Result<(), FolderError> {
     checkpoint.write(&file(folder, moment))?;
     let all = moments(folder)?;
@@ -72,9 +64,6 @@ fn moments(folder: &Path) -> Result<Vec<Moment>, FolderError> {
 }
 
 /// The newest checkpoint that all folders have, of each.
-///
-/// # Errors
-/// When there is none, or a file is wrong.
 pub fn newest(folders: &[PathBuf]) -> Result<Vec<(PathBuf, Checkpoint)>, FolderError> {
     let mut common: Option<Vec<Moment>> = None;
     for folder in folders {
@@ -111,12 +100,7 @@ pub enum FolderError {
     Taken(LockError),
     /// The system does not give the folder, or keeps an old file.
     #[error("{}: {error}", path.display())]
-    System {
-        /// The folder or file.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
+    System { path: PathBuf, error: io::Error },
     /// A folder has no checkpoint.
     #[error("{}: has no CKP-EPOCH_STEP.safetensors: name the folders of the ranks, such as device/0 device/1", .0.display())]
     Empty(PathBuf),

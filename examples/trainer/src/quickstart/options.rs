@@ -19,10 +19,10 @@ use crate::sharding::strategy::Strategy;
 ///
 /// Every rank feeds the same 2 samples and writes every step's loss. Checkpoints go to device/RANK, the graph with its
 /// strategies and each rank's instructions to saved_graph/rank_RANK. Exit codes: 0 ok, 1 wrong environment, strategy or
-/// file, 2 usage, 3 the training failed, 124 a rank did not come in time.
+/// file, 2 usage, 3 the training failed, 124 a rank timed out.
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "quickstart", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
-pub struct Options {
+pub struct QuickstartArgs {
     /// What to do instead of training.
     #[command(subcommand)]
     pub action: Option<Action>,
@@ -37,7 +37,7 @@ pub struct Options {
 pub enum Action {
     /// Print the plan of a step without running it
     Plan(Show),
-    /// Put the newest checkpoints of all ranks together in one file
+    /// Merge the newest checkpoints of all ranks into one file
     Merge(Merge),
 }
 
@@ -53,7 +53,7 @@ pub struct Sharding {
     #[arg(long = "lr", default_value_t = 0.2, value_name = "X", value_parser = positive)]
     pub learning_rate: f32,
 
-    /// Which calls the ranks exchange by; the losses are the same, to rounding
+    /// Collective calls to use; the losses agree to rounding
     #[arg(long, value_enum, default_value_t = Collectives::Compat)]
     pub collectives: Collectives,
 }
@@ -61,43 +61,43 @@ pub struct Sharding {
 /// How to train.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Training {
-    /// Run N ranks as threads of this process; without it this process is the rank that its launcher says
+    /// Run N ranks as threads of this process; without it this process takes its rank from its launcher
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub ranks: Option<u32>,
+    pub threads: Option<u32>,
 
     /// What the plan depends on.
     #[command(flatten)]
     pub sharding: Sharding,
 
-    /// How the first weights are drawn
+    /// How to draw the initial weights
     #[arg(long, value_enum, default_value_t = Draw::Normal)]
     init: Draw,
 
-    /// What the first weights depend on with --init normal
+    /// Seed for the initial weights with --init normal
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = whole_u64)]
     seed: u64,
 
-    /// How often to go through the 4 steps
+    /// Number of epochs of 4 steps each
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = whole_u32)]
     pub epochs: u32,
 
-    /// Go on from a merged checkpoint, of any strategy and number of ranks, instead of first weights
+    /// Resume from a merged checkpoint, written with any strategy and number of ranks
     #[arg(long, value_name = "FILE")]
-    pub resume: Option<PathBuf>,
+    pub resume_from: Option<PathBuf>,
 
-    /// Write whole tensors in every checkpoint, as MindSpore does by default, not each rank its parts; they need no merging
+    /// Write whole tensors in every checkpoint, as MindSpore does by default, instead of each rank's parts; no merge is needed
     #[arg(long)]
     pub integrated: bool,
 
-    /// The folder for device and saved_graph
+    /// Folder for device and saved_graph
     #[arg(long, default_value = ".", value_name = "DIR")]
     pub output: PathBuf,
 
-    /// What carries numbers from rank to rank
+    /// Transport between the ranks
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     pub backend: Backend,
 
-    /// How long to wait for a rank that does not come, in seconds
+    /// Seconds to wait for a missing rank
     #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Duration,
 }
@@ -131,7 +131,7 @@ pub struct Show {
 /// The checkpoints to merge.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Merge {
-    /// The folders of the ranks, such as device/0 device/1; the newest checkpoint that all have is taken
+    /// The folders of the ranks, such as device/0 device/1; the newest checkpoint that all of them have is used
     #[arg(required = true, value_name = "DIR")]
     pub folders: Vec<PathBuf>,
 
@@ -140,23 +140,21 @@ pub struct Merge {
     pub output: PathBuf,
 }
 
-impl Options {
+impl QuickstartArgs {
     /// The options that the process was started with; ends the process when they are wrong, or ask for help.
-    #[must_use]
-    pub fn of_process() -> Options {
-        Options::of(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    pub fn of_process() -> QuickstartArgs {
+        QuickstartArgs::of(std::env::args_os()).unwrap_or_else(|error| error.exit())
     }
 
     /// The options of a command line, the program's name included.
-    fn of(line: impl IntoIterator<Item = OsString>) -> Result<Options, clap::Error> {
-        let matches = numbers_may_be_negative(Options::command()).try_get_matches_from(line)?;
-        Options::from_arg_matches(&matches)
+    fn of(line: impl IntoIterator<Item = OsString>) -> Result<QuickstartArgs, clap::Error> {
+        let matches = numbers_may_be_negative(QuickstartArgs::command()).try_get_matches_from(line)?;
+        QuickstartArgs::from_arg_matches(&matches)
     }
 }
 
 impl Training {
     /// How the first weights are drawn.
-    #[must_use]
     pub fn init(&self) -> Init {
         match self.init {
             Draw::Normal => Init::Normal { seed: self.seed },
@@ -167,9 +165,6 @@ impl Training {
 
 impl Sharding {
     /// Tells the network how its operators are to be cut.
-    ///
-    /// # Errors
-    /// When an operator is not there.
     pub fn apply(&self, network: &mut Network, world: u32) -> Result<(), UnknownOperator> {
         Assignment::apply(&self.strategies, network)?;
         if self.strategies.is_empty() && world.is_multiple_of(8) {
@@ -183,14 +178,14 @@ impl Sharding {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Options, clap::Error> {
-        Options::of(std::iter::once("quickstart").chain(line.split_whitespace()).map(OsString::from))
+    fn parse(line: &str) -> Result<QuickstartArgs, clap::Error> {
+        QuickstartArgs::of(std::iter::once("quickstart").chain(line.split_whitespace()).map(OsString::from))
     }
 
     #[test]
     fn the_defaults_are_the_quick_starts() {
-        let Training { sharding, epochs, ranks, .. } = parse("").unwrap().training;
-        assert_eq!((sharding.learning_rate, epochs, ranks), (0.2, 5, None));
+        let Training { sharding, epochs, threads, .. } = parse("").unwrap().training;
+        assert_eq!((sharding.learning_rate, epochs, threads), (0.2, 5, None));
         assert_eq!(sharding.collectives, Collectives::Compat);
         assert_eq!(parse("").unwrap().training.init(), Init::Normal { seed: 1 });
         assert_eq!(parse("--init mindspore-1.x").unwrap().training.init(), Init::MindSpore1);
@@ -208,12 +203,12 @@ mod tests {
     fn arguments_without_sense_are_refused() {
         for line in [
             "--strategy (2,4)",
-            "--ranks 0",
+            "--threads 0",
             "--lr 0",
             "--init random",
             "plan -n 0",
             "merge",
-            "--ranks 2 plan",
+            "--threads 2 plan",
             "surplus",
         ] {
             assert_eq!(parse(line).map_err(|error| error.exit_code()), Err(2), "{line}");
@@ -224,8 +219,8 @@ mod tests {
     fn a_number_below_the_range_is_refused_with_the_range() {
         for (line, range) in [
             ("--lr -1", "expected a number greater than 0"),
-            ("--ranks -1", "-1 is not in 1..=1024"),
-            ("--ranks 4294967295", "4294967295 is not in 1..=1024"),
+            ("--threads -1", "-1 is not in 1..=1024"),
+            ("--threads 4294967295", "4294967295 is not in 1..=1024"),
             ("--epochs -1", "expected a whole number from 0 to 4294967295"),
             ("--seed -1", "expected a whole number from 0 to 18446744073709551615"),
             ("plan --rank -1", "expected a whole number from 0 to 4294967295"),
@@ -237,6 +232,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_consistent() {
-        Options::command().debug_assert();
+        QuickstartArgs::command().debug_assert();
     }
 }

@@ -20,9 +20,6 @@ pub struct Assignment {
 
 impl Assignment {
     /// Tells the network how its operators are to be cut; of two for one operator the later counts.
-    ///
-    /// # Errors
-    /// When an operator is not there.
     pub fn apply(all: &[Assignment], network: &mut Network) -> Result<(), UnknownOperator> {
         all.iter().try_for_each(|Assignment { operator, strategy }| network.shard(operator, strategy.clone()))
     }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::execute::{State, parts};
 use super::number::Number;
-use super::origin::Origin;
 use super::plan::Plan;
+use super::run_id::RunId;
 use super::tensor::{Tensor, places};
 use crate::tensor_file::{NamedTensor, TensorFile, TensorFileError};
 
@@ -31,14 +31,15 @@ struct About {
     strategies: String,
     /// Steps made.
     steps: u64,
-    origin: Origin,
+    #[serde(rename = "origin")]
+    run_id: RunId,
     /// A place for each tensor.
-    places: Vec<Place>,
+    places: Vec<Part>,
 }
 
 /// Where a part belongs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Place {
+struct Part {
     name: String,
     /// The whole shape.
     shape: Vec<usize>,
@@ -47,15 +48,14 @@ struct Place {
 }
 
 impl Checkpoint {
-    /// What `rank` has after some steps of `plan`, in a run of that origin.
-    #[must_use]
-    pub fn new<N: Number>(plan: &Plan, rank: u32, state: &State<N>, origin: &Origin) -> Checkpoint {
+    /// What `rank` has after some steps of `plan`, in a run with that id.
+    pub fn new<N: Number>(plan: &Plan, rank: u32, state: &State<N>, run_id: &RunId) -> Checkpoint {
         let mesh = plan.mesh();
         let (mut places, mut tensors) = (Vec::new(), Vec::new());
         for (suffix, parts) in [("", &state.parameters), (MOMENTUM, &state.momenta)] {
             for ((parameter, layout), part) in plan.parameters().zip(parts) {
                 let name = format!("{}{suffix}", parameter.name);
-                places.push(Place {
+                places.push(Part {
                     name: name.clone(),
                     shape: parameter.shape.clone(),
                     layout: layout.to_string(),
@@ -71,28 +71,23 @@ impl Checkpoint {
             mesh: mesh.to_string(),
             strategies: plan.named_strategies(),
             steps: state.steps,
-            origin: origin.clone(),
+            run_id: run_id.clone(),
             places,
         };
         Checkpoint { about, tensors }
     }
 
     /// How many steps were made.
-    #[must_use]
     pub fn steps(&self) -> u64 {
         self.about.steps
     }
 
-    /// The origin of what goes on from here by `plan`.
-    #[must_use]
-    pub fn origin(&self, plan: &Plan) -> Origin {
-        self.about.origin.resumed(plan, self.about.steps)
+    /// The id of the run that goes on from here by `plan`.
+    pub fn run_id(&self, plan: &Plan) -> RunId {
+        self.about.run_id.resumed(plan, self.about.steps)
     }
 
     /// Writes the file; it is there whole or not at all.
-    ///
-    /// # Errors
-    /// When the system cannot write it.
     pub fn write(&self, path: &Path) -> Result<(), CheckpointError> {
         let about = serde_json::to_string(&self.about)
             .map_err(|error| CheckpointError::Strange { path: path.to_owned(), reason: error.to_string() })?;
@@ -100,17 +95,11 @@ impl Checkpoint {
     }
 
     /// Reads a file.
-    ///
-    /// # Errors
-    /// When it cannot be read or is no checkpoint.
     pub fn read(path: &Path) -> Result<Checkpoint, CheckpointError> {
         Ok(Checkpoint::read_with_digest(path)?.0)
     }
 
     /// Reads a file; the second is its SHA-256, in hexadecimal.
-    ///
-    /// # Errors
-    /// As [`Checkpoint::read`].
     pub fn read_with_digest(path: &Path) -> Result<(Checkpoint, String), CheckpointError> {
         let strange = |reason: String| CheckpointError::Strange { path: path.to_owned(), reason };
         let (file, digest) = TensorFile::read_with_digest(path)?;
@@ -138,17 +127,14 @@ impl Checkpoint {
     /// Puts the parts of ranks together. Each comes with where it was found, for errors.
     ///
     /// Ranks that hold the same part may be left out, all but one.
-    ///
-    /// # Errors
-    /// When parts are missing, are not of one step of one run, or ranks that should hold the same do not.
     pub fn merge(parts: &[(PathBuf, Checkpoint)]) -> Result<Checkpoint, CheckpointError> {
         let Some((first_path, first)) = parts.first() else {
             return Err(CheckpointError::Nothing);
         };
         for (path, other) in parts {
             let terms = |checkpoint: &Checkpoint| {
-                let About { world, mesh, strategies, steps, origin, .. } = &checkpoint.about;
-                format!("step {steps} of {world} ranks, mesh {mesh}, {strategies}, {origin}")
+                let About { world, mesh, strategies, steps, run_id, .. } = &checkpoint.about;
+                format!("step {steps} of {world} ranks, mesh {mesh}, {strategies}, {run_id}")
             };
             let wholes = |checkpoint: &Checkpoint| {
                 let named = checkpoint.about.places.iter().zip(&checkpoint.tensors);
@@ -157,7 +143,7 @@ impl Checkpoint {
                     .collect::<Vec<_>>()
             };
             if terms(other) != terms(first)
-                || other.about.origin != first.about.origin
+                || other.about.run_id != first.about.run_id
                 || wholes(other) != wholes(first)
             {
                 return Err(CheckpointError::Different {
@@ -173,7 +159,7 @@ impl Checkpoint {
         for (index, place) in first.about.places.iter().enumerate() {
             tensors.push(merge_tensor(place, index, parts)?);
             let layout = format!("[{}]", vec!["-"; place.shape.len()].join(", "));
-            places.push(Place { layout, offset: vec![0; place.shape.len()], ..place.clone() });
+            places.push(Part { layout, offset: vec![0; place.shape.len()], ..place.clone() });
         }
         let about = About { rank: 0, world: 1, mesh: "()".to_owned(), places, ..first.about.clone() };
         Ok(Checkpoint { about, tensors })
@@ -181,13 +167,10 @@ impl Checkpoint {
 
     /// The parts of `rank` under a plan, of a whole checkpoint: the strategy and the number of ranks may be other than
     /// those that wrote it.
-    ///
-    /// # Errors
-    /// When it is not whole, or not of the plan's network. `path` is named then.
     pub fn state<N: Number>(&self, path: &Path, plan: &Plan, rank: u32) -> Result<State<N>, CheckpointError> {
         if self.about.world != 1 {
             let About { rank, world, .. } = self.about;
-            return Err(CheckpointError::Part { path: path.to_owned(), rank, world });
+            return Err(CheckpointError::OnlyPart { path: path.to_owned(), rank, world });
         }
         let whole = |suffix: &str| -> Result<Vec<Tensor<N>>, CheckpointError> {
             let find = |(parameter, _): (&super::network::Parameter, _)| {
@@ -208,7 +191,6 @@ impl Checkpoint {
     }
 
     /// The tensor of that name: a parameter, or its momentum with `.momentum` after its name.
-    #[must_use]
     pub fn tensor<N: Number>(&self, name: &str) -> Option<Tensor<N>> {
         let tensor = self.tensors.iter().find(|tensor| tensor.name == name && tensor.numbers == N::TYPE)?;
         Some(Tensor::new(tensor.shape.clone(), N::from_bytes(&tensor.bytes)))
@@ -216,7 +198,7 @@ impl Checkpoint {
 }
 
 /// The whole of tensor number `index`.
-fn merge_tensor(place: &Place, index: usize, parts: &[(PathBuf, Checkpoint)]) -> Result<NamedTensor, CheckpointError> {
+fn merge_tensor(place: &Part, index: usize, parts: &[(PathBuf, Checkpoint)]) -> Result<NamedTensor, CheckpointError> {
     let numbers = parts[0].1.tensors[index].numbers;
     let size = numbers.size();
     let count: usize = place.shape.iter().product();
@@ -265,66 +247,23 @@ pub enum CheckpointError {
     #[error(transparent)]
     File(#[from] TensorFileError),
     /// The file is no checkpoint, or not of this network.
-    #[error("{}: is no checkpoint of this network: {reason}", path.display())]
-    Strange {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
+    #[error("{}: is not a checkpoint of this network: {reason}", path.display())]
+    Strange { path: PathBuf, reason: String },
     /// Nothing to merge.
     #[error("there are no checkpoints to merge: name the folders of all ranks")]
     Nothing,
     /// Not of one step of one run.
     #[error("{}: is of {found}; {} is of {expected}: only parts of one step of one run can be merged, with the same options, first weights and file to go on from", path.display(), first.display())]
-    Different {
-        /// A file.
-        path: PathBuf,
-        /// What it is of.
-        found: String,
-        /// The first file.
-        first: PathBuf,
-        /// What that is of.
-        expected: String,
-    },
+    Different { path: PathBuf, found: String, first: PathBuf, expected: String },
     /// Ranks that should hold the same do not.
     #[error("{}: number {at} of {name} is not that of {}: the ranks went apart, or a file was changed", path.display(), other.display())]
-    Replicas {
-        /// The tensor.
-        name: String,
-        /// The number's place in the whole, row by row.
-        at: usize,
-        /// A file.
-        path: PathBuf,
-        /// The other file.
-        other: PathBuf,
-    },
+    Replicas { name: String, at: usize, path: PathBuf, other: PathBuf },
     /// Parts are missing.
     #[error(
         "{missing} of the {count} numbers of {name}, from number {at} on, are in none of the {given} checkpoints: name the folders of all {world} ranks"
     )]
-    Missing {
-        /// The tensor.
-        name: String,
-        /// The first missing number's place in the whole, row by row.
-        at: usize,
-        /// How many are missing.
-        missing: usize,
-        /// How many there should be.
-        count: usize,
-        /// How many ranks there were.
-        world: u32,
-        /// How many checkpoints there are.
-        given: usize,
-    },
+    Missing { name: String, at: usize, missing: usize, count: usize, world: u32, given: usize },
     /// A part where the whole is wanted.
     #[error("{}: has only the parts of rank {rank} of {world}: merge the checkpoints of all ranks first", path.display())]
-    Part {
-        /// The file.
-        path: PathBuf,
-        /// Its rank.
-        rank: u32,
-        /// How many ranks there were.
-        world: u32,
-    },
+    OnlyPart { path: PathBuf, rank: u32, world: u32 },
 }

@@ -18,9 +18,6 @@ pub struct Exchange<'a> {
 
 impl<'a> Exchange<'a> {
     /// Makes the groups for `steps`, which all ranks of `world` give alike. The mesh has as many ranks as the world.
-    ///
-    /// # Errors
-    /// When a rank is lost.
     pub fn new<'s>(
         mesh: &'a Mesh,
         steps: impl IntoIterator<Item = &'s Step>,
@@ -38,9 +35,6 @@ impl<'a> Exchange<'a> {
 
     /// Does a step, one of those that the groups were made for; puts this rank's part after it in place of what `moved`
     /// was.
-    ///
-    /// # Errors
-    /// When a rank is lost, or brings a part of another size.
     pub fn apply<N: Number>(
         &mut self,
         step: &Step,
@@ -82,9 +76,6 @@ impl<'a> Exchange<'a> {
     }
 
     /// Adds the `numbers` of the ranks that differ in `axes`, in one call.
-    ///
-    /// # Errors
-    /// As [`Exchange::apply`].
     pub fn add<N: Number>(&mut self, axes: &[Axis], numbers: &mut [N]) -> Result<(), CollectiveError> {
         match self.groups.get_mut(axes) {
             Some(group) => N::all_reduce(numbers, group.as_mut()),

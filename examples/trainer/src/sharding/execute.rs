@@ -23,14 +23,12 @@ pub struct State<N> {
 
 impl<N: Number> State<N> {
     /// Parameters before the first step.
-    #[must_use]
     pub fn new(parameters: Vec<Tensor<N>>) -> State<N> {
         let momenta = parameters.iter().map(|parameter| Tensor::zeros(parameter.shape.clone())).collect();
         State { parameters, momenta, steps: 0 }
     }
 
     /// The parts of `rank` of whole parameters, given in the plan's order.
-    #[must_use]
     pub fn of_whole(plan: &Plan, rank: u32, whole: &[Tensor<N>]) -> State<N> {
         State::new(parts(plan, rank, whole))
     }
@@ -57,7 +55,7 @@ pub struct Executor<'a, N> {
     own_loss: Option<N>,
 }
 
-/// What instructions need beside their inputs and results.
+/// What instructions need besides their inputs and results.
 struct Room<N> {
     /// A matrix transposed.
     turned: Tensor<N>,
@@ -69,9 +67,6 @@ impl<'a, N: Number> Executor<'a, N> {
     /// Gets ready on every rank of `world`: makes sure that all have the same plan, and makes the groups.
     ///
     /// `terms` is whatever else all ranks must have in common, a line for each thing, such as options.
-    ///
-    /// # Errors
-    /// When the number of ranks is not the plan's, a rank has another plan or other terms, or is lost.
     pub fn new(plan: &'a Plan, terms: &str, world: &mut dyn Collective) -> Result<Executor<'a, N>, ExecuteError> {
         let rank = world.rank();
         let text = format!("{terms}\n{}{}", plan.graph(), plan.instructions_of(0));
@@ -91,9 +86,6 @@ impl<'a, N: Number> Executor<'a, N> {
     }
 
     /// Makes a step with this rank's part of the samples and labels; returns the loss before it, of all ranks' samples.
-    ///
-    /// # Errors
-    /// When the parts have other shapes than the plan says, or a rank is lost.
     pub fn step(&mut self, state: &mut State<N>, samples: &Tensor<N>, labels: &Tensor<N>) -> Result<N, ExecuteError> {
         let count = self.plan.fed(Feed::Labels).shape.iter().product();
         self.step_of(count, state, samples, labels)
@@ -101,9 +93,6 @@ impl<'a, N: Number> Executor<'a, N> {
 
     /// Makes a step whose loss is the mean over `count` labels of all ranks together: all that there are, or those that
     /// are no filling; see [`xent`].
-    ///
-    /// # Errors
-    /// As [`Executor::step`].
     pub fn step_of(
         &mut self,
         count: usize,
@@ -168,7 +157,6 @@ impl<'a, N: Number> Executor<'a, N> {
     /// The mean loss of the samples whose loss this rank computes, in the step before; nothing when it has none.
     ///
     /// These are the rank's own samples when the loss operator is cut as the data set is.
-    #[must_use]
     pub fn own_loss(&self) -> Option<N> {
         self.own_loss
     }
@@ -231,8 +219,8 @@ fn compute<'t, N: Number>(
 /// Momentum: v = momentum v + g, p = p - learning rate v.
 fn update<N: Number>(state: &mut State<N>, parameter: usize, gradient: &Tensor<N>, learning_rate: N, momentum: N) {
     let moved = state.momenta[parameter].data.iter_mut().zip(&gradient.data);
-    for (number, (velocity, &slope)) in state.parameters[parameter].data.iter_mut().zip(moved) {
-        *velocity = momentum * *velocity + slope;
+    for (number, (velocity, &gradient)) in state.parameters[parameter].data.iter_mut().zip(moved) {
+        *velocity = momentum * *velocity + gradient;
         *number -= learning_rate * *velocity;
     }
 }
@@ -264,32 +252,13 @@ pub enum ExecuteError {
     #[error(
         "rank {rank} has another plan: \"{found}\" where others have \"{expected}\"; all ranks must run the same program with the same options"
     )]
-    Disagreement {
-        /// The first rank that differs from what most ranks have.
-        rank: usize,
-        /// The first line of its plan or terms that differs.
-        found: String,
-        /// The line of the others.
-        expected: String,
-    },
+    Disagreement { rank: usize, found: String, expected: String },
     /// The plan is for another number of ranks.
     #[error("the plan is for {planned} ranks, there are {found}")]
-    World {
-        /// The plan's ranks.
-        planned: u32,
-        /// The ranks that there are.
-        found: u32,
-    },
+    World { planned: u32, found: u32 },
     /// A rank's data has another shape than planned.
     #[error("the rank's {feed:?} have the shape {found:?}, the plan has {expected:?}")]
-    Input {
-        /// Samples or labels.
-        feed: Feed,
-        /// The shape that was given.
-        found: Vec<usize>,
-        /// The shape of the rank's part.
-        expected: Vec<usize>,
-    },
+    Input { feed: Feed, found: Vec<usize>, expected: Vec<usize> },
     /// The ranks cannot exchange.
     #[error(transparent)]
     Collective(#[from] CollectiveError),

@@ -5,9 +5,6 @@ use super::tensor::Tensor;
 use crate::collective::{Collective, CollectiveError};
 
 /// The tensors of each rank of `group`, in rank order; all have as many tensors as this one, of the same shapes.
-///
-/// # Errors
-/// When a rank is lost, or brings more or fewer numbers.
 pub fn gather<N: Number>(
     own: &[Tensor<N>],
     group: &mut dyn Collective,

@@ -26,7 +26,6 @@ pub enum Init {
 
 impl Init {
     /// The parts of the parameters that `rank` has.
-    #[must_use]
     pub fn parameters<N: Number>(self, plan: &Plan, rank: u32) -> Vec<Tensor<N>> {
         let mesh = plan.mesh();
         let parameters = (0..).zip(plan.parameters());

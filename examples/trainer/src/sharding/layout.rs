@@ -18,38 +18,32 @@ pub struct Layout {
 
 impl Layout {
     /// A layout without sums to be made.
-    #[must_use]
     pub fn new(dims: Vec<Vec<Axis>>) -> Layout {
         Layout { dims, partial: BTreeSet::new() }
     }
 
     /// The same cuts, all sums made.
-    #[must_use]
     pub fn complete(&self) -> Layout {
         Layout::new(self.dims.clone())
     }
 
     /// Whether an axis neither cuts nor is to be summed over.
-    #[must_use]
     pub fn is_free(&self, axis: Axis) -> bool {
         !self.partial.contains(&axis) && !self.dims.iter().any(|axes| axes.contains(&axis))
     }
 
     /// The shape of each rank's part of a tensor of `shape`.
-    #[must_use]
     pub fn local_shape(&self, mesh: &Mesh, shape: &[usize]) -> Vec<usize> {
         shape.iter().zip(&self.dims).map(|(size, axes)| size / mesh.size(axes) as usize).collect()
     }
 
     /// Where the part of `rank` begins in a tensor of `shape`.
-    #[must_use]
     pub fn offset(&self, mesh: &Mesh, shape: &[usize], rank: u32) -> Vec<usize> {
         let local = self.local_shape(mesh, shape);
         local.iter().zip(&self.dims).map(|(size, axes)| size * mesh.index(rank, axes) as usize).collect()
     }
 
     /// The number of the part of `rank`, counted row by row over all parts, and how many parts there are.
-    #[must_use]
     pub fn part(&self, mesh: &Mesh, rank: u32) -> (u32, u32) {
         let axes = self.dims.concat();
         (mesh.index(rank, &axes), mesh.size(&axes))

@@ -13,7 +13,6 @@ pub struct Mesh {
 
 impl Mesh {
     /// A grid of the given size in each axis.
-    #[must_use]
     pub fn new(dims: Vec<u32>) -> Mesh {
         Mesh { dims }
     }
@@ -23,7 +22,6 @@ impl Mesh {
     ///
     /// An arrangement is a grid of all ranks, like a mesh: `[2, 4]` and `[8]` give the mesh 2 x 4, `[4, 2]` and
     /// `[2, 4]` give 2 x 2 x 2, `[3, 4]` and `[2, 6]` have no such grid.
-    #[must_use]
     pub fn refining<'a>(world: u32, arrangements: impl IntoIterator<Item = &'a [u32]>) -> Option<Mesh> {
         let mut cuts = vec![1, world];
         for arrangement in arrangements {
@@ -46,7 +44,6 @@ impl Mesh {
     }
 
     /// The axes of each dimension of an arrangement that this mesh refines; a dimension of size 1 has none.
-    #[must_use]
     pub fn axes_of(&self, arrangement: &[u32]) -> Vec<Vec<Axis>> {
         let mut next = 0;
         let mut axes_of = |&size: &u32| {
@@ -63,19 +60,16 @@ impl Mesh {
     }
 
     /// The number of ranks.
-    #[must_use]
     pub fn world(&self) -> u32 {
         self.dims.iter().product()
     }
 
     /// The number of axes.
-    #[must_use]
     pub fn axes(&self) -> usize {
         self.dims.len()
     }
 
     /// How many ranks differ in `axes` alone: into how many parts they cut.
-    #[must_use]
     pub fn size(&self, axes: &[Axis]) -> u32 {
         axes.iter().map(|&axis| self.dims[axis]).product()
     }
@@ -86,13 +80,11 @@ impl Mesh {
     }
 
     /// The position of `rank` among those that differ from it in `axes` alone, the first of `axes` being the slowest.
-    #[must_use]
     pub fn index(&self, rank: u32, axes: &[Axis]) -> u32 {
         axes.iter().fold(0, |index, &axis| index * self.dims[axis] + rank / self.stride(axis) % self.dims[axis])
     }
 
     /// The ranks that differ from `rank` in `axes` alone, itself included, in the order of [`Mesh::index`].
-    #[must_use]
     pub fn group(&self, rank: u32, axes: &[Axis]) -> Vec<u32> {
         let first = self.origin(rank, axes);
         (0..self.size(axes))
@@ -108,7 +100,6 @@ impl Mesh {
     }
 
     /// The first rank of the group: a number that a group has for itself.
-    #[must_use]
     pub fn origin(&self, rank: u32, axes: &[Axis]) -> u32 {
         axes.iter().fold(rank, |rank, &axis| rank - rank / self.stride(axis) % self.dims[axis] * self.stride(axis))
     }

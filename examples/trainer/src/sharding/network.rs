@@ -20,7 +20,6 @@ pub struct Node {
 
 impl Node {
     /// The shape of its result.
-    #[must_use]
     pub fn output(&self) -> Vec<usize> {
         match self.operator {
             Operator::MatMul => vec![self.shapes[0][0], self.shapes[1][1]],
@@ -48,21 +47,16 @@ pub struct Network {
 
 impl Network {
     /// The operators in order; the last is the loss.
-    #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
     /// What is learnt, in the order in which it is used.
-    #[must_use]
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }
 
     /// Says how an operator is to be cut.
-    ///
-    /// # Errors
-    /// When there is no operator of that name.
     pub fn shard(&mut self, name: &str, strategy: Strategy) -> Result<(), UnknownOperator> {
         match self.nodes.iter_mut().find(|node| node.name == name) {
             Some(node) => node.strategy = Some(strategy),
@@ -93,40 +87,34 @@ pub struct Chain {
 
 impl Chain {
     /// Begins with the samples of a step, of all ranks together: `rows` samples of `columns` numbers; both at least 1.
-    #[must_use]
     pub fn new(rows: usize, columns: usize) -> Chain {
         Chain { nodes: Vec::new(), parameters: Vec::new(), shape: vec![rows, columns] }
     }
 
     /// The product with a parameter of `columns` columns, at least 1.
-    #[must_use]
     pub fn matmul(self, name: &str, parameter: &str, columns: usize) -> Chain {
         let shape = vec![self.shape[1], columns];
         self.with(name, Operator::MatMul, Some((parameter, shape)))
     }
 
     /// A row of parameters added to each row.
-    #[must_use]
     pub fn bias_add(self, name: &str, parameter: &str) -> Chain {
         let shape = vec![self.shape[1]];
         self.with(name, Operator::BiasAdd, Some((parameter, shape)))
     }
 
     /// Everything below 0 becomes 0.
-    #[must_use]
     pub fn relu(self, name: &str) -> Chain {
         self.with(name, Operator::Relu, None)
     }
 
     /// Ends in the mean of the squared differences to labels of the same shape.
-    #[must_use]
     pub fn mse(self, name: &str) -> Network {
         let labels = self.shape.clone();
         self.ending(name, Operator::Mse, labels)
     }
 
     /// Ends in the mean cross-entropy of softmax against the number of each sample's class.
-    #[must_use]
     pub fn xent(self, name: &str) -> Network {
         let labels = vec![self.shape[0]];
         self.ending(name, Operator::Xent, labels)

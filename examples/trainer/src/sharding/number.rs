@@ -39,15 +39,9 @@ pub trait Number:
     fn ln(self) -> Self;
 
     /// Adds the ranks' `values`; every rank gets the sum.
-    ///
-    /// # Errors
-    /// As [`Collective::all_reduce_sum`].
     fn all_reduce(values: &mut [Self], group: &mut dyn Collective) -> Result<(), CollectiveError>;
 
     /// Adds the ranks' `values`; every rank gets its part of the sum.
-    ///
-    /// # Errors
-    /// As [`Collective::all_reduce_sum`].
     fn reduce_scatter(values: Vec<Self>, group: &mut dyn Collective) -> Result<Vec<Self>, CollectiveError>;
 
     /// Overwrites `product` with that of two matrices, row after row; `right` and `product` have `columns` columns.
@@ -61,29 +55,43 @@ pub trait Number:
 }
 
 /// The number that is written as `number` is: the nearest f64 of an f32 has more digits than anybody wrote.
-#[must_use]
 pub fn as_written(number: f32) -> f64 {
     number.to_string().parse().unwrap_or(f64::from(number))
 }
 
+/// What both types have in common.
+macro_rules! common {
+    ($number:ty, $name:expr, $exp:path, $ln:path) => {
+        const TYPE: Type = $name;
+
+        fn of(number: f64) -> $number {
+            number as $number
+        }
+
+        fn to_f64(self) -> f64 {
+            self.into()
+        }
+
+        fn exp(self) -> $number {
+            $exp(self)
+        }
+
+        fn ln(self) -> $number {
+            $ln(self)
+        }
+
+        fn to_bytes(values: &[$number]) -> Vec<u8> {
+            values.iter().flat_map(|value| value.to_le_bytes()).collect()
+        }
+
+        fn from_bytes(bytes: &[u8]) -> Vec<$number> {
+            bytes.as_chunks().0.iter().map(|&bytes| <$number>::from_le_bytes(bytes)).collect()
+        }
+    };
+}
+
 impl Number for f32 {
-    const TYPE: Type = Type::F32;
-
-    fn of(number: f64) -> f32 {
-        number as f32
-    }
-
-    fn to_f64(self) -> f64 {
-        f64::from(self)
-    }
-
-    fn exp(self) -> f32 {
-        libm::expf(self)
-    }
-
-    fn ln(self) -> f32 {
-        libm::logf(self)
-    }
+    common!(f32, Type::F32, libm::expf, libm::logf);
 
     fn all_reduce(values: &mut [f32], group: &mut dyn Collective) -> Result<(), CollectiveError> {
         group.all_reduce_sum(values)
@@ -96,34 +104,10 @@ impl Number for f32 {
     fn multiply(left: Left<'_, f32>, right: &[f32], columns: usize, product: &mut [f32]) {
         tile::multiply(left, right, columns, product);
     }
-
-    fn to_bytes(values: &[f32]) -> Vec<u8> {
-        values.iter().flat_map(|value| value.to_le_bytes()).collect()
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Vec<f32> {
-        bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
-    }
 }
 
 impl Number for f64 {
-    const TYPE: Type = Type::F64;
-
-    fn of(number: f64) -> f64 {
-        number
-    }
-
-    fn to_f64(self) -> f64 {
-        self
-    }
-
-    fn exp(self) -> f64 {
-        libm::exp(self)
-    }
-
-    fn ln(self) -> f64 {
-        libm::log(self)
-    }
+    common!(f64, Type::F64, libm::exp, libm::log);
 
     /// Groups add f32 only: everything is gathered, and added in rank order.
     fn all_reduce(values: &mut [f64], group: &mut dyn Collective) -> Result<(), CollectiveError> {
@@ -153,13 +137,5 @@ impl Number for f64 {
     /// For comparison only: no need for speed.
     fn multiply(left: Left<'_, f64>, right: &[f64], columns: usize, product: &mut [f64]) {
         tile::multiply_plainly(left, right, columns, product);
-    }
-
-    fn to_bytes(values: &[f64]) -> Vec<u8> {
-        values.iter().flat_map(|value| value.to_le_bytes()).collect()
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Vec<f64> {
-        bytes.as_chunks().0.iter().map(|&bytes| f64::from_le_bytes(bytes)).collect()
     }
 }

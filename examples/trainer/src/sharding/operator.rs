@@ -43,7 +43,6 @@ pub struct Rule {
 
 impl Operator {
     /// Its name, as MindSpore prints it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Operator::MatMul => "MatMul",
@@ -55,7 +54,6 @@ impl Operator {
     }
 
     /// How it can be cut.
-    #[must_use]
     pub fn rule(self) -> Rule {
         match self {
             Operator::MatMul => matmul::RULE,
@@ -67,7 +65,6 @@ impl Operator {
     }
 
     /// The cuts of each loop in all legal strategies that use `ranks` ranks, the first cut falling.
-    #[must_use]
     pub fn candidates(self, shapes: &[Vec<usize>], ranks: u32) -> Vec<Vec<u32>> {
         let rule = self.rule();
         let mut sizes = vec![1; rule.loops];
@@ -91,7 +88,6 @@ impl Operator {
     }
 
     /// The strategy that cuts the loops so.
-    #[must_use]
     pub fn strategy(self, cuts: &[u32]) -> Strategy {
         let entry = |loops: &&[usize]| loops.iter().map(|&number| cuts[number]).collect();
         Strategy(self.rule().inputs.iter().map(entry).collect())
@@ -100,19 +96,16 @@ impl Operator {
 
 impl Rule {
     /// The layout of input number `input` when these axes cut the loops.
-    #[must_use]
     pub fn input(&self, input: usize, axes: &[Vec<Axis>]) -> Layout {
         Layout::new(self.inputs[input].iter().map(|&number| axes[number].clone()).collect())
     }
 
     /// The layout of the result: a sum is to be made over the loops that it does not have.
-    #[must_use]
     pub fn output(&self, axes: &[Vec<Axis>]) -> Layout {
         self.with_sums(self.output, axes)
     }
 
     /// The layout of the gradient of input number `input`, from the gradient of the result with all sums made.
-    #[must_use]
     pub fn gradient(&self, input: usize, axes: &[Vec<Axis>]) -> Layout {
         self.with_sums(self.inputs[input], axes)
     }

@@ -34,12 +34,7 @@ pub enum PlanError {
     Cut(#[from] CutError),
     /// The rank whose plan is wanted is not there.
     #[error("there is no rank {rank} of {ranks}: --rank is below the number of ranks")]
-    Rank {
-        /// The rank.
-        rank: u32,
-        /// The number of ranks.
-        ranks: u32,
-    },
+    Rank { rank: u32, ranks: u32 },
 }
 
 /// What a plan is made for.
@@ -157,33 +152,26 @@ pub struct Plan {
 
 impl Plan {
     /// Plans a step: cuts the operators, and puts in what the ranks must exchange between them.
-    ///
-    /// # Errors
-    /// When a strategy is illegal, or strategies do not fit each other.
     pub fn new(network: &Network, terms: &Terms) -> Result<Plan, CutError> {
         build::build(network, terms)
     }
 
     /// The ranks' grid.
-    #[must_use]
     pub fn mesh(&self) -> &Mesh {
         &self.mesh
     }
 
     /// What is trained.
-    #[must_use]
     pub fn network(&self) -> &Network {
         &self.network
     }
 
     /// The strategy of each operator, those that were found included.
-    #[must_use]
     pub fn strategies(&self) -> &[Strategy] {
         &self.strategies
     }
 
     /// Each operator with its strategy: `matmul ((2,4),(4,1)), relu ((2,4),)`.
-    #[must_use]
     pub fn named_strategies(&self) -> String {
         let nodes = self.network.nodes().iter().zip(&self.strategies);
         let named: Vec<String> = nodes.map(|(node, strategy)| format!("{} {strategy}", node.name)).collect();
@@ -191,7 +179,6 @@ impl Plan {
     }
 
     /// What is done, in order.
-    #[must_use]
     pub fn instructions(&self) -> &[Instruction] {
         &self.instructions
     }
@@ -202,7 +189,6 @@ impl Plan {
     }
 
     /// Where the parts of what the ranks feed are.
-    #[must_use]
     pub fn fed(&self, feed: Feed) -> &Placed {
         match feed {
             Feed::Samples => &self.samples,
@@ -211,19 +197,16 @@ impl Plan {
     }
 
     /// The number of the instruction whose result is the loss, the same number on all ranks.
-    #[must_use]
     pub fn loss(&self) -> usize {
         self.loss
     }
 
     /// The number of the instruction that is the loss operator: its result is a rank's share of the loss.
-    #[must_use]
     pub fn loss_operator(&self) -> usize {
         self.loss_operator
     }
 
     /// What a step sends, in f32, as rings send it.
-    #[must_use]
     pub fn traffic(&self) -> Traffic {
         let mut traffic = Traffic::default();
         let mut last = None;

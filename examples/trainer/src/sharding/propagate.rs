@@ -32,26 +32,10 @@ pub enum CutError {
         "arrangements {} of {first} and {} of {second} have no common refinement",
         without_ones(.first_dims), without_ones(.second_dims)
     )]
-    Refinement {
-        /// An operator.
-        first: String,
-        /// How it arranges the ranks.
-        first_dims: Vec<u32>,
-        /// Another operator.
-        second: String,
-        /// How it arranges the ranks.
-        second_dims: Vec<u32>,
-    },
+    Refinement { first: String, first_dims: Vec<u32>, second: String, second_dims: Vec<u32> },
     /// The data cannot be cut so.
     #[error("the data set: {rows} rows on {world} ranks cannot be cut in {cut}: the number of parts must divide both")]
-    Data {
-        /// The samples of a step.
-        rows: usize,
-        /// The number of ranks.
-        world: u32,
-        /// Into how many parts they are to be cut.
-        cut: u32,
-    },
+    Data { rows: usize, world: u32, cut: u32 },
 }
 
 /// An arrangement as tuples are written, without what is not cut.
@@ -66,9 +50,6 @@ fn without_ones(dims: &[u32]) -> String {
 /// that moves the least bytes, there and back, to and from the neighbours that are known; among equals one that
 /// arranges the ranks as the neighbour does, then one that cuts rows. If no operator has a strategy, the data set's
 /// arrangement is what the others follow.
-///
-/// # Errors
-/// When a strategy is illegal, or strategies do not fit each other.
 pub fn propagate(network: &Network, world: u32, data_cut: u32) -> Result<Cuts, CutError> {
     let nodes = network.nodes();
     let rows = nodes.first().map_or(1, |node| node.shapes[0][0]);
@@ -92,7 +73,6 @@ pub fn propagate(network: &Network, world: u32, data_cut: u32) -> Result<Cuts, C
 }
 
 /// The layouts of the samples and the labels that the ranks feed: rows cut in as many parts as `data_cut` says.
-#[must_use]
 pub fn fed(mesh: &Mesh, data_cut: u32, shape: &[usize]) -> Layout {
     let rows = mesh.axes_of(&[data_cut, mesh.world() / data_cut]).swap_remove(0);
     let mut dims = vec![Vec::new(); shape.len()];
@@ -172,16 +152,16 @@ impl Search<'_> {
     /// What moves between an operator arranged so and its known neighbours.
     fn bytes(&self, node: usize, arrangement: &[u32]) -> Option<u64> {
         let mesh = self.mesh_with(arrangement)?;
-        let this = Placed { node: &self.nodes[node], axes: mesh.axes_of(arrangement) };
+        let this = CutNode { node: &self.nodes[node], axes: mesh.axes_of(arrangement) };
         let placed = |other: usize| {
             let axes = mesh.axes_of(self.known.get(other)?.as_ref()?);
-            Some(Placed { node: &self.nodes[other], axes })
+            Some(CutNode { node: &self.nodes[other], axes })
         };
         let fed = |input: usize| {
             let shape = &this.node.shapes[input];
             moved(&mesh, shape, &fed(&mesh, self.data[0], shape), &this.input(input))
         };
-        let edge = |producer: &Placed<'_>, consumer: &Placed<'_>, is_learnt: bool| {
+        let edge = |producer: &CutNode<'_>, consumer: &CutNode<'_>, is_learnt: bool| {
             let shape = &consumer.node.shapes[0];
             let there = moved(&mesh, shape, &producer.output(), &consumer.input(0));
             let back = || moved(&mesh, shape, &consumer.gradient(), &producer.output().complete());
@@ -206,12 +186,12 @@ impl Search<'_> {
 }
 
 /// An operator, and the axes that cut each of its loops.
-struct Placed<'a> {
+struct CutNode<'a> {
     node: &'a Node,
     axes: Vec<Vec<usize>>,
 }
 
-impl Placed<'_> {
+impl CutNode<'_> {
     fn input(&self, input: usize) -> Layout {
         self.node.operator.rule().input(input, &self.axes)
     }

@@ -46,7 +46,6 @@ pub enum Step {
 
 impl Step {
     /// The axes in which the ranks that exchange differ; none when nothing is sent.
-    #[must_use]
     pub fn group(&self) -> &[Axis] {
         match self {
             Step::Slice { .. } => &[],
@@ -75,7 +74,6 @@ impl Step {
     }
 
     /// What is sent when every rank's part has `bytes` bytes before the step.
-    #[must_use]
     pub fn traffic(&self, mesh: &Mesh, bytes: u64) -> Traffic {
         let world = u64::from(mesh.world());
         let ranks = u64::from(mesh.size(self.group()));
@@ -89,7 +87,6 @@ impl Step {
 
     /// The same step by sums and gathers alone: a reduce-scatter as a sum and a slice, an all-to-all as a gather and a
     /// slice. The values are the same, more is sent.
-    #[must_use]
     pub fn lowered(self) -> Vec<Step> {
         match self {
             Step::ReduceScatter { dim, axes } => {
@@ -106,7 +103,6 @@ impl Step {
 /// The steps that bring a tensor from the layout `from` to `to`, which has no sums to be made.
 ///
 /// Both cut as many dimensions, by axes of one mesh.
-#[must_use]
 pub fn redistribute(from: &Layout, to: &Layout) -> Vec<Step> {
     let mut work = Work { now: from.clone(), to, steps: Vec::new() };
     // Whatever is cut off before a sum or a gather need not be sent in it.

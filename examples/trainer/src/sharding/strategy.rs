@@ -11,9 +11,6 @@ pub struct Strategy(pub Vec<Vec<u32>>);
 
 impl Strategy {
     /// The cuts of each loop of `operator`, when its inputs of `shapes` can be cut so over `world` ranks.
-    ///
-    /// # Errors
-    /// When they cannot; the error names `name`, the operator's.
     pub fn check(
         &self,
         name: &str,
@@ -49,10 +46,10 @@ impl Strategy {
             }
         }
         // The place that told the cuts of each loop first.
-        let mut told: Vec<Option<(Place, u32)>> = vec![None; rule.loops];
+        let mut told: Vec<Option<(InputDim, u32)>> = vec![None; rule.loops];
         for (input, (cuts, loops)) in self.0.iter().zip(rule.inputs).enumerate() {
             for (dim, (&cut, &number)) in cuts.iter().zip(*loops).enumerate() {
-                let place = Place { input, dim, dims: loops.len() };
+                let place = InputDim { input, dim, dims: loops.len() };
                 match told[number] {
                     Some((first, other)) if other != cut => {
                         return Err(StrategyFault::Inputs { first, first_cut: other, second: place, second_cut: cut });
@@ -127,10 +124,10 @@ impl FromStr for Strategy {
     }
 }
 
-/// A text is no strategy.
+/// A text is not a strategy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{0}\" is no strategy: it has a tuple for each input, with the number of parts of each dimension, such as ((2,4),(4,1))"
+    "\"{0}\" is not a strategy: a strategy has a tuple for each input, with the number of parts of each dimension, such as ((2,4),(4,1))"
 )]
 pub struct StrategyTextError(String);
 
@@ -148,13 +145,13 @@ pub struct StrategyError {
 
 /// A dimension of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct InputDim {
     input: usize,
     dim: usize,
     dims: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for InputDim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let input = if self.input == 0 { "first" } else { "second" };
         let dim = match (self.dims, self.dim) {
@@ -172,60 +169,25 @@ impl fmt::Display for Place {
 pub enum StrategyFault {
     /// Not an entry for each input.
     #[error("has {found} entries, the operator has {expected} inputs")]
-    Entries {
-        /// How many entries there are.
-        found: usize,
-        /// How many inputs there are.
-        expected: usize,
-    },
+    Entries { found: usize, expected: usize },
     /// Not a number for each dimension.
     #[error("entry {entry} has {found} dims, the input has shape {}", Shape(.shape))]
-    Dims {
-        /// Which entry, counted from 0.
-        entry: usize,
-        /// How many numbers it has.
-        found: usize,
-        /// The shape of the input.
-        shape: Vec<usize>,
-    },
+    Dims { entry: usize, found: usize, shape: Vec<usize> },
     /// Nothing can be cut into no parts.
     #[error("value 0 must be larger than 0")]
     Zero,
     /// A dimension has no such part.
     #[error("input {input} dim {dim} of size {size} cannot be divided by {cut}")]
-    Size {
-        /// Which input, counted from 0.
-        input: usize,
-        /// Which dimension, counted from 0.
-        dim: usize,
-        /// Its size.
-        size: usize,
-        /// Into how many parts it is to be cut.
-        cut: u32,
-    },
+    Size { input: usize, dim: usize, size: usize, cut: u32 },
     /// Two dimensions that go together are cut differently.
     #[error("{first} are cut in {first_cut}, {second} in {second_cut}")]
-    Inputs {
-        /// A dimension.
-        first: Place,
-        /// Into how many parts it is to be cut.
-        first_cut: u32,
-        /// A dimension that goes with it.
-        second: Place,
-        /// Into how many parts that is to be cut.
-        second_cut: u32,
-    },
+    Inputs { first: InputDim, first_cut: u32, second: InputDim, second_cut: u32 },
     /// The probabilities of a sample need all its classes.
     #[error("SoftmaxXent: the class dimension must not be cut")]
     Classes,
     /// The parts do not fit the ranks.
     #[error("requires {needed} devices, but {world} devices can not be divided by it")]
-    Devices {
-        /// How many parts there are.
-        needed: u64,
-        /// How many ranks there are.
-        world: u32,
-    },
+    Devices { needed: u64, world: u32 },
 }
 
 impl StrategyFault {
@@ -269,7 +231,7 @@ mod tests {
             ["", "()", "(2,4)", "((2,4)", "((2,4)))", "((2,4)(4,1))", "((2,-4))", "((2,,4))", "(())", "((2,4),,)"]
         {
             let error = text.parse::<Strategy>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("\"{text}\" is no strategy: ")), "{error}");
+            assert!(error.starts_with(&format!("\"{text}\" is not a strategy: ")), "{error}");
         }
     }
 

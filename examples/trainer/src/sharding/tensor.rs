@@ -13,21 +13,18 @@ pub struct Tensor<N> {
 
 impl<N: Number> Tensor<N> {
     /// `data` in `shape`, which must fit each other.
-    #[must_use]
     pub fn new(shape: Vec<usize>, data: Vec<N>) -> Tensor<N> {
         debug_assert_eq!(shape.iter().product::<usize>(), data.len());
         Tensor { shape, data }
     }
 
     /// All 0.
-    #[must_use]
     pub fn zeros(shape: Vec<usize>) -> Tensor<N> {
         let count = shape.iter().product();
         Tensor { shape, data: vec![N::default(); count] }
     }
 
     /// One number.
-    #[must_use]
     pub fn scalar(number: N) -> Tensor<N> {
         Tensor { shape: Vec::new(), data: vec![number] }
     }
@@ -69,7 +66,6 @@ impl<N: Number> Tensor<N> {
     }
 
     /// The size of the last dimension; 1 without dimensions.
-    #[must_use]
     pub fn columns(&self) -> usize {
         self.shape.last().copied().unwrap_or(1)
     }
@@ -80,13 +76,11 @@ impl<N: Number> Tensor<N> {
     }
 
     /// The tensor cut in `parts` equal parts along `dim`.
-    #[must_use]
     pub fn split(&self, dim: usize, parts: usize) -> Vec<Tensor<N>> {
         (0..parts).map(|part| self.part(dim, part, parts)).collect()
     }
 
     /// Part number `part` of `parts` equal parts along `dim`.
-    #[must_use]
     pub fn part(&self, dim: usize, part: usize, parts: usize) -> Tensor<N> {
         let mut found = Tensor::zeros(Vec::new());
         self.put_part(dim, part, parts, &mut found);
@@ -107,7 +101,6 @@ impl<N: Number> Tensor<N> {
     }
 
     /// Parts of one shape put together along `dim`; nothing when there are none.
-    #[must_use]
     pub fn concat(dim: usize, parts: &[Tensor<N>]) -> Option<Tensor<N>> {
         let first = parts.first()?;
         let mut shape = first.shape.clone();
@@ -127,7 +120,6 @@ impl<N: Number> Tensor<N> {
     }
 
     /// The part of `shape` that begins at `offset`.
-    #[must_use]
     pub fn cut(&self, offset: &[usize], shape: &[usize]) -> Tensor<N> {
         let data = places(&self.shape, offset, shape).map(|place| self.data[place]).collect();
         Tensor { shape: shape.to_vec(), data }

@@ -45,12 +45,12 @@ impl Learner for DataParallel<'_> {
         rest.copy_from_slice(&[loss / whole as f32, stop]);
         group.all_reduce_sum(&mut self.sum)?;
         let (gradient, rest) = self.sum.split_at(self.parameters.len());
-        model::descend(self.parameters, gradient, self.learning_rate);
+        model::sgd_step(self.parameters, gradient, self.learning_rate);
         let own = (!own.is_empty()).then(|| loss / own.len() as f32);
         Ok(Outcome { own, loss: rest[0], stop: rest[1] })
     }
 
-    fn settle(&mut self, group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError> {
+    fn sync(&mut self, group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError> {
         replicas::check(self.parameters, group)
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use pulp::Arch;
 
-use super::{Outcome, TrainError};
+use super::{Learner, Outcome, TrainError};
 use crate::batch::{self, Batch};
 use crate::collective::{Collective, CollectiveError};
 use crate::data::{Dataset, PIXELS};
@@ -27,8 +27,8 @@ pub struct Sharded<'a> {
     pub plan: &'a Plan,
 }
 
-/// This rank's parts of the parameters, and all of them as they were settled last.
-pub(super) struct Learner<'a> {
+/// This rank's parts of the parameters, and all of them as they were synced last.
+pub(super) struct ShardedLearner<'a> {
     model: &'a mut dyn Model,
     plan: &'a Plan,
     executor: Executor<'a, f32>,
@@ -39,13 +39,13 @@ pub(super) struct Learner<'a> {
     arch: Arch,
 }
 
-impl<'a> Learner<'a> {
+impl<'a> ShardedLearner<'a> {
     /// Takes this rank's parts of `whole`, which are the model's parameters; all ranks of `group` call it.
     pub(super) fn new(
         sharded: Sharded<'a>,
         whole: &'a mut [f32],
         group: &mut dyn Collective,
-    ) -> Result<Learner<'a>, TrainError> {
+    ) -> Result<ShardedLearner<'a>, TrainError> {
         let Sharded { model, plan } = sharded;
         let executor = Executor::new(plan, "", group)?;
         let tensors: Vec<Tensor<f32>> = slices(plan)
@@ -58,11 +58,11 @@ impl<'a> Learner<'a> {
             Tensor::zeros(placed.layout.local_shape(plan.mesh(), &placed.shape))
         };
         let (samples, labels) = (fed(Feed::Samples), fed(Feed::Labels));
-        Ok(Learner { model, plan, executor, state, whole, samples, labels, arch: Arch::new() })
+        Ok(ShardedLearner { model, plan, executor, state, whole, samples, labels, arch: Arch::new() })
     }
 }
 
-impl super::Learner for Learner<'_> {
+impl Learner for ShardedLearner<'_> {
     fn step(
         &mut self,
         data: &Dataset,
@@ -78,7 +78,7 @@ impl super::Learner for Learner<'_> {
         Batch::fetch(data, own.iter().copied());
         let images = self.samples.data.as_chunks_mut::<PIXELS>().0;
         for (row, &index) in images.iter_mut().zip(own) {
-            batch::normalise(self.arch, data.image(index), row);
+            batch::normalize(self.arch, data.image(index), row);
         }
         images[own.len()..].as_flattened_mut().fill(0.0);
         self.labels.data.fill(NO_SAMPLE);
@@ -92,7 +92,7 @@ impl super::Learner for Learner<'_> {
         Ok(Outcome { own: self.executor.own_loss(), loss, stop: stops[0] })
     }
 
-    fn settle(&mut self, group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError> {
+    fn sync(&mut self, group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError> {
         let all = gather(&self.state.parameters, group)?;
         for (number, (slice, (parameter, layout))) in slices(self.plan).zip(self.plan.parameters()).enumerate() {
             // Who holds the part that begins there.
@@ -169,7 +169,7 @@ mod tests {
     }
 
     /// Settles on 4 ranks after each has changed its parts; the whole, or who differs.
-    fn settled(strategy: &str, change: impl Fn(u32, &mut State<f32>) + Sync) -> Vec<Result<Vec<f32>, String>> {
+    fn synced(strategy: &str, change: impl Fn(u32, &mut State<f32>) + Sync) -> Vec<Result<Vec<f32>, String>> {
         let cuts = Cuts { strategies: vec![strategy.parse().unwrap()], collectives: Collectives::Min };
         let plan = plan(Architecture::Mlp, &cuts, 0.1, 4, 2).unwrap();
         threads::run(4, Duration::from_secs(20), |rank| {
@@ -177,10 +177,10 @@ mod tests {
             let mut model = Architecture::Mlp.model(1);
             let mut whole = model.initial_parameters(1);
             let sharded = Sharded { model: model.as_mut(), plan: &plan };
-            let mut learner = Learner::new(sharded, &mut whole, rank).unwrap();
+            let mut learner = ShardedLearner::new(sharded, &mut whole, rank).unwrap();
             change(own, &mut learner.state);
-            let settled = learner.settle(rank).unwrap();
-            settled.map(|()| learner.parameters().to_vec()).map_err(|error| error.to_string())
+            let synced = learner.sync(rank).unwrap();
+            synced.map(|()| learner.parameters().to_vec()).map_err(|error| error.to_string())
         })
         .unwrap()
     }
@@ -189,20 +189,20 @@ mod tests {
     fn parts_are_put_together_where_they_came_from() {
         let whole = Architecture::Mlp.model(1).initial_parameters(1);
         for strategy in ["((4,1),(1,1))", "((2,2),(2,1))", "((1,2),(2,2))"] {
-            let settled = settled(strategy, |_, _| {});
-            assert!(settled.iter().all(|found| found.as_ref() == Ok(&whole)), "{strategy}");
+            let synced = synced(strategy, |_, _| {});
+            assert!(synced.iter().all(|found| found.as_ref() == Ok(&whole)), "{strategy}");
         }
     }
 
     #[test]
     fn of_ranks_that_hold_the_same_part_the_odd_one_is_named_by_all() {
         // The first weight is cut in two by its rows: ranks 1 and 3 hold the second part.
-        let settled = settled("((2,2),(2,1))", |rank, state| {
+        let synced = synced("((2,2),(2,1))", |rank, state| {
             if rank == 3 {
                 state.parameters[0].data[7] += 1.0;
             }
         });
         let start = "rank 3 holds other parameters than rank 1: ";
-        assert!(settled.iter().all(|found| found.as_ref().is_err_and(|error| error.starts_with(start))), "{settled:?}");
+        assert!(synced.iter().all(|found| found.as_ref().is_err_and(|error| error.starts_with(start))), "{synced:?}");
     }
 }

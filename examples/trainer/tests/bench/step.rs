@@ -16,7 +16,7 @@ use mpienv_trainer::collective::Collective;
 use mpienv_trainer::data::Dataset;
 use mpienv_trainer::data::source::Source;
 use mpienv_trainer::model::{self, Architecture};
-use mpienv_trainer::shard::{self, Order};
+use mpienv_trainer::sampler::{self, Order};
 
 const TIMES: usize = 400;
 
@@ -60,11 +60,11 @@ fn measure(
     let mut sum = vec![0.0; parameters.len() + 2];
     let mut batch = Batch::new(size);
     let whole = size * rank.size() as usize;
-    let batches: Vec<_> = shard::global_batches(data.count(), whole).filter(|batch| batch.len() == whole).collect();
+    let batches: Vec<_> = sampler::global_batches(data.count(), whole).filter(|batch| batch.len() == whole).collect();
     let gather = |batch: &mut Batch, step: usize| {
         let positions = batches[step % batches.len()].clone();
-        Batch::fetch(data, shard::share(positions.clone(), rank).map(|position| order[position]));
-        batch.gather(data, shard::share(positions, rank).map(|position| order[position]));
+        Batch::fetch(data, sampler::share(positions.clone(), rank).map(|position| order[position]));
+        batch.gather(data, sampler::share(positions, rank).map(|position| order[position]));
     };
     let mut taken = Vec::new();
     for step in 0..TIMES {
@@ -77,7 +77,7 @@ fn measure(
         let differentiated = begun.elapsed();
         group.all_reduce_sum(&mut sum)?;
         let summed = begun.elapsed();
-        model::descend(&mut parameters, &sum, 0.01);
+        model::sgd_step(&mut parameters, &sum, 0.01);
         let moved = begun.elapsed();
         taken.push([gathered, differentiated - gathered, summed - differentiated, moved - summed, moved]);
     }

@@ -238,7 +238,7 @@ fn a_signal_to_any_rank_stops_all_after_the_same_step_and_a_checkpoint_is_kept()
         let at = format!("mnist: stopped by {name} in epoch {} after {} steps; ", text("epoch"), text("step"));
         for (index, (end, said)) in ends.into_iter().enumerate() {
             assert_eq!(end, Some(code), "{said}");
-            let rest = format!("{at}{} is written: go on from it with --resume", newest.display());
+            let rest = format!("{at}{} was written: continue from it with --resume", newest.display());
             // Rank 0 for all.
             assert_eq!(said.matches("stopped by").count(), usize::from(index == 0), "{said}");
             assert_eq!(said.contains(&rest), index == 0, "{said}");

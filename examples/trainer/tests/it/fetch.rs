@@ -85,12 +85,12 @@ fn a_server_that_does_well_is_asked_once_and_never_again() {
     let path = folder.path().join("new/folder");
     let (out, remarks, result) = fetch(&path, &[&server]);
     assert_eq!((remarks.as_str(), result), ("", Ok(())));
-    assert!(out.contains(&format!("from {}/mnist/a.gz, SHA-256 as it should be\n", server.url)), "{out}");
+    assert!(out.contains(&format!("from {}/mnist/a.gz, SHA-256 verified\n", server.url)), "{out}");
     assert!(out.ends_with(&format!("MNIST is complete: mnist --data {}\n", path.display())), "{out}");
     assert_whole(&path, &right());
     let (out, _, result) = fetch(&path, &[&server]);
     assert_eq!((server.asked().len(), result), (1, Ok(())));
-    assert!(out.contains("a.gz is there already"), "{out}");
+    assert!(out.contains("a.gz already exists"), "{out}");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_transfer_that_is_cut_goes_on_where_it_ended() {
     let server = serve(&[Answer::Cut(right(), 50_000), Answer::Cut(right(), 70_000), Answer::File(right())]);
     let (_, remarks, result) = fetch(folder.path(), &[&server]);
     assert_eq!(result, Ok(()));
-    assert!(remarks.contains("going on at byte 50000\n") && remarks.contains("going on at byte 120000\n"), "{remarks}");
+    assert!(remarks.contains("resuming at byte 50000\n") && remarks.contains("resuming at byte 120000\n"), "{remarks}");
     assert_whole(folder.path(), &right());
     let asked = server.asked();
     assert_eq!(asked[1].range.as_deref(), Some("bytes=50000-"));
@@ -249,7 +249,7 @@ fn a_file_that_is_not_mnists_is_not_overwritten() {
         fs::write(folder.path().join(name), "mine").unwrap();
         let server = serve(&[Answer::File(right())]);
         let error = fetch(folder.path(), &[&server]).2.unwrap_err();
-        assert!(error.contains("is there already, but is not MNIST's"), "{error}");
+        assert!(error.contains("already exists but is not MNIST's"), "{error}");
         assert_eq!(fs::read(folder.path().join(name)).unwrap(), b"mine");
         assert!(server.asked().is_empty());
     }

@@ -79,7 +79,7 @@ fn a_run_without_resume_removes_nothing_from_a_folder_that_it_is_refused() {
     }
     let before = files(folder.path());
     let output = keeping(&mut mnist(), folder.path()).args(["--epochs", "1"]).output().unwrap();
-    assert!(said(&output).contains("is there already"), "{}", said(&output));
+    assert!(said(&output).contains("already exists"), "{}", said(&output));
     assert_eq!(files(folder.path()), before);
 }
 
@@ -91,10 +91,10 @@ fn a_quick_start_is_refused_the_output_of_one_that_runs() {
         command.env_clear().arg("--output").arg(folder.path()).args(more);
         command
     };
-    let first = Running::start(quickstart(&["--ranks", "2"]).args(["--epochs", "1000000"]));
+    let first = Running::start(quickstart(&["--threads", "2"]).args(["--epochs", "1000000"]));
     assert!(first.trains());
     // As threads, and as processes of which only rank 1 finds its folder taken.
-    let second = quickstart(&["--ranks", "2", "--epochs", "1"]).output().unwrap();
+    let second = quickstart(&["--threads", "2", "--epochs", "1"]).output().unwrap();
     let (code, text) = (second.status.code(), said(&second));
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains(&format!("device/0 is in use by another run (process {} on ", first.child.id())), "{text}");
@@ -102,7 +102,7 @@ fn a_quick_start_is_refused_the_output_of_one_that_runs() {
     let mut first = first;
     first.child.kill().unwrap();
     first.end();
-    let again = quickstart(&["--ranks", "2", "--epochs", "1"]).output().unwrap();
+    let again = quickstart(&["--threads", "2", "--epochs", "1"]).output().unwrap();
     assert!(again.status.success(), "{}", said(&again));
 }
 
@@ -112,7 +112,7 @@ fn a_rank_whose_quick_start_folder_is_taken_says_so_to_all() {
     let free = tempfile::tempdir().unwrap();
     let program = env!("CARGO_BIN_EXE_quickstart");
     let mut first = Command::new(program);
-    let first = first.env_clear().args(["--ranks", "2", "--epochs", "1000000", "--output"]).arg(taken.path());
+    let first = first.env_clear().args(["--threads", "2", "--epochs", "1000000", "--output"]).arg(taken.path());
     let mut first = Running::start(first);
     assert!(first.trains());
     let ranks = [free.path(), taken.path()].into_iter().zip(0..).map(|(folder, index)| {

@@ -10,8 +10,8 @@ use mpienv_trainer::collective::threads;
 use mpienv_trainer::data::{Dataset, Datasets, digits};
 use mpienv_trainer::model::linear::Linear;
 use mpienv_trainer::model::{Architecture, Model};
-use mpienv_trainer::shard::Order;
-use mpienv_trainer::train::{Epoch, Plan, Report, Step, TrainError, train};
+use mpienv_trainer::sampler::Order;
+use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, TrainError, train};
 
 #[test]
 fn one_rank_and_four_train_alike_and_replicas_are_the_same_bits() {
@@ -65,7 +65,7 @@ fn more_ranks_than_samples_train_as_one() {
 #[test]
 fn a_loss_that_is_no_number_ends_every_rank_in_the_same_step() {
     let data = few_digits(1601, 333);
-    let plan = Plan { learning_rate: 1e38, ..plan(16) };
+    let plan = TrainConfig { learning_rate: 1e38, ..plan(16) };
     let errors = threads::run(4, TIMEOUT, |rank| {
         let mut model = Linear::new(64);
         let mut parameters = model.initial_parameters(1);
@@ -111,7 +111,7 @@ fn a_rank_that_ends_in_the_middle_is_named_by_the_others() {
 #[test]
 fn every_rank_begins_with_the_parameters_of_rank_0() {
     let data = few_digits(1601, 333);
-    let plan = Plan { epochs: 0, ..plan(32) };
+    let plan = TrainConfig { epochs: 0, ..plan(32) };
     let parameters = threads::run(2, TIMEOUT, |rank| {
         let mut parameters = vec![mpienv_trainer::collective::Collective::rank(rank).index() as f32; 7850];
         train(
@@ -133,7 +133,7 @@ fn every_rank_begins_with_the_parameters_of_rank_0() {
 #[test]
 fn the_embedded_digits_are_learned_but_not_trivial_and_a_hidden_layer_helps() {
     let data = digits::draw();
-    let plan = Plan { epochs: 5, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::Shuffle };
+    let plan = TrainConfig { epochs: 5, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::Shuffle };
     let [linear, mlp] = [Architecture::Linear, Architecture::Mlp].map(|architecture| {
         let curve = data_parallel(architecture, &data, 1, &plan).swap_remove(0).0;
         assert!((2.2..3.5).contains(&curve.steps[0].loss), "{}", curve.steps[0].loss);

@@ -109,9 +109,9 @@ fn weights_and_checkpoints_of_47_gb_are_refused_before_they_are_read() {
     file.set_len(47 << 30).unwrap();
     let run = |command: &mut Command| with_little_memory(command).output().unwrap();
     let text = "checkpoint-000000001.safetensors: has more than 1073741824 bytes";
-    assert_fails(&run(mnist().arg("--init").arg(at("checkpoint-000000001.safetensors"))), text);
+    assert_fails(&run(mnist().arg("--weights").arg(at("checkpoint-000000001.safetensors"))), text);
     let mut quickstart = Command::new(env!("CARGO_BIN_EXE_quickstart"));
-    quickstart.current_dir(folder.path()).args(["--ranks", "1", "--resume", "checkpoint-000000001.safetensors"]);
+    quickstart.current_dir(folder.path()).args(["--threads", "1", "--resume-from", "checkpoint-000000001.safetensors"]);
     assert_fails(&run(&mut quickstart), text);
 }
 
@@ -119,10 +119,10 @@ fn weights_and_checkpoints_of_47_gb_are_refused_before_they_are_read() {
 fn more_ranks_as_threads_than_the_system_gives_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
-    command.current_dir(folder.path()).args(["--ranks", "1000", "--epochs", "1"]);
+    command.current_dir(folder.path()).args(["--threads", "1000", "--epochs", "1"]);
     let output = with_little_memory(&command).output().unwrap();
     assert_fails(&output, " of 1000 cannot be started: ");
-    assert_fails(&output, "; ask for fewer --ranks, or raise the limits");
+    assert_fails(&output, "; ask for fewer --threads, or raise the limits");
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn a_launcher_that_is_told_to_stop_lets_rank_0_say_how_to_go_on() {
             assert_eq!(said.matches(&first).count(), 1, "{about}");
             let passed_on = usize::from(!launcher.ends_with("openmpi/bin/mpirun"));
             assert_eq!(said.matches("mnist: stopped by SIG").count(), passed_on, "{about}");
-            let last = ".safetensors is written: go on from it with --resume";
+            let last = ".safetensors was written: continue from it with --resume";
             assert_eq!(said.matches(last).count(), passed_on, "{about}");
             assert!(!said.contains("is lost"), "{about}");
         }

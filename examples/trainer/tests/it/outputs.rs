@@ -72,7 +72,7 @@ fn a_merged_checkpoint_replaces_a_regular_file_alone() {
         command.env_clear().current_dir(folder.path());
         command
     };
-    assert!(quickstart().args(["--ranks", "2", "--epochs", "1"]).output().unwrap().status.success());
+    assert!(quickstart().args(["--threads", "2", "--epochs", "1"]).output().unwrap().status.success());
     assert_only_regular_files(&|path| {
         let mut command = quickstart();
         command.args(["merge", "device/0", "device/1", "-o"]).arg(path);
@@ -177,7 +177,7 @@ fn one_file_for_two_things_is_refused() {
     fs::write(&weights, vec![0; 7840 * 4]).unwrap();
     symlink("w.svg", &other).unwrap();
     let before = files(folder.path());
-    for [a, b] in [["--init", "--metrics"], ["--init", "--plot"], ["--metrics", "--plot"]] {
+    for [a, b] in [["--weights", "--metrics"], ["--weights", "--plot"], ["--metrics", "--plot"]] {
         let output = mnist().args(["--epochs", "1"]).arg(a).arg(&weights).arg(b).arg(&other).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", said(&output));
         assert!(said(&output).contains(&format!("is named by {a} and by {b}: ")), "{}", said(&output));

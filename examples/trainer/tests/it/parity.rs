@@ -10,11 +10,11 @@ use crate::support::parity::{assert_alike, assert_job_is_alike, first_weight};
 use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::collective::threads;
 use mpienv_trainer::data::Datasets;
-use mpienv_trainer::initial;
 use mpienv_trainer::model::Model;
 use mpienv_trainer::model::linear::Linear;
-use mpienv_trainer::shard::Order;
-use mpienv_trainer::train::{Epoch, Plan, Report, Step, train};
+use mpienv_trainer::sampler::Order;
+use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, train};
+use mpienv_trainer::weights;
 
 /// Keeps what is reported.
 #[derive(Default)]
@@ -41,7 +41,7 @@ impl Report for Curve {
 
 /// What rank 0 of `ranks` threads reports.
 fn curve(data: &Datasets, ranks: u32, first: &[f32], epochs: u32, seed: u64, order: Order) -> Curve {
-    let plan = Plan { epochs, batch_size: 32, learning_rate: 0.01, seed, order };
+    let plan = TrainConfig { epochs, batch_size: 32, learning_rate: 0.01, seed, order };
     let mut curves = threads::run(ranks, Duration::from_secs(60), |rank| {
         let (mut curve, mut parameters) = (Curve::default(), first.to_vec());
         train(&mut Linear::new(64), &mut parameters, data, &plan, rank, &Checkpoints::default(), &mut curve).unwrap();
@@ -54,7 +54,7 @@ fn curve(data: &Datasets, ranks: u32, first: &[f32], epochs: u32, seed: u64, ord
 #[test]
 fn one_epoch_gives_the_losses_and_the_accuracy_of_other_systems() {
     let Some((_, data)) = real_mnist() else { return };
-    let first = initial::read(&first_weight(), &Linear::new(1).parameter_shapes()).unwrap();
+    let first = weights::read(&first_weight(), &Linear::new(1).parameter_shapes()).unwrap();
     for (ranks, name) in [(1, "one_rank"), (2, "two_ranks")] {
         let curve = curve(&data, ranks, &first, 1, 1, Order::File);
         assert_alike(name, &curve.losses, curve.test_accuracies[0], 5e-6, "threads");

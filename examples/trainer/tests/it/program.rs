@@ -158,7 +158,7 @@ fn a_corrupt_file_is_named_before_any_training() {
 
 #[test]
 fn first_weights_that_are_none_are_named() {
-    assert_fails(&mnist(&["--init", "/no/such/w.f32"]), 1, "/no/such/w.f32: cannot be read: ");
+    assert_fails(&mnist(&["--weights", "/no/such/w.f32"]), 1, "/no/such/w.f32: cannot be read: ");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn first_weights_of_nan_diverge_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("w.f32");
     fs::write(&path, f32::NAN.to_le_bytes().repeat(7840)).unwrap();
-    let output = mnist(&["--init", path.to_str().unwrap()]);
+    let output = mnist(&["--weights", path.to_str().unwrap()]);
     assert_fails(&output, 3, "mnist: epoch 0, step 0: the loss is NaN");
 }
 
@@ -219,7 +219,7 @@ fn first_weights_from_a_file_are_used() {
         let text = String::from_utf8(mnist(arguments).stdout).unwrap();
         text.lines().next().unwrap().to_owned()
     };
-    let from_file = line(&["--epochs", "1", "--init", weights.to_str().unwrap()]);
-    assert_eq!(from_file, line(&["--epochs", "1", "--init", weights.to_str().unwrap()]));
+    let from_file = line(&["--epochs", "1", "--weights", weights.to_str().unwrap()]);
+    assert_eq!(from_file, line(&["--epochs", "1", "--weights", weights.to_str().unwrap()]));
     assert_ne!(from_file, line(&["--epochs", "1"]));
 }

@@ -33,7 +33,7 @@ fn losses(text: &str, moment: &str) -> Vec<f64> {
     text.lines().filter_map(|line| line.strip_prefix(&start)).map(|loss| loss.parse().unwrap()).collect()
 }
 
-const SEED: [&str; 6] = ["--ranks", "8", "--lr", "0.4", "--init", "mindspore-1.x"];
+const SEED: [&str; 6] = ["--threads", "8", "--lr", "0.4", "--init", "mindspore-1.x"];
 
 #[test]
 fn the_published_losses_come_out_on_all_ranks() {
@@ -81,7 +81,7 @@ fn the_newest_five_checkpoints_of_each_rank_are_kept() {
     fs::create_dir_all(folder.path().join("device/3")).unwrap();
     fs::write(folder.path().join("device/3/CKP-9_9.safetensors"), "old").unwrap();
     fs::write(folder.path().join("device/3/notes"), "mine").unwrap();
-    stdout(quickstart(folder.path(), &["--ranks", "8"]));
+    stdout(quickstart(folder.path(), &["--threads", "8"]));
     for rank in 0..8 {
         let mut names: Vec<String> = files(&folder.path().join(format!("device/{rank}"))).into_keys().collect();
         names.retain(|name| name != "notes");
@@ -96,7 +96,7 @@ fn the_same_run_writes_the_same_bytes() {
     let runs: Vec<_> = (0..2)
         .map(|_| {
             let folder = tempfile::tempdir().unwrap();
-            let text = stdout(quickstart(folder.path(), &["--ranks", "8", "--epochs", "2"]));
+            let text = stdout(quickstart(folder.path(), &["--threads", "8", "--epochs", "2"]));
             (text, files(folder.path()))
         })
         .collect();
@@ -114,14 +114,14 @@ fn losses_do_not_depend_on_strategy_or_ranks() {
     let alone = last(&[]);
     assert!((0.2..0.37).contains(&alone), "{alone}");
     for arguments in [
-        &["--ranks", "8"][..],
-        &["--ranks", "8", "--strategy", "((8,1),(1,1))"],
-        &["--ranks", "8", "--strategy", "((2,1),(1,4))", "--collectives", "min"],
-        &["--ranks", "8", "--strategy", "matmul2=((2,2),(2,2))"],
-        &["--ranks", "8", "--strategy", "((2,2),(2,1))"],
-        &["--ranks", "4", "--strategy", "((1,4),(4,1))"],
-        &["--ranks", "3"],
-        &["--ranks", "16"],
+        &["--threads", "8"][..],
+        &["--threads", "8", "--strategy", "((8,1),(1,1))"],
+        &["--threads", "8", "--strategy", "((2,1),(1,4))", "--collectives", "min"],
+        &["--threads", "8", "--strategy", "matmul2=((2,2),(2,2))"],
+        &["--threads", "8", "--strategy", "((2,2),(2,1))"],
+        &["--threads", "4", "--strategy", "((1,4),(4,1))"],
+        &["--threads", "3"],
+        &["--threads", "16"],
     ] {
         let loss = last(arguments);
         assert!((loss - alone).abs() < 1e-6, "{arguments:?}: {loss} instead of {alone}");
@@ -132,21 +132,22 @@ fn losses_do_not_depend_on_strategy_or_ranks() {
 fn merged_checkpoints_resume_exactly() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
-    let whole = stdout(quickstart(path, &["--ranks", "8", "--output", "whole"]));
-    stdout(quickstart(path, &["--ranks", "8", "--epochs", "3", "--output", "half"]));
+    let whole = stdout(quickstart(path, &["--threads", "8", "--output", "whole"]));
+    stdout(quickstart(path, &["--threads", "8", "--epochs", "3", "--output", "half"]));
     let folders: Vec<String> = (0..8).map(|rank| format!("half/device/{rank}")).collect();
     let mut merge = vec!["merge", "-o", "merged.safetensors"];
     merge.extend(folders.iter().map(String::as_str));
     let said = stdout(quickstart(path, &merge));
     assert_eq!(said, "merged.safetensors: 12 steps, merged from 8 checkpoints\n");
 
-    let resumed = stdout(quickstart(path, &["--ranks", "8", "--resume", "merged.safetensors", "--output", "half"]));
+    let resumed =
+        stdout(quickstart(path, &["--threads", "8", "--resume-from", "merged.safetensors", "--output", "half"]));
     let rest: Vec<&str> = whole.lines().skip(8 * 12).collect();
     assert_eq!(resumed.lines().collect::<Vec<_>>(), rest);
     assert_eq!(files(&path.join("half/device")), files(&path.join("whole/device")));
 
     // Half as many ranks feed half as many of the same samples: the same mean.
-    let arguments = ["--ranks", "4", "--strategy", "((2,2),(2,1))", "--resume", "merged.safetensors"];
+    let arguments = ["--threads", "4", "--strategy", "((2,2),(2,1))", "--resume-from", "merged.safetensors"];
     let resumed = stdout(quickstart(path, &arguments));
     let last = |text: &str| losses(text, "epoch: 5 step: 4")[0];
     assert!((last(&resumed) - last(&whole)).abs() < 1e-6);
@@ -156,18 +157,18 @@ fn merged_checkpoints_resume_exactly() {
 fn an_integrated_checkpoint_is_the_merged_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
-    stdout(quickstart(path, &["--ranks", "8", "--epochs", "1"]));
+    stdout(quickstart(path, &["--threads", "8", "--epochs", "1"]));
     let folders: Vec<String> = (0..8).map(|rank| format!("device/{rank}")).collect();
     let mut merge = vec!["merge"];
     merge.extend(folders.iter().map(String::as_str));
     stdout(quickstart(path, &merge));
     let merged = fs::read(path.join("merged.safetensors")).unwrap();
 
-    stdout(quickstart(path, &["--ranks", "8", "--epochs", "1", "--integrated", "--output", "whole"]));
+    stdout(quickstart(path, &["--threads", "8", "--epochs", "1", "--integrated", "--output", "whole"]));
     for rank in 0..8 {
         assert!(fs::read(path.join(format!("whole/device/{rank}/CKP-1_4.safetensors"))).unwrap() == merged, "{rank}");
     }
-    let text = stdout(quickstart(path, &["--ranks", "4", "--resume", "whole/device/5/CKP-1_4.safetensors"]));
+    let text = stdout(quickstart(path, &["--threads", "4", "--resume-from", "whole/device/5/CKP-1_4.safetensors"]));
     assert!(text.starts_with("epoch: 2 step: 1, loss is "), "{text}");
 }
 
@@ -175,7 +176,7 @@ fn an_integrated_checkpoint_is_the_merged_one() {
 fn checkpoints_that_cannot_be_merged_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
-    stdout(quickstart(path, &["--ranks", "8", "--epochs", "1"]));
+    stdout(quickstart(path, &["--threads", "8", "--epochs", "1"]));
     let merge = |folders: &[&str]| quickstart(path, &[&["merge"], folders].concat());
     assert_fails(
         &merge(&["device/0", "device/1", "device/4"]),
@@ -195,17 +196,17 @@ fn checkpoints_that_cannot_be_merged_are_refused() {
         "device/4/CKP-1_4.safetensors: number 63 of w2.momentum is not that of device/0/CKP-1_4.safetensors",
     );
     // Of another strategy.
-    stdout(quickstart(path, &["--ranks", "4", "--epochs", "1", "--output", "four"]));
+    stdout(quickstart(path, &["--threads", "4", "--epochs", "1", "--output", "four"]));
     assert_fails(&merge(&["device/0", "four/device/1"]), 1, "only parts of one step of one run can be merged");
     // One that is cut off.
     let cut = path.join("device/5/CKP-1_4.safetensors");
     fs::write(&cut, &fs::read(&cut).unwrap()[..700]).unwrap();
     let all: Vec<String> = (0..8).map(|rank| format!("device/{rank}")).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
-    assert_fails(&merge(&all), 1, "device/5/CKP-1_4.safetensors: is no whole safetensors file");
+    assert_fails(&merge(&all), 1, "device/5/CKP-1_4.safetensors: is not a complete safetensors file");
     assert!(!path.join("merged.safetensors").exists());
     // A part is no whole.
-    let resume = quickstart(path, &["--ranks", "8", "--resume", "device/3/CKP-1_4.safetensors"]);
+    let resume = quickstart(path, &["--threads", "8", "--resume-from", "device/3/CKP-1_4.safetensors"]);
     assert_fails(&resume, 1, "device/3/CKP-1_4.safetensors: has only the parts of rank 3 of 8");
 }
 
@@ -214,7 +215,7 @@ fn parts_of_different_runs_are_not_merged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let train = |output: &str, more: &[&str]| {
-        let common = ["--ranks", "4", "--strategy", "((1,4),(4,1))", "--output", output];
+        let common = ["--threads", "4", "--strategy", "((1,4),(4,1))", "--output", output];
         stdout(quickstart(path, &[&common[..], more].concat()));
     };
     let merge = |runs: [&str; 4], output: &str| {
@@ -236,8 +237,8 @@ fn parts_of_different_runs_are_not_merged() {
 
     // Runs that go on remember where they come from.
     stdout(merge(["lr"; 4], "lr.safetensors"));
-    train("from_a", &["--epochs", "2", "--resume", "a.safetensors"]);
-    train("from_lr", &["--epochs", "2", "--resume", "lr.safetensors"]);
+    train("from_a", &["--epochs", "2", "--resume-from", "a.safetensors"]);
+    train("from_lr", &["--epochs", "2", "--resume-from", "lr.safetensors"]);
     train("whole", &["--epochs", "2"]);
     assert_fails(&merge(["from_a", "from_lr", "from_a", "from_lr"], "none"), 1, refusal);
     stdout(merge(["from_a", "whole", "from_a", "whole"], "both"));
@@ -275,13 +276,13 @@ fn what_cannot_be_planned_is_refused() {
         assert_fails(&plan(&["--strategy", strategy]), 1, text);
     }
     assert_fails(&plan(&["--rank", "8"]), 1, "there is no rank 8 of 8");
-    assert_fails(&plan(&["--strategy", "(2,4)"]), 2, "is no strategy");
+    assert_fails(&plan(&["--strategy", "(2,4)"]), 2, "is not a strategy");
 }
 
 #[test]
 fn a_loss_that_is_no_number_ends_the_run() {
     let folder = tempfile::tempdir().unwrap();
-    let output = quickstart(folder.path(), &["--ranks", "8", "--lr", "1e30"]);
+    let output = quickstart(folder.path(), &["--threads", "8", "--lr", "1e30"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(said.contains("training diverged"), "{said}");
@@ -291,7 +292,7 @@ fn a_loss_that_is_no_number_ends_the_run() {
 fn an_output_that_cannot_be_written_ends_the_run() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("file"), "").unwrap();
-    let output = quickstart(folder.path(), &["--ranks", "2", "--output", "file"]);
+    let output = quickstart(folder.path(), &["--threads", "2", "--output", "file"]);
     assert_fails(&output, 1, "file/device/");
 }
 

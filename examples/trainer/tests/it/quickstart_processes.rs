@@ -51,7 +51,7 @@ fn processes_write_the_same_bytes_as_threads() {
         let (apart, together) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let arguments = [&SEED[..], &["--epochs", "2", "--collectives", collectives]].concat();
         let outputs = processes(apart.path(), 8, |_| arguments.clone());
-        let text = stdout(&threads(together.path(), &[&["--ranks", "8"], &arguments[..]].concat()));
+        let text = stdout(&threads(together.path(), &[&["--threads", "8"], &arguments[..]].concat()));
         for output in &outputs {
             // All ranks print the same losses, one rank's line after the other's.
             let lines: Vec<&str> = text.lines().step_by(8).collect();
@@ -77,14 +77,14 @@ fn a_process_with_other_options_is_named_by_all() {
 #[test]
 fn a_process_that_goes_on_from_another_file_is_named_by_all() {
     let folder = tempfile::tempdir().unwrap();
-    let common = ["--ranks", "3", "--epochs", "1", "--integrated"];
+    let common = ["--threads", "3", "--epochs", "1", "--integrated"];
     for (output, seed) in [("one", "1"), ("other", "2")] {
         stdout(&threads(folder.path(), &[&common[..], &["--output", output, "--seed", seed]].concat()));
     }
     let before = files(folder.path());
     let arguments = |rank| {
         let file = if rank == 1 { "other/device/0/CKP-1_4.safetensors" } else { "one/device/0/CKP-1_4.safetensors" };
-        vec!["--resume", file]
+        vec!["--resume-from", file]
     };
     for output in processes(folder.path(), 3, arguments) {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -99,10 +99,10 @@ fn a_process_that_goes_on_from_another_file_is_named_by_all() {
 #[test]
 fn a_process_of_several_does_not_run_all_ranks_itself() {
     let folder = tempfile::tempdir().unwrap();
-    for output in processes(folder.path(), 2, |_| vec!["--ranks", "4"]) {
+    for output in processes(folder.path(), 2, |_| vec!["--threads", "4"]) {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("this is one of 2 ranks: quickstart --ranks is to be started once"), "{said}");
+        assert!(said.contains("this is one of 2 ranks: quickstart --threads must be started once"), "{said}");
         assert!(output.stdout.is_empty());
     }
     assert!(files(folder.path()).is_empty());

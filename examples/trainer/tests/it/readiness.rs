@@ -28,7 +28,7 @@ fn a_rank_without_its_data_ends_all_at_once_and_all_say_why() {
             assert_eq!(code, Some(1), "{said}");
             let own = "mnist: /no/such/folder is not a folder: --data or DATA_PATH names".to_owned();
             let host = host_name().unwrap_or_default();
-            let other = format!("mnist: rank {odd} on {host} cannot begin: /no/such/folder is not a folder: ");
+            let other = format!("mnist: rank {odd} on {host} cannot start: /no/such/folder is not a folder: ");
             assert!(said.contains(if index == odd { &own } else { &other }), "{index}: {said}");
             assert_eq!(said.matches("/no/such/folder").count(), 1, "{said}");
         }
@@ -44,7 +44,7 @@ fn a_rank_whose_quick_start_cannot_be_resumed_ends_all_at_once() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
         command.env_clear().envs(as_mnist.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command.args(["--backend", "tcp", "--output"]).arg(folder.path()).args(TIMEOUT);
-        Running::start(command.args((index == 1).then_some("--resume=/no/such/file")))
+        Running::start(command.args((index == 1).then_some("--resume-from=/no/such/file")))
     });
     for (code, said) in ranks.map(Running::end) {
         assert_eq!(code, Some(1), "{said}");
@@ -62,7 +62,7 @@ fn first_weights_are_read_by_rank_0_alone() {
             .zip(inits)
             .map(|(index, init)| {
                 let mut command = rank(index, 2, port);
-                command.args(["--epochs", "1", "--init"]).arg(init);
+                command.args(["--epochs", "1", "--weights"]).arg(init);
                 std::thread::spawn(move || command.output().unwrap())
             })
             .collect();
@@ -96,9 +96,10 @@ fn first_weights_may_come_through_a_pipe() {
             let output = bash.args(["-c", script, env!("CARGO_BIN_EXE_mnist")]).arg(file).output().unwrap();
             stdout(&output).lines().next().unwrap().to_owned()
         };
-        let of_file = first_line(r#""$0" --epochs 1 --init "$1""#);
-        assert_eq!(first_line(r#""$0" --epochs 1 --init <(cat "$1")"#), of_file);
-        let ranks = |init| first_line(&format!(r#""$0" --epochs 1 --ranks 2 --quiet --init {init} | cut -d, -f1-4"#));
+        let of_file = first_line(r#""$0" --epochs 1 --weights "$1""#);
+        assert_eq!(first_line(r#""$0" --epochs 1 --weights <(cat "$1")"#), of_file);
+        let ranks =
+            |init| first_line(&format!(r#""$0" --epochs 1 --ranks 2 --quiet --weights {init} | cut -d, -f1-4"#));
         assert_eq!(ranks(r#"<(cat "$1")"#), ranks(r#""$1""#));
     }
 }

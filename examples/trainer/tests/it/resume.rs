@@ -13,14 +13,15 @@ use mpienv_trainer::collective::{Collective, CollectiveError};
 use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Model;
 use mpienv_trainer::model::linear::Linear;
-use mpienv_trainer::shard::Order;
+use mpienv_trainer::sampler::Order;
 use mpienv_trainer::stop::{Signal, Stop};
-use mpienv_trainer::train::{Epoch, Plan, Report, Step, TrainError, train};
+use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, TrainError, train};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const RANKS: u32 = 3;
 /// 1601 samples in batches of 3 x 16: 34 steps, the last one smaller.
-const PLAN: Plan = Plan { epochs: 3, batch_size: 16, learning_rate: 0.01, seed: 5, order: Order::Shuffle };
+const PLAN: TrainConfig =
+    TrainConfig { epochs: 3, batch_size: 16, learning_rate: 0.01, seed: 5, order: Order::Shuffle };
 const STEPS: u64 = 34;
 
 /// Keeps what is reported, and asks to stop after a step.

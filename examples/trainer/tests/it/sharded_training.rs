@@ -11,14 +11,14 @@ use mpienv_trainer::mnist::plan::plan as cut;
 use mpienv_trainer::model::Architecture;
 use mpienv_trainer::sharding::plan::Collectives;
 use mpienv_trainer::stop::Signal;
-use mpienv_trainer::train::{Plan, Sharded, TrainError, train_sharded};
+use mpienv_trainer::train::{Sharded, TrainConfig, TrainError, train_sharded};
 
 /// The same with strategies.
 fn sharded(
     architecture: Architecture,
     data: &Datasets,
     ranks: u32,
-    plan: &Plan,
+    plan: &TrainConfig,
     strategies: &[&str],
     collectives: Collectives,
 ) -> Vec<(Curve, Vec<f32>)> {

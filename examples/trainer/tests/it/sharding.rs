@@ -15,9 +15,9 @@ use mpienv_trainer::sharding::execute::{Executor, State};
 use mpienv_trainer::sharding::layout::Layout;
 use mpienv_trainer::sharding::mesh::Mesh;
 use mpienv_trainer::sharding::number::Number;
-use mpienv_trainer::sharding::origin::Origin;
 use mpienv_trainer::sharding::plan::{Collectives, Feed, Placed, Plan};
 use mpienv_trainer::sharding::redistribute::redistribute;
+use mpienv_trainer::sharding::run_id::RunId;
 use mpienv_trainer::sharding::tensor::{Tensor, places};
 use proptest::prelude::*;
 use random_network::Case;
@@ -50,11 +50,11 @@ fn run<N: Number>(case: &Case, plan: &Plan, from: Option<&Checkpoint>, steps: u6
         let mut group = Counting::new(rank.split(0, own).unwrap());
         let counter = group.counter();
         let mut executor = Executor::new(plan, "", &mut group).unwrap();
-        let (mut state, origin) = match from {
+        let (mut state, run_id) = match from {
             Some(checkpoint) => {
-                (checkpoint.state(&PathBuf::from("whole"), plan, own).unwrap(), checkpoint.origin(plan))
+                (checkpoint.state(&PathBuf::from("whole"), plan, own).unwrap(), checkpoint.run_id(plan))
             }
-            None => (State::of_whole(plan, own, &whole), Origin::new(plan, &case.parameters)),
+            None => (State::of_whole(plan, own, &whole), RunId::new(plan, &case.parameters)),
         };
         let _of_the_start = counter.take();
         let samples = part(mesh, plan.fed(Feed::Samples), &samples, own);
@@ -64,7 +64,7 @@ fn run<N: Number>(case: &Case, plan: &Plan, from: Option<&Checkpoint>, steps: u6
             losses.push(executor.step(&mut state, &samples, &labels).unwrap());
             traffic.push(counter.take());
         }
-        Ran { losses, checkpoint: Checkpoint::new(plan, own, &state, &origin), traffic }
+        Ran { losses, checkpoint: Checkpoint::new(plan, own, &state, &run_id), traffic }
     })
     .unwrap()
 }

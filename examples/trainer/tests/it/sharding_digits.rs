@@ -12,8 +12,8 @@ use mpienv_trainer::sharding::execute::{Executor, State};
 use mpienv_trainer::sharding::init::Init;
 use mpienv_trainer::sharding::network::Chain;
 use mpienv_trainer::sharding::operator::{bias_add, matmul, relu};
-use mpienv_trainer::sharding::origin::Origin;
 use mpienv_trainer::sharding::plan::{Collectives, Feed, Plan, Terms};
+use mpienv_trainer::sharding::run_id::RunId;
 use mpienv_trainer::sharding::tensor::Tensor;
 
 const WORLD: u32 = 8;
@@ -56,7 +56,7 @@ fn train(plan: &Plan, data: &Datasets, count: usize, epochs: usize) -> (f32, f64
                 loss = executor.step(&mut state, &samples, &labels).unwrap();
             }
         }
-        (loss, (PathBuf::from(own.to_string()), Checkpoint::new(plan, own, &state, &Origin::new(plan, &init))))
+        (loss, (PathBuf::from(own.to_string()), Checkpoint::new(plan, own, &state, &RunId::new(plan, &init))))
     })
     .unwrap();
     let (losses, checkpoints): (Vec<f32>, Vec<_>) = ran.into_iter().unzip();

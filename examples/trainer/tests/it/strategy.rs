@@ -143,7 +143,7 @@ fn an_illegal_strategy_is_refused_before_training() {
         assert_fails(&mnist(&arguments), 1, text);
     }
     assert!(!metrics.exists());
-    assert_fails(&mnist(&["--strategy", "(2,4)"]), 2, "is no strategy");
+    assert_fails(&mnist(&["--strategy", "(2,4)"]), 2, "is not a strategy");
 }
 
 #[test]

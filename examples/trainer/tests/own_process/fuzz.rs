@@ -15,12 +15,12 @@ use mpienv_trainer::data::digits;
 use mpienv_trainer::data::idx::{self, IMAGES_MAGIC, LABELS_MAGIC};
 use mpienv_trainer::model::Model;
 use mpienv_trainer::model::linear::Linear;
-use mpienv_trainer::shard::Order;
+use mpienv_trainer::sampler::Order;
 use mpienv_trainer::sharding::checkpoint::Checkpoint;
 use mpienv_trainer::sharding::operator::Operator;
 use mpienv_trainer::sharding::strategy::Strategy;
 use mpienv_trainer::tensor_file::{NamedTensor, TensorFile, Type};
-use mpienv_trainer::train::Plan;
+use mpienv_trainer::train::TrainConfig;
 use proptest::prelude::*;
 
 /// A file of these bytes, always the same one.
@@ -174,7 +174,7 @@ fn any_part_of_a_sharded_checkpoint_is_merged_or_refused() {
 #[test]
 fn a_run_goes_on_from_a_true_checkpoint_or_begins_anew() {
     let data = digits::draw();
-    let plan = Plan { epochs: 1, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::File };
+    let plan = TrainConfig { epochs: 1, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::File };
     let shapes = Linear::new(32).parameter_shapes();
     let count: usize = shapes.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
     let kept: Vec<f32> = (0..count).map(|i| i as f32).collect();
@@ -232,7 +232,7 @@ fn any_strategy_is_printed_as_it_is_read_and_checked_without_panic() {
                     }
                 }
             }
-            Err(error) => prop_assert!(error.to_string().contains(" is no strategy: "), "{error}"),
+            Err(error) => prop_assert!(error.to_string().contains(" is not a strategy: "), "{error}"),
         }
         Ok(())
     });

@@ -7,9 +7,9 @@ use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::collective::threads;
 use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Architecture;
-use mpienv_trainer::shard::Order;
+use mpienv_trainer::sampler::Order;
 use mpienv_trainer::stop::{Signal, Stop};
-use mpienv_trainer::train::{Epoch, Plan, Report, Step, train};
+use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, train};
 
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -38,12 +38,17 @@ impl Report for Curve {
 }
 
 /// Two epochs.
-pub fn plan(batch_size: usize) -> Plan {
-    Plan { epochs: 2, batch_size, learning_rate: 0.01, seed: 5, order: Order::Shuffle }
+pub fn plan(batch_size: usize) -> TrainConfig {
+    TrainConfig { epochs: 2, batch_size, learning_rate: 0.01, seed: 5, order: Order::Shuffle }
 }
 
 /// What each rank reports, and its last parameters.
-pub fn data_parallel(architecture: Architecture, data: &Datasets, ranks: u32, plan: &Plan) -> Vec<(Curve, Vec<f32>)> {
+pub fn data_parallel(
+    architecture: Architecture,
+    data: &Datasets,
+    ranks: u32,
+    plan: &TrainConfig,
+) -> Vec<(Curve, Vec<f32>)> {
     threads::run(ranks, TIMEOUT, |rank| {
         let mut curve = Curve::default();
         let mut model = architecture.model(64);

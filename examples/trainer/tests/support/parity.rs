@@ -49,7 +49,7 @@ pub fn assert_alike(ranks: &str, losses: &BTreeMap<usize, f32>, test_accuracy: f
 pub fn assert_job_is_alike(job: &mut Command, data: &Path, what: &str) {
     let folder = tempfile::tempdir().unwrap();
     let metrics = folder.path().join("metrics.jsonl");
-    job.args(["--epochs", "1", "--order", "file", "--init"]).arg(first_weight());
+    job.args(["--epochs", "1", "--order", "file", "--weights"]).arg(first_weight());
     let output = job.arg("--data").arg(data).arg("--metrics").arg(&metrics).output().unwrap();
     assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
     let text = fs::read_to_string(&metrics).unwrap();

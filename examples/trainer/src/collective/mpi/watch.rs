@@ -5,11 +5,11 @@
 //! all; then every rank says so and ends. A main thread that waits in MPI cannot be called back: its process ends from
 //! here.
 
-mod hub;
-mod line;
-mod member;
+mod channel;
+mod coordinator;
 #[cfg(test)]
 mod tests;
+mod worker;
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
@@ -21,9 +21,10 @@ use std::time::{Duration, Instant};
 use mio::{Poll, Token, Waker};
 use mpienv::Rank;
 
-use super::card::{Card, Listener};
+use super::host_info::{HostInfo, Listener};
 use crate::collective::CollectiveError;
 use crate::exit;
+use crate::hex::hex;
 
 const WAKE: Token = Token(usize::MAX);
 /// How long ranks may take to hear the last word: a connection that is closed before may lose it.
@@ -44,11 +45,11 @@ impl Socket {
         let listener = listener.or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))).ok()?;
         let mut token = [0; 16];
         getrandom::fill(&mut token).ok()?;
-        Some(Socket { listener, token: token.iter().map(|byte| format!("{byte:02x}")).collect() })
+        Some(Socket { listener, token: hex(&token) })
     }
 
     /// What the other ranks need to connect.
-    pub(super) fn told(&self) -> Option<Listener> {
+    pub(super) fn listener_info(&self) -> Option<Listener> {
         let port = self.listener.local_addr().ok()?.port();
         let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
         let mut addresses: Vec<_> = interfaces.iter().map(if_addrs::Interface::ip).collect();
@@ -64,7 +65,7 @@ fn is_of_one_link(address: &std::net::IpAddr) -> bool {
 
 /// What the main thread tells the one that watches.
 #[derive(Debug, Default)]
-struct Pulse {
+struct Heartbeat {
     /// Calls begun and ended: odd within a call.
     calls: AtomicU64,
     ended: AtomicBool,
@@ -73,44 +74,49 @@ struct Pulse {
 /// A rank's watch, until it goes out of scope.
 #[derive(Debug)]
 pub(super) struct Watch {
-    pulse: Arc<Pulse>,
+    heartbeat: Arc<Heartbeat>,
     waker: Waker,
     thread: JoinHandle<()>,
 }
 
 impl Watch {
-    /// Begins to watch; `cards` are those of all ranks, in rank order.
-    pub(super) fn begin(rank: Rank, socket: Option<Socket>, cards: &[Card], timeout: Duration) -> io::Result<Watch> {
+    /// Begins to watch; `infos` come from all ranks, in rank order.
+    pub(super) fn begin(
+        rank: Rank,
+        socket: Option<Socket>,
+        infos: &[HostInfo],
+        timeout: Duration,
+    ) -> io::Result<Watch> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
-        let pulse = Arc::new(Pulse::default());
+        let heartbeat = Arc::new(Heartbeat::default());
         let times = Times::of(timeout);
-        let own = Own { rank, pulse: Arc::clone(&pulse), calls: 0, since: Instant::now(), times };
-        let hosts: Vec<String> = cards.iter().map(|card| mpienv::printable(card.host.as_bytes())).collect();
-        let listens = cards.first().and_then(|card| card.listens.clone());
+        let own = Own { rank, heartbeat: Arc::clone(&heartbeat), calls: 0, since: Instant::now(), times };
+        let hosts: Vec<String> = infos.iter().map(|host_info| mpienv::printable(host_info.host.as_bytes())).collect();
+        let listens = infos.first().and_then(|host_info| host_info.listens.clone());
         let thread = thread::Builder::new().name("watch".to_owned()).spawn(move || {
             let lost = match socket {
-                Some(socket) => hub::watch(own, socket, poll, &hosts),
-                None => member::watch(own, listens, poll, &hosts),
+                Some(socket) => coordinator::watch(own, socket, poll, &hosts),
+                None => worker::watch(own, listens, poll, &hosts),
             };
             if let Some(error) = lost {
                 exit::at_once(&error, exit::of_collective(&error));
             }
         })?;
-        Ok(Watch { pulse, waker, thread })
+        Ok(Watch { heartbeat, waker, thread })
     }
 
     /// Makes a call that waits for other ranks.
     pub(super) fn over<T>(&self, call: impl FnOnce() -> T) -> T {
-        self.pulse.calls.fetch_add(1, Ordering::Relaxed);
+        self.heartbeat.calls.fetch_add(1, Ordering::Relaxed);
         let result = call();
-        self.pulse.calls.fetch_add(1, Ordering::Relaxed);
+        self.heartbeat.calls.fetch_add(1, Ordering::Relaxed);
         result
     }
 
     /// Says that this rank ends as it should; returns when the others have heard it, as far as it knows.
     pub(super) fn end(&self) {
-        self.pulse.ended.store(true, Ordering::Relaxed);
+        self.heartbeat.ended.store(true, Ordering::Relaxed);
         // If it cannot be woken, it sees the end at its next beat.
         let _ = self.waker.wake();
         let begun = Instant::now();
@@ -152,7 +158,7 @@ pub(super) fn limit(timeout: Duration) -> Duration {
 /// This rank, as its watch sees it.
 struct Own {
     rank: Rank,
-    pulse: Arc<Pulse>,
+    heartbeat: Arc<Heartbeat>,
     calls: u64,
     since: Instant,
     times: Times,
@@ -161,7 +167,7 @@ struct Own {
 impl Own {
     /// How many calls the main thread has begun and ended by now.
     fn look(&mut self, now: Instant) -> u64 {
-        let calls = self.pulse.calls.load(Ordering::Relaxed);
+        let calls = self.heartbeat.calls.load(Ordering::Relaxed);
         if calls != self.calls {
             self.calls = calls;
             self.since = now;
@@ -170,7 +176,7 @@ impl Own {
     }
 
     fn has_ended(&self) -> bool {
-        self.pulse.ended.load(Ordering::Relaxed)
+        self.heartbeat.ended.load(Ordering::Relaxed)
     }
 
     /// Whether the main thread has waited for so long that nobody will name the rank that is late.

@@ -5,14 +5,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::peer::Call;
-use super::transfer::{Inbox, Line, rank};
+use super::transfer::{Inbox, Links, rank};
 use crate::collective::CollectiveError;
 
 /// Ranks of a group, by their place in it; a member's index on the line is its rank in the world.
 #[derive(Debug)]
 pub(super) struct Group {
     /// Of all groups of this rank. Two ranks make their calls in the same order, whatever the group.
-    line: Rc<RefCell<Line>>,
+    links: Rc<RefCell<Links>>,
     /// The world ranks of the group, by place.
     members: Vec<usize>,
     /// The place of every world rank; `None` for those outside.
@@ -38,10 +38,10 @@ fn place(places: &[Option<usize>], peer: usize) -> Option<usize> {
 
 impl Group {
     /// All ranks of the line.
-    pub(super) fn world(line: Line) -> Group {
-        let members: Vec<usize> = (0..line.size()).collect();
+    pub(super) fn world(links: Links) -> Group {
+        let members: Vec<usize> = (0..links.size()).collect();
         let places = members.iter().copied().map(Some).collect();
-        Group { line: Rc::new(RefCell::new(line)), members, places, call: Call::default() }
+        Group { links: Rc::new(RefCell::new(links)), members, places, call: Call::default() }
     }
 
     /// Those of this group's places `chosen`, in that order; all of them call it, with the same `color`.
@@ -53,7 +53,7 @@ impl Group {
         }
         // Far from the numbers of other groups: a call on a wrong one is noticed.
         let number = self.call.number.wrapping_add(color.wrapping_add(1).wrapping_mul(0x9e37_79b1)).rotate_left(16);
-        Group { line: Rc::clone(&self.line), members, places, call: Call { number, numbers: 0 } }
+        Group { links: Rc::clone(&self.links), members, places, call: Call { number, numbers: 0 } }
     }
 
     pub(super) fn size(&self) -> usize {
@@ -61,7 +61,7 @@ impl Group {
     }
 
     pub(super) fn set_timeout(&self, timeout: Duration) {
-        self.line.borrow_mut().set_timeout(timeout);
+        self.links.borrow_mut().set_timeout(timeout);
     }
 
     /// The transfers that follow belong to a sum of so many numbers; 0 for what is no sum.
@@ -78,23 +78,23 @@ impl Group {
         self.call.number = self.call.number.wrapping_add(1);
         let places = &self.places[..];
         let mut inbox = OfMembers { places, inbox };
-        self.line.borrow_mut().transfer(self.call, |peer| out(place(places, peer)?), &mut inbox)
+        self.links.borrow_mut().transfer(self.call, |peer| out(place(places, peer)?), &mut inbox)
     }
 
     /// The loss of the rank at a place.
     pub(super) fn lost(&self, place: usize, reason: String) -> CollectiveError {
-        self.line.borrow().lost(rank(self.members.get(place).copied().unwrap_or(place)), reason)
+        self.links.borrow().lost(rank(self.members.get(place).copied().unwrap_or(place)), reason)
     }
 
     /// What this rank has written to all others since the beginning, in all groups, heads included.
     #[cfg(test)]
     pub(super) fn written(&self) -> u64 {
-        self.line.borrow().written()
+        self.links.borrow().written()
     }
 
     /// Ends as a killed process does: no goodbye.
     #[cfg(test)]
     pub(super) fn fail_silently(&self) {
-        self.line.borrow_mut().fail_silently();
+        self.links.borrow_mut().fail_silently();
     }
 }

@@ -8,7 +8,7 @@ use mpienv::rendezvous::{self, Meeting, Rendezvous};
 use mpienv::{Host, Port, Rank, host_name, printable};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
-use super::greeting::{self, Absence, greet};
+use super::handshake::{self, Absence, greet};
 use super::peer::Peer;
 use crate::collective::CollectiveError;
 
@@ -36,7 +36,7 @@ pub enum ConnectError {
 
 /// Where the ranks of a job meet.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct MeetingPoint {
     /// Rank 0's host.
     pub host: Host,
     /// The port there.
@@ -52,15 +52,15 @@ pub(super) struct Mesh {
     /// The place of this rank is `None`.
     pub(super) peers: Vec<Option<Peer>>,
     /// How many connections were no ranks of this job; on rank 0 with those at the master's port.
-    pub(super) strangers: u64,
+    pub(super) rejected: u64,
 }
 
 /// Connects to all other ranks.
-pub(super) fn connect(rank: Rank, place: &Place, timeout: Duration) -> Result<Mesh, ConnectError> {
+pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Result<Mesh, ConnectError> {
     if rank.size() == 1 {
-        return Ok(Mesh { peers: vec![None], strangers: 0 });
+        return Ok(Mesh { peers: vec![None], rejected: 0 });
     }
-    let Place { host, port, default_port, token } = place;
+    let MeetingPoint { host, port, default_port, token } = place;
     let listener = listen(host)?;
     let local = listener.local_addr()?;
     let mut blob = vec![match local.ip() {
@@ -81,8 +81,8 @@ pub(super) fn connect(rank: Rank, place: &Place, timeout: Duration) -> Result<Me
         streams.push(Some(greet(address, rank, token, deadline).map_err(|error| lost(format!("{address}: {error}")))?));
     }
     streams.resize_with(at(rank.size()), || None);
-    let strangers =
-        greeting::accept(&listener, rank, token, &mut streams, deadline).map_err(|absence| match absence {
+    let rejected =
+        handshake::accept(&listener, rank, token, &mut streams, deadline).map_err(|absence| match absence {
             Absence::Rank(index) => ConnectError::Collective(CollectiveError::TimedOut {
                 rank: number(index),
                 host: hosts[index].clone(),
@@ -97,7 +97,7 @@ pub(super) fn connect(rank: Rank, place: &Place, timeout: Duration) -> Result<Me
         stream.set_nonblocking(true)?;
         Ok(Some(Peer::new(mio::net::TcpStream::from_std(stream), host)))
     });
-    Ok(Mesh { peers: peers.collect::<Result<_, ConnectError>>()?, strangers: strangers + meeting.rejected() })
+    Ok(Mesh { peers: peers.collect::<Result<_, ConnectError>>()?, rejected: rejected + meeting.rejected() })
 }
 
 /// Has the system end a connection whose other end is silent for `timeout`: a cut cable, a host without power.

@@ -31,7 +31,7 @@ pub(super) struct Peer {
     pub(super) written: u64,
 }
 
-/// What both ends of a frame must agree on beside its length.
+/// What both ends of a frame must agree on besides its length.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Call {
     /// Counts the transfers of a group of ranks, from a number that depends on the group.

@@ -33,7 +33,7 @@ fn ranks<T: Send>(size: u32, run: impl Fn(Tcp) -> T + Sync) -> Vec<T> {
         let start = |index| {
             scope.spawn(move || {
                 let rank = Rank::new(index, size).unwrap();
-                let place = Place { host: Host::LOOPBACK, port, default_port: port, token: b"token".to_vec() };
+                let place = MeetingPoint { host: Host::LOOPBACK, port, default_port: port, token: b"token".to_vec() };
                 run(Tcp::connect(rank, &place, PLENTY).unwrap())
             })
         };

@@ -11,7 +11,7 @@ use crate::collective::CollectiveError;
 /// How long a rank looks again and again before it sleeps, when every rank has a processor of its own.
 const SPIN: Duration = Duration::from_micros(50);
 /// After a timeout, how long to listen for ranks that gave up too: the one that is silent is to blame.
-const INQUEST: Duration = Duration::from_millis(500);
+const ATTRIBUTION: Duration = Duration::from_millis(500);
 
 /// Where bytes from a peer belong; `None` when nothing is due from it.
 pub(super) trait Inbox {
@@ -53,7 +53,7 @@ impl Inbox for Slots<'_> {
 
 /// The connections to all peers.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct Links {
     peers: Vec<Option<Peer>>,
     poll: Poll,
     events: Events,
@@ -68,8 +68,8 @@ pub(super) struct Line {
 /// A peer and what is wrong with it.
 struct Culprit(usize, Fault);
 
-impl Line {
-    pub(super) fn new(mut peers: Vec<Option<Peer>>, timeout: Duration) -> io::Result<Line> {
+impl Links {
+    pub(super) fn new(mut peers: Vec<Option<Peer>>, timeout: Duration) -> io::Result<Links> {
         let poll = Poll::new()?;
         let both = Interest::READABLE | Interest::WRITABLE;
         for (index, peer) in peers.iter_mut().enumerate() {
@@ -80,7 +80,7 @@ impl Line {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let spin = if peers.len() <= processors { SPIN } else { Duration::ZERO };
         let events = Events::with_capacity(2 * peers.len().max(1));
-        Ok(Line { peers, poll, events, timeout, spin, call: Call::default(), failed: None })
+        Ok(Links { peers, poll, events, timeout, spin, call: Call::default(), failed: None })
     }
 
     pub(super) fn size(&self) -> usize {
@@ -123,7 +123,7 @@ impl Line {
                 continue;
             }
             if waited >= self.timeout {
-                return Err(self.inquest(&out, waits_for, None));
+                return Err(self.attribute_timeout(&out, waits_for, None));
             }
             if let Err(culprit) = self.sleep(self.timeout - waited) {
                 return Err(self.give_up(&out, culprit));
@@ -202,7 +202,7 @@ impl Line {
     }
 
     /// Nothing moved for too long, here or at `accuser`: the rank to blame is one that does not even complain.
-    fn inquest<'b>(
+    fn attribute_timeout<'b>(
         &mut self,
         out: &impl Fn(usize) -> Option<&'b [u8]>,
         suspect: usize,
@@ -220,7 +220,7 @@ impl Line {
             *accuser = true;
         }
         let mut blamed = vec![suspect];
-        let until = Instant::now() + INQUEST.min(self.timeout);
+        let until = Instant::now() + ATTRIBUTION.min(self.timeout);
         while Instant::now() < until {
             for (index, peer) in self.peers.iter_mut().enumerate() {
                 if let Some(Fault::Suspect { blamed: other }) = peer.as_mut().and_then(Peer::last_words) {
@@ -246,7 +246,7 @@ impl Line {
             Fault::Lost(reason) => self.first_lost(index, reason),
             Fault::Suspect { blamed } => {
                 let blamed = usize::try_from(blamed).unwrap_or(usize::MAX);
-                return self.inquest(out, blamed, Some(index));
+                return self.attribute_timeout(out, blamed, Some(index));
             }
             Fault::Abort { blamed, reason } => self.blame(index, blamed, reason),
             Fault::Length(found) => {
@@ -275,7 +275,7 @@ impl Line {
     fn blame(&self, by: usize, blamed: u32, reason: String) -> (u32, String, Option<CollectiveError>) {
         let own = self.peers.get(usize::try_from(blamed).unwrap_or(usize::MAX)).is_none_or(Option::is_none);
         if own {
-            return (rank(by), format!("it gave this rank up: {reason}"), None);
+            return (rank(by), format!("it gave up on this rank: {reason}"), None);
         }
         (blamed, reason, None)
     }
@@ -303,7 +303,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for Links {
     fn drop(&mut self) {
         if self.failed.is_none() && !std::thread::panicking() {
             self.peers.iter_mut().flatten().for_each(Peer::bye);

@@ -8,7 +8,6 @@ use crate::sharding::tensor::Tensor;
 pub const RULE: Rule = Rule { loops: 2, inputs: &[&[0, 1], &[0, 1]], output: &[], whole: None };
 
 /// The squared differences, added and divided by `count`: how many numbers all ranks together have.
-#[must_use]
 pub fn forward<N: Number>(value: &Tensor<N>, labels: &Tensor<N>, count: usize) -> N {
     let mut sum = N::default();
     for (&number, &label) in value.data.iter().zip(&labels.data) {
@@ -18,11 +17,11 @@ pub fn forward<N: Number>(value: &Tensor<N>, labels: &Tensor<N>, count: usize) -
 }
 
 /// The gradient of the value.
-pub fn gradient<N: Number>(value: &Tensor<N>, labels: &Tensor<N>, count: usize, slopes: &mut Tensor<N>) {
+pub fn gradient<N: Number>(value: &Tensor<N>, labels: &Tensor<N>, count: usize, gradients: &mut Tensor<N>) {
     let scale = N::of(2.0 / count as f64);
-    slopes.shape_as(&value.shape);
-    for ((slope, &number), &label) in slopes.data.iter_mut().zip(&value.data).zip(&labels.data) {
-        *slope = scale * (number - label);
+    gradients.shape_as(&value.shape);
+    for ((gradient, &number), &label) in gradients.data.iter_mut().zip(&value.data).zip(&labels.data) {
+        *gradient = scale * (number - label);
     }
 }
 
@@ -35,8 +34,8 @@ mod tests {
         let value = Tensor::new(vec![1, 2], vec![1.0, 4.0]);
         let labels = Tensor::new(vec![1, 2], vec![2.0, 2.0]);
         assert_eq!(forward(&value, &labels, 4), 1.25);
-        let mut slopes = Tensor::zeros(vec![0]);
-        gradient(&value, &labels, 4, &mut slopes);
-        assert_eq!(slopes, Tensor::new(vec![1, 2], vec![-0.5, 1.0]));
+        let mut gradients = Tensor::zeros(vec![0]);
+        gradient(&value, &labels, 4, &mut gradients);
+        assert_eq!(gradients, Tensor::new(vec![1, 2], vec![-0.5, 1.0]));
     }
 }

@@ -17,11 +17,11 @@ pub fn forward<N: Number>(value: &Tensor<N>, output: &mut Tensor<N>) {
 }
 
 /// The gradient of the result where `output`, the result, is above 0.
-pub fn gradient<N: Number>(gradient: &Tensor<N>, output: &Tensor<N>, slopes: &mut Tensor<N>) {
+pub fn gradient<N: Number>(gradient: &Tensor<N>, output: &Tensor<N>, gradients: &mut Tensor<N>) {
     let zero = N::default();
-    slopes.shape_as(&gradient.shape);
-    for ((found, &slope), &number) in slopes.data.iter_mut().zip(&gradient.data).zip(&output.data) {
-        *found = if number > zero { slope } else { zero };
+    gradients.shape_as(&gradient.shape);
+    for ((found, &gradient), &number) in gradients.data.iter_mut().zip(&gradient.data).zip(&output.data) {
+        *found = if number > zero { gradient } else { zero };
     }
 }
 
@@ -31,11 +31,11 @@ mod tests {
 
     #[test]
     fn what_is_below_0_has_neither_value_nor_gradient() {
-        let (mut output, mut slopes) = (Tensor::zeros(vec![0]), Tensor::zeros(vec![0]));
+        let (mut output, mut gradients) = (Tensor::zeros(vec![0]), Tensor::zeros(vec![0]));
         forward(&Tensor::new(vec![1, 4], vec![-1., 0., 2., f32::NAN]), &mut output);
         assert_eq!(output.data[..3], [0., 0., 2.]);
         assert!(output.data[3].is_nan());
-        gradient(&Tensor::new(vec![1, 4], vec![5., 6., 7., 8.]), &output, &mut slopes);
-        assert_eq!(slopes.data, [0., 0., 7., 0.]);
+        gradient(&Tensor::new(vec![1, 4], vec![5., 6., 7., 8.]), &output, &mut gradients);
+        assert_eq!(gradients.data, [0., 0., 7., 0.]);
     }
 }

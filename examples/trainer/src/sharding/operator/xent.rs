@@ -11,7 +11,6 @@ use crate::sharding::tensor::Tensor;
 pub const RULE: Rule = Rule { loops: 2, inputs: &[&[0, 1], &[0]], output: &[], whole: Some(1) };
 
 /// The samples' losses, added and divided by `count`: how many samples all ranks together have.
-#[must_use]
 pub fn forward<N: Number>(logits: &Tensor<N>, labels: &Tensor<N>, count: usize) -> N {
     let mut sum = N::default();
     for (row, &label) in logits.rows().zip(&labels.data) {
@@ -28,30 +27,29 @@ pub fn forward<N: Number>(logits: &Tensor<N>, labels: &Tensor<N>, count: usize) 
 }
 
 /// How many of the labels name a class.
-#[must_use]
 pub fn samples<N: Number>(labels: &Tensor<N>) -> usize {
     labels.data.iter().filter(|&&label| class(label).is_some()).count()
 }
 
 /// The gradient of the logits.
-pub fn gradient<N: Number>(logits: &Tensor<N>, labels: &Tensor<N>, count: usize, slopes: &mut Tensor<N>) {
+pub fn gradient<N: Number>(logits: &Tensor<N>, labels: &Tensor<N>, count: usize, gradients: &mut Tensor<N>) {
     let scale = N::of(1.0 / count as f64);
-    slopes.shape_as(&logits.shape);
-    for ((slopes, row), &label) in slopes.rows_mut().zip(logits.rows()).zip(&labels.data) {
+    gradients.shape_as(&logits.shape);
+    for ((gradients, row), &label) in gradients.rows_mut().zip(logits.rows()).zip(&labels.data) {
         let Some(class) = class(label) else {
-            slopes.fill(N::default());
+            gradients.fill(N::default());
             continue;
         };
         let largest = largest(row);
         let mut total = N::default();
-        for (slope, &logit) in slopes.iter_mut().zip(row) {
-            *slope = (logit - largest).exp();
-            total += *slope;
+        for (gradient, &logit) in gradients.iter_mut().zip(row) {
+            *gradient = (logit - largest).exp();
+            total += *gradient;
         }
-        for slope in slopes.iter_mut() {
-            *slope = *slope / total * scale;
+        for gradient in gradients.iter_mut() {
+            *gradient = *gradient / total * scale;
         }
-        if let Some(right) = slopes.get_mut(class) {
+        if let Some(right) = gradients.get_mut(class) {
             *right -= scale;
         }
     }
@@ -71,10 +69,10 @@ fn class<N: Number>(label: N) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn slopes(logits: &Tensor<f64>, labels: &Tensor<f64>, count: usize) -> Vec<f64> {
-        let mut slopes = Tensor::zeros(vec![0]);
-        gradient(logits, labels, count, &mut slopes);
-        slopes.data
+    fn gradients(logits: &Tensor<f64>, labels: &Tensor<f64>, count: usize) -> Vec<f64> {
+        let mut gradients = Tensor::zeros(vec![0]);
+        gradient(logits, labels, count, &mut gradients);
+        gradients.data
     }
 
     #[test]
@@ -82,7 +80,7 @@ mod tests {
         let logits = Tensor::<f64>::new(vec![1, 4], vec![1000.0; 4]);
         let labels = Tensor::new(vec![1], vec![2.0]);
         assert!((forward(&logits, &labels, 1) - 4f64.ln()).abs() < 1e-12);
-        assert_eq!(slopes(&logits, &labels, 1), [0.25, 0.25, -0.75, 0.25]);
+        assert_eq!(gradients(&logits, &labels, 1), [0.25, 0.25, -0.75, 0.25]);
     }
 
     #[test]
@@ -90,11 +88,11 @@ mod tests {
         let logits = vec![0.3, -0.2, 0.9, 1.0, 0.1, -2.0];
         let labels = Tensor::new(vec![2], vec![2.0, 0.0]);
         let loss = |logits: &[f64]| forward(&Tensor::new(vec![2, 3], logits.to_vec()), &labels, 4);
-        for (index, slope) in slopes(&Tensor::new(vec![2, 3], logits.clone()), &labels, 4).iter().enumerate() {
+        for (index, gradient) in gradients(&Tensor::new(vec![2, 3], logits.clone()), &labels, 4).iter().enumerate() {
             let (mut more, mut less) = (logits.clone(), logits.clone());
             more[index] += 1e-6;
             less[index] -= 1e-6;
-            assert!(((loss(&more) - loss(&less)) / 2e-6 - slope).abs() < 1e-9, "{index}");
+            assert!(((loss(&more) - loss(&less)) / 2e-6 - gradient).abs() < 1e-9, "{index}");
         }
     }
 
@@ -104,6 +102,6 @@ mod tests {
         let filled = Tensor::new(vec![2], vec![1.0, -1.0]);
         let (alone, label) = (Tensor::new(vec![1, 2], vec![0.5, -1.0]), Tensor::new(vec![1], vec![1.0]));
         assert_eq!(forward(&logits, &filled, 1), forward(&alone, &label, 1));
-        assert_eq!(slopes(&logits, &filled, 1), [slopes(&alone, &label, 1), vec![0.0, 0.0]].concat());
+        assert_eq!(gradients(&logits, &filled, 1), [gradients(&alone, &label, 1), vec![0.0, 0.0]].concat());
     }
 }

@@ -8,9 +8,6 @@ use crate::sharding::redistribute::Step;
 
 impl Plan {
     /// The network, then the instructions of a rank.
-    ///
-    /// # Errors
-    /// When the rank is not there.
     pub fn text(&self, rank: u32) -> Result<String, PlanError> {
         let ranks = self.mesh.world();
         if rank >= ranks {
@@ -20,7 +17,6 @@ impl Plan {
     }
 
     /// The network with whole shapes and every operator's strategy.
-    #[must_use]
     pub fn graph(&self) -> String {
         let mut text = format!("# network on {} ranks, mesh {}\n", self.mesh.world(), self.mesh);
         let mut number = 0;
@@ -55,7 +51,6 @@ impl Plan {
     }
 
     /// The instructions of a rank with the shapes of its parts, then what a step sends.
-    #[must_use]
     pub fn instructions_of(&self, rank: u32) -> String {
         let world = self.mesh.world();
         let mut text = format!("# rank {rank} of {world}, mesh {}\n", self.mesh);

@@ -118,7 +118,7 @@ fn the_quick_start_on_two_hosts_with_names_or_without_prints_the_losses_of_one()
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let output = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let words = ["--lr", "0.4", "--init", "mindspore-1.x", "--output"];
-    let alone = Command::new(QUICKSTART).env_clear().args(["--ranks", "8"]).args(words).arg(output("alone")).output();
+    let alone = Command::new(QUICKSTART).env_clear().args(["--threads", "8"]).args(words).arg(output("alone")).output();
     let expected = succeeded("one process", &alone.unwrap());
     let expected = losses(&expected);
     let run = |name: &str, backend: &str, master: &str| {

@@ -11,7 +11,7 @@ const LONG: Duration = Duration::from_secs(20);
 
 /// Ranks that watch, each by its own thread; what each of them finds.
 struct Ranks {
-    pulses: Vec<Arc<Pulse>>,
+    heartbeats: Vec<Arc<Heartbeat>>,
     found: Vec<Receiver<Option<String>>>,
     port: u16,
 }
@@ -26,27 +26,27 @@ impl Ranks {
         let mut before = Some(before);
         let hosts: Vec<String> = (0..size).map(|rank| format!("node{rank}")).collect();
         let mut socket = Socket::open();
-        let mut listens = socket.as_ref().and_then(Socket::told).unwrap();
+        let mut listens = socket.as_ref().and_then(Socket::listener_info).unwrap();
         listens.addresses = vec![Ipv4Addr::LOCALHOST.into()];
-        let mut ranks = Ranks { pulses: Vec::new(), found: Vec::new(), port: listens.port };
+        let mut ranks = Ranks { heartbeats: Vec::new(), found: Vec::new(), port: listens.port };
         for rank in 0..size {
             if rank == 1
                 && let Some(before) = before.take()
             {
                 before(listens.port);
             }
-            let pulse = Arc::new(Pulse::default());
+            let heartbeat = Arc::new(Heartbeat::default());
             let (tell, found) = mpsc::channel();
-            ranks.pulses.push(Arc::clone(&pulse));
+            ranks.heartbeats.push(Arc::clone(&heartbeat));
             ranks.found.push(found);
             let rank = Rank::new(rank, size).unwrap();
-            let own = Own { rank, pulse, calls: 0, since: Instant::now(), times: Times::of(TIMEOUT) };
+            let own = Own { rank, heartbeat, calls: 0, since: Instant::now(), times: Times::of(TIMEOUT) };
             let (socket, listens, hosts) = (socket.take(), listens.clone(), hosts.clone());
             thread::spawn(move || {
                 let poll = Poll::new().unwrap();
                 let lost = match socket {
-                    Some(socket) => hub::watch(own, socket, poll, &hosts),
-                    None => member::watch(own, Some(listens), poll, &hosts),
+                    Some(socket) => coordinator::watch(own, socket, poll, &hosts),
+                    None => worker::watch(own, Some(listens), poll, &hosts),
                 };
                 tell.send(lost.map(|error| error.to_string()))
             });
@@ -57,14 +57,14 @@ impl Ranks {
     }
 
     fn calls(&self, calls: &[u64]) {
-        for (pulse, &calls) in self.pulses.iter().zip(calls) {
-            pulse.calls.store(calls, Ordering::Relaxed);
+        for (heartbeat, &calls) in self.heartbeats.iter().zip(calls) {
+            heartbeat.calls.store(calls, Ordering::Relaxed);
         }
     }
 
     fn end(&self) {
-        for pulse in &self.pulses {
-            pulse.ended.store(true, Ordering::Relaxed);
+        for heartbeat in &self.heartbeats {
+            heartbeat.ended.store(true, Ordering::Relaxed);
         }
     }
 

@@ -26,13 +26,11 @@ pub struct Left<'a, N> {
 
 impl<'a, N: Number> Left<'a, N> {
     /// The matrix itself.
-    #[must_use]
     pub fn rows(a: &'a Tensor<N>) -> Left<'a, N> {
         Left { data: &a.data, rows: a.shape[0], inner: a.shape[1], row_step: a.shape[1], inner_step: 1 }
     }
 
     /// The matrix transposed.
-    #[must_use]
     pub fn columns(a: &'a Tensor<N>) -> Left<'a, N> {
         Left { data: &a.data, rows: a.shape[1], inner: a.shape[0], row_step: 1, inner_step: a.shape[1] }
     }

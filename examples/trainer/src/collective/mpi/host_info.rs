@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A rank's host and cores; rank 0's has where it takes the watch's connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Card {
+pub(super) struct HostInfo {
     pub host: String,
     /// The same for all that share cores, whatever their hosts are called: containers of one machine.
     pub machine: String,
@@ -27,29 +27,29 @@ pub(super) struct Listener {
     pub token: String,
 }
 
-impl Card {
+impl HostInfo {
     /// This process's.
-    pub(super) fn own(listens: Option<Listener>) -> Card {
+    pub(super) fn own(listens: Option<Listener>) -> HostInfo {
         let cores = cores();
         let parallel = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
         let quota = (parallel < cores.len()).then_some(parallel);
         let host = mpienv::host_name().unwrap_or_default();
         // Linux has a number for each start of a machine, which its containers see too.
         let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_else(|_| host.clone());
-        Card { host, machine, cores, quota, listens }
+        HostInfo { host, machine, cores, quota, listens }
     }
 }
 
 /// Whether on every machine each rank has a core to itself, as far as the ranks know.
 ///
-/// The answer is the same on all ranks, which have the same cards.
-pub(super) fn have_a_core_each(cards: &[Card]) -> bool {
+/// The answer is the same on all ranks, which have the same data.
+pub(super) fn have_a_core_each(infos: &[HostInfo]) -> bool {
     let mut machines = BTreeMap::<&str, (usize, BTreeSet<usize>, usize)>::new();
-    for card in cards {
-        let (ranks, cores, quota) = machines.entry(&card.machine).or_insert((0, BTreeSet::new(), usize::MAX));
+    for host_info in infos {
+        let (ranks, cores, quota) = machines.entry(&host_info.machine).or_insert((0, BTreeSet::new(), usize::MAX));
         *ranks += 1;
-        cores.extend(&card.cores);
-        *quota = (*quota).min(card.quota.unwrap_or(usize::MAX));
+        cores.extend(&host_info.cores);
+        *quota = (*quota).min(host_info.quota.unwrap_or(usize::MAX));
     }
     machines.into_values().all(|(ranks, cores, quota)| ranks <= cores.len().min(quota))
 }
@@ -70,28 +70,32 @@ fn cores() -> BTreeSet<usize> {
 mod tests {
     use super::*;
 
-    fn card(machine: &str, cores: &[usize], quota: Option<usize>) -> Card {
-        Card { machine: machine.to_owned(), cores: cores.iter().copied().collect(), quota, ..Card::default() }
+    fn host_info(machine: &str, cores: &[usize], quota: Option<usize>) -> HostInfo {
+        HostInfo { machine: machine.to_owned(), cores: cores.iter().copied().collect(), quota, ..HostInfo::default() }
     }
 
     #[test]
     fn ranks_have_a_core_each_where_their_machines_cores_are_as_many() {
         // Bound to a core each, or to none.
-        assert!(have_a_core_each(&[card("a", &[0], None), card("a", &[1], None)]));
-        assert!(have_a_core_each(&[card("a", &[0, 1], None), card("a", &[0, 1], None)]));
-        assert!(have_a_core_each(&[card("a", &[0], None), card("b", &[0], None)]));
+        assert!(have_a_core_each(&[host_info("a", &[0], None), host_info("a", &[1], None)]));
+        assert!(have_a_core_each(&[host_info("a", &[0, 1], None), host_info("a", &[0, 1], None)]));
+        assert!(have_a_core_each(&[host_info("a", &[0], None), host_info("b", &[0], None)]));
         // Bound to the same core, or more ranks than cores, if on one machine only.
-        assert!(!have_a_core_each(&[card("a", &[0], None), card("a", &[0], None)]));
-        assert!(!have_a_core_each(&[card("b", &[0], None), card("a", &[0], None), card("a", &[0], None)]));
+        assert!(!have_a_core_each(&[host_info("a", &[0], None), host_info("a", &[0], None)]));
+        assert!(!have_a_core_each(&[
+            host_info("b", &[0], None),
+            host_info("a", &[0], None),
+            host_info("a", &[0], None)
+        ]));
         // A container with eight cores and the time of one.
-        assert!(!have_a_core_each(&[card("a", &[0, 1, 2], Some(1)), card("a", &[0, 1, 2], Some(1))]));
+        assert!(!have_a_core_each(&[host_info("a", &[0, 1, 2], Some(1)), host_info("a", &[0, 1, 2], Some(1))]));
         // A system that does not tell.
-        assert!(!have_a_core_each(&[card("a", &[], None)]));
+        assert!(!have_a_core_each(&[host_info("a", &[], None)]));
     }
 
     #[test]
     fn this_process_has_a_core() {
-        let own = Card::own(None);
+        let own = HostInfo::own(None);
         assert!(have_a_core_each(std::slice::from_ref(&own)), "{own:?}");
         assert!(!own.host.is_empty());
         assert!(!own.machine.is_empty());

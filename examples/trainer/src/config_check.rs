@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::collective::Collective;
 use crate::data::{CLASSES, Datasets};
-use crate::train::{Plan, TrainError};
+use crate::train::{TrainConfig, TrainError};
 
 /// What all ranks must have in common.
 #[derive(Serialize)]
@@ -17,7 +17,7 @@ struct Terms<'a> {
     train: [usize; CLASSES],
     #[serde(rename = "test set, labels 0 to 9")]
     test: [usize; CLASSES],
-    plan: &'a Plan,
+    plan: &'a TrainConfig,
 }
 
 /// The strategy of a run whose operators are not cut by the sharding engine.
@@ -40,13 +40,10 @@ pub struct Disagreement {
 }
 
 /// Compares the model's name, how its operators are cut, the plan and the data of all ranks.
-///
-/// # Errors
-/// When a rank differs from rank 0, or is lost.
 pub fn check(
     model: &'static str,
     strategy: &str,
-    plan: &Plan,
+    plan: &TrainConfig,
     data: &Datasets,
     group: &mut dyn Collective,
 ) -> Result<(), TrainError> {
@@ -86,17 +83,18 @@ mod tests {
     use super::*;
     use crate::collective::threads;
     use crate::data::digits;
-    use crate::shard::Order;
+    use crate::sampler::Order;
     use std::time::Duration;
 
-    const PLAN: Plan = Plan { epochs: 1, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::File };
+    const PLAN: TrainConfig =
+        TrainConfig { epochs: 1, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::File };
 
     #[test]
     fn a_rank_with_another_option_is_named() {
         let data = digits::draw();
         let errors = threads::run(3, Duration::from_secs(10), |rank| {
             let batch_size = if rank.rank().index() == 2 { 64 } else { 32 };
-            check("linear", DATA_PARALLEL, &Plan { batch_size, ..PLAN }, &data, rank).unwrap_err().to_string()
+            check("linear", DATA_PARALLEL, &TrainConfig { batch_size, ..PLAN }, &data, rank).unwrap_err().to_string()
         })
         .unwrap();
         let expected = "rank 2 has batch_size 64, rank 0 has 32: all ranks must run the same program with the same options and data";

@@ -13,7 +13,7 @@ const MAGIC: [u8; 8] = *b"mpimesh\n";
 const PAUSE: Duration = Duration::from_micros(500);
 /// Connections taken before those that are there are looked at again: a flood of them must not keep ranks waiting.
 const AT_ONCE: usize = 64;
-/// How many connections, beside one for each rank, may take their time to greet.
+/// How many connections, besides one for each rank, may take their time to greet.
 const SILENT: usize = 256;
 
 /// Connects to a rank and greets it.
@@ -50,19 +50,19 @@ pub(super) fn accept(
     listener.set_nonblocking(true).map_err(Absence::Socket)?;
     let higher = place(rank.index()).saturating_add(1)..streams.len();
     let mut silent: Vec<Silent> = Vec::new();
-    let mut strangers = 0;
+    let mut rejected = 0;
     while let Some(missing) = higher.clone().find(|&index| streams[index].is_none()) {
         if Instant::now() >= deadline {
             return Err(Absence::Rank(missing));
         }
-        strangers += take(listener, &mut silent)?;
-        strangers += hear(&mut silent, token, &higher, streams);
-        // The oldest give way.
+        rejected += take(listener, &mut silent)?;
+        rejected += hear(&mut silent, token, &higher, streams);
+        // The oldest connections are closed.
         let surplus = silent.len().saturating_sub(streams.len() + SILENT);
-        strangers += silent.drain(..surplus).count() as u64;
+        rejected += silent.drain(..surplus).count() as u64;
         std::thread::sleep(PAUSE);
     }
-    Ok(strangers + silent.len() as u64)
+    Ok(rejected + silent.len() as u64)
 }
 
 /// Takes what connections there are; returns how many older ones had to give way.
@@ -97,7 +97,7 @@ fn take(listener: &TcpListener, silent: &mut Vec<Silent>) -> Result<u64, Absence
 
 /// Puts those that have greeted into their places; returns how many were no ranks, or came twice.
 fn hear(silent: &mut Vec<Silent>, token: &[u8], higher: &Range<usize>, streams: &mut [Option<TcpStream>]) -> u64 {
-    let mut strangers = 0;
+    let mut rejected = 0;
     let mut index = 0;
     while let Some(Silent { stream, said }) = silent.get_mut(index) {
         let from = match read(stream, said, token) {
@@ -111,10 +111,10 @@ fn hear(silent: &mut Vec<Silent>, token: &[u8], higher: &Range<usize>, streams: 
         let Silent { stream, .. } = silent.remove(index);
         match from.and_then(|from| streams.get_mut(from)) {
             Some(place @ None) => *place = Some(stream),
-            _ => strangers += 1,
+            _ => rejected += 1,
         }
     }
-    strangers
+    rejected
 }
 
 /// The rank that greets, once the greeting is whole; not a byte more is read.
@@ -209,11 +209,11 @@ mod tests {
                 &greeting(3, TOKEN),
                 &greeting(u32::MAX, TOKEN),
             ];
-            let mut strangers: Vec<_> = (0..10).flat_map(|_| bytes.map(|bytes| said(address, bytes))).collect();
+            let mut rejected: Vec<_> = (0..10).flat_map(|_| bytes.map(|bytes| said(address, bytes))).collect();
             let first = greet(address, rank(1, 3), TOKEN, soon()).unwrap();
-            strangers.push(said(address, &greeting(1, TOKEN)));
+            rejected.push(said(address, &greeting(1, TOKEN)));
             let last = greet(address, rank(2, 3), TOKEN, soon()).unwrap();
-            (strangers, first, last)
+            (rejected, first, last)
         });
         assert_eq!(accept_all(&listener, 3, soon()).unwrap(), 91);
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());

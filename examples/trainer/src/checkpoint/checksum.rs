@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
+use crate::hex::hex;
 use crate::tensor_file::{NamedTensor, TensorFile};
 
 /// Texts by name.
@@ -13,13 +14,13 @@ pub(super) type Entries = BTreeMap<String, String>;
 const DIGEST: &str = "sha256";
 
 /// The file of those tensors, with the entries and their digest as JSON in its metadata.
-pub(super) fn seal(mut entries: Entries, tensors: Vec<NamedTensor>) -> TensorFile {
+pub(super) fn add(mut entries: Entries, tensors: Vec<NamedTensor>) -> TensorFile {
     entries.insert(DIGEST.to_owned(), digest(&entries, &tensors));
     TensorFile { about: serde_json::json!(entries).to_string(), tensors }
 }
 
 /// The entries of a file whose digest is right; else what is wrong.
-pub(super) fn open(file: &TensorFile) -> Result<Entries, String> {
+pub(super) fn verify(file: &TensorFile) -> Result<Entries, String> {
     let entries: Entries =
         serde_json::from_str(&file.about).map_err(|error| format!("its metadata cannot be read: {error}"))?;
     let now = digest(&entries, &file.tensors);
@@ -50,7 +51,7 @@ fn digest(entries: &Entries, tensors: &[NamedTensor]) -> String {
         part(&shape.iter().flat_map(|&length| (length as u64).to_le_bytes()).collect::<Vec<_>>());
         part(bytes);
     }
-    sha.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&sha.finalize())
 }
 
 #[cfg(test)]
@@ -70,9 +71,9 @@ mod tests {
             bytes: bytes.to_vec(),
         };
         let entries: Entries = [("epoch", "1"), ("who \"quotes\"", "ä\n")].map(|(a, b)| (a.into(), b.into())).into();
-        let file = seal(entries.clone(), vec![tensor("weight", &[1, 2, 3, 4, 5, 6, 7, 8]), tensor("bias", &[])]);
+        let file = add(entries.clone(), vec![tensor("weight", &[1, 2, 3, 4, 5, 6, 7, 8]), tensor("bias", &[])]);
         file.write(&path).unwrap();
-        let mut found = open(&TensorFile::read(&path).unwrap()).unwrap();
+        let mut found = verify(&TensorFile::read(&path).unwrap()).unwrap();
         assert!(found.remove(DIGEST).is_some());
         assert_eq!(found, entries);
 
@@ -82,7 +83,7 @@ mod tests {
             changed[bit / 8] ^= 1 << (bit % 8);
             fs::write(&path, &changed).unwrap();
             let Ok(read) = TensorFile::read(&path) else { continue };
-            if let Ok(mut opened) = open(&read) {
+            if let Ok(mut opened) = verify(&read) {
                 // A change of the padding, or of how the same JSON is written.
                 opened.remove(DIGEST);
                 assert_eq!((opened, read.tensors.len()), (entries.clone(), 2), "bit {bit}");

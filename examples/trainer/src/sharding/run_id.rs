@@ -6,39 +6,38 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::plan::Plan;
+use crate::hex::hex;
 
 /// Digits of a digest that people are shown.
 const SHOWN: usize = 8;
 
 /// Digests, in hexadecimal, of a run's plan and of what it began with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
+pub struct RunId {
     plan: String,
     start: String,
 }
 
-impl Origin {
+impl RunId {
     /// A run of `plan` from first parameters that are drawn as `drawn` says, such as an [`Init`](super::init::Init).
-    #[must_use]
-    pub fn new(plan: &Plan, drawn: &impl fmt::Debug) -> Origin {
-        Origin { plan: of_plan(plan), start: digest(&[&format!("{drawn:?}")]) }
+    pub fn new(plan: &Plan, drawn: &impl fmt::Debug) -> RunId {
+        RunId { plan: of_plan(plan), start: digest(&[&format!("{drawn:?}")]) }
     }
 
     /// What goes on by `plan` after so many steps: the same run, if it is the same plan.
-    #[must_use]
-    pub fn resumed(&self, plan: &Plan, steps: u64) -> Origin {
+    pub fn resumed(&self, plan: &Plan, steps: u64) -> RunId {
         let next = of_plan(plan);
         if next == self.plan {
             return self.clone();
         }
-        Origin { plan: next, start: digest(&[&self.plan, &self.start, &steps.to_string()]) }
+        RunId { plan: next, start: digest(&[&self.plan, &self.start, &steps.to_string()]) }
     }
 }
 
 /// The beginnings of both.
-impl fmt::Display for Origin {
+impl fmt::Display for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Origin { plan, start } = self;
+        let RunId { plan, start } = self;
         write!(f, "plan {plan:.SHOWN$}, start {start:.SHOWN$}")
     }
 }
@@ -54,7 +53,7 @@ fn digest(texts: &[&str]) -> String {
         sha.update((text.len() as u64).to_le_bytes());
         sha.update(text);
     }
-    sha.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&sha.finalize())
 }
 
 #[cfg(test)]
@@ -73,28 +72,28 @@ mod tests {
     fn runs_differ_in_plan_first_weights_and_what_they_go_on_from() {
         let (one, other) = (plan(0.1, Collectives::Compat), plan(0.2, Collectives::Compat));
         let seed = |seed| Init::Normal { seed };
-        let first = Origin::new(&one, &seed(1));
-        assert_eq!(first, Origin::new(&plan(0.1, Collectives::Compat), &seed(1)));
+        let first = RunId::new(&one, &seed(1));
+        assert_eq!(first, RunId::new(&plan(0.1, Collectives::Compat), &seed(1)));
         let all = [
             first.clone(),
-            Origin::new(&one, &seed(2)),
-            Origin::new(&one, &Init::MindSpore1),
-            Origin::new(&other, &seed(1)),
-            Origin::new(&plan(0.1, Collectives::Min), &seed(1)),
+            RunId::new(&one, &seed(2)),
+            RunId::new(&one, &Init::MindSpore1),
+            RunId::new(&other, &seed(1)),
+            RunId::new(&plan(0.1, Collectives::Min), &seed(1)),
             first.resumed(&other, 4),
             first.resumed(&other, 5),
-            Origin::new(&one, &seed(2)).resumed(&other, 4),
+            RunId::new(&one, &seed(2)).resumed(&other, 4),
             first.resumed(&other, 4).resumed(&one, 8),
         ];
-        for (index, origin) in all.iter().enumerate() {
-            assert!(!all[..index].contains(origin), "{index}");
+        for (index, run_id) in all.iter().enumerate() {
+            assert!(!all[..index].contains(run_id), "{index}");
         }
     }
 
     #[test]
     fn a_run_that_goes_on_by_its_plan_is_the_same_run() {
         let plan = plan(0.1, Collectives::Compat);
-        let first = Origin::new(&plan, &Init::Normal { seed: 1 });
+        let first = RunId::new(&plan, &Init::Normal { seed: 1 });
         assert_eq!(first.resumed(&plan, 4), first);
         let text = first.to_string();
         assert_eq!(text.len(), "plan 01234567, start 01234567".len(), "{text}");

@@ -6,9 +6,6 @@ use std::io::{self, Read};
 const FIRST: usize = 1 << 16;
 
 /// The bytes that come, or the first `limit` of them; an error where the memory does not suffice.
-///
-/// # Errors
-/// When the system cannot read, or has no memory for what is read.
 pub fn up_to(limit: u64, from: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
     let mut from = from.take(limit);
     loop {

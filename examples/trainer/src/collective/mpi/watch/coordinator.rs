@@ -9,29 +9,29 @@ use std::time::{Duration, Instant};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 
-use super::line::{Line, Message};
+use super::channel::{Channel, Message};
 use super::{LAST_WORD, Own, Socket, WAKE, host, reason};
 use crate::collective::CollectiveError;
 
 const LISTENER: Token = Token(usize::MAX - 1);
-/// How many connections, beside one for each rank, may take their time to say which rank they are.
+/// How many connections, besides one for each rank, may take their time to say which rank they are.
 const MOST_UNKNOWN: usize = 256;
 /// How long a connection may take to say which rank it is.
 const GREETING: Duration = Duration::from_secs(5);
 
 /// A connection.
 struct Caller {
-    line: Line,
+    channel: Channel,
     /// Its rank, once it said so.
     rank: Option<u32>,
     /// Whether it knows that it has come to the right place: else it may try again by another way.
-    is_settled: bool,
+    is_confirmed: bool,
     heard: Instant,
     calls: u64,
     since: Instant,
 }
 
-struct Hub<'a> {
+struct Coordinator<'a> {
     own: Own,
     hosts: &'a [String],
     token: String,
@@ -41,7 +41,7 @@ struct Hub<'a> {
     callers: BTreeMap<usize, Caller>,
     next: usize,
     /// How many ranks have come.
-    settled: usize,
+    confirmed: usize,
 }
 
 /// Watches until this rank ends; returns who is lost.
@@ -50,9 +50,17 @@ pub(super) fn watch(own: Own, socket: Socket, poll: Poll, hosts: &[String]) -> O
     listener.set_nonblocking(true).ok()?;
     let mut listener = TcpListener::from_std(listener);
     poll.registry().register(&mut listener, LISTENER, Interest::READABLE).ok()?;
-    let mut hub =
-        Hub { own, hosts, token, listener: Some(listener), poll, callers: BTreeMap::new(), next: 0, settled: 0 };
-    let lost = hub.run();
+    let mut coordinator = Coordinator {
+        own,
+        hosts,
+        token,
+        listener: Some(listener),
+        poll,
+        callers: BTreeMap::new(),
+        next: 0,
+        confirmed: 0,
+    };
+    let lost = coordinator.run();
     let (message, late) = match &lost {
         Some(CollectiveError::Lost { rank, reason, .. }) => {
             (Message::Lost { rank: *rank, reason: reason.clone() }, None)
@@ -60,12 +68,12 @@ pub(super) fn watch(own: Own, socket: Socket, poll: Poll, hosts: &[String]) -> O
         Some(CollectiveError::TimedOut { rank, .. }) => (Message::Late { rank: *rank }, Some(*rank)),
         _ => (Message::Bye, None),
     };
-    hub.tell(&message);
-    hub.part(late);
+    coordinator.tell(&message);
+    coordinator.drain(late);
     lost
 }
 
-impl Hub<'_> {
+impl Coordinator<'_> {
     fn run(&mut self) -> Option<CollectiveError> {
         let mut events = Events::with_capacity(1024);
         let mut beat = Instant::now();
@@ -117,8 +125,8 @@ impl Hub<'_> {
             if self.poll.registry().register(&mut stream, Token(self.next), Interest::READABLE).is_err() {
                 continue;
             }
-            let line = Line::new(stream);
-            let caller = Caller { line, rank: None, is_settled: false, heard: now, calls: 0, since: now };
+            let channel = Channel::new(stream);
+            let caller = Caller { channel, rank: None, is_confirmed: false, heard: now, calls: 0, since: now };
             self.callers.insert(self.next, caller);
             self.next += 1;
             if self.callers.len() > self.hosts.len() + MOST_UNKNOWN {
@@ -134,9 +142,9 @@ impl Hub<'_> {
     }
 
     /// Counts a rank; once all others have come, nobody else is listened to.
-    fn count_settled(&mut self) {
-        self.settled += 1;
-        if self.settled + 1 >= self.hosts.len() {
+    fn count_confirmed(&mut self) {
+        self.confirmed += 1;
+        if self.confirmed + 1 >= self.hosts.len() {
             self.listener = None;
             self.callers.retain(|_, caller| caller.rank.is_some());
         }
@@ -146,7 +154,7 @@ impl Hub<'_> {
     fn hear(&mut self, id: usize, now: Instant) -> Option<CollectiveError> {
         let caller = self.callers.get_mut(&id)?;
         let mut messages = Vec::new();
-        let received = caller.line.receive(&mut messages);
+        let received = caller.channel.receive(&mut messages);
         let (mut stays, mut is_new) = (true, false);
         for message in messages {
             caller.heard = now;
@@ -155,11 +163,11 @@ impl Hub<'_> {
                     caller.rank = Some(rank);
                     let calls = self.own.calls;
                     // It learns by this that it has come to the right place.
-                    stays = caller.line.send(&Message::Beat { calls }).is_ok();
+                    stays = caller.channel.send(&Message::Beat { calls }).is_ok();
                 }
                 (Message::Beat { calls }, Some(_)) => {
-                    is_new |= !caller.is_settled;
-                    caller.is_settled = true;
+                    is_new |= !caller.is_confirmed;
+                    caller.is_confirmed = true;
                     if calls != caller.calls {
                         caller.calls = calls;
                         caller.since = now;
@@ -169,9 +177,9 @@ impl Hub<'_> {
                 _ => stays = false,
             }
         }
-        let rank = caller.rank.filter(|_| caller.is_settled);
+        let rank = caller.rank.filter(|_| caller.is_confirmed);
         if is_new {
-            self.count_settled();
+            self.count_confirmed();
         }
         if !stays {
             self.callers.remove(&id);
@@ -185,19 +193,19 @@ impl Hub<'_> {
     /// Says it to all ranks; who cannot be told is seen to be lost when it is heard.
     fn tell(&mut self, message: &Message) {
         for caller in self.callers.values_mut().filter(|caller| caller.rank.is_some()) {
-            let _ = caller.line.send(message);
+            let _ = caller.channel.send(message);
         }
     }
 
     /// Waits until all ranks have closed their connections, but for one that is late and will not.
-    fn part(&mut self, late: Option<u32>) {
+    fn drain(&mut self, late: Option<u32>) {
         self.callers.retain(|_, caller| caller.rank.is_some() && caller.rank != late);
         for caller in self.callers.values() {
-            let _ = caller.line.stream.shutdown(Shutdown::Write);
+            let _ = caller.channel.stream.shutdown(Shutdown::Write);
         }
         let begun = Instant::now();
         while !self.callers.is_empty() && begun.elapsed() < LAST_WORD {
-            self.callers.retain(|_, caller| caller.line.receive(&mut Vec::new()).is_ok());
+            self.callers.retain(|_, caller| caller.channel.receive(&mut Vec::new()).is_ok());
             thread::sleep(Duration::from_millis(2));
         }
     }

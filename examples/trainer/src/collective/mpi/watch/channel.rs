@@ -26,14 +26,14 @@ const LONGEST: usize = 4096;
 
 /// A connection that never waits.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct Channel {
     pub stream: TcpStream,
     read: Vec<u8>,
 }
 
-impl Line {
-    pub(super) fn new(stream: TcpStream) -> Line {
-        Line { stream, read: Vec::new() }
+impl Channel {
+    pub(super) fn new(stream: TcpStream) -> Channel {
+        Channel { stream, read: Vec::new() }
     }
 
     /// Sends a message, or nothing where the other side does not read: it is silent then, too.

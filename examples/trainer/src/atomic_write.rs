@@ -8,10 +8,6 @@ use std::path::{Path, PathBuf};
 ///
 /// Missing folders are made. A file of that name is replaced, by one with its permissions; behind a symbolic link it is
 /// the file that the link leads to. What is not a regular file is left alone.
-///
-/// # Errors
-/// When the system cannot, or something other than a regular file has the name; the error names the file, and nothing
-/// is left of it.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let named = |error| naming(path, &error);
     let place = place_of(path)?;
@@ -33,9 +29,6 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Where a file of that name is, or would be: where symbolic links lead.
-///
-/// # Errors
-/// When something other than a regular file has the name, such as a device; the error names it.
 pub fn place_of(path: &Path) -> io::Result<PathBuf> {
     let named = |error| naming(path, &error);
     match fs::metadata(path) {
@@ -57,16 +50,12 @@ pub fn place_of(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Makes sure that a file of that name can be begun or replaced, and leaves everything as it is.
-///
-/// # Errors
-/// When it cannot; the error names the file.
 pub fn check(path: &Path) -> io::Result<()> {
     let probe = temporary(&place_of(path)?);
     File::create_new(&probe).and_then(|_| fs::remove_file(&probe)).map_err(|error| naming(path, &error))
 }
 
 /// The error with the file's name before it.
-#[must_use]
 pub fn naming(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
@@ -92,9 +81,6 @@ fn kind(found: fs::FileType) -> &'static str {
 }
 
 /// Gives the file that was written under the name `temporary` the name `path`, when its bytes are on the disk.
-///
-/// # Errors
-/// When the system cannot; the file then still has the temporary name.
 pub fn finish(file: &File, temporary: &Path, path: &Path) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(temporary, path)?;
@@ -103,7 +89,6 @@ pub fn finish(file: &File, temporary: &Path, path: &Path) -> io::Result<()> {
 }
 
 /// The path with something after its last name.
-#[must_use]
 pub fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);

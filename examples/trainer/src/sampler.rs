@@ -10,9 +10,9 @@ use crate::random::{Purpose, Stream};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// At random, anew in each epoch, from the seed.
+    /// Shuffled in each epoch, by the seed.
     Shuffle,
-    /// As they stand in the file, in each epoch.
+    /// The order of the file, in each epoch.
     File,
 }
 

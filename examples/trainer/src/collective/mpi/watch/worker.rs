@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 
-use super::line::{Line, Message};
+use super::channel::{Channel, Message};
 use super::{Own, host, reason};
 use crate::collective::CollectiveError;
-use crate::collective::mpi::card::Listener;
+use crate::collective::mpi::host_info::Listener;
 
 /// Pause of a rank that could not connect yet.
 const RETRY: Duration = Duration::from_millis(50);
@@ -27,7 +27,7 @@ pub(super) fn watch(
     mut poll: Poll,
     hosts: &[String],
 ) -> Option<CollectiveError> {
-    let mut line = listens.and_then(|listens| connect(&own, &listens, hosts, &poll));
+    let mut channel = listens.and_then(|listens| connect(&own, &listens, hosts, &poll));
     let mut events = Events::with_capacity(8);
     let mut beat = Instant::now();
     let mut heard = Instant::now();
@@ -39,12 +39,12 @@ pub(super) fn watch(
         }
         if own.has_ended() {
             // Whoever does not hear it sees the connection end; so be it.
-            line.map(|mut line| line.send(&Message::Bye));
+            channel.map(|mut channel| channel.send(&Message::Bye));
             return None;
         }
         let now = Instant::now();
         let mut messages = Vec::new();
-        let received = line.as_mut().map_or(Ok(()), |line| line.receive(&mut messages));
+        let received = channel.as_mut().map_or(Ok(()), |channel| channel.receive(&mut messages));
         if !messages.is_empty() {
             heard = now;
         }
@@ -55,11 +55,11 @@ pub(super) fn watch(
                 }
                 Message::Late { rank } => return Some(own.late(rank, hosts)),
                 // Rank 0 is through; the others soon are.
-                Message::Bye => line = None,
+                Message::Bye => channel = None,
                 Message::Beat { .. } | Message::Hello { .. } => {}
             }
         }
-        if line.is_some() {
+        if channel.is_some() {
             if let Err(error) = received {
                 return Some(CollectiveError::Lost { rank: 0, host: host(0, hosts), reason: reason(&error) });
             }
@@ -70,13 +70,13 @@ pub(super) fn watch(
         if now >= beat {
             beat = now + own.times.beat;
             let calls = own.look(now);
-            if let Some(line) = &mut line {
+            if let Some(channel) = &mut channel {
                 // If it cannot be sent, the connection's end is seen when it is read.
-                let _ = line.send(&Message::Beat { calls });
+                let _ = channel.send(&Message::Beat { calls });
             }
             if own.has_waited_in_vain(now) {
                 // Rank 0 is not to take this rank, which ends by itself, for the one that is lost.
-                line.map(|mut line| line.send(&Message::Bye));
+                channel.map(|mut channel| channel.send(&Message::Bye));
                 return Some(own.nobody_is_known_to_be_late());
             }
         }
@@ -84,7 +84,7 @@ pub(super) fn watch(
 }
 
 /// A connection to rank 0, through the first of its addresses that answers; none where none does within the timeout.
-fn connect(own: &Own, listens: &Listener, hosts: &[String], poll: &Poll) -> Option<Line> {
+fn connect(own: &Own, listens: &Listener, hosts: &[String], poll: &Poll) -> Option<Channel> {
     let here: &[IpAddr] = &[IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
     let is_here = host(0, hosts) == host(own.rank.index(), hosts);
     let here = if is_here { here } else { &[] };
@@ -95,7 +95,7 @@ fn connect(own: &Own, listens: &Listener, hosts: &[String], poll: &Poll) -> Opti
             if let Ok(stream) = greet(address, &listens.token, own.rank.index()) {
                 let mut stream = mio::net::TcpStream::from_std(stream);
                 poll.registry().register(&mut stream, FIRST, Interest::READABLE).ok()?;
-                return Some(Line::new(stream));
+                return Some(Channel::new(stream));
             }
         }
         thread::sleep(RETRY);
@@ -108,8 +108,8 @@ fn greet(address: SocketAddr, token: &str, rank: u32) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, ANSWER)?;
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)?;
-    let mut line = Line::new(mio::net::TcpStream::from_std(stream.try_clone()?));
-    line.send(&Message::Hello { token: token.to_owned(), rank })?;
+    let mut channel = Channel::new(mio::net::TcpStream::from_std(stream.try_clone()?));
+    channel.send(&Message::Hello { token: token.to_owned(), rank })?;
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(ANSWER))?;
     // Byte by byte: what comes after the first line is for the watch.

@@ -4,43 +4,40 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::bounded_read;
 use crate::data::CLASSES;
 use crate::model::linear::WEIGHTS;
 use crate::parameters::{self, OtherShapes, Shapes};
 use crate::tensor_file::{self, TensorFile, TensorFileError};
-use crate::whole_read;
 
 /// Where a safetensors file has the first character of its header.
 const HEADER: usize = 8;
 
 /// A model's parameters from a safetensors file that has its tensors; or, for the linear model, a raw file of its
 /// weights: f32, lowest byte first, of shape (10, 784); biases 0.
-///
-/// # Errors
-/// When the file cannot be read, has another size, or lacks a tensor of that shape.
-pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, InitialError> {
-    let unreadable = |error| InitialError::Unreadable { path: path.to_owned(), error };
+pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, WeightsError> {
+    let unreadable = |error| WeightsError::Unreadable { path: path.to_owned(), error };
     let expected = WEIGHTS * size_of::<f32>();
     let mut bytes = Vec::new();
     // Once: it may be a pipe.
     let mut file = File::open(path).map_err(unreadable)?;
     // One byte more than expected tells that there are too many, however many there are.
-    whole_read::up_to(expected as u64 + 1, &mut file, &mut bytes).map_err(unreadable)?;
+    bounded_read::up_to(expected as u64 + 1, &mut file, &mut bytes).map_err(unreadable)?;
     if bytes.len() != expected && bytes.get(HEADER) == Some(&b'{') {
         if file.metadata().map_err(unreadable)?.len() > tensor_file::LARGEST {
             return Err(TensorFileError::TooLarge { path: path.to_owned() }.into());
         }
         let more = tensor_file::LARGEST + 1 - bytes.len() as u64;
-        whole_read::up_to(more, &mut file, &mut bytes).map_err(unreadable)?;
+        bounded_read::up_to(more, &mut file, &mut bytes).map_err(unreadable)?;
         let file = TensorFile::from_bytes(path, &bytes)?;
         return parameters::from_file(shapes, &file)
-            .map_err(|reason| InitialError::Shapes { path: path.to_owned(), reason });
+            .map_err(|reason| WeightsError::Shapes { path: path.to_owned(), reason });
     }
     if bytes.len() != expected {
-        return Err(InitialError::Size { path: path.to_owned(), found: bytes.len(), expected });
+        return Err(WeightsError::Size { path: path.to_owned(), found: bytes.len(), expected });
     }
     if shapes.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum::<usize>() != WEIGHTS + CLASSES {
-        return Err(InitialError::OnlyLinear { path: path.to_owned() });
+        return Err(WeightsError::OnlyLinear { path: path.to_owned() });
     }
     let weights = bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
     Ok(weights.chain([0.0; CLASSES]).collect())
@@ -49,45 +46,25 @@ pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, InitialError> {
 /// Why a file is not one of first weights.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum InitialError {
+pub enum WeightsError {
     /// The system does not give the file.
-    #[error("{}: cannot be read: {error}; --init names a file of first weights", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
+    #[error("{}: cannot be read: {error}; --weights names a file of first weights", path.display())]
+    Unreadable { path: PathBuf, error: io::Error },
     /// The file is neither raw weights nor safetensors.
     #[error(
         "{}: has {}{} bytes; first weights are {expected}: 10 x 784 little-endian f32; or a safetensors file",
         path.display(), if found > expected { "more than " } else { "" }, found.min(expected)
     )]
-    Size {
-        /// The file.
-        path: PathBuf,
-        /// The bytes it has, as far as read.
-        found: usize,
-        /// The bytes it should have.
-        expected: usize,
-    },
+    Size { path: PathBuf, found: usize, expected: usize },
     /// Raw weights, and a model that they are not of.
     #[error("{}: raw weights are the linear model's; for this model give a safetensors file", path.display())]
-    OnlyLinear {
-        /// The file.
-        path: PathBuf,
-    },
+    OnlyLinear { path: PathBuf },
     /// The file is safetensors and damaged, or of other numbers.
     #[error(transparent)]
     Tensors(#[from] TensorFileError),
     /// The file has the tensors of another model.
     #[error("{}: {reason}", path.display())]
-    Shapes {
-        /// The file.
-        path: PathBuf,
-        /// What it has.
-        reason: OtherShapes,
-    },
+    Shapes { path: PathBuf, reason: OtherShapes },
 }
 
 #[cfg(test)]
@@ -130,7 +107,7 @@ mod tests {
         let bytes = fs::read(&path).unwrap();
         fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
         let error = read(&path, &shapes()).unwrap_err().to_string();
-        assert!(error.contains("is no whole safetensors file"), "{error}");
+        assert!(error.contains("is not a complete safetensors file"), "{error}");
     }
 
     #[test]
