@@ -43,7 +43,7 @@ impl ClusterInfo {
         let too_many = || {
             let reason = Reason::TooManyWorkers { nodes, workers: per_node };
             let most = ClusterInfo::MOST_WORKERS;
-            Error::new(reason, format!("start from 1 to {most} workers on each node, and at most {} in all", u32::MAX))
+            Error::new(reason, format!("start 1 to {most} workers on each node, and at most {} in all", u32::MAX))
         };
         let size = nodes.checked_mul(per_node).filter(|_| (1..=ClusterInfo::MOST_WORKERS).contains(&per_node));
         let size = size.ok_or_else(too_many)?;
@@ -112,7 +112,7 @@ impl ClusterInfo {
             (Some(size), _) => format!("{size} ranks of the job are on its node"),
         };
         let remedy = format!(
-            "start one process on each node: {}; for a job of this process's own, whatever started it, set \
+            "start one process on each node: {}; to start an independent job, set \
              {LAUNCHER}=alone",
             one_on_each_node(self.launcher)
         );
@@ -130,7 +130,7 @@ fn one_on_each_node(launcher: Launcher) -> &'static str {
         Launcher::Pals => "`mpiexec --ppn 1`",
         Launcher::Jsm => "`jsrun --rs_per_host 1 --tasks_per_rs 1`",
         Launcher::Flux => "`flux run --tasks-per-node=1`",
-        Launcher::Torchrun => "`torchrun --nproc-per-node 1`, or leave torchrun out",
+        Launcher::Torchrun => "`torchrun --nproc-per-node 1`, or omit torchrun",
         Launcher::User => {
             "set RANK to the node's number and WORLD_SIZE to the number of nodes, LOCAL_RANK=0, LOCAL_WORLD_SIZE=1"
         }

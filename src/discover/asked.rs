@@ -6,13 +6,12 @@ use crate::host::HostError;
 use crate::placement::{Placement, Sourced};
 use crate::pmix::{self, PmixVars};
 
-const SOURCE: &str = "PMIx, by the launcher's server";
+const SOURCE: &str = "the launcher's PMIx server";
 
 /// Asks, and puts the answer in place of what was derived.
 pub(crate) fn complete(placement: &mut Placement, environment: &Environment) -> Result<(), Error> {
     let refused = |text: String| {
-        Error::new(Reason::Pmix(text), "or do without asking PMIx and set MASTER_ADDR for all ranks")
-            .by(placement.launcher)
+        Error::new(Reason::Pmix(text), "or do not ask PMIx, and set MASTER_ADDR for all ranks").by(placement.launcher)
     };
     let vars = PmixVars {
         namespace: environment.get("PMIX_NAMESPACE"),
@@ -25,7 +24,7 @@ pub(crate) fn complete(placement: &mut Placement, environment: &Environment) -> 
     let (rank, size) = (placement.rank.index(), placement.rank.size());
     if answer.rank != rank || answer.job_size.is_some_and(|told| told != size) {
         let told = answer.job_size.map_or("?".to_owned(), |told| told.to_string());
-        let text = format!("it says rank {} of {told}, and the variables say rank {rank} of {size}", answer.rank);
+        let text = format!("it says rank {} of {told}, but the variables say rank {rank} of {size}", answer.rank);
         return Err(refused(text));
     }
     let host =

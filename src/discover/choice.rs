@@ -27,8 +27,7 @@ pub(super) fn choose(
 ) -> Result<Choice, Error> {
     if let Some(wish) = wish {
         let row = find(environment, wish.value).ok_or_else(|| {
-            let remedy =
-                format!("ask for the launcher that started this process, or for none (unset {})", wish::LAUNCHER);
+            let remedy = format!("select the launcher that started this process, or none (unset {})", wish::LAUNCHER);
             Error::new(Reason::LauncherAbsent(wish.value), remedy).of(wish::LAUNCHER).found(wish.value.name())
         })?;
         let is_of_context =

@@ -76,12 +76,12 @@ pub(super) fn differs(info: &ClusterInfo, environment: &Environment, machine: &M
     let mpirun_5 = environment.get("OMPI_VERSION").and_then(|version| version.to_str()).is_some_and(is_5_or_newer);
     let by_pmix = environment.get("SLURM_MPI_TYPE").is_some_and(|kind| kind.as_encoded_bytes().starts_with(b"pmix"));
     let of_launcher =
-        "put the launcher's MPI first in LD_LIBRARY_PATH, or start the job by the mpiexec of that library";
+        "put the launcher's MPI first in LD_LIBRARY_PATH, or start the job with the mpiexec of that library";
     let (is_foreign, remedy) = match info.launcher() {
         Launcher::OpenMpi => (!library.is_open_mpi() || mpirun_5 && !library.is_open_mpi_5(), of_launcher),
         Launcher::Jsm => (!library.is_open_mpi(), of_launcher),
         Launcher::Hydra | Launcher::Mvapich => (library.is_open_mpi(), of_launcher),
-        Launcher::Slurm => (library.is_open_mpi_5() && !by_pmix, "start the job by `srun --mpi=pmix`"),
+        Launcher::Slurm => (library.is_open_mpi_5() && !by_pmix, "start the job with `srun --mpi=pmix`"),
         _ => return None,
     };
     if !is_foreign {
@@ -91,12 +91,12 @@ pub(super) fn differs(info: &ClusterInfo, environment: &Environment, machine: &M
         Severity::Warning,
         "mpi-library",
         format!(
-            "{} started this process, and the MPI library here is {} ({})",
+            "{} started this process, but the MPI library here is {} ({})",
             info.launcher().title(),
             library.file.display(),
             library.version
         ),
-        "a program that calls MPI does not find this launcher: each rank is a world of its own, or fails in MPI_Init",
+        "a program that calls MPI does not find this launcher: each rank becomes a world of size 1, or fails in MPI_Init",
         remedy.to_owned(),
     )
 }

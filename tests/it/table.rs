@@ -1,4 +1,4 @@
-//! README's table of launchers is what the code does.
+//! The tables of launchers, in README and in the guide, are what the code does.
 
 use std::fs;
 use std::path::Path;
@@ -32,37 +32,47 @@ fn told(job: &Job) -> (Vec<&'static str>, Vec<&'static str>) {
     (names(told), names(not))
 }
 
-fn row(launcher: Launcher, version: &str, job: &Job) -> String {
+/// A launcher's row in README, and in the guide.
+fn rows(launcher: Launcher, version: &str, job: &Job) -> [String; 2] {
     let variables: Vec<_> = launcher.variables().iter().map(|name| format!("`{name}`")).collect();
     let (told, not) = told(job);
     let list = |names: Vec<&str>| if names.is_empty() { "-".to_owned() } else { names.join(", ") };
-    let told = list(["rank", "world size"].into_iter().chain(told).collect());
-    format!("| {}{version} | `{launcher}` | {} | {told} | {} |", launcher.title(), variables.join(", "), list(not))
+    let (told, not) = (list(["rank", "world size"].into_iter().chain(told).collect()), list(not));
+    let name = format!("| {}{version} | `{launcher}`", launcher.title());
+    [format!("{name} | {not} |"), format!("{name} | {} | {told} | {not} |", variables.join(", "))]
+}
+
+/// The lines of a page's table of launchers.
+fn table(page: &str) -> Vec<String> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
+    let lines = text.lines().skip_while(|line| !line.starts_with("| launcher | name |"));
+    lines.take_while(|line| line.starts_with('|')).map(str::to_owned).collect()
 }
 
 #[test]
-fn the_table_of_launchers_in_the_readme_is_what_the_code_does() {
-    let mut expected = vec![
-        "| launcher | name | variables that are read | tells | does not tell (on two nodes) |".to_owned(),
-        "| --- | --- | --- | --- | --- |".to_owned(),
+fn the_tables_of_launchers_are_what_the_code_does() {
+    let mut expected = [
+        vec!["| launcher | name | what it does not tell on two nodes |".to_owned(), "| --- | --- | --- |".to_owned()],
+        vec![
+            "| launcher | name | variables that are read | tells | does not tell (on two nodes) |".to_owned(),
+            "| --- | --- | --- | --- | --- |".to_owned(),
+        ],
     ];
     for &launcher in Launcher::ALL.iter().filter(|&&launcher| launcher != Launcher::Alone) {
-        match launcher {
-            Launcher::OpenMpi => {
-                expected.push(row(launcher, " 4", &job(Job::open_mpi())));
-                expected.push(row(launcher, " 5", &job(Job::open_mpi_5())));
-            }
-            Launcher::Hydra => {
-                expected.push(row(launcher, " (MPICH)", &job(Job::hydra())));
-                expected.push(row(launcher, " (Intel MPI)", &job(Job::intel_mpi())));
-            }
-            _ => expected.push(row(launcher, "", &job(Job::of(launcher)))),
+        let variants = match launcher {
+            Launcher::OpenMpi => vec![(" 4", Job::open_mpi()), (" 5", Job::open_mpi_5())],
+            Launcher::Hydra => vec![(" (MPICH)", Job::hydra()), (" (Intel MPI)", Job::intel_mpi())],
+            _ => vec![("", Job::of(launcher))],
+        };
+        for (version, builder) in variants {
+            let [short, long] = rows(launcher, version, &job(builder));
+            expected[0].push(short);
+            expected[1].push(long);
         }
     }
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let lines: Vec<_> = readme.lines().skip_while(|line| !line.starts_with("| launcher | name |")).collect();
-    let found: Vec<_> = lines.into_iter().take_while(|line| line.starts_with('|')).collect();
-    assert_eq!(found, expected, "the table should be:\n{}\n", expected.join("\n"));
+    for (page, expected) in ["README.md", "src/guide/variables.md"].iter().zip(expected) {
+        assert_eq!(table(page), expected, "the table of {page} should be:\n{}\n", expected.join("\n"));
+    }
 }
 
 #[test]
@@ -71,7 +81,7 @@ fn alone_is_a_process_without_variables() {
 }
 
 #[test]
-fn the_launchers_that_identify_a_job_are_those_that_the_readme_names() {
+fn the_launchers_that_identify_a_job_are_those_that_the_guide_names() {
     let mut named = Vec::new();
     for &launcher in Launcher::ALL.iter().filter(|&&launcher| launcher != Launcher::Alone) {
         let vars = job(Job::of(launcher)).environment(0).unwrap();
@@ -80,8 +90,9 @@ fn the_launchers_that_identify_a_job_are_those_that_the_readme_names() {
         }
     }
     named.sort_unstable();
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let sentence = format!("the job's identity as its launcher tells it ({})", named.join(", "));
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/guide/security.md");
+    let guide = fs::read_to_string(guide).unwrap();
+    let sentence = format!("the identity of the job as its launcher gives it ({})", named.join(", "));
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words(&readme).contains(&sentence), "{sentence}");
+    assert!(words(&guide).contains(&sentence), "{sentence}");
 }
