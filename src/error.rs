@@ -1,4 +1,4 @@
-//! What is wrong with an environment: launcher, variable, value, reason and remedy.
+//! Errors in an environment: launcher, variable, value, reason and remedy.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,7 +19,7 @@ macro_rules! debug_is_text {
     };
 }
 
-/// Why an environment does not say where this process is.
+/// Why an environment does not give this process a place in a job.
 ///
 /// Its text is one paragraph: the launcher, the variable and its value, the reason and the remedy.
 ///
@@ -57,23 +57,23 @@ struct Details {
     remedy: Cow<'static, str>,
 }
 
-/// The kinds of things that can be wrong.
+/// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A variable is missing beside another that needs it.
-    #[error("not set, though {beside} is")]
+    /// A variable is missing that another one needs.
+    #[error("not set, although {beside} is")]
     Missing {
-        /// The variable that is there, with its value.
+        /// The variable that is set, with its value.
         beside: String,
     },
     /// Not a plain decimal number, or too large a one.
     #[error("not a whole number from 0 to {}", u32::MAX)]
     NotANumber,
-    /// A wanted variable holds bytes that are no text.
+    /// The value is not text.
     #[error("not UTF-8")]
     NotUnicode,
-    /// A rank or size that does not fit the others.
+    /// A rank or size that contradicts the others.
     #[error("{0}")]
     OutOfRange(#[from] RankError),
     /// Not the name or address of a host.
@@ -82,35 +82,35 @@ pub enum Reason {
     /// Not a TCP port.
     #[error("not a port from 1 to 65535")]
     NotAPort,
-    /// A text that does not have the form its launcher documents.
+    /// A value that does not have the form that its launcher documents.
     #[error("{0}")]
     Malformed(String),
-    /// No launcher of that name.
+    /// No launcher has this name.
     #[error("no launcher has this name")]
     UnknownLauncher,
-    /// The launcher that was asked for did not start this process.
-    #[error("{} is asked for, and its variables are not set", .0.title())]
+    /// The launcher that was selected did not start this process.
+    #[error("{} is selected, but its variables are not set", .0.title())]
     LauncherAbsent(Launcher),
-    /// Several nodes, and nothing names rank 0's host.
-    #[error("the {world_size} ranks are not known to be on one node, and nothing names rank 0's host")]
+    /// There may be several nodes, and no variable names rank 0's host.
+    #[error("the {world_size} ranks may be on several nodes, and no variable names rank 0's host")]
     MasterUnknown {
         /// How many ranks there are.
         world_size: u32,
     },
-    /// A port from the job's identity was asked for, and the launcher tells none.
-    #[error("a port that follows from the job is asked for, and the launcher does not tell the job's identity")]
+    /// A port derived from the job was requested, but the launcher does not identify the job.
+    #[error("a port derived from the job was requested, but the launcher does not identify the job")]
     NoJobIdentity,
-    /// A program that needs the local rank, and a launcher that does not tell it.
-    #[error("JAX needs the local rank, and the launcher does not tell it")]
+    /// The program needs the local rank, but the launcher does not tell it.
+    #[error("JAX needs the local rank, but the launcher does not tell it")]
     NoLocalRank,
-    /// The launcher's PMIx server did not help.
-    #[error("PMIx was asked: {0}")]
+    /// The launcher's PMIx server did not give an answer.
+    #[error("PMIx gave no answer: {0}")]
     Pmix(String),
-    /// Workers were asked of a process that is not the only one on its node.
-    #[error("workers are started by one process on each node, and this is not known to be such a process: {0}")]
+    /// Workers were requested from a process that is not the only one on its node.
+    #[error("only a process that is alone on its node can start workers: {0}")]
     NotPerNode(String),
-    /// No workers, more than a node can have, or more than ranks can be counted.
-    #[error("there is no job of {nodes} nodes with {workers} workers on each")]
+    /// No workers, or too many.
+    #[error("a job cannot have {nodes} nodes with {workers} workers on each")]
     TooManyWorkers {
         /// The number of nodes.
         nodes: u32,
@@ -159,18 +159,18 @@ impl Error {
         }
     }
 
-    /// A launcher's own variable whose value cannot be right.
+    /// A launcher's own variable with an impossible value.
     pub(crate) fn of_launcher(launcher: Launcher, reason: impl Into<Reason>, variable: &str) -> Error {
         let remedy = format!("{}, or unset {variable} if it is left from another job", launcher.spec().advice.start);
         Error::new(reason, remedy).by(launcher).of(variable.to_owned())
     }
 
-    /// A variable that people or platforms set, and whose value cannot be used.
+    /// A variable that people or platforms set, with a value that cannot be used.
     pub(crate) fn of_setting(reason: impl Into<Reason>, variable: &str, value: &str) -> Error {
         Error::new(reason, format!("correct {variable} or unset it")).of(variable.to_owned()).found(value)
     }
 
-    /// A variable that people or platforms set, and that could not be read.
+    /// A variable that people or platforms set, and that cannot be read.
     pub(crate) fn reading_setting(error: ReadError) -> Error {
         match error {
             ReadError::NotUnicode { name, value } => Error::of_setting(Reason::NotUnicode, &name, &value),
@@ -178,13 +178,13 @@ impl Error {
         }
     }
 
-    /// The launcher whose variables were read, when one was found.
+    /// The launcher whose variables were read, if one was found.
     #[must_use]
     pub fn launcher(&self) -> Option<Launcher> {
         self.0.launcher
     }
 
-    /// The variable that is wrong or missing, when it is one.
+    /// The variable that is wrong or missing, if the error concerns a single one.
     #[must_use]
     pub fn variable(&self) -> Option<&str> {
         self.0.variable.as_deref()
@@ -209,10 +209,10 @@ impl Error {
     }
 }
 
-/// Longest part of a value that a text quotes, in characters.
+/// The longest part of a value that an error quotes, in characters.
 const LONGEST_QUOTE: usize = 120;
 
-/// A value in quotes, its control characters escaped and its end cut where it is very long.
+/// A value in quotes, with control characters escaped and a very long end cut off.
 pub(crate) fn quote(value: &str) -> String {
     match value.char_indices().nth(LONGEST_QUOTE) {
         None => format!("{value:?}"),

@@ -40,28 +40,26 @@ use self::supervisor::Unbound;
 /// How many simulated ranks run together: each knows the hosts of all.
 #[cfg(any(feature = "cli", feature = "testing"))]
 const MOST_SIMULATED: u32 = 4096;
-/// How long the others may take to end by themselves once one has failed.
+/// How long the other workers may take to exit after one has failed.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The workers of this node, ready to be started.
 ///
-/// Under a launcher with one process on each node these are this node's part of the job; with no
-/// launcher they are a whole job on this machine.
+/// Under a launcher with one process on each node, they are this node's part of the job. Without a launcher, they are a
+/// whole job on this machine.
 ///
 /// With the feature `launch`, on Unix:
-/// - each worker is a process group of its own, and no process of it outlives the worker's job:
-///   not when a worker fails, and in a program that calls `serve_as_watchdog` not when this process is killed;
-/// - on Linux nor does any other that descends from a worker, in whatever group or session. It is found
-///   through its parents, or by a variable that workers have and all inherit: `MPIENV_LAUNCH_` and
-///   numbers. So one can stay that has lost its parents and cleared, overwritten or hidden its
-///   environment (see [`Launch::subreaper`]), and another user's; and any outside of the groups where /proc
-///   is empty or another PID namespace's. This process's other children, and what they start, are left alone;
-/// - a worker that is stopped, as the terminal does with one that reads it, is told on stderr;
-/// - SIGINT, SIGTERM and SIGHUP that this process gets while it waits are passed on to every
-///   worker's process group, SIGUSR1 and SIGUSR2 to the workers alone; what this process ignores
-///   (`nohup`) it passes on to nobody;
-/// - on Linux workers may use every core that the cgroup allows, though the launcher bound this
-///   process to one; see [`Launch::keep_binding`].
+/// - Each worker has its own process group, and no process of the group outlives the job, even if a worker fails. If the
+///   program calls `serve_as_watchdog`, this also holds if this process is killed.
+/// - On Linux, no other descendant of a worker outlives the job either, in any group or session. Exceptions are processes of
+///   another user, and processes that have lost their parents and cleared, overwritten or hidden their environment (see
+///   [`Launch::subreaper`]). If /proc is empty or belongs to another PID namespace, only the groups are stopped. Other
+///   children of this process are left alone. [The guide](crate::guide::launch) has the details.
+/// - A worker that is stopped, for example because it reads the terminal, is reported on stderr.
+/// - SIGINT, SIGTERM and SIGHUP are passed on to every worker's process group, SIGUSR1 and SIGUSR2 to the workers only.
+///   Signals that this process ignores (`nohup`) are not passed on.
+/// - On Linux, workers may use every core that the cgroup allows, even if the launcher bound this process to one; see
+///   [`Launch::keep_binding`].
 ///
 /// ```
 /// use std::process::Command;
@@ -100,11 +98,11 @@ enum Variables {
 impl Launch {
     /// `per_node` workers on this node.
     ///
-    /// With no launcher, and where nobody asks for a master port, the job gets a port that is free
-    /// now, so that several jobs fit on one machine.
+    /// Without a launcher, and unless a master port is set, the job gets a port that is free now, so that several jobs
+    /// fit on one machine.
     ///
     /// # Errors
-    /// As [`ClusterInfo::workers`]; or when no port is free.
+    /// The errors of [`ClusterInfo::workers`], or no port is free.
     pub fn new(info: &ClusterInfo, per_node: u32) -> Result<Launch, LaunchError> {
         if info.launch_style == LaunchStyle::Alone && info.port_is_default {
             let port = port::free_port().map_err(LaunchError::NoPort)?;
@@ -116,7 +114,7 @@ impl Launch {
 
     /// This process's own place, given to one worker.
     ///
-    /// For programs that need a scheduler beside rank 0's worker: see [`Launch::variables`].
+    /// For programs that need a scheduler in addition to rank 0's worker: see [`Launch::variables`].
     ///
     /// ```
     /// use std::process::Command;
@@ -249,7 +247,7 @@ impl Launch {
     /// have none.
     ///
     /// # Errors
-    /// When a worker cannot be started or fails: the first one's is told, after all others ended.
+    /// A worker cannot be started, or fails. The error describes the first failure; all others have exited by then.
     pub fn run(self, command: impl FnMut(&ClusterInfo) -> Command) -> Result<(), LaunchError> {
         let mut running = Running::new(self.output.clone(), self.grace, self.subreaper)?;
         self.start(&mut running, command)?;

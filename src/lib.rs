@@ -1,8 +1,8 @@
-//! Knows where a process is in a cluster.
+//! Tells a process its place in a cluster.
 //!
-//! Launchers (Open MPI's mpirun, AzureML, ...) each tell a process its rank in variables of their
-//! own. This crate reads them all and gives one [`ClusterInfo`]: rank, world size, local rank,
-//! master address and port, and where each value comes from.
+//! Each launcher (Open MPI's mpirun, Slurm, AzureML, ...) describes a job in its own variables. This crate reads them
+//! and returns one [`ClusterInfo`]: rank, world size, local rank, master address and port, and where each value comes
+//! from.
 //!
 //! ```
 //! use mpienv::ClusterInfo;
@@ -15,9 +15,11 @@
 //! # Ok::<(), mpienv::Error>(())
 //! ```
 //!
-//! Reading is pure: it changes no variable, opens no connection and touches no disk. A set of
-//! variables that contradicts itself is an [`Error`] that names launcher, variable, value, reason
-//! and remedy; what is only suspicious is a [`Finding`].
+//! Reading changes no variable, opens no connection and touches no disk. Variables that contradict each other cause an
+//! [`Error`] that names launcher, variable, value, reason and remedy. Variables that are only suspicious cause a
+//! [`Finding`].
+//!
+//! The [`guide`] describes the variables, the findings, and how mpienv compares with other libraries.
 
 // docs.rs says beside an item which feature brings it.
 #![cfg_attr(docsrs, feature(doc_cfg))]

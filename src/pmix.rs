@@ -32,10 +32,9 @@ use library::{Client, Got, RANK_WILDCARD};
 
 use crate::environment::Environment;
 
-/// Whether a rank that asks can no longer call `MPI_Init`, nor can any program that it starts: under Open MPI 4.
+/// Whether a rank that asks, and the programs that it starts, can no longer call `MPI_Init`. This is so under Open MPI 4.
 ///
-/// Its server takes one client for each rank, and none after that one; a client of the same rank in another process, one
-/// that never says goodbye and one that stays are no better, and a tool that asks makes mpirun crash (4.1.4).
+/// Its server accepts only one client for each rank in the lifetime of the job.
 ///
 /// ```
 /// use mpienv::Environment;
@@ -113,8 +112,8 @@ pub struct PmixInfo {
 pub enum PmixError {
     /// The launcher runs no PMIx server.
     #[error(
-        "{variable} is not set: the launcher runs no pmix server that could be asked, start the program by \
-         open mpi's mpirun or by `srun --mpi=pmix`, or set MASTER_ADDR"
+        "{variable} is not set: the launcher runs no PMIx server; start the program with Open MPI's mpirun or \
+         `srun --mpi=pmix`, or set MASTER_ADDR"
     )]
     NoServer {
         /// The variable that is missing.
@@ -122,15 +121,15 @@ pub enum PmixError {
     },
     /// No libpmix could be loaded.
     #[error(
-        "libpmix could not be loaded, tried {}: install it (debian: libpmix2), or set MPIENV_PMIX_LIB to the \
-         libpmix.so.2 of the launcher", Attempts(.tried)
+        "cannot load libpmix, tried {}: install it (Debian: libpmix2), or set MPIENV_PMIX_LIB to the libpmix.so.2 of \
+         the launcher", Attempts(.tried)
     )]
     NoLibrary {
         /// Each name that was tried, and what the loader said.
         tried: Vec<(OsString, String)>,
     },
     /// The library lacks a function.
-    #[error("{} is no pmix library, it has no {function}: set MPIENV_PMIX_LIB to the libpmix.so.2 of the launcher",
+    #[error("{} is not a PMIx library, it has no {function}: set MPIENV_PMIX_LIB to the libpmix.so.2 of the launcher",
         .library.display())]
     NotPmix {
         /// The library.
@@ -140,8 +139,8 @@ pub enum PmixError {
     },
     /// A call failed.
     #[error(
-        "{call} of {} failed with {status} ({meaning}): the launcher's pmix server is gone or does not fit this \
-         library, set MPIENV_PMIX_LIB to the launcher's own or set MASTER_ADDR", .library.display()
+        "{call} of {} failed with {status} ({meaning}): the launcher's PMIx server is gone or does not fit this \
+         library; set MPIENV_PMIX_LIB to the launcher's library, or set MASTER_ADDR", .library.display()
     )]
     Failed {
         /// The library.
@@ -155,20 +154,20 @@ pub enum PmixError {
     },
     /// No answer in time.
     #[error(
-        "the launcher's pmix server has not answered for {} s: it is frozen or overloaded, set MASTER_ADDR",
+        "the launcher's PMIx server has not answered for {} s: it is frozen or overloaded; set MASTER_ADDR",
         PATIENCE.as_secs()
     )]
     Silent,
-    /// No thread to ask from.
-    #[error("no thread could be started to ask the launcher's pmix server: {reason}")]
+    /// No thread could be started.
+    #[error("cannot start a thread to ask the launcher's PMIx server: {reason}")]
     NoThread {
         /// What the system said.
         reason: String,
     },
-    /// The server speaks of another process.
+    /// The server describes another process.
     #[error(
-        "pmix says rank {rank} of {namespace:?}, PMIX_RANK and PMIX_NAMESPACE say otherwise: the job's pmix server \
-         is gone or these variables are left over from another job, unset them or set MASTER_ADDR"
+        "PMIx says rank {rank} of {namespace:?}, but PMIX_RANK and PMIX_NAMESPACE say otherwise: the job's PMIx server \
+         is gone, or these variables are left from another job; unset them or set MASTER_ADDR"
     )]
     OtherJob {
         /// The job by the server.
@@ -176,8 +175,8 @@ pub enum PmixError {
         /// The rank by the server.
         rank: u32,
     },
-    /// Rank 0's host is no text.
-    #[error("pmix gives no text for the host of rank 0 but a value of type {kind}: set MASTER_ADDR")]
+    /// Rank 0's host is not text.
+    #[error("PMIx gives a value of type {kind} for the host of rank 0 instead of text; set MASTER_ADDR")]
     NotText {
         /// The value's type, a number of the PMIx standard.
         kind: u16,
@@ -201,7 +200,7 @@ impl fmt::Display for Attempts<'_> {
 /// How long the server may take. It usually takes 10 ms, and a frozen one takes for ever.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Asks the PMIx server that runs beside this process; takes 10 seconds at most.
+/// Asks the PMIx server on this node; takes at most 10 seconds.
 ///
 /// # Errors
 /// When no PMIx launcher started this process, when no libpmix can be loaded (the error lists every
@@ -327,8 +326,8 @@ mod tests {
         let error = ask(&vars).unwrap_err();
         assert!(matches!(&error, PmixError::NoLibrary { tried } if tried.len() == 1), "{error:?}");
         let text = error.to_string();
-        assert!(text.starts_with("libpmix could not be loaded, tried /nowhere/libpmix.so.2 ("), "{text}");
-        assert!(text.contains("install it (debian: libpmix2), or set MPIENV_PMIX_LIB"), "{text}");
+        assert!(text.starts_with("cannot load libpmix, tried /nowhere/libpmix.so.2 ("), "{text}");
+        assert!(text.contains("install it (Debian: libpmix2), or set MPIENV_PMIX_LIB"), "{text}");
     }
 
     #[test]
@@ -343,7 +342,7 @@ mod tests {
     fn a_library_without_pmix_is_named() {
         let vars = PmixVars { library: Some(OsStr::new("libc.so.6")), ..under_a_launcher() };
         let text = ask(&vars).unwrap_err().to_string();
-        assert!(text.starts_with("libc.so.6 is no pmix library, it has no PMIx_Init"), "{text}");
+        assert!(text.starts_with("libc.so.6 is not a PMIx library, it has no PMIx_Init"), "{text}");
     }
 
     #[test]

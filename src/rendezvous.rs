@@ -1,9 +1,9 @@
 //! All ranks meet at `MASTER_ADDR:MASTER_PORT`, and each learns what every rank brought.
 //!
-//! Rank 0 listens there; every rank brings a blob of bytes and gets the blobs of all, with the IP address by which
-//! each rank can be reached. Either all ranks succeed, or each rank that came gets the same explanation of what is
-//! wrong: which ranks are missing, came twice, disagree on the world size, run another version, or were lost. A rank
-//! that was stopped or cut off while the last ones were waited for is one that is lost: all are asked once more.
+//! Rank 0 listens there. Every rank brings a blob of bytes and gets the blobs of all ranks, with the IP address of each.
+//! Either all ranks succeed, or each rank that came gets the same explanation of what is wrong: which ranks are missing,
+//! came twice, disagree on the world size, run another version, or were lost. Before rank 0 announces success, every rank
+//! confirms that it is still there.
 //!
 //! ```
 //! use std::time::Duration;
@@ -29,8 +29,9 @@
 //! ```
 //!
 //! # What the token does
-//! It keeps ranks of another job out that came to the same port by mistake. It travels in clear text: it does not
-//! protect against somebody who reads the network.
+//! It keeps out ranks of another job that come to the same port by mistake. It travels in clear text and is not a security
+//! boundary; see [`guide::security`](crate::guide::security). [`guide::wire_format`](crate::guide::wire_format) specifies the
+//! messages.
 //!
 //! # Scale
 //! One process serves all ranks: 10,000 with blobs of a few bytes. The cost is linear in the number of ranks for

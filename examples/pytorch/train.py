@@ -1,7 +1,8 @@
-"""A classifier of digits, trained by all ranks of a job: PyTorch's DistributedDataParallel over gloo, on CPUs.
+"""A classifier of digits, trained by all ranks of a job: PyTorch's DistributedDataParallel, on GPUs if there are any.
 
-Nothing here asks which launcher started it: init_process_group reads RANK, WORLD_SIZE, MASTER_ADDR and
-MASTER_PORT. Digits are MNIST's where DATA_PATH names a folder with its two training files, else drawn by code.
+Nothing here depends on the launcher: init_process_group reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and
+LOCAL_RANK selects the GPU. If DATA_PATH names a folder with MNIST's two training files, the digits are MNIST's;
+otherwise code draws them.
 """
 
 import os
@@ -26,25 +27,31 @@ def digits():
 
 
 def main():
-    dist.init_process_group("gloo")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl")
+    else:
+        device = torch.device("cpu")
+        dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     data = TensorDataset(*digits())
     sampler = DistributedSampler(data, seed=1)
     loader = DataLoader(data, batch_size=32, sampler=sampler)
 
     torch.manual_seed(1)
-    model = DistributedDataParallel(nn.Linear(784, 10))
+    model = DistributedDataParallel(nn.Linear(784, 10).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     loss_fn = nn.CrossEntropyLoss()
     for epoch in range(2):
         sampler.set_epoch(epoch)
         for image, label in loader:
             optimizer.zero_grad()
-            loss = loss_fn(model(image), label)
+            loss = loss_fn(model(image.to(device)), label.to(device))
             loss.backward()
             optimizer.step()
         print(f"rank {rank} of {size}: epoch {epoch}, last loss {loss.item():.4f}", flush=True)
-    weights = [torch.empty(10, 784) for _ in range(size)]
+    weights = [torch.empty(10, 784, device=device) for _ in range(size)]
     dist.all_gather(weights, model.module.weight.detach())
     same = all(torch.equal(weights[0], other) for other in weights)
     print(f"rank {rank} of {size}: all ranks hold the same weights: {same}", flush=True)

@@ -48,7 +48,7 @@ impl AzureVars {
     pub(crate) fn master_on_one_node(&self) -> Result<Sourced<Host>, Error> {
         match &self.batchai_master {
             Some(text) => host(BATCHAI, text),
-            None => Ok(Sourced::new(Host::LOOPBACK, "one node, and Azure names no master")),
+            None => Ok(Sourced::new(Host::LOOPBACK, "one node, Azure names no master")),
         }
     }
 
@@ -80,8 +80,8 @@ impl AzureVars {
             severity: Severity::Warning,
             code: "azure-masters-differ",
             what: format!("{BATCH} is {} and {BATCHAI} is {}", quote(batch), quote(batchai)),
-            why: format!("they name two hosts, and rank 0 is on one of them; {BATCH} is taken"),
-            remedy: "if rank 0 is on the other, set MPIENV_MASTER_ADDR for all ranks".into(),
+            why: format!("they name two hosts, but rank 0 is on only one; mpienv uses {BATCH}"),
+            remedy: "if rank 0 is on the other host, set MPIENV_MASTER_ADDR for all ranks".into(),
         })
     }
 }

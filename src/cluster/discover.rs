@@ -332,9 +332,9 @@ fn fill_nodes(placement: &mut Placement, on_azure: bool) {
         // A rank alone on its node may be the odd one of an uneven job: only where every node is
         // known to have one rank is the rank the node's number.
         if placement.node_count.as_ref().is_some_and(|nodes| nodes.value == size) {
-            follow(&mut placement.node_rank, rank, "the rank, as every node has one");
+            follow(&mut placement.node_rank, rank, "the rank, because every node has one");
         } else if on_azure {
-            let source = "the rank, as Azure gives every node the same number of processes";
+            let source = "the rank, because Azure starts the same number of processes on every node";
             follow(&mut placement.node_rank, rank, source);
             follow(&mut placement.node_count, size, source);
         }

@@ -81,8 +81,8 @@ fn replaced(inherited: &Host, host: &Sourced<Host>) -> Finding {
     Finding {
         severity: Severity::Warning,
         code: "master-addr-replaced",
-        what: format!("MASTER_ADDR is {inherited}, and {} says {}", host.source, host.value),
-        why: "on Azure the platform's own variables name the master".into(),
+        what: format!("MASTER_ADDR is {inherited}, but {} says {}", host.source, host.value),
+        why: "on Azure, the platform's own variables name the master".into(),
         remedy: format!("to use {inherited} set MPIENV_MASTER_ADDR={inherited} for all ranks"),
     }
 }
@@ -96,15 +96,15 @@ fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Option<Findin
     let remedy = match azure::may_have_port(variable) {
         true => format!("for {meant} set {variable} to [{meant}]:{port}, for {text} to [{text}]"),
         false => format!(
-            "where [{meant}]:{port} is meant set {variable} to {meant} and MASTER_PORT to {port}; \
+            "if you mean [{meant}]:{port}, set {variable} to {meant} and MASTER_PORT to {port}; \
              for {text} itself write all eight groups"
         ),
     };
     Some(Finding {
         severity: Severity::Warning,
         code: "unbracketed-ipv6",
-        what: format!("{variable} is {text}, which is taken as the address {}", host.value),
-        why: format!("its last group reads as a port too: without brackets {meant} with port {port} is the same text"),
+        what: format!("{variable} is {text}, which is read as the address {}", host.value),
+        why: format!("its last group can also be a port: without brackets, {meant} with port {port} is the same text"),
         remedy,
     })
 }
@@ -129,7 +129,7 @@ pub(crate) fn unknown_finding(error: &Error) -> Finding {
         severity: Severity::Error,
         code: "master-unknown",
         what: format!("there is no MASTER_ADDR: {}", error.reason()),
-        why: "the ranks cannot meet, and nothing can be exported".into(),
+        why: "the ranks cannot meet, so nothing can be exported".into(),
         remedy: error.remedy().to_owned(),
     }
 }
@@ -180,7 +180,7 @@ fn own_port(placement: &Placement) -> Option<Sourced<Port>> {
     is_alone
         .then(port_of_this_process)
         .flatten()
-        .map(|port| Sourced::new(port, "this process's own, as it is the only one"))
+        .map(|port| Sourced::new(port, "derived from this process, the only one"))
 }
 
 fn of_job(placement: &Placement) -> Result<Sourced<Port>, Error> {

@@ -11,10 +11,10 @@ pub(crate) const VARIABLE: &str = "NCCL_SOCKET_IFNAME";
 /// All interfaces but Docker's bridge and loopback, as in Azure's published helper.
 const DEFAULT: &str = "^docker0,lo";
 
-/// What becomes of `NCCL_SOCKET_IFNAME`, where somebody asks.
+/// What to do with `NCCL_SOCKET_IFNAME`.
 ///
-/// Its text, as for `--nccl-ifname`: `keep`, `unset`, or the value itself. Where nobody asks: on
-/// Azure `^docker0,lo`; elsewhere what is set, and `^docker0,lo` where nothing is.
+/// The text form, as for `--nccl-ifname`, is `keep`, `unset`, or the value itself. The default is `^docker0,lo` on Azure;
+/// elsewhere an inherited value is kept, and `^docker0,lo` is set if there is none.
 ///
 /// ```
 /// use mpienv::{ClusterInfo, NcclIfname};
@@ -67,7 +67,7 @@ pub(crate) fn ifname(
         (Some(Sourced { value: NcclIfname::Unset, source }), _) => {
             Sourced::new(None, format!("to be unset, by {source}"))
         }
-        (Some(Sourced { value: NcclIfname::Keep, .. }), None) => Sourced::new(None, "not set, and to be kept so"),
+        (Some(Sourced { value: NcclIfname::Keep, .. }), None) => Sourced::new(None, "not set, kept as it is"),
         (None, Some(value)) if on_azure && value != DEFAULT => {
             Sourced::new(Some(DEFAULT.to_owned()), format!("default on Azure, in place of {value:?}"))
         }

@@ -44,7 +44,7 @@ impl ClusterInfo {
         let too_many = || {
             let reason = Reason::TooManyWorkers { nodes, workers: per_node };
             let most = ClusterInfo::MOST_WORKERS;
-            Error::new(reason, format!("start from 1 to {most} workers on each node, and at most {} in all", u32::MAX))
+            Error::new(reason, format!("start 1 to {most} workers on each node, and at most {} in all", u32::MAX))
         };
         let size = nodes.checked_mul(per_node).filter(|_| (1..=ClusterInfo::MOST_WORKERS).contains(&per_node));
         let size = size.ok_or_else(too_many)?;
@@ -152,7 +152,7 @@ impl ClusterInfo {
             (Some(size), _) => format!("{size} ranks of the job are on its node"),
         };
         let remedy = format!(
-            "start one process on each node: {}; for a job of this process's own, whatever started it, set \
+            "start one process on each node: {}; to start an independent job, set \
              {LAUNCHER}=alone",
             self.launcher.spec().advice.one_per_node
         );

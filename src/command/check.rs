@@ -1,4 +1,4 @@
-//! All ranks meet at the master and compare what they know: the map of a job, or what is wrong with it.
+//! All ranks meet at the master and compare what they know. The result is a map of the job, or what is wrong with it.
 //!
 //! ```
 //! use std::time::Duration;
@@ -10,7 +10,7 @@
 //! let alone: [(&str, &str); 0] = [];
 //! let info = ClusterInfo::from_vars(alone)?;
 //! let map: Option<JobMap> = check(&info, "node0".to_owned(), Duration::from_secs(10))?;
-//! // Rank 0 alone has it.
+//! // Only rank 0 has it.
 //! if let Some(map) = map {
 //!     assert_eq!(map.hosts(), [("node0", vec![0])]);
 //!     assert_eq!(map.findings(), []);
@@ -18,7 +18,7 @@
 //!     assert_eq!((report.local_rank, report.local_size), (Some(0), Some(1)));
 //! }
 //!
-//! // Ranks that do not know where to meet are told so at once.
+//! // Ranks that do not know where to meet get an error at once.
 //! let nowhere = ClusterInfo::from_vars([("PMI_RANK", "0"), ("PMI_SIZE", "2")])?;
 //! let error = check(&nowhere, "node0".to_owned(), Duration::from_secs(10)).unwrap_err();
 //! assert!(matches!(error, CheckError::Environment(_)));
@@ -55,10 +55,10 @@ struct Statement {
 /// Rank 0 gets the map; the others get `None` once all ranks have come.
 ///
 /// # Errors
-/// On every rank that came the same: which ranks are missing, came twice or disagree on the world
-/// size; on rank 0 also that the master's address is not its own or has none. On a rank that did not reach the master: what
-/// it met there. On every rank but 0, whose map
-/// has it: what does not fit together though all came.
+/// - Every rank that came gets the same error if ranks are missing, came twice or disagree on the world size.
+/// - Rank 0 also learns that the master's address is not its own, or that the name has no address.
+/// - A rank that did not reach the master gets what it found there.
+/// - If all came but do not fit together, rank 0 finds the reason in the map, and the others get it as an error.
 pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Option<JobMap>, CheckError> {
     let master = info.master_addr()?.clone();
     let is_unspecified = master.address().is_some_and(|address| address.is_unspecified());
@@ -112,15 +112,15 @@ fn rank(member: &Member) -> Result<RankReport, serde_json::Error> {
     })
 }
 
-/// Where all ranks of a job are, as they said when they met.
+/// The place of every rank of a job, as they reported it when they met.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct JobMap {
-    /// Where they met, as rank 0 calls it: `host:port`.
+    /// Where they met, as rank 0 names it: `host:port`.
     pub master: String,
     /// How long rank 0 waited until all had come, in seconds.
     pub seconds: f64,
-    /// How many connections were no ranks of this job.
+    /// How many connections were not ranks of this job.
     #[serde(rename = "strangers")]
     pub rejected: u64,
     /// The ranks, in order.
@@ -135,11 +135,11 @@ pub struct RankReport {
     pub host: String,
     /// Its address as rank 0 saw it.
     pub address: IpAddr,
-    /// Its local rank, where its launcher tells one.
+    /// Its local rank, if its launcher tells it.
     pub local_rank: Option<u32>,
-    /// Its local world size, where its launcher tells one.
+    /// Its local world size, if its launcher tells it.
     pub local_size: Option<u32>,
-    /// Where it met the others, as it calls it.
+    /// Where it met the others, as it names it.
     pub master: String,
 }
 
@@ -159,7 +159,7 @@ impl JobMap {
         hosts
     }
 
-    /// What does not fit together, though all ranks came.
+    /// What does not fit together, although all ranks came.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
@@ -190,7 +190,7 @@ impl JobMap {
                 local(second).unwrap_or_default()
             ),
             why: "both would use the same device".into(),
-            remedy: "give each rank of a host its own LOCAL_RANK; take it from the launcher".into(),
+            remedy: "give each rank of a host a different LOCAL_RANK; take it from the launcher".into(),
         })
     }
 
@@ -201,12 +201,14 @@ impl JobMap {
             severity: Severity::Warning,
             code: "local-size-differs",
             what: format!(
-                "rank {wrong} was told that {} ranks are on its node, and {} ranks say they are on {host}",
+                "rank {wrong} has a local size of {}, but {} ranks are on {host}",
                 size(wrong).unwrap_or_default(),
                 ranks.len()
             ),
-            why: "hosts of one name, containers with names of their own, or variables left from another job".into(),
-            remedy: "give every host a name of its own, and start all ranks with one launcher".into(),
+            why:
+                "two hosts have the same name, containers have their own names, or variables are left from another job"
+                    .into(),
+            remedy: "give every host a different name, and start all ranks with one launcher".into(),
         })
     }
 
@@ -216,8 +218,8 @@ impl JobMap {
         Some(Finding {
             severity: Severity::Note,
             code: "master-names-differ",
-            what: format!("rank 0 calls the master {}, and rank {rank} calls it {}", self.master, other.master),
-            why: "both led to the same place today; they need not tomorrow".into(),
+            what: format!("rank 0 names the master {}, and rank {rank} names it {}", self.master, other.master),
+            why: "both names lead to the same place now, but that may change".into(),
             remedy: "give all ranks the same MASTER_ADDR".into(),
         })
     }
@@ -227,11 +229,11 @@ impl JobMap {
             severity: Severity::Note,
             code: "strangers",
             what: match self.rejected {
-                1 => "1 connection to the master's port was no rank of this job".to_owned(),
-                count => format!("{count} connections to the master's port were no ranks of this job"),
+                1 => "1 connection to the master's port was not a rank of this job".to_owned(),
+                count => format!("{count} connections to the master's port were not ranks of this job"),
             },
             why: "a port scanner, a health check, or another job with the same port".into(),
-            remedy: "if it is another job, give each a MASTER_PORT of its own".into(),
+            remedy: "if it is another job, give each job a different MASTER_PORT".into(),
         })
     }
 }
@@ -246,22 +248,22 @@ pub enum CheckError {
     /// The ranks did not meet, or do not fit together.
     #[error(transparent)]
     Rendezvous(#[from] rendezvous::RendezvousError),
-    /// The ranks did not meet, and rank 0 sees why at the master's address.
+    /// The ranks did not meet, and rank 0 found the cause at the master's address.
     #[error("{seen}; {error}")]
     Master {
-        /// What rank 0 sees, why it matters, and the remedy.
+        /// What rank 0 found, why it matters, and the remedy.
         seen: String,
-        /// How they did not meet.
+        /// Why they did not meet.
         error: rendezvous::RendezvousError,
     },
     /// All ranks met, and rank 0 found that they do not fit together.
-    #[error("all ranks met, and do not fit together: {report}")]
+    #[error("all ranks met, but they do not fit together: {report}")]
     Inconsistent {
         /// The first thing that is wrong, and the remedy.
         report: String,
     },
-    /// A report that is none.
-    #[error("a rank's report cannot be read: {0}; start the same version of mpienv on all hosts")]
+    /// A report that cannot be read.
+    #[error("cannot read the report of a rank: {0}; start the same version of mpienv on all hosts")]
     Report(serde_json::Error),
 }
 

@@ -1,4 +1,4 @@
-//! The command line: what can be asked, and who answers.
+//! The command line: its commands and options, and the modules that run them.
 
 mod check;
 mod completions;
@@ -38,7 +38,7 @@ use self::failure::Failure;
 use self::shell::Shell;
 use self::warn::Quiet;
 
-/// Knows where a process is in a cluster: rank, world size, local rank, master.
+/// Tells a process its place in a cluster: rank, world size, local rank, master.
 #[derive(Debug, Parser)]
 #[command(version, about, max_term_width = 100, subcommand_value_name = "COMMAND", after_help = examples::ALL)]
 struct Command {
@@ -53,29 +53,28 @@ enum Verb {
     Export {
         #[command(flatten)]
         overrides: Overrides,
-        /// The language to print
+        /// The shell or file format to print for
         #[arg(long, value_enum, default_value = "sh")]
         shell: Shell,
         #[command(flatten)]
         program: Program,
-        /// The node's variables, for a torchrun that is started once on each node
+        /// Print the node's variables instead, for a torchrun on each node
         ///
-        /// NODE_RANK, NNODES, MASTER_ADDR, MASTER_PORT and torchrun's own PET_NODE_RANK, PET_NNODES, PET_MASTER_ADDR,
-        /// PET_MASTER_PORT: `torchrun --nproc-per-node 8 train.py` then needs no other argument. RANK, WORLD_SIZE,
-        /// LOCAL_RANK and LOCAL_WORLD_SIZE are unset.
+        /// Sets NODE_RANK, NNODES, MASTER_ADDR, MASTER_PORT and torchrun's own PET_NODE_RANK, PET_NNODES, PET_MASTER_ADDR,
+        /// PET_MASTER_PORT, so that `torchrun --nproc-per-node 8 train.py` finds the other nodes. Unsets RANK,
+        /// WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE.
         #[arg(long, conflicts_with = "set")]
         per_node: bool,
-        /// Print all findings on stderr, notes too
+        /// Print all findings on stderr, including notes
         #[arg(short, long, conflicts_with = "quiet")]
         verbose: bool,
         #[command(flatten)]
         quiet: Quiet,
     },
-    /// Become a command that has the variables set
+    /// Run a command with the variables set (replaces this process)
     ///
-    /// The process stays the same one: its number, its open files, the signals that it ignores. SIGPIPE alone is at its
-    /// default for the command, though it was ignored: `mpienv exec -- sh -c 'trap "" PIPE; exec "$@"' sh CMD` ignores
-    /// it.
+    /// The command keeps the process number, the open files and the ignored signals. The exception is SIGPIPE, which is
+    /// reset to its default; `mpienv exec -- sh -c 'trap "" PIPE; exec "$@"' sh CMD` ignores it.
     #[command(after_help = examples::EXEC)]
     Exec {
         #[command(flatten)]
@@ -90,18 +89,17 @@ enum Verb {
         #[arg(last = true, required = true, value_name = "CMD")]
         command: Vec<OsString>,
     },
-    /// Start this node's workers; end all when one fails
+    /// Start this node's workers, and stop them all when one fails
     ///
-    /// For jobs with one process on each node, or for N ranks on this machine where there is no launcher. Each line of
-    /// a worker's output gets `[rank] ` before it. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on. When a
-    /// worker fails the others get SIGTERM, and after a while SIGKILL; the exit code is the first failure's, 128 and the
-    /// signal's number for one that a signal ended. The node's first worker has the stdin, unless that is a terminal.
+    /// Use it for jobs with one process on each node, or to start N ranks on this machine without a launcher. Each line of
+    /// a worker's output starts with `[rank] `. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on. When a worker
+    /// fails, the others get SIGTERM and later SIGKILL. The exit code is that of the first worker that failed, or 128 plus
+    /// the signal's number if a signal ended it. The node's first worker inherits stdin unless it is a terminal.
     ///
-    /// When the job ends, all that descends from a worker ends with it on Linux, in whatever group or session, also when
-    /// mpienv itself is killed. Two can stay: another user's process; and, when mpienv was killed or became mpienv by the
-    /// exec of a shell that had children, one without its environment whose parents have ended, as workers do with a
-    /// mpienv that is killed. On other systems, and where /proc is empty or another PID namespace's, the worker's process
-    /// group ends.
+    /// On Linux, everything that descends from a worker is stopped with the job, in any process group or session, even if
+    /// mpienv itself is killed. Processes of another user can survive. If mpienv was killed, or replaced a shell that had
+    /// children, a process can survive that has cleared its environment and whose parents have exited. On other systems,
+    /// or if /proc is empty or belongs to another PID namespace, the worker's process group is stopped.
     #[command(after_help = examples::LAUNCH)]
     Launch {
         #[command(flatten)]
@@ -125,22 +123,25 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Show each value, and say what is wrong or suspicious on this host
+    /// Show each value, and find problems on this host
     ///
-    /// Run by all ranks it prints one report: rank 0's, and in what the other ranks differ from it. A rank that does not
-    /// reach rank 0 in time prints a report of its own. With --json each rank prints its own object.
+    /// If all ranks run it, rank 0 prints one report: its own values, and what differs on the other ranks. A rank that
+    /// does not reach rank 0 in time prints its own report. With --json each rank prints its own object.
     #[command(after_help = examples::DOCTOR)]
     Doctor {
         #[command(flatten)]
         overrides: Overrides,
-        /// How long to wait for the other ranks, in seconds; 0 to look at this rank alone
+        /// How long to wait for the other ranks, in seconds; 0 inspects this rank only
         #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds_or_none, conflicts_with = "json")]
         timeout: Duration,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Run by all ranks: say whether they can meet at the master, and who is missing
+    /// Test whether all ranks can meet at the master, and name the missing ones
+    ///
+    /// Start it as every rank of the job, with the same launcher and options as the program. Rank 0 prints the hosts and
+    /// their ranks. If a rank is missing, came twice, disagrees or runs another version, all ranks name it.
     #[command(after_help = examples::CHECK)]
     Check {
         #[command(flatten)]
@@ -154,26 +155,26 @@ enum Verb {
         #[command(flatten)]
         quiet: Quiet,
     },
-    /// Print the environments that a launcher would give, or run a command in each
+    /// Print the environments that a launcher would create, or run a command in each
     ///
-    /// The ranks run together on this machine, as `launch` runs them: with `[rank] ` before each line, and ended together
-    /// when one fails. They find MASTER_ADDR=127.0.0.1 and a MASTER_PORT that is free, so that they can meet. With --rank
-    /// one rank runs alone, with the terminal and the launcher's own master.
+    /// The ranks run together on this machine, as `launch` runs them: each line starts with `[rank] `, and all ranks stop
+    /// when one fails. MASTER_ADDR is 127.0.0.1 and MASTER_PORT is free, so the ranks can meet. With --rank one rank runs
+    /// alone, with the terminal and the launcher's own master.
     #[command(after_help = examples::SIMULATE)]
     Simulate {
         #[command(flatten)]
         shape: Shape,
-        /// Only this rank; all by default
+        /// Simulate only this rank, instead of all
         #[arg(long, allow_negative_numbers = true)]
         rank: Option<u32>,
-        /// Leave the master to the launcher's variables: this machine does not reach node0 and the like
+        /// Keep the launcher's own master, which this machine cannot reach (node0 and so on)
         #[arg(long, conflicts_with = "rank")]
         keep_master: bool,
-        /// A command to run as each rank, and its arguments
+        /// The command to run as each rank, and its arguments
         #[arg(last = true, value_name = "CMD")]
         command: Vec<OsString>,
     },
-    /// Print a script that completes this command's words in a shell
+    /// Print a completion script for a shell
     #[command(after_help = examples::COMPLETIONS)]
     Completions {
         /// The shell
@@ -187,7 +188,7 @@ enum Verb {
 /// The shape of a job that is simulated.
 #[derive(Args, Debug)]
 struct Shape {
-    /// Whose variables
+    /// The launcher to simulate
     #[arg(long, value_name = "NAME")]
     launcher: Launcher,
     /// Number of nodes
@@ -196,7 +197,7 @@ struct Shape {
     /// Processes on each node
     #[arg(long, value_name = "P", default_value_t = 1, value_parser = ranks(), allow_negative_numbers = true)]
     ppn: u32,
-    /// Deal ranks to nodes one by one, not in blocks
+    /// Assign ranks to nodes one by one instead of in blocks
     #[arg(long)]
     by_node: bool,
 }
@@ -212,14 +213,14 @@ fn ranks() -> impl TypedValueParser<Value = u32> {
     clap::value_parser!(u32).range(1..=i64::from(Job::MOST_RANKS))
 }
 
-/// Whose variables are wanted.
+/// The program whose variables are set.
 #[derive(Args, Clone, Copy, Debug)]
 struct Program {
-    /// The program whose variables are set, beside RANK, WORLD_SIZE, ...
+    /// Also set the variables that this program reads
     ///
-    /// mindspore: MS_WORKER_NUM, MS_SCHED_HOST, MS_SCHED_PORT, MS_NODE_ID, MS_ROLE as msrun sets them; inherited OMPI_*,
-    /// PMIX_*, PMI_* are unset; exec and launch start rank 0's command once more as the scheduler. jax:
-    /// JAX_COORDINATOR_ADDRESS and, where JAX does not find the launcher, OMPI_COMM_WORLD_SIZE, _RANK, _LOCAL_RANK.
+    /// mindspore: sets MS_WORKER_NUM, MS_SCHED_HOST, MS_SCHED_PORT, MS_NODE_ID, MS_ROLE as msrun does, and unsets
+    /// inherited OMPI_*, PMIX_*, PMI_*. exec and launch start rank 0's command a second time as the scheduler. jax: sets
+    /// JAX_COORDINATOR_ADDRESS, and OMPI_COMM_WORLD_SIZE, _RANK, _LOCAL_RANK if JAX does not recognize the launcher.
     #[arg(long = "for", value_name = "PROGRAM", default_value = "torch", value_parser = set())]
     set: Target,
 }
@@ -231,23 +232,19 @@ fn set() -> impl TypedValueParser<Value = Target> {
 
 #[derive(Args, Debug)]
 struct Overrides {
-    /// Believe this launcher, whatever else is set [env: MPIENV_LAUNCHER]
+    /// Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]
     #[arg(long, value_name = "NAME")]
     launcher: Option<Launcher>,
-    /// Rank 0's host [env: MPIENV_MASTER_ADDR]
+    /// The host of rank 0 [env: MPIENV_MASTER_ADDR]
     #[arg(long, value_name = "HOST")]
     master_addr: Option<Host>,
-    /// The port at rank 0's host; `auto` for one of the job's own [env: MPIENV_MASTER_PORT]
+    /// The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]
     #[arg(long, value_name = "PORT")]
     master_port: Option<MasterPort>,
     /// NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]
     #[arg(long, value_name = "VALUE")]
     nccl_ifname: Option<NcclIfname>,
-    /// Ask the launcher's PMIx server for rank 0's host: Open MPI, `srun --mpi=pmix`
-    ///
-    /// It knows the host in every layout, also where mpirun itself runs on another host, and the number of this
-    /// node. Needs libpmix (MPIENV_PMIX_LIB names another than the launcher's). It takes 3 to 30 ms. Under Open MPI
-    /// 4 a program that is started by the same rank afterwards can no longer call MPI_Init; under 5 it can.
+    /// Ask the launcher's PMIx server for the host of rank 0; `mpienv export --help` has its limits
     #[arg(long)]
     ask_pmix: bool,
 }
@@ -256,7 +253,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse().ok().filter(|number: &f64| *number > 0.0);
     // A year is as good as forever, and can be added to any moment.
     let number = number.map(|number| number.min(365.0 * 86_400.0));
-    number.map(Duration::from_secs_f64).ok_or_else(|| "a number of seconds above 0 is wanted".to_owned())
+    number.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds above 0".to_owned())
 }
 
 fn seconds_or_none(text: &str) -> Result<Duration, String> {
@@ -276,7 +273,7 @@ impl Overrides {
     }
 }
 
-/// Parses, does, and reports: the whole program.
+/// Parses the command line, runs the command, and reports errors.
 pub fn main() -> process::ExitCode {
     #[cfg(unix)]
     if crate::serve_as_watchdog() {
@@ -309,7 +306,7 @@ pub fn main() -> process::ExitCode {
     report(outcome)
 }
 
-/// Prints the help, the version, or what is wrong with the words.
+/// Prints the help, the version, or what is wrong with the command line.
 fn answer(error: &clap::Error) -> process::ExitCode {
     let printed = error.print().and_then(|()| io::stdout().flush());
     if !error.use_stderr() {
@@ -322,7 +319,7 @@ fn answer(error: &clap::Error) -> process::ExitCode {
 fn report(outcome: Result<(), Failure>) -> process::ExitCode {
     let code = outcome.map_or_else(
         |failure| {
-            // Whoever read stdout has had enough, as `head` has.
+            // The program that read stdout has exited, as `head` does.
             if !failure.is_by_reader() {
                 print_error(&failure);
             }
@@ -340,7 +337,7 @@ fn print_error(failure: &Failure) {
 }
 
 fn print_line(line: &str) {
-    // In one write, so that the lines of several ranks do not mix. Nobody is left to tell when stderr is closed.
+    // In one write, so that the lines of several ranks do not mix. If stderr is closed there is no place to report it.
     let _ = match anstream::AutoStream::choice(&io::stderr()) {
         anstream::ColorChoice::Never => io::stderr().write_all(strip_str(line).to_string().as_bytes()),
         _ => anstream::stderr().write_all(line.as_bytes()),

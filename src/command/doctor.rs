@@ -1,4 +1,4 @@
-//! Advice on a process's environment and host, before a job hangs.
+//! Finds problems in a process's environment and on its host, before a job hangs.
 //!
 //! ```
 //! use std::time::Duration;
@@ -12,7 +12,7 @@
 //! for finding in examine(&info, &environment, &machine) {
 //!     println!("{} [{}]: {}", finding.severity, finding.code, finding.what);
 //! }
-//! // What else may be found.
+//! // All findings of this module.
 //! for (code, what) in CODES {
 //!     println!("{code}: {what}");
 //! }
@@ -39,10 +39,10 @@ use crate::value::host::Host;
 use crate::value::host_name::host_name;
 use crate::value::placement::LaunchStyle;
 
-/// What is wrong or suspicious with this process's place, its environment and its host.
+/// What is wrong or suspicious in this process's place, its environment and its host.
 ///
-/// First what reading found ([`ClusterInfo::findings`]), then the checks of this module. Every
-/// finding's code is one of [`CODES`] or of reading's.
+/// The findings of reading ([`ClusterInfo::findings`]) come first, then those of this module, whose codes are in
+/// [`CODES`].
 #[must_use]
 pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine) -> Vec<Finding> {
     let checks: [Option<Finding>; 14] = [
@@ -64,28 +64,31 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
     info.findings().iter().cloned().chain(checks.into_iter().flatten()).collect()
 }
 
-/// The codes of this module's findings, each with what it says.
+/// The codes of this module's findings, each with its meaning.
 pub const CODES: &[(&str, &str)] = &[
-    ("master-unresolved", "the master's name has no address on this host"),
-    ("master-not-here", "rank 0 runs here, and the master's address is not this host's"),
-    ("master-loopback", "the master's address is a loopback address, and the job is on several nodes"),
-    ("master-link-local", "the master's address is link-local: it needs a zone, which differs from host to host"),
-    ("port-in-use", "rank 0 runs here, and something listens on the master's port"),
-    ("port-ephemeral", "the master's port is in the range of outgoing connections, which may take it"),
-    ("hostname-loopback", "this host's own name is a loopback address, which it may tell to others"),
-    ("stale-open-mpi", "Open MPI's variables are left from a job that has ended"),
-    ("proxy", "a proxy is set and does not leave out the master"),
-    ("cuda-devices", "there are fewer visible devices than ranks on this node"),
-    ("cpu-binding", "this process may use only some of the cores that are there for it; in `show` too"),
-    ("mpi-library", "the MPI library of this host does not find the launcher (with the feature `mpi`)"),
-    ("nccl-nothing-left", "NCCL_SOCKET_IFNAME leaves no interface of this host"),
-    ("nccl-bridge", "NCCL_SOCKET_IFNAME leaves a container's or virtual machine's bridge"),
-    ("nccl-address", "NCCL_SOCKET_IFNAME is an address, and NCCL wants names"),
-    ("gloo-no-such-interface", "GLOO_SOCKET_IFNAME names no interface of this host"),
+    ("master-unresolved", "this host cannot resolve the master's name"),
+    ("master-not-here", "this is rank 0, but the master's address belongs to another host"),
+    ("master-loopback", "the master's address is a loopback address, but the job is on several nodes"),
+    ("master-link-local", "the master's address is link-local: it needs a zone, and zones differ from host to host"),
+    ("port-in-use", "this is rank 0, and another program already listens on the master's port"),
+    ("port-ephemeral", "the master's port is in the range of outgoing connections, any of which may take it"),
+    (
+        "hostname-loopback",
+        "this host's name resolves to a loopback address, which programs may announce to other hosts",
+    ),
+    ("stale-open-mpi", "Open MPI's variables are left over from a job that has ended"),
+    ("proxy", "a proxy is set, and `no_proxy` does not exempt the master"),
+    ("cuda-devices", "fewer GPUs are visible than this node has ranks"),
+    ("cpu-binding", "this process may use only some of the cores that it could have; `show` reports it too"),
+    ("mpi-library", "this host's MPI library does not recognize the launcher (with the feature `mpi`)"),
+    ("nccl-nothing-left", "NCCL_SOCKET_IFNAME excludes every interface of this host"),
+    ("nccl-bridge", "NCCL_SOCKET_IFNAME allows the bridge of a container or virtual machine"),
+    ("nccl-address", "NCCL_SOCKET_IFNAME is an address, but NCCL expects the names of interfaces"),
+    ("gloo-no-such-interface", "GLOO_SOCKET_IFNAME names an interface that this host does not have"),
 ];
 
-/// The interfaces of this host that `NCCL_SOCKET_IFNAME` leaves to NCCL, by NCCL's own grammar; `None` where it is not
-/// set, and NCCL chooses by itself.
+/// The interfaces of this host that `NCCL_SOCKET_IFNAME` allows, by NCCL's own grammar; `None` if it is not set, so that
+/// NCCL chooses by itself.
 ///
 /// ```
 /// use std::net::IpAddr;
@@ -109,7 +112,7 @@ pub fn nccl_interfaces<'a>(info: &ClusterInfo, machine: &'a Machine) -> Option<V
     Some(interface::selected(info.nccl_socket_ifname()?, machine))
 }
 
-/// The finding `cpu-binding` alone: it looks at this process's cores, and at nothing else of the host.
+/// Only the finding `cpu-binding`: it inspects the cores of this process, and nothing else on the host.
 ///
 /// ```
 /// use mpienv::command::doctor::cpu_binding;
@@ -127,9 +130,9 @@ pub fn cpu_binding(info: &ClusterInfo, environment: &Environment) -> Option<Find
     cores::binding(info, environment, cores::count())
 }
 
-/// The finding `master-unresolved` or `master-not-here` alone, of rank 0 where all ranks are known to be on its node.
+/// Only the finding `master-unresolved` or `master-not-here`, for rank 0 if all ranks are known to be on its node.
 ///
-/// Where the master is a loopback address or this host's own name, nothing is asked of the system.
+/// If the master is a loopback address or this host's own name, it does not ask the system.
 ///
 /// ```
 /// use std::time::Duration;
@@ -151,7 +154,7 @@ pub fn master_of_one_node(info: &ClusterInfo, patience: Duration) -> Option<Find
     master_elsewhere(info, patience).map(|(finding, _)| finding)
 }
 
-/// The same of rank 0 of any job, with the addresses of the master's name.
+/// The same for rank 0 of any job, with the addresses of the master's name.
 pub(crate) fn master_elsewhere(info: &ClusterInfo, patience: Duration) -> Option<(Finding, Vec<IpAddr>)> {
     let host = info.master_addr().ok().filter(|_| info.rank() == 0)?;
     let interfaces = machine::interfaces();
@@ -181,7 +184,7 @@ enum Nodes {
     Several,
 }
 
-/// How many nodes the job is on, where that is known.
+/// How many nodes the job is on, if that is known.
 fn known_nodes(info: &ClusterInfo) -> Option<Nodes> {
     match (info.launch_style(), info.node_count()) {
         (LaunchStyle::Alone | LaunchStyle::SingleNode, _) => Some(Nodes::One),
@@ -198,9 +201,9 @@ fn unresolved(host: &Host, reason: &str) -> Option<Finding> {
     finding(
         Severity::Error,
         "master-unresolved",
-        format!("MASTER_ADDR is {host}, which has no address here: {reason}"),
+        format!("MASTER_ADDR is {host}, which does not resolve here: {reason}"),
         "this rank cannot reach rank 0",
-        "give rank 0's IP address instead, or add the name to DNS or /etc/hosts on every host".into(),
+        "use rank 0's IP address instead, or add the name to DNS or /etc/hosts on every host".into(),
     )
 }
 
@@ -232,10 +235,10 @@ fn not_here(info: &ClusterInfo, interfaces: &[(String, IpAddr)]) -> Option<Findi
         Severity::Error,
         "master-not-here",
         format!(
-            "this is rank 0, and MASTER_ADDR {host}{from} is none of this host's addresses: {}",
+            "this is rank 0, but MASTER_ADDR {host}{from} is not one of this host's addresses: {}",
             routed(interfaces)
         ),
-        "the other ranks look for rank 0 on another host and wait for ever",
+        "the other ranks look for rank 0 on another host and wait forever",
         format!("give one of these addresses to all ranks as {variable}"),
     )
 }
@@ -256,22 +259,22 @@ fn master_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     }
     let is_name = host.address().is_none() && !host.is_loopback();
     let (severity, nodes) = match known_nodes(info) {
-        None => (Severity::Note, "the job may be on several nodes: nothing tells"),
+        None => (Severity::Note, "the job may be on several nodes"),
         // Other hosts may know the name by a better address.
         Some(_) if is_name => (Severity::Warning, "the job is on several nodes"),
         Some(_) => (Severity::Error, "the job is on several nodes"),
     };
     let what =
-        if is_name { format!("MASTER_ADDR {host} means {first} here") } else { format!("MASTER_ADDR is {host}") };
+        if is_name { format!("MASTER_ADDR {host} resolves to {first} here") } else { format!("MASTER_ADDR is {host}") };
     let own = Some(routed(&machine.interfaces)).filter(|own| info.world().is_first() && !own.is_empty());
     let own = own.map_or(String::new(), |own| format!(" (this is rank 0, with {own})"));
-    let mend = if is_name { ", or mend /etc/hosts" } else { "" };
+    let mend = if is_name { ", or correct /etc/hosts" } else { "" };
     finding(
         severity,
         "master-loopback",
         format!("{what}, and {nodes}"),
-        "every host takes that for itself: ranks on other hosts look for rank 0 on their own and wait for ever",
-        format!("give an address of rank 0's host that the others reach to all ranks as MASTER_ADDR{own}{mend}"),
+        "on every host this address is the host itself: ranks on other hosts look for rank 0 there and wait forever",
+        format!("set MASTER_ADDR for all ranks to an address of rank 0's host that the others can reach{own}{mend}"),
     )
 }
 
@@ -284,8 +287,8 @@ fn master_link_local(info: &ClusterInfo) -> Option<Finding> {
         Severity::Warning,
         "master-link-local",
         format!("MASTER_ADDR {host} is a link-local address"),
-        "it means another interface on every host, and few programs take a zone",
-        "give an address of rank 0's host that routes, or its name".into(),
+        "it belongs to a different interface on every host, and few programs accept a zone",
+        "use a routable address of rank 0's host, or its name".into(),
     )
 }
 
@@ -304,13 +307,15 @@ fn port_in_use(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     finding(
         Severity::Error,
         "port-in-use",
-        format!("this is rank 0, and something listens on its port {port} already"),
-        "rank 0 cannot listen there, or the ranks meet another program",
+        format!("this is rank 0, but another program already listens on its port {port}"),
+        "rank 0 cannot listen there, or the ranks connect to that program",
         match info.default_master_port() {
             own if own != port => format!(
-                "unset MASTER_PORT, and the job meets at a port of its own, {own}; or end what listens (`ss -tlnp sport = :{port}`)"
+                "unset MASTER_PORT, so that the job uses its own port {own}; or stop that program (`ss -tlnp sport = :{port}` shows it)"
             ),
-            _ => format!("give all ranks another MASTER_PORT, or end what listens (`ss -tlnp sport = :{port}`)"),
+            _ => format!(
+                "give all ranks another MASTER_PORT, or stop that program (`ss -tlnp sport = :{port}` shows it)"
+            ),
         },
     )
 }
@@ -326,8 +331,8 @@ fn port_ephemeral(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
             range.start(),
             range.end()
         ),
-        "any connection to elsewhere may happen to hold it when rank 0 wants to listen",
-        "for jobs that must not fail so, a MASTER_PORT from 20000 to 29999".into(),
+        "an outgoing connection may occupy it when rank 0 tries to listen",
+        "choose a MASTER_PORT from 20000 to 29999".into(),
     )
 }
 
@@ -340,9 +345,9 @@ fn hostname_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     finding(
         Severity::Warning,
         "hostname-loopback",
-        format!("this host's name {name} means {address}"),
-        "gloo and others tell the address of their own name to the other hosts, which then connect to themselves",
-        "set GLOO_SOCKET_IFNAME to the interface of the cluster's network, or mend /etc/hosts".into(),
+        format!("this host's name {name} resolves to {address}"),
+        "gloo and others announce the address of their host's name to the other hosts, which then connect to themselves",
+        "set GLOO_SOCKET_IFNAME to the interface of the cluster's network, or correct /etc/hosts".into(),
     )
 }
 
@@ -355,8 +360,8 @@ fn stale_session(environment: &Environment, machine: &Machine) -> Option<Finding
     finding(
         Severity::Warning,
         "stale-open-mpi",
-        format!("{variable} names {}, which is gone", Path::new(folder).display()),
-        "Open MPI removes it when a job ends: its rank and size are left from that job",
+        format!("{variable} names {}, which does not exist", Path::new(folder).display()),
+        "Open MPI removes it when a job ends: the rank and size are left from that job",
         "start the program with mpirun, or in a shell without OMPI_ and PMIX_ variables".into(),
     )
 }
@@ -373,8 +378,8 @@ fn proxy(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
     finding(
         Severity::Warning,
         "proxy",
-        format!("{name} is set, and no_proxy does not leave out the master {host}"),
-        "gRPC and HTTP stores would look for rank 0 behind the proxy",
+        format!("{name} is set, but no_proxy does not exempt the master {host}"),
+        "stores over gRPC or HTTP look for rank 0 behind the proxy",
         format!("add {host} to no_proxy on all hosts, or unset {name} for the job"),
     )
 }

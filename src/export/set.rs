@@ -1,4 +1,4 @@
-//! Which variables a program wants: PyTorch's, and those of others beside them.
+//! The variables that a program reads: PyTorch's, and those of other programs.
 
 mod jax;
 mod mindspore;
@@ -17,11 +17,11 @@ use crate::value::placement::Launcher;
 
 /// The programs whose variables can be exported.
 ///
-/// | set | beside PyTorch's own variables | unset where inherited |
+/// | set | sets, in addition to PyTorch's variables | unsets if inherited |
 /// | --- | --- | --- |
 /// | [`Torch`](Target::Torch) | - | - |
 /// | [`MindSpore`](Target::MindSpore) | `MS_WORKER_NUM`, `MS_SCHED_HOST`, `MS_SCHED_PORT`, `MS_NODE_ID`, `MS_ROLE=MS_WORKER` | `OMPI_*`, `PMIX_*`, `PMI_*` |
-/// | [`Jax`](Target::Jax) | `JAX_COORDINATOR_ADDRESS`; `OMPI_COMM_WORLD_SIZE`, `_RANK`, `_LOCAL_RANK`, `_LOCAL_SIZE` and `OMPI_MCA_orte_hnp_uri`, where JAX would not find this process's place | - |
+/// | [`Jax`](Target::Jax) | `JAX_COORDINATOR_ADDRESS`; `OMPI_COMM_WORLD_SIZE`, `_RANK`, `_LOCAL_RANK`, `_LOCAL_SIZE` and `OMPI_MCA_orte_hnp_uri`, if JAX could not find this process's place | - |
 ///
 /// ```
 /// use mpienv::Target;
@@ -33,16 +33,16 @@ use crate::value::placement::Launcher;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Target {
-    /// PyTorch and its kin: [`ClusterInfo::exports`].
+    /// PyTorch and programs that read its variables: [`ClusterInfo::exports`].
     #[default]
     Torch,
     /// Programs written for MindSpore's `msrun`.
     ///
-    /// Beside rank 0's worker they need a scheduler: the same program with `MS_ROLE=MS_SCHED`,
-    /// which [`Launch`](crate::Launch) starts.
+    /// They also need a scheduler: the program of rank 0 once more with `MS_ROLE=MS_SCHED`, which
+    /// [`Launch`](crate::Launch) starts.
     MindSpore,
-    /// `jax.distributed.initialize()` without arguments. JAX takes the number of processes and its own from a launcher that
-    /// it knows, Open MPI 4 or Slurm: under others, and in workers, it is told the place by Open MPI's variables.
+    /// `jax.distributed.initialize()` without arguments. JAX reads the number of processes and its own number from Open MPI 4
+    /// or Slurm. Under other launchers, and in workers, it reads them from Open MPI's variables, which mpienv sets.
     Jax,
 }
 

@@ -1,4 +1,4 @@
-//! Why workers were not started, or did not all succeed.
+//! Why workers were not started, or failed.
 
 use std::fmt::Write;
 use std::io;
@@ -8,7 +8,7 @@ use std::process::ExitStatus;
 use crate::error::Error;
 use crate::launch::start_error::StartError;
 
-/// Why workers were not started, or did not all succeed.
+/// Why workers were not started, or failed.
 ///
 /// ```
 /// use std::process::Command;
@@ -22,7 +22,7 @@ use crate::launch::start_error::StartError;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// The environment has no place for workers.
+    /// The environment does not allow workers.
     #[error(transparent)]
     Environment(#[from] Error),
     /// A simulated job has more ranks than one machine should run together.
@@ -38,48 +38,48 @@ pub enum LaunchError {
     /// No port for rank 0 is free on this machine.
     #[error("no port is free for rank 0: {0}; set MASTER_PORT")]
     NoPort(#[source] io::Error),
-    /// The system refuses what is needed to pass signals on.
-    #[error("signals cannot be passed on to the workers: {0}; see the limits of this process (ulimit -n)")]
+    /// The system does not let this process pass signals on.
+    #[error("cannot pass signals on to the workers: {0}; check the limits of this process (ulimit -n)")]
     Signals(#[source] io::Error),
     /// A file for a worker's output cannot be written.
-    #[error("{path:?} cannot be written: {error}; name a folder for the workers' output that can be written")]
+    #[error("cannot write {path:?}: {error}; choose a writable folder for the workers' output")]
     LogDir {
         /// The folder or file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
-    /// This process could not write what the workers wrote.
-    #[error("{stream} cannot be written: {error}; see the disk, or the program that reads it")]
+    /// This process could not write the workers' output.
+    #[error("cannot write {stream}: {error}; check the disk, or the program that reads the output")]
     Output {
         /// `stdout` or `stderr`.
         stream: &'static str,
-        /// What the system says.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
     /// No thread could be started to copy the workers' lines.
     #[error(
-        "the workers' output cannot be read: {0}; raise the limit of processes and threads (ulimit -u) or of memory \
-         (ulimit -v), or have the workers write into files"
+        "cannot read the workers' output: {0}; raise the limit of processes and threads (ulimit -u) or of memory \
+         (ulimit -v), or let the workers write to files"
     )]
     Thread(#[source] io::Error),
     /// A worker's program could not be started.
-    #[error("rank {rank} cannot be started: {error}")]
+    #[error("cannot start rank {rank}: {error}")]
     Start {
         /// The worker's rank.
         rank: u32,
-        /// What the system says of which program.
+        /// The program, and the system's error.
         #[source]
         error: StartError,
     },
     /// A worker could not be waited for.
-    #[error("rank {rank} cannot be waited for: {error}; see that nothing else reaps this process's children")]
+    #[error("cannot wait for rank {rank}: {error}; make sure that nothing else reaps this process's children")]
     Wait {
         /// The worker's rank.
         rank: u32,
-        /// What the system says.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
@@ -88,20 +88,20 @@ pub enum LaunchError {
     Failed {
         /// The worker's rank.
         rank: u32,
-        /// This host's name, where it is known.
+        /// This host's name, if it is known.
         host: Option<String>,
         /// Its exit status.
         status: ExitStatus,
-        /// Whether a signal ended it that this process had been sent and passed on.
+        /// Whether a signal ended it that this process received and passed on.
         passed_on: bool,
-        /// The last lines that it wrote on stderr, as one line, where its output is not inherited.
+        /// The last lines that it wrote to stderr, as one line, unless its output is inherited.
         stderr: Option<String>,
     },
 }
 
 debug_is_text!(LaunchError);
 
-/// One line: role, where, how, and what it said last.
+/// One line: the rank, its host, how it exited, and its last words.
 fn failed(rank: u32, host: Option<&str>, status: ExitStatus, passed_on: bool, stderr: Option<&str>) -> String {
     let mut text = format!("rank {rank}");
     if let Some(host) = host {
@@ -112,14 +112,14 @@ fn failed(rank: u32, host: Option<&str>, status: ExitStatus, passed_on: bool, st
         Some(code) => format!("exit code {code}"),
         None => status.to_string().replacen("signal: ", "signal ", 1),
     };
-    let _ = write!(text, " ended with {status}");
+    let _ = write!(text, " failed with {status}");
     if passed_on {
-        text += ", which this process was sent and passed on";
+        text += ", which this process received and passed on";
     }
     match stderr {
-        Some("") => text += "; it said nothing on stderr",
+        Some("") => text += "; it wrote nothing to stderr",
         Some(tail) => drop(write!(text, "; its stderr ends with: {tail}")),
-        None => text += "; what it printed says why",
+        None => text += "; see its output for the cause",
     }
     text
 }

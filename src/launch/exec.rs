@@ -4,11 +4,11 @@ use std::process::Command;
 
 use crate::launch::start_error::StartError;
 
-/// Replaces this process by `command`; returns only when that fails.
+/// Replaces this process with `command`; returns only if that fails.
 ///
-/// Process id, open files and environment are kept, and signals reach the program itself. What is ignored stays so
-/// (`nohup`), but for SIGPIPE, which the program gets at its default: Rust's runtime ignores it before `main`, so that
-/// nobody knows any more how it was. A program that is to ignore it does so itself, or a shell before it:
+/// The process id, the open files and the environment are kept, and signals reach the program directly. Ignored signals stay
+/// ignored (`nohup`). The exception is SIGPIPE, which is reset to its default, because Rust's runtime ignores it before
+/// `main` and its former state is lost. To ignore it, start the program through a shell:
 /// `sh -c 'trap "" PIPE; exec "$@"' sh CMD`.
 ///
 /// ```no_run

@@ -159,7 +159,7 @@ impl Captured {
                     text += &format!(" ({})", path.display());
                 }
                 if let Some(Err(error)) = path.parent().map(try_folder) {
-                    text += &format!(" ({} cannot be written, and may lack lines: {error})", path.display());
+                    text += &format!(" (cannot write {}, lines may be missing: {error})", path.display());
                 }
                 Some(text.trim_start().to_owned())
             }

@@ -27,7 +27,7 @@ pub fn end_with_parent(parent: u32) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let parent = i32::try_from(parent).ok().and_then(Pid::from_raw);
     if parent.is_none() || getppid() != parent {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "the process that started this one has ended"));
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the process that started this one has exited"));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Why a program was not started, and what helps.
+//! Why a program was not started, and the remedy.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -17,7 +17,7 @@ const EMFILE: i32 = 24;
 const ENFILE: i32 = 23;
 const ENOEXEC: i32 = 8;
 
-/// Why a program was not started: what the system says, and a remedy that fits the cause.
+/// Why a program was not started: the system's error, and a remedy that fits the cause.
 ///
 /// ```
 /// use std::process::Command;
@@ -27,8 +27,8 @@ const ENOEXEC: i32 = 8;
 /// let said = command.spawn().unwrap_err();
 /// let error = StartError::new(&command, said);
 /// assert!(error.is_not_found());
-/// assert_eq!(error.remedy(), "see whether it is installed on this host and on PATH");
-/// assert!(error.to_string().starts_with("\"no-such-program\" cannot be started: "));
+/// assert_eq!(error.remedy(), "check that it is installed on this host and on PATH");
+/// assert!(error.to_string().starts_with("cannot start \"no-such-program\": "));
 /// assert_eq!(error.into_io().kind(), std::io::ErrorKind::NotFound);
 /// ```
 pub struct StartError {
@@ -39,7 +39,7 @@ pub struct StartError {
 }
 
 impl StartError {
-    /// Of a command that was to be started, and what the system said.
+    /// For a command that was not started, with the system's error.
     #[must_use]
     pub fn new(command: &Command, error: io::Error) -> StartError {
         let program = command.get_program().to_owned();
@@ -49,19 +49,19 @@ impl StartError {
         StartError { program, error, is_not_found, remedy }
     }
 
-    /// Whether the program itself is missing, and not what it needs to be started.
+    /// Whether the program itself is missing, rather than something that it needs.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.is_not_found
     }
 
-    /// What helps.
+    /// The remedy.
     #[must_use]
     pub fn remedy(&self) -> &str {
         &self.remedy
     }
 
-    /// What the system said.
+    /// The system's error.
     #[must_use]
     pub fn into_io(self) -> io::Error {
         self.error
@@ -70,7 +70,7 @@ impl StartError {
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} cannot be started: {}; {}", self.program, self.error, self.remedy)
+        write!(f, "cannot start {:?}: {}; {}", self.program, self.error, self.remedy)
     }
 }
 
@@ -99,37 +99,37 @@ pub(crate) fn find(command: &Command) -> Option<PathBuf> {
 
 fn remedy(error: &io::Error, path: Option<&Path>) -> String {
     let by_number = match error.raw_os_error() {
-        Some(EMFILE) => Some("this process may open no more files: raise its limit (ulimit -n)"),
-        Some(ENFILE) => Some("this host may open no more files: raise its limit (fs.file-max)"),
+        Some(EMFILE) => Some("this process cannot open more files: raise its limit (ulimit -n)"),
+        Some(ENFILE) => Some("this host cannot open more files: raise its limit (fs.file-max)"),
         Some(ENOEXEC) => Some(
-            "it is neither a program for this machine nor a script: see its architecture (`file` tells), or begin it \
+            "it is neither a program for this machine nor a script: check its architecture with `file`, or start it \
              with a line like #!/bin/sh",
         ),
         _ => None,
     };
     let text = match (error.kind(), path) {
         _ if by_number.is_some() => by_number.unwrap_or_default(),
-        (io::ErrorKind::NotFound, None) => "see whether it is installed on this host and on PATH",
+        (io::ErrorKind::NotFound, None) => "check that it is installed on this host and on PATH",
         (io::ErrorKind::NotFound, Some(path)) => return what_it_needs(path),
-        (io::ErrorKind::PermissionDenied, Some(path)) if path.is_dir() => "it is a folder: name a program in it",
+        (io::ErrorKind::PermissionDenied, Some(path)) if path.is_dir() => "it is a folder: choose a program in it",
         (io::ErrorKind::PermissionDenied, Some(path)) if !is_executable(path) => {
             return format!("it is not executable: chmod +x {}", path.display());
         }
         (io::ErrorKind::PermissionDenied, _) => {
-            "see the permissions of its folders and of the interpreter in its first line, and whether its file system is \
+            "check the permissions of its folders and of the interpreter in its first line, and whether its file system is \
              mounted noexec"
         }
         (io::ErrorKind::ArgumentListTooLong, _) => {
-            "its arguments and variables are longer than the system takes, one of them or all together (getconf ARG_MAX, \
+            "its arguments and variables are longer than the system allows, one of them or all together (getconf ARG_MAX, \
              ulimit -s): shorten them, or pass them in a file"
         }
         (io::ErrorKind::WouldBlock, _) => {
-            "no more processes may be started: raise the limit of this user (ulimit -u) or of the container (pids.max), or \
+            "no more processes can be started: raise the limit of this user (ulimit -u) or of the container (pids.max), or \
              start fewer"
         }
         (io::ErrorKind::OutOfMemory, _) => "there is not enough memory: raise the limit (ulimit -v), or start fewer",
-        (io::ErrorKind::ExecutableFileBusy, _) => "somebody is writing it: start it again when that is done",
-        _ => "see its path, its permissions and its first line",
+        (io::ErrorKind::ExecutableFileBusy, _) => "another process is writing to it: try again later",
+        _ => "check its path, its permissions and its first line",
     };
     text.to_owned()
 }
@@ -140,8 +140,8 @@ fn what_it_needs(path: &Path) -> String {
     // What cannot be read says nothing of itself.
     let _ = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
     let Some(line) = head.strip_prefix(b"#!") else {
-        return "the loader that it names is not on this host: it was built for another C library or another machine \
-                (`file` tells)"
+        return "its loader is not on this host: it was built for another C library or another machine (`file` shows \
+                which)"
             .to_owned();
     };
     let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
@@ -149,7 +149,7 @@ fn what_it_needs(path: &Path) -> String {
     let interpreter = interpreter.split_ascii_whitespace().next().unwrap_or_default();
     if line.ends_with(b"\r") {
         return format!(
-            "its first line ends with a carriage return, as lines do on Windows, and the system looks for \
+            "its first line ends with a carriage return, as on Windows, so the system looks for \
              \"{interpreter}\\r\": sed -i 's/\\r$//' {}",
             path.display()
         );

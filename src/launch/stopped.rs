@@ -22,11 +22,11 @@ impl fmt::Display for Stop {
         let terminal = match self {
             Stop::ReadsTerminal => "it reads the terminal (SIGTTIN)",
             Stop::SetsTerminal => "it writes to the terminal or changes its settings (SIGTTOU)",
-            Stop::Signal(number) => return write!(f, "signal {number} stopped it; SIGCONT lets it go on"),
+            Stop::Signal(number) => return write!(f, "signal {number} stopped it; SIGCONT continues it"),
         };
         write!(
             f,
-            "{terminal}, and workers run in the background; give it its input in a file or through a pipe, or run the \
+            "{terminal}, and workers run in the background; pass its input in a file or through a pipe, or run the \
              program without launch; Ctrl-C ends the job"
         )
     }

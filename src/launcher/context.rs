@@ -68,7 +68,7 @@ impl Context {
     pub(crate) fn find(environment: &Environment) -> Result<Option<Context>, Error> {
         let Some(text) = environment.get_str(CONTEXT).map_err(Error::reading_setting)? else { return Ok(None) };
         let unreadable = || {
-            let reason = Reason::Malformed("not of the form that this version of mpienv writes".to_owned());
+            let reason = Reason::Malformed("not in the form that this version of mpienv writes".to_owned());
             let remedy = format!("unset {CONTEXT}; mpienv sets it, and nothing else should");
             Error::new(reason, remedy).of(CONTEXT).found(text)
         };

@@ -1,4 +1,4 @@
-//! Why MPI cannot be used, or could not do something.
+//! Why MPI cannot be used, or a call failed.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,14 +7,14 @@ use std::time::Duration;
 use crate::value::placement::Launcher;
 use crate::value::rank::Rank;
 
-/// Why MPI cannot be used, or could not do something.
+/// Why MPI cannot be used, or a call failed.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MpiError {
     /// No MPI library could be loaded.
     #[error(
-        "no mpi library could be loaded for a process started by {}, tried {}: install the mpi that the launcher \
-         belongs to, put its folder into LD_LIBRARY_PATH, or set MPIENV_MPI_LIB to its libmpi", .launcher.title(), Tried(.tried)
+        "cannot load an MPI library for a process started by {}, tried {}: install the MPI that the launcher belongs \
+         to, add its folder to LD_LIBRARY_PATH, or set MPIENV_MPI_LIB to its libmpi", .launcher.title(), Tried(.tried)
     )]
     NoLibrary {
         /// The launcher that the library was chosen for.
@@ -22,10 +22,10 @@ pub enum MpiError {
         /// Each name that was tried, and what the loader said.
         tried: Vec<(PathBuf, String)>,
     },
-    /// A library that has the functions or handles of no MPI that is known.
+    /// A library without the functions or handles of any known MPI.
     #[error(
-        "{} was loaded and is no mpi library of a known abi, it has no {missing}: set MPIENV_MPI_LIB to the libmpi of \
-         open mpi, mpich or intel mpi, or to a libmpi_abi", .library.display()
+        "{} is not an MPI library of a known ABI, it has no {missing}: set MPIENV_MPI_LIB to the libmpi of Open MPI, \
+         MPICH or Intel MPI, or to a libmpi_abi", .library.display()
     )]
     NotRecognised {
         /// The library, by the name that it was loaded by.
@@ -33,13 +33,13 @@ pub enum MpiError {
         /// What it lacks.
         missing: &'static str,
     },
-    /// Somebody else has initialized MPI in this process.
-    #[error("mpi is initialized in this process already: it can be initialized once, and mpienv has to do it")]
+    /// MPI was initialized in this process before, by other code.
+    #[error("MPI is already initialized in this process: it can be initialized only once, and mpienv must do it")]
     AlreadyInitialized,
     /// The library cannot be used by a process that has threads.
     #[error(
-        "{} gives thread level {provided} where {needed} (MPI_THREAD_FUNNELED) is needed: use an mpi built with \
-         support of threads", .library.display()
+        "{} provides thread level {provided}, but {needed} (MPI_THREAD_FUNNELED) is needed: use an MPI that was built \
+         with support for threads", .library.display()
     )]
     ThreadLevel {
         /// The library, by the name that it was loaded by.
@@ -51,8 +51,8 @@ pub enum MpiError {
     },
     /// An MPI function returned an error.
     #[error(
-        "{call}: {text} (error {code}): a lost rank shows as such an error; otherwise, every rank must make the same \
-         calls in the same order, with the same lengths and a root within the group"
+        "{call}: {text} (error {code}): either a rank was lost, or the ranks do not make the same calls in the same \
+         order, with the same lengths and a root within the group"
     )]
     Call {
         /// The function.
@@ -64,7 +64,7 @@ pub enum MpiError {
     },
     /// The other ranks did not all come in time.
     #[error(
-        "{call} was not done within {} s: a rank hangs, is lost, or makes another call; end the job with abort",
+        "{call} did not complete within {} s: a rank hangs, is lost, or makes another call; stop the job with abort",
         .limit.as_secs_f64()
     )]
     TimedOut {
@@ -73,7 +73,7 @@ pub enum MpiError {
         /// How long this rank waited.
         limit: Duration,
     },
-    /// MPI says another rank or size than the launcher's variables.
+    /// MPI and the launcher's variables give different ranks or sizes.
     #[error("{}", Difference { library, version, launcher: *launcher, mpi: *mpi, environment: *environment })]
     Differs {
         /// The library, by the name that it was loaded by.
@@ -95,16 +95,16 @@ pub enum MpiError {
         /// The number.
         value: u64,
     },
-    /// Calls that were started and never waited for stand in the way of MPI_Finalize.
+    /// Calls that were started but not waited for prevent MPI_Finalize.
     #[error(
-        "mpi cannot be finalized, {count} started calls were not waited for: wait for them, or end the job with abort"
+        "cannot finalize MPI, {count} started calls were not waited for: wait for them, or stop the job with abort"
     )]
     Unfinished {
         /// How many.
         count: u32,
     },
     /// MPI was finalized before.
-    #[error("mpi is finalized in this process, and cannot be used any more: finalize after the last call")]
+    #[error("MPI is already finalized in this process: finalize it after the last call")]
     Finalized,
 }
 
@@ -136,19 +136,19 @@ impl fmt::Display for Difference<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Difference { library, version, launcher, mpi, environment } = self;
         let (library, title) = (library.display(), launcher.title());
-        write!(f, "mpi says rank {mpi}, the environment ({title}) says rank {environment}: ")?;
+        write!(f, "MPI says rank {mpi}, but the environment ({title}) says rank {environment}: ")?;
         if mpi.size() == 1 {
             write!(
                 f,
-                "{library} ({version}) did not find the launcher, so that each process is a world of its own; it \
-                 belongs to another mpi, or the launcher starts no mpi programs: set MPIENV_MPI_LIB to the libmpi of \
-                 the launcher, or start the job by the mpiexec of that library (under slurm: srun --mpi=pmix or pmi2)"
+                "{library} ({version}) did not find the launcher, so each process is a world of size 1; it belongs to \
+                 another MPI, or the launcher does not start MPI programs: set MPIENV_MPI_LIB to the libmpi of the \
+                 launcher, or start the job with the mpiexec of that library (under Slurm: srun --mpi=pmix or pmi2)"
             )
         } else {
             write!(
                 f,
-                "the variables are left from another job, or {library} ({version}) was started by another launcher \
-                 inside: unset the variables of the launcher that did not start this process"
+                "the variables are left from another job, or another launcher inside it started {library} ({version}): \
+                 unset the variables of the launcher that did not start this process"
             )
         }
     }

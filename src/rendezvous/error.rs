@@ -29,10 +29,10 @@ use crate::value::port::Port;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RendezvousError {
-    /// Rank 0 cannot listen, because somebody else does.
+    /// Rank 0 cannot listen, because another program does.
     #[error(
-        "port {port} is in use on this host, where rank 0 must listen: another job's rank 0, a run that has not ended, \
-         or another program holds it (`ss -tlnp` shows which); end it, or give all ranks another MASTER_PORT"
+        "port {port} is in use on this host, where rank 0 must listen: another job, an earlier run, or another program \
+         holds it (`ss -tlnp` shows which); stop it, or give all ranks another MASTER_PORT"
     )]
     PortInUse {
         /// The master's port.
@@ -41,7 +41,7 @@ pub enum RendezvousError {
     /// Rank 0 cannot listen for another reason.
     #[error(
         "rank 0 cannot listen on {address}: {source}; MASTER_ADDR must be an address of rank 0's host, and MASTER_PORT \
-         one that this user may open (from 1024 on)"
+         one that this user may open (1024 or higher)"
     )]
     Listen {
         /// The address that was tried.
@@ -51,8 +51,8 @@ pub enum RendezvousError {
     },
     /// Rank 0 has no room for more connections.
     #[error(
-        "rank 0 ran out of open files after {joined} of {size} ranks had come: each rank takes one; raise the limit of \
-         rank 0 (`ulimit -n`) beyond {size}"
+        "rank 0 ran out of open files after {joined} of {size} ranks had come: each rank needs one; raise the limit of \
+         rank 0 (`ulimit -n`) above {size}"
     )]
     OpenFiles {
         /// How many ranks had come, rank 0 included.
@@ -81,13 +81,13 @@ pub enum RendezvousError {
         master: String,
         /// How long this rank tried.
         waited: Duration,
-        /// What the last try met.
+        /// What the last attempt found.
         failure: ConnectFailure,
     },
     /// The master's port belongs to another job.
     #[error(
-        "rank {rank} was turned away at {master}: the rank 0 there has another job token, so it belongs to another job, or \
-         MPIENV_TOKEN is not the same on all ranks; give this job a MASTER_PORT of its own, or all its ranks the same token"
+        "rank {rank} was rejected at {master}: rank 0 there has another token, because it belongs to another job or \
+         MPIENV_TOKEN differs between ranks; give this job a different MASTER_PORT, or all its ranks the same token"
     )]
     OtherJob {
         /// This rank.
@@ -95,7 +95,7 @@ pub enum RendezvousError {
         /// The master, as `host:port`.
         master: String,
     },
-    /// Rank 0 had answered, and then was gone.
+    /// Rank 0 answered, and then was lost.
     #[error("rank {rank} lost rank 0 at {master} before all ranks had come: {reason}; look at rank 0's output")]
     MasterLost {
         /// This rank.
@@ -105,9 +105,9 @@ pub enum RendezvousError {
         /// What was seen.
         reason: String,
     },
-    /// Rank 0 had answered, and then said nothing beyond its deadline.
+    /// Rank 0 answered, but sent no verdict by its deadline.
     #[error(
-        "rank {rank} had no verdict from rank 0 at {master} after {}: rank 0 is stopped, or its host is cut off; look at \
+        "rank {rank} got no verdict from rank 0 at {master} within {}: rank 0 is stopped, or its host is cut off; look at \
          rank 0's output", seconds(*.waited)
     )]
     NoVerdict {
@@ -118,32 +118,32 @@ pub enum RendezvousError {
         /// How long this rank waited.
         waited: Duration,
     },
-    /// Not all ranks came in time; all that came hold this same text.
+    /// Not all ranks came in time; all that came get this same text.
     #[error("{report}")]
     Missing {
         /// Rank 0's explanation, which names the missing ranks.
         report: String,
     },
-    /// Ranks came and were lost before all had come; all that came hold this same text.
+    /// Ranks came and were lost before all had come; all that came get this same text.
     #[error("{report}")]
     Lost {
         /// Rank 0's explanation, which names the lost ranks.
         report: String,
     },
-    /// Ranks came twice or disagreed; all that came hold this same text.
+    /// Ranks came twice or disagreed; all that came get this same text.
     #[error("{report}")]
     Mismatch {
         /// Rank 0's explanation, which names the ranks.
         report: String,
     },
-    /// The system failed rank 0 in waiting for connections.
+    /// Rank 0 cannot wait for connections.
     #[error("rank 0 cannot wait for connections: {0}; this is a limit or fault of its host")]
     System(#[source] io::Error),
 }
 
 debug_is_text!(RendezvousError);
 
-/// What a rank met where it looked for rank 0.
+/// What a rank found where it looked for rank 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectFailure {
@@ -152,35 +152,33 @@ pub enum ConnectFailure {
     Unresolved(String),
     /// The host answered that nothing listens.
     #[error(
-        "connection refused: nothing listens there; rank 0 is not started, has ended, or listens on another port: all \
+        "connection refused: nothing listens there; rank 0 has not started, has exited, or listens on another port: all \
          ranks need the same MASTER_ADDR and MASTER_PORT"
     )]
     Refused,
-    /// The network knows no way.
-    #[error("no route to it ({0}); check that MASTER_ADDR is on a network that this host shares with rank 0's")]
+    /// The network has no route.
+    #[error("no route to it ({0}); check that MASTER_ADDR is on a network that this host shares with rank 0's host")]
     NoRoute(String),
     /// Nothing answered at all.
     #[error("no answer to the connection: the host is down, or a firewall drops packets to that port")]
     TimedOut,
     /// Something else listens there.
-    #[error(
-        "something that is not mpienv answered ({0}); another program holds the port: give all ranks another MASTER_PORT"
-    )]
+    #[error("another program answered ({0}); give all ranks another MASTER_PORT")]
     NotMpienv(String),
-    /// The system would not connect for another reason.
+    /// The connection failed for another reason.
     #[error("the connection failed ({0}); check MASTER_ADDR and this host's network")]
     Other(String),
 }
 
-/// What a [`RendezvousError`] means for a program's exit.
+/// What an [`RendezvousError`] means for a program's exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The deadline passed: a later try may succeed.
+    /// The deadline passed: another attempt may succeed.
     TimedOut,
-    /// A rank was lost, rank 0 perhaps: a later try may succeed.
+    /// A rank was lost, perhaps rank 0: another attempt may succeed.
     Lost,
-    /// The ranks or the port do not fit: it will fail again.
+    /// The ranks or the port do not fit: another attempt will fail too.
     Refused,
 }
 

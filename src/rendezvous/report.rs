@@ -86,15 +86,15 @@ impl Problems {
             &self.sizes,
             size,
             joined,
-            "two jobs share this MASTER_PORT, or a variable of an earlier launch is left: start all ranks by one command",
+            "two jobs share this MASTER_PORT, or a variable is left from an earlier launch: start all ranks with one command",
         ));
         parts.extend(disagreement(
             "MASTER_PORT",
             &self.ports,
             port.get().into(),
             joined,
-            "only some ranks have the setting, as where a shell exports it and mpirun gives it to its own host alone: give \
-             it to all ranks, as with `mpirun -x MASTER_PORT`, or to none",
+            "only some ranks have the setting, for example because mpirun passes a shell's variables to its own host only: set \
+             it for all ranks, as with `mpirun -x MASTER_PORT`, or for none",
         ));
         self.tell_duplicates(&mut parts);
         self.tell_versions(&mut parts);
@@ -121,7 +121,7 @@ impl Problems {
             None => format!("rank {rank} came twice, as the master itself and from {second}"),
         });
         parts.push(format!(
-            "{}{}: two processes were told the same rank; give each its own",
+            "{}{}: two processes have the same rank; give each a different one",
             named.collect::<Vec<_>>().join(", "),
             more(self.duplicates.len())
         ));
@@ -166,8 +166,8 @@ impl Problems {
         }
         let one = matches!(missing[..], [(first, last)] if first == last);
         parts.push(format!(
-            "{} {} of {size} {} not come to {master} within {}: not started, failed before, or told another MASTER_ADDR or \
-             MASTER_PORT; look at {} output",
+            "{} {} of {size} {} not come to {master} within {}: not started, failed before, or given another MASTER_ADDR \
+             or MASTER_PORT; look at {} output",
             if one { "rank" } else { "ranks" },
             list(&missing),
             if one { "has" } else { "have" },
@@ -181,7 +181,7 @@ impl Problems {
             return;
         }
         parts.push(format!(
-            "{} came and did not answer any more within {}: stopped, or {} host was cut off or lost",
+            "{} came but stopped answering within {}: stopped, or {} host was cut off or lost",
             ranks_from(&self.unanswered),
             seconds(waited),
             if self.unanswered.len() == 1 { "its" } else { "their" },
@@ -194,12 +194,12 @@ impl Problems {
             return;
         }
         let mut text = match rejected {
-            1 => "1 connection that was no rank of this job was turned away".to_owned(),
-            n => format!("{n} connections that were no ranks of this job were turned away"),
+            1 => "1 connection that was not a rank of this job was rejected".to_owned(),
+            n => format!("{n} connections that were not ranks of this job were rejected"),
         };
         if !self.other_jobs.is_empty() {
             text += &format!(
-                ", with another job's token from {}: if they are this job's, give all ranks the same MPIENV_TOKEN",
+                ", with another job's token from {}: if they belong to this job, give all ranks the same MPIENV_TOKEN",
                 addresses(self.other_jobs.clone())
             );
         }
@@ -299,7 +299,7 @@ mod tests {
         let error = Problems::default().report(9, MASTER, &[0, 2, 8], MINUTE, true);
         assert_eq!(
             error.to_string(),
-            "ranks 1,3-7 of 9 have not come to 127.0.0.1:6105 within 60 s: not started, failed before, or told another \
+            "ranks 1,3-7 of 9 have not come to 127.0.0.1:6105 within 60 s: not started, failed before, or given another \
              MASTER_ADDR or MASTER_PORT; look at their output"
         );
         assert!(matches!(error, RendezvousError::Missing { .. }));
@@ -333,8 +333,8 @@ mod tests {
             "rank 3 (10.0.0.2) runs mpienv 0.1.0",
             "rank 2 (10.0.0.2) came and was lost",
             "rank 7 of 8 has not come",
-            "rank 1 (10.0.0.1) came and did not answer any more within 60 s: stopped, or its host was cut off or lost",
-            "3 connections that were no ranks of this job were turned away, with another job's token from 10.0.0.2",
+            "rank 1 (10.0.0.1) came but stopped answering within 60 s: stopped, or its host was cut off or lost",
+            "3 connections that were not ranks of this job were rejected, with another job's token from 10.0.0.2",
         ] {
             assert!(text.contains(part), "{part:?} is not in {text:?}");
         }

@@ -207,19 +207,19 @@ pub enum HostError {
     #[error("a host name has at most {LONGEST_NAME} characters")]
     TooLong,
     /// A part between two dots is empty, too long, or begins or ends with a dash.
-    #[error("{0:?} cannot stand between the dots of a host name")]
+    #[error("{0:?} cannot be a label of a host name")]
     Label(String),
     /// Digits where a name was expected: a resolver takes it for an address.
-    #[error("it reads as an IPv4 address and is none")]
+    #[error("it looks like an IPv4 address but is not one")]
     NotIpv4,
     /// Colons, but no IPv6 address.
-    #[error("it reads as an IPv6 address and is none")]
+    #[error("it looks like an IPv6 address but is not one")]
     NotIpv6,
     /// Brackets that do not hold an IPv6 address.
-    #[error("brackets hold an IPv6 address, as in [fd00::1]:6105")]
+    #[error("brackets need an IPv6 address, as in [fd00::1]:6105")]
     Bracket,
     /// What follows the colon is no port.
-    #[error("{0:?} after the colon is no port from 1 to 65535")]
+    #[error("{0:?} after the colon is not a port from 1 to 65535")]
     Port(String),
 }
 

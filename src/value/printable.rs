@@ -1,10 +1,9 @@
 //! Text from elsewhere that is safe to print.
 
-/// Bytes that another process sent, as text that cannot command a terminal.
+/// Bytes from another process, as text that cannot control a terminal.
 ///
-/// What is not UTF-8, control characters (escape sequences and line ends among them) and characters that reorder or
-/// break a line become U+FFFD. For host names, reasons and other words that come over a connection: whoever sent them
-/// may not be who it says.
+/// Invalid UTF-8, control characters (including escape sequences and line ends) and characters that reorder or break a line
+/// become U+FFFD. Use it for host names, reasons and other text from a connection, whose sender may not be trustworthy.
 ///
 /// ```
 /// assert_eq!(mpienv::printable(b"node0"), "node0");

@@ -1,13 +1,13 @@
-//! What the ranks of one job know and those of another do not.
+//! What only the ranks of one job know.
 
 use std::fmt;
 
 use crate::value::job::Job;
 
-/// A job's token: a rank that meets a master with another one has come to another job's port.
+/// A job's token. A rank that presents another token belongs to another job, and rank 0 rejects it.
 ///
-/// From `MPIENV_TOKEN`, else from the job's identity as its launcher tells it; empty where neither
-/// is there. It travels as it is: it keeps jobs apart that meet by mistake, not an attacker out.
+/// It is `MPIENV_TOKEN`, or else the job's identity as its launcher gives it, or else empty. It travels in clear text and is
+/// not a security boundary: it only keeps jobs apart that meet by mistake.
 ///
 /// ```
 /// use mpienv::{ClusterInfo, Token};

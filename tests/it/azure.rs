@@ -79,7 +79,7 @@ fn a_master_that_azure_replaces_is_a_finding() {
     let info = read("2", &[azure, ("MASTER_ADDR", "10.0.0.9")]);
     assert_eq!(info.master_addr().unwrap().to_string(), "10.0.0.4");
     assert_eq!(info.findings()[0].code, "master-addr-replaced");
-    assert_eq!(info.findings()[0].what, "MASTER_ADDR is 10.0.0.9, and AZ_BATCH_MASTER_NODE says 10.0.0.4");
+    assert_eq!(info.findings()[0].what, "MASTER_ADDR is 10.0.0.9, but AZ_BATCH_MASTER_NODE says 10.0.0.4");
     assert_eq!(read("2", &[azure, ("MASTER_ADDR", "10.0.0.4")]).findings(), []);
     let info = read("2", &[azure, ("MASTER_ADDR", "10.0.0.9"), ("MPIENV_MASTER_ADDR", "10.0.0.9")]);
     assert_eq!(info.master_addr().unwrap().to_string(), "10.0.0.9");
@@ -103,13 +103,13 @@ fn an_ipv6_address_that_may_have_taken_the_port_is_a_finding() {
     assert_eq!(
         found(azure, "fd00::1:6105"),
         Some((
-            "AZ_BATCH_MASTER_NODE is fd00::1:6105, which is taken as the address fd00::1:6105".to_owned(),
+            "AZ_BATCH_MASTER_NODE is fd00::1:6105, which is read as the address fd00::1:6105".to_owned(),
             "for fd00::1 set AZ_BATCH_MASTER_NODE to [fd00::1]:6105, for fd00::1:6105 to [fd00::1:6105]".to_owned()
         ))
     );
     assert_eq!(
         found(master, "fd00::1:6105").unwrap().1,
-        "where [fd00::1]:6105 is meant set MASTER_ADDR to fd00::1 and MASTER_PORT to 6105; \
+        "if you mean [fd00::1]:6105, set MASTER_ADDR to fd00::1 and MASTER_PORT to 6105; \
          for fd00::1:6105 itself write all eight groups"
     );
     assert!(found("AZ_BATCH_NODE_LIST", "fd00::1:6000;fd00::2:6000").is_some());

@@ -183,11 +183,11 @@ fn a_loopback_master_is_as_bad_as_what_is_known_of_the_nodes() {
     assert_eq!(of_user(&[("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")]), Some(Severity::Error));
     assert_eq!(of_user(&[("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "2")]), None);
     let [finding] = &findings(&[("MASTER_ADDR", "node0")], &on(&["127.0.1.1"]))[..] else { panic!("one finding") };
-    assert_eq!(finding.what, "MASTER_ADDR node0 means 127.0.1.1 here, and the job is on several nodes");
+    assert_eq!(finding.what, "MASTER_ADDR node0 resolves to 127.0.1.1 here, and the job is on several nodes");
     assert_eq!(
         finding.remedy,
-        "give an address of rank 0's host that the others reach to all ranks as MASTER_ADDR \
-         (this is rank 0, with 10.0.0.4 (eth0)), or mend /etc/hosts"
+        "set MASTER_ADDR for all ranks to an address of rank 0's host that the others can reach \
+         (this is rank 0, with 10.0.0.4 (eth0)), or correct /etc/hosts"
     );
 }
 
@@ -207,8 +207,8 @@ fn a_bridge_that_nccl_selects_is_left_for_what_the_host_has_else() {
     };
     let (lo, bridge, eth) = (("lo", "127.0.0.1"), ("docker1", "172.18.0.1"), ("eth0", "10.0.0.4"));
     let default = "^docker0,lo";
-    let only = |value| format!("NCCL_SOCKET_IFNAME={value} leaves only docker1");
-    let none = "set MPIENV_NCCL_IFNAME to an interface of the cluster's network, of which this host has none";
+    let only = |value| format!("NCCL_SOCKET_IFNAME={value} allows only docker1");
+    let none = "set MPIENV_NCCL_IFNAME to an interface of the cluster's network; this host has none";
     assert_eq!(told(default, &[lo, bridge], "2"), Some((only(default), none.to_owned())));
     assert_eq!(told(default, &[lo, bridge], "4"), Some((only(default), "set MPIENV_NCCL_IFNAME=lo".to_owned())));
     assert_eq!(
@@ -218,7 +218,7 @@ fn a_bridge_that_nccl_selects_is_left_for_what_the_host_has_else() {
     assert_eq!(
         told(default, &[lo, bridge, eth], "2"),
         Some((
-            format!("NCCL_SOCKET_IFNAME={default} leaves docker1 beside eth0"),
+            format!("NCCL_SOCKET_IFNAME={default} allows docker1 in addition to eth0"),
             "set MPIENV_NCCL_IFNAME=eth0".to_owned()
         ))
     );
@@ -286,11 +286,12 @@ fn the_other_ranks_leave_rank_0s_host_and_port_alone() {
 }
 
 #[test]
-fn the_readme_has_every_code_with_its_meaning() {
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+fn the_guide_has_every_code_with_its_meaning() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/guide/findings.md");
+    let guide = fs::read_to_string(guide).unwrap();
     for (code, meaning) in CODES {
         let row = format!("| `{code}` | {meaning} |");
-        assert!(readme.lines().any(|line| line == row), "README lacks the row {row}");
+        assert!(guide.lines().any(|line| line == row), "the guide lacks the row {row}");
     }
 }
 

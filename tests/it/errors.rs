@@ -43,15 +43,15 @@ fn every_fault_names_launcher_variable_value_reason_and_remedy() {
     let table: &[(&[(&str, &str)], String)] = &[
         (
             &[("OMPI_COMM_WORLD_SIZE", "-")],
-            format!("Open MPI: OMPI_COMM_WORLD_SIZE: not set, though OMPI_COMM_WORLD_RANK=\"1\" is; {start} OMPI_COMM_WORLD_RANK"),
+            format!("Open MPI: OMPI_COMM_WORLD_SIZE: not set, although OMPI_COMM_WORLD_RANK=\"1\" is; {start} OMPI_COMM_WORLD_RANK"),
         ),
         (
             &[("OMPI_COMM_WORLD_RANK", " ")],
-            format!("Open MPI: OMPI_COMM_WORLD_RANK: not set, though OMPI_COMM_WORLD_SIZE=\"4\" is; {start} OMPI_COMM_WORLD_SIZE"),
+            format!("Open MPI: OMPI_COMM_WORLD_RANK: not set, although OMPI_COMM_WORLD_SIZE=\"4\" is; {start} OMPI_COMM_WORLD_SIZE"),
         ),
         (
             &[("OMPI_COMM_WORLD_LOCAL_SIZE", "-")],
-            format!("Open MPI: OMPI_COMM_WORLD_LOCAL_SIZE: not set, though OMPI_COMM_WORLD_RANK=\"1\" is; {start} OMPI_COMM_WORLD_RANK"),
+            format!("Open MPI: OMPI_COMM_WORLD_LOCAL_SIZE: not set, although OMPI_COMM_WORLD_RANK=\"1\" is; {start} OMPI_COMM_WORLD_RANK"),
         ),
         (
             &[("OMPI_COMM_WORLD_RANK", "-1")],
@@ -87,13 +87,13 @@ fn every_fault_names_launcher_variable_value_reason_and_remedy() {
         ),
         (
             &[("MASTER_ADDR", "-")],
-            "Open MPI: MASTER_ADDR: the 4 ranks are not known to be on one node, and nothing names rank 0's host; \
+            "Open MPI: MASTER_ADDR: the 4 ranks may be on several nodes, and no variable names rank 0's host; \
              give rank 0's host to all ranks: `mpirun -x MASTER_ADDR=HOST`"
                 .to_owned(),
         ),
         (
             &[("MASTER_ADDR", "-"), ("AZ_BATCHAI_MPI_MASTER_NODE", "localhost")],
-            "Open MPI: MASTER_ADDR: the 4 ranks are not known to be on one node, and nothing names rank 0's host; \
+            "Open MPI: MASTER_ADDR: the 4 ranks may be on several nodes, and no variable names rank 0's host; \
              give rank 0's host to all ranks: `mpirun -x MASTER_ADDR=HOST`"
                 .to_owned(),
         ),
@@ -103,7 +103,7 @@ fn every_fault_names_launcher_variable_value_reason_and_remedy() {
         ),
         (
             &[("AZ_BATCH_MASTER_NODE", "host:99999")],
-            "AZ_BATCH_MASTER_NODE=\"host:99999\": not a host: \"99999\" after the colon is no port from 1 to 65535; \
+            "AZ_BATCH_MASTER_NODE=\"host:99999\": not a host: \"99999\" after the colon is not a port from 1 to 65535; \
              correct AZ_BATCH_MASTER_NODE or unset it"
                 .to_owned(),
         ),
@@ -119,7 +119,7 @@ fn every_fault_names_launcher_variable_value_reason_and_remedy() {
         ),
         (
             &[("MASTER_ADDR", "1001")],
-            "MASTER_ADDR=\"1001\": not a host: it reads as an IPv4 address and is none; correct MASTER_ADDR or unset it".to_owned(),
+            "MASTER_ADDR=\"1001\": not a host: it looks like an IPv4 address but is not one; correct MASTER_ADDR or unset it".to_owned(),
         ),
         (
             &[("MASTER_PORT", "0")],
@@ -138,14 +138,14 @@ fn every_fault_names_launcher_variable_value_reason_and_remedy() {
         ),
         (
             &[("MPIENV_LAUNCHER", "user")],
-            "MPIENV_LAUNCHER=\"user\": RANK and WORLD_SIZE is asked for, and its variables are not set; \
-             ask for the launcher that started this process, or for none (unset MPIENV_LAUNCHER)"
+            "MPIENV_LAUNCHER=\"user\": RANK and WORLD_SIZE is selected, but its variables are not set; \
+             select the launcher that started this process, or none (unset MPIENV_LAUNCHER)"
                 .to_owned(),
         ),
         (
             &[("MPIENV_LAUNCHER", "user"), ("RANK", "2")],
-            "RANK and WORLD_SIZE: WORLD_SIZE: not set, though RANK=\"2\" is; \
-             set RANK, WORLD_SIZE and what goes with them as one set, or unset RANK"
+            "RANK and WORLD_SIZE: WORLD_SIZE: not set, although RANK=\"2\" is; \
+             set RANK, WORLD_SIZE and the related variables together, or unset RANK"
                 .to_owned(),
         ),
     ];
@@ -167,10 +167,10 @@ fn workers_are_refused_where_the_node_has_other_ranks() {
     let info = ClusterInfo::from_vars(changed(&[])).unwrap();
     assert_eq!(
         info.workers(2).unwrap_err().to_string(),
-        "Open MPI: workers are started by one process on each node, and this is not known to be such a process: \
+        "Open MPI: only a process that is alone on its node can start workers: \
          2 ranks of the job are on its node; \
           start one process on each node: `mpirun --map-by ppr:1:node`; on Azure process_count_per_node = 1; \
-          for a job of this process's own, whatever started it, set MPIENV_LAUNCHER=alone"
+          to start an independent job, set MPIENV_LAUNCHER=alone"
     );
     let node = [("OMPI_COMM_WORLD_LOCAL_RANK", "0"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "1")];
     let info = ClusterInfo::from_vars(changed(&node)).unwrap();
@@ -178,7 +178,7 @@ fn workers_are_refused_where_the_node_has_other_ranks() {
         assert_eq!(
             info.workers(workers).unwrap_err().to_string(),
             format!(
-                "there is no job of 4 nodes with {workers} workers on each; start from 1 to 65536 workers on each node, \
+                "a job cannot have 4 nodes with {workers} workers on each; start 1 to 65536 workers on each node, \
                  and at most 4294967295 in all"
             )
         );
@@ -254,7 +254,7 @@ fn the_first_program_prints_an_error_as_text_and_names_no_option_that_it_does_no
     // The command has one, and says so.
     let output = clean("mpienv").envs(nowhere).arg("export").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("MASTER_ADDR=HOST; with mpienv also --master-addr HOST, or --ask-pmix"), "{said}");
+    assert!(said.contains("MASTER_ADDR=HOST; mpienv also takes --master-addr HOST, or --ask-pmix"), "{said}");
 }
 
 #[test]

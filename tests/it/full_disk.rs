@@ -14,7 +14,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-const NO_ROOM: &str = "mpienv: stdout cannot be written: No space left on device";
+const NO_ROOM: &str = "mpienv: cannot write stdout: No space left on device";
 
 #[test]
 fn a_launch_whose_stdout_has_no_room_says_so_and_fails() {
@@ -44,7 +44,7 @@ fn a_launch_whose_log_folder_has_no_room_says_so_and_fails() {
         );
         let Some(output) = unshared(&["--mount"], &script) else { return };
         assert_eq!(output.status.code(), Some(1), "{worker}: {output:?}");
-        assert!(said(&output).contains(" cannot be written"), "{worker}: {}", said(&output));
+        assert!(said(&output).contains("cannot write "), "{worker}: {}", said(&output));
         assert!(said(&output).contains("No space left on device"), "{worker}: {}", said(&output));
     }
 }

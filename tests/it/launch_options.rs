@@ -61,7 +61,7 @@ fn a_log_that_is_not_a_regular_file_is_left_as_it_is() {
     let refuses = |log: &Path| {
         let output = launch();
         assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-        let text = format!("{log:?} cannot be written: it exists and is not a regular file");
+        let text = format!("cannot write {log:?}: it exists and is not a regular file");
         assert!(said(&output).contains(&text), "{}", said(&output));
         fs::remove_file(log).unwrap();
     };

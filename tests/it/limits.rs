@@ -45,7 +45,7 @@ fn sizes_are_checked_before_they_are_believed_in_the_library_too() {
     let alone = ClusterInfo::from_vars([("PATH", "/bin")]).unwrap();
     for per_node in [0, ClusterInfo::MOST_WORKERS + 1, u32::MAX] {
         let text = alone.workers(per_node).unwrap_err().to_string();
-        assert!(text.contains("start from 1 to 65536 workers on each node"), "{text}");
+        assert!(text.contains("start 1 to 65536 workers on each node"), "{text}");
     }
 }
 

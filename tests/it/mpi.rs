@@ -166,7 +166,7 @@ fn an_error_comes_back_as_mpis_text() {
 #[test]
 fn a_rank_that_hangs_is_given_up_within_the_limit() {
     for text in ends("hangs") {
-        assert!(text.contains("MPI_Iallreduce was not done within 0.5 s"), "{text}");
+        assert!(text.contains("MPI_Iallreduce did not complete within 0.5 s"), "{text}");
     }
 }
 
@@ -178,7 +178,7 @@ fn a_rank_that_is_killed_ends_the_others() {
 #[test]
 fn a_rank_that_fails_alone_leaves_without_finalizing_and_ends_the_others() {
     for text in ends("fails-alone") {
-        assert!(text.contains("the barrier before MPI_Finalize was not done within 0.5 s"), "{text}");
+        assert!(text.contains("the barrier before MPI_Finalize did not complete within 0.5 s"), "{text}");
     }
 }
 
@@ -193,7 +193,7 @@ fn a_library_of_another_mpi_is_found_out() {
     let (out, err) = texts(&output);
     assert!(!output.status.success(), "{out}");
     assert!(!out.contains("all ranks sum to"), "{out}");
-    assert!(err.contains("mpi says rank 0 of 1, the environment (Hydra) says rank "), "{err}");
+    assert!(err.contains("MPI says rank 0 of 1, but the environment (Hydra) says rank "), "{err}");
     assert!(err.contains("set MPIENV_MPI_LIB to the libmpi of the launcher"), "{err}");
 }
 
@@ -225,12 +225,12 @@ fn a_library_that_is_absent_or_no_mpi_is_named() {
         texts(&output).1
     };
     let absent = alone("/nowhere/libmpi.so");
-    assert!(absent.contains("no mpi library could be loaded for a process started by no launcher"), "{absent}");
+    assert!(absent.contains("cannot load an MPI library for a process started by no launcher"), "{absent}");
     assert!(absent.contains("/nowhere/libmpi.so (/nowhere/libmpi.so: cannot open"), "{absent}");
     assert_eq!(
         alone("libc.so.6"),
-        "error: libc.so.6 was loaded and is no mpi library of a known abi, it has no MPI_Init_thread: set \
-         MPIENV_MPI_LIB to the libmpi of open mpi, mpich or intel mpi, or to a libmpi_abi\n"
+        "error: libc.so.6 is not an MPI library of a known ABI, it has no MPI_Init_thread: set \
+         MPIENV_MPI_LIB to the libmpi of Open MPI, MPICH or Intel MPI, or to a libmpi_abi\n"
     );
 }
 

@@ -287,7 +287,7 @@ fn a_worker_whose_rank_was_unset_is_refused() {
     let output = nested("MPIENV_CONTEXT=2 mpienv export").output().unwrap();
     assert_eq!(
         String::from_utf8_lossy(&output.stderr),
-        "mpienv: MPIENV_CONTEXT=\"2\": not of the form that this version of mpienv writes; \
+        "mpienv: MPIENV_CONTEXT=\"2\": not in the form that this version of mpienv writes; \
          unset MPIENV_CONTEXT; mpienv sets it, and nothing else should\n"
     );
 }

@@ -31,13 +31,13 @@ fn the_remedy_fits_what_a_program_lacks() {
     let foreign = foreign.to_str().unwrap();
     let folder = folder.to_str().unwrap();
     let cases = [
-        ("no-such-program", 127, "see whether it is installed on this host and on PATH"),
-        ("/no/such/program", 127, "see whether it is installed on this host and on PATH"),
+        ("no-such-program", 127, "check that it is installed on this host and on PATH"),
+        ("/no/such/program", 127, "check that it is installed on this host and on PATH"),
         (&missing, 126, "its first line names the interpreter \"/no/such/interpreter\", which is not on this host"),
         (&windows, 126, "its first line ends with a carriage return"),
-        (foreign, 126, "the loader that it names is not on this host"),
+        (foreign, 126, "its loader is not on this host"),
         (&plain, 126, "it is not executable: chmod +x "),
-        (folder, 126, "it is a folder: name a program in it"),
+        (folder, 126, "it is a folder: choose a program in it"),
     ];
     for verb in
         [&["exec", "--"][..], &["launch", "--nproc-per-node", "1", "--"], &["simulate", "--launcher", "slurm", "--"]]
@@ -46,7 +46,7 @@ fn the_remedy_fits_what_a_program_lacks() {
             let output = clean("mpienv").args(verb).arg(program).output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(code), "{verb:?} {program}: {said}");
-            assert!(said.contains(&format!("{program:?} cannot be started: ")), "{verb:?} {program}: {said}");
+            assert!(said.contains(&format!("cannot start {program:?}: ")), "{verb:?} {program}: {said}");
             assert!(said.contains(remedy), "{verb:?} {program}: {said}");
         }
     }
@@ -64,7 +64,10 @@ fn the_remedy_names_the_limit_that_is_reached() {
         let output = clean("sh").args(["-c", script, "sh", &third, &third, &third]).output().unwrap();
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    let said = (2500..2622).rev().map(|hundreds| exec(hundreds * 100)).find(|said| said.contains("mpienv: \"true\""));
+    let said = (2500..2622)
+        .rev()
+        .map(|hundreds| exec(hundreds * 100))
+        .find(|said| said.contains("mpienv: cannot start \"true\""));
     assert!(said.is_some_and(|said| said.contains("(getconf ARG_MAX, ulimit -s)")));
     if !is_there("prlimit") {
         return;

@@ -167,7 +167,7 @@ fn a_flood_does_not_move_the_deadline_and_is_counted() {
     assert!(waited < Duration::from_secs(4) + SLACK, "{waited:?}");
     assert!(grown < GROWTH, "{grown} KiB");
     assert!(stderr.contains("ranks 1-2 of 3 have not come"), "{stderr}");
-    assert!(stderr.contains(" connections that were no ranks of this job were turned away"), "{stderr}");
+    assert!(stderr.contains(" connections that were not ranks of this job were rejected"), "{stderr}");
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn strangers_that_wait_silently_are_counted_when_the_time_is_up() {
     let idle: Vec<_> = (0..30).map(|_| stranger(port, b"mpienv\r\n")).collect();
     let (code, _, stderr) = ended(zero);
     assert_eq!(code, Some(124));
-    assert!(stderr.contains("; 30 connections that were no ranks of this job were turned away"), "{stderr}");
+    assert!(stderr.contains("; 30 connections that were not ranks of this job were rejected"), "{stderr}");
     drop(idle);
 }
 
@@ -227,11 +227,11 @@ fn a_second_job_on_the_port_is_told_so_and_leaves_the_first_alone() {
     assert!(stderr.contains(&format!("port {port} is in use on this host, where rank 0 must listen")), "{stderr}");
     let (code, _, stderr) = ended(rank(1, 2, port, "two", &["--timeout", "20"]));
     assert_eq!(code, Some(3), "{stderr}");
-    assert!(stderr.contains("rank 1 was turned away at 127.0.0.1:"), "{stderr}");
+    assert!(stderr.contains("rank 1 was rejected at 127.0.0.1:"), "{stderr}");
     assert_eq!(ended(rank(1, 2, port, "one", &[])).0, Some(0));
     let (code, stdout, _) = ended(first);
     assert_eq!(code, Some(0));
-    let finding = "note [strangers]: 2 connections to the master's port were no ranks of this job";
+    let finding = "note [strangers]: 2 connections to the master's port were not ranks of this job";
     assert!(stdout.contains(finding), "{stdout}");
 }
 
@@ -347,8 +347,8 @@ fn what_answers_in_rank_0s_place_does_not_hold_a_rank_up() {
     let page = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n";
     let drip = crate::support::wire::reply(WELCOME, 4, &60_000u32.to_be_bytes());
     for (bytes, piece, pause, expected) in [
-        (&page[..], 1000, at_once, "something that is not mpienv answered (it said \"HTTP"),
-        (b"\x15\x03\x01\0\x02\x02\x46", 1000, at_once, "something that is not mpienv answered (it said "),
+        (&page[..], 1000, at_once, "another program answered (it said \"HTTP"),
+        (b"\x15\x03\x01\0\x02\x02\x46", 1000, at_once, "another program answered (it said "),
         (b"", 1, at_once, "it took the connection and said nothing"),
         // Too slow for as much as the head of an answer in the time that there is.
         (&drip, 1, Duration::from_millis(500), "it took the connection and said nothing"),

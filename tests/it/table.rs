@@ -1,7 +1,7 @@
-//! What README says of the launchers is what the code does; `.ci/generate` writes it.
+//! The tables of launchers, in README and in the guide, are what the code does.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::support::tool::inherited;
 use mpienv::simulate::{Job, JobBuilder};
@@ -13,21 +13,18 @@ fn job(builder: &JobBuilder) -> Option<Job> {
     builder.clone().per_node(2).build().or_else(|_| builder.build()).ok()
 }
 
-fn readme() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")
-}
-
-/// README has the expected text between the first `start` and the next `end`.
-fn assert_generated(start: &str, end: &str, expected: &str) {
-    let text = fs::read_to_string(readme()).unwrap();
-    let (before, rest) = text.split_once(start).unwrap_or_else(|| panic!("README lacks {start:?}"));
+/// A page of the documentation has the expected text between the first `start` and the next `end`.
+fn assert_generated(page: &str, start: &str, end: &str, expected: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
+    let text = fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once(start).unwrap_or_else(|| panic!("{page} lacks {start:?}"));
     let (found, after) = rest.split_once(end).unwrap();
     // Within a paragraph lines end anywhere.
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     if words(found) != words(expected) && inherited("MPIENV_GENERATE").is_some() {
-        return fs::write(readme(), [before, start, expected, end, after].concat()).unwrap();
+        return fs::write(path, [before, start, expected, end, after].concat()).unwrap();
     }
-    assert_eq!(words(found), words(expected), "run .ci/generate");
+    assert_eq!(words(found), words(expected), "{page}: run .ci/generate");
 }
 
 /// Whether a rank is told something.
@@ -50,23 +47,29 @@ fn told(job: &Job) -> (Vec<&'static str>, Vec<&'static str>) {
     (names(told), names(not))
 }
 
-fn row(builder: &JobBuilder, job: &Job) -> String {
+/// A launcher's row in README, and in the guide.
+fn rows(builder: &JobBuilder, job: &Job) -> [String; 2] {
     let launcher = job.launcher();
     let variables: Vec<_> = launcher.variables().map(|variable| format!("`{}`", variable.name)).collect();
     let (told, not) = told(job);
     let list = |names: Vec<&str>| if names.is_empty() { "-".to_owned() } else { names.join(", ") };
-    let told = list(["rank", "world size"].into_iter().chain(told).collect());
-    let title = builder.title();
-    format!("| {title} | `{launcher}` | {} | {told} | {} |", variables.join(", "), list(not))
+    let (told, not) = (list(["rank", "world size"].into_iter().chain(told).collect()), list(not));
+    let name = format!("| {} | `{launcher}`", builder.title());
+    [format!("{name} | {not} |"), format!("{name} | {} | {told} | {not} |", variables.join(", "))]
 }
 
-// One test, as both parts are written to one file.
 #[test]
-fn what_the_readme_says_of_the_launchers_is_what_the_code_does() {
-    let rows: Vec<_> = Job::of_each().filter_map(|builder| Some(row(&builder, &job(&builder)?))).collect();
+fn the_tables_of_launchers_are_what_the_code_does() {
+    let rows: Vec<_> = Job::of_each().filter_map(|builder| Some(rows(&builder, &job(&builder)?))).collect();
+    let [short, long] = [0, 1].map(|page| rows.iter().map(|row| row[page].as_str()).collect::<Vec<_>>().join("\n"));
+    let header = "| launcher | name | what it does not tell on two nodes |\n| --- | --- | --- |\n";
+    assert_generated("README.md", header, "\n\n", &short);
     let header = "| launcher | name | variables that are read | tells | does not tell (on two nodes) |\n| --- | --- | --- | --- | --- |\n";
-    assert_generated(header, "\n\n", &rows.join("\n"));
+    assert_generated("src/guide/variables.md", header, "\n\n", &long);
+}
 
+#[test]
+fn the_launchers_that_identify_a_job_are_those_that_the_guide_names() {
     let is_identified = |job: &Job| {
         let info = ClusterInfo::from_vars(job.environment(0).unwrap()).unwrap();
         !info.token().as_bytes().is_empty()
@@ -74,7 +77,8 @@ fn what_the_readme_says_of_the_launchers_is_what_the_code_does() {
     let jobs = Launcher::ALL.iter().filter_map(|launcher| job(&Job::of(*launcher)));
     let mut named: Vec<_> = jobs.filter(is_identified).map(|job| job.launcher().title()).collect();
     named.sort_unstable();
-    assert_generated("the job's identity as its launcher tells it (", ")", &named.join(", "));
+    let start = "the identity of the job as its launcher gives it (";
+    assert_generated("src/guide/security.md", start, ")", &named.join(", "));
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn there_is_no_warning_without_a_reason() {
 fn check_fails_in_a_batch_script_that_has_not_started_its_tasks() {
     let (status, stdout, stderr) = run(&["check", "--timeout", "5"], &[SCRIPT]);
     assert_eq!((status, stdout.as_str()), (Some(3), ""), "{stderr}");
-    assert!(stderr.starts_with("mpienv: nothing is checked: ") && stderr.contains("`srun`"), "{stderr}");
+    assert!(stderr.starts_with("mpienv: nothing was checked: ") && stderr.contains("`srun`"), "{stderr}");
     // A job of one task is all there.
     let port = free_port().to_string();
     let (status, stdout, stderr) =

@@ -77,7 +77,7 @@ fn two_jobs_on_one_machine_have_two_ports() {
 #[test]
 fn a_program_that_is_not_there_is_an_error_with_the_rank() {
     let error = Launch::new(&alone(), 2).unwrap().run(|_| Command::new("no-such-program")).unwrap_err();
-    assert!(error.to_string().starts_with("rank 0 cannot be started: "), "{error}");
+    assert!(error.to_string().starts_with("cannot start rank 0: "), "{error}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The README's comparison says of mpienv only what a test shows.
+//! The guide's comparison says of mpienv only what a test shows.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,32 +16,32 @@ const SHOWN: &[(&str, &[(&str, &str)])] = &[
     (
         "PALS, JSM, Flux, MVAPICH",
         &[
-            ("table", "what_the_readme_says_of_the_launchers_is_what_the_code_does"),
+            ("table", "the_tables_of_launchers_are_what_the_code_does"),
             ("properties", "all_ranks_of_a_job_agree_and_are_a_permutation"),
         ],
     ),
     (
         "Kubeflow Trainer, AWS Batch",
         &[
-            ("table", "what_the_readme_says_of_the_launchers_is_what_the_code_does"),
+            ("table", "the_tables_of_launchers_are_what_the_code_does"),
             ("properties", "all_ranks_of_a_job_agree_and_are_a_permutation"),
         ],
     ),
     ("all values from one launcher", &[("recordings", "of_two_launchers_one_is_taken_whole_and_the_other_is_named")]),
-    ("launchers that disagree are named", &[("errors", "two_sets_of_ranks_that_differ_are_a_finding_with_both")]),
+    ("names launchers that disagree", &[("errors", "two_sets_of_ranks_that_differ_are_a_finding_with_both")]),
     (
-        "the source of each value",
+        "names the source of each value",
         &[("command", "show_is_a_table_of_values_and_sources_without_colour_where_it_is_no_terminal")],
     ),
     (
-        "errors name variable, value and remedy",
+        "errors that name variable, value and remedy",
         &[("errors", "every_fault_names_launcher_variable_value_reason_and_remedy")],
     ),
     (
-        "Slurm's hostlists whole",
+        "the whole grammar of Slurm's host lists",
         &[("hostlist", "any_list_expands_as_the_plain_way_does"), ("hostlist", "slurm_itself_expands_the_same")],
     ),
-    ("a port of its own for every step of a job", &[("launchers", "slurm_starts_four_and_batch_scripts_are_no_tasks")]),
+    ("a separate port for every step of a job", &[("launchers", "slurm_starts_four_and_batch_scripts_are_no_tasks")]),
     (
         "IPv6 masters",
         &[
@@ -52,11 +52,14 @@ const SHOWN: &[(&str, &[(&str, &str)])] = &[
     ("nodes with unequal numbers of ranks", &[("properties", "a_slurm_job_of_any_shape_is_told_whole")]),
     ("variables for a shell", &[("dialects", "values_survive_eval_in_dash_byte_for_byte")]),
     ("starts any program", &[("mpirun", "exec_starts_a_program_with_its_own_place")]),
-    ("starts a node's workers", &[("launch_command", "one_process_on_each_node_starts_its_nodes_part_of_the_job")]),
-    ("tries whether the ranks meet", &[("check", "a_rank_that_does_not_come_is_named_by_all_others")]),
-    ("looks at the host", &[("doctor", "each_check_fires_and_is_quiet_where_its_cause_is_gone")]),
-    ("a cluster's environments without a cluster", &[("readme", "every_console_block_prints_what_the_readme_says")]),
-    ("property tests of its readers", &[("properties", "all_ranks_of_a_job_agree_and_are_a_permutation")]),
+    (
+        "starts the workers of a node",
+        &[("launch_command", "one_process_on_each_node_starts_its_nodes_part_of_the_job")],
+    ),
+    ("tests whether the ranks can meet", &[("check", "a_rank_that_does_not_come_is_named_by_all_others")]),
+    ("inspects the host", &[("doctor", "each_check_fires_and_is_quiet_where_its_cause_is_gone")]),
+    ("simulates a cluster's environments", &[("readme", "every_console_block_prints_what_the_readme_says")]),
+    ("property tests of what it reads", &[("properties", "all_ranks_of_a_job_agree_and_are_a_permutation")]),
 ];
 
 fn read(path: &str) -> String {
@@ -66,9 +69,8 @@ fn read(path: &str) -> String {
 
 #[test]
 fn every_row_of_the_comparison_is_shown_by_a_test() {
-    let readme = read("README.md");
-    let section = readme.split("\n## ").find(|section| section.starts_with("Beside others\n")).unwrap();
-    let rows = section.lines().filter(|line| line.starts_with('|')).skip(2);
+    let page = read("src/guide/comparison.md");
+    let rows = page.lines().filter(|line| line.starts_with('|')).skip(2);
     let rows: Vec<Vec<&str>> = rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect();
     let names: Vec<&str> = rows.iter().map(|row| row[0]).collect();
     assert_eq!(names, SHOWN.iter().map(|(row, _)| *row).collect::<Vec<_>>());

@@ -14,6 +14,7 @@ mod support {
 mod comparison;
 mod jobs;
 mod package;
+mod pictures;
 mod readme;
 mod wheel;
 mod workflow;

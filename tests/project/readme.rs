@@ -124,15 +124,17 @@ fn the_python_block_of_the_page_of_examples_sets_what_mpienv_exports() {
 fn links_lead_somewhere() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut checked = 0;
-    for page in ["README.md", "examples/README.md"] {
-        let page = top.join(page);
+    let guide = fs::read_dir(top.join("src/guide")).unwrap().map(|entry| entry.unwrap().path());
+    for page in
+        ["README.md", "examples/README.md", "tests/README.md"].map(|page| top.join(page)).into_iter().chain(guide)
+    {
         let text = fs::read_to_string(&page).unwrap();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link) {
             if link.contains("://") {
                 continue;
             }
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));
-            let target = page.parent().unwrap().join(file);
+            let target = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
             assert!(target.exists(), "{}: {link}", page.display());
             let headings = || fs::read_to_string(&target).unwrap().to_lowercase().replace(' ', "-");
             assert!(heading.is_empty() || headings().contains(&format!("#-{heading}\n")), "{}: {link}", page.display());

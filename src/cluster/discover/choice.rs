@@ -26,7 +26,7 @@ pub(super) fn choose(
     if let Some(explicit) = explicit {
         let marker = find(environment, explicit.value).ok_or_else(|| {
             let remedy =
-                format!("ask for the launcher that started this process, or for none (unset {})", overrides::LAUNCHER);
+                format!("select the launcher that started this process, or none (unset {})", overrides::LAUNCHER);
             Error::new(Reason::LauncherAbsent(explicit.value), remedy)
                 .of(overrides::LAUNCHER)
                 .found(explicit.value.name())

@@ -24,8 +24,9 @@ pub(super) fn local_rank_order(placement: &Placement) -> Option<Finding> {
         severity: Severity::Note,
         code: "local-rank-order",
         what: format!("rank {rank} has local rank {local_rank} of {local_size}"),
-        why: "ranks are not dealt to nodes in blocks of one size: rank % local size is not the local rank".into(),
-        remedy: "take LOCAL_RANK as it is exported, and compute none".into(),
+        why: "the ranks are not assigned to nodes in blocks of equal size, so rank % local size is not the local rank"
+            .into(),
+        remedy: "use the exported LOCAL_RANK, and do not compute it".into(),
     })
 }
 
@@ -37,8 +38,8 @@ pub(super) fn stale_agent_store(environment: &Environment, placement: &Placement
     Some(Finding {
         severity: Severity::Warning,
         code: "stale-agent-store",
-        what: format!("{AGENT_STORE} is set, and torchrun did not start this process"),
-        why: "PyTorch's ranks would wait for a store that nobody serves".into(),
+        what: format!("{AGENT_STORE} is set, but torchrun did not start this process"),
+        why: "PyTorch's ranks would wait for a store that no process serves".into(),
         remedy: format!("unset {AGENT_STORE}; export, exec and launch do"),
     })
 }
@@ -65,9 +66,9 @@ pub(super) fn partly_inherited(environment: &Environment, placement: &Placement,
     Some(Finding {
         severity: Severity::Warning,
         code: "partly-inherited",
-        what: format!("RANK or WORLD_SIZE has changed since mpienv set it, and {known} have not"),
-        why: "the local rank may be that of the process around this one".into(),
-        remedy: format!("set {LOCAL_RANK} and {LOCAL_WORLD_SIZE} with RANK and WORLD_SIZE, or unset them"),
+        what: format!("RANK or WORLD_SIZE has changed since mpienv set it, but {known} have not"),
+        why: "the local rank may be that of the process that started this one".into(),
+        remedy: format!("set {LOCAL_RANK} and {LOCAL_WORLD_SIZE} together with RANK and WORLD_SIZE, or unset them"),
     })
 }
 
@@ -120,9 +121,9 @@ fn disagreement(placement: &Placement, other: &Placement, is_of_daemon: bool) ->
         code: "launchers-disagree",
         what: format!("{}; {}", says(placement), says(other)),
         why: match is_of_daemon {
-            true => "Slurm's variables are those of Open MPI's daemon on this node; Open MPI is taken".to_owned(),
+            true => "Slurm's variables belong to Open MPI's daemon on this node; mpienv uses Open MPI".to_owned(),
             false => format!(
-                "the variables of one of them are left from an outer or earlier job; {} is taken",
+                "the variables of one of them are left from an outer or earlier job; mpienv uses {}",
                 placement.launcher.title()
             ),
         },

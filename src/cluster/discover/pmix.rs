@@ -6,19 +6,18 @@ use crate::pmix::{self, PmixVars};
 use crate::value::host::HostError;
 use crate::value::placement::{Placement, Sourced};
 
-const SOURCE: &str = "PMIx, by the launcher's server";
+const SOURCE: &str = "the launcher's PMIx server";
 
 /// Asks, and puts the answer in place of what was derived.
 pub(crate) fn complete(placement: &mut Placement, environment: &Environment) -> Result<(), Error> {
     let refused = |text: String| {
-        Error::new(Reason::Pmix(text), "or do without asking PMIx and set MASTER_ADDR for all ranks")
-            .by(placement.launcher)
+        Error::new(Reason::Pmix(text), "or do not ask PMIx, and set MASTER_ADDR for all ranks").by(placement.launcher)
     };
     let answer = pmix::ask(&PmixVars::of(environment)).map_err(|error| refused(error.to_string()))?;
     let (rank, size) = (placement.rank.index(), placement.rank.size());
     if answer.rank != rank || answer.job_size.is_some_and(|known| known != size) {
         let known = answer.job_size.map_or("?".to_owned(), |known| known.to_string());
-        let text = format!("it says rank {} of {known}, and the variables say rank {rank} of {size}", answer.rank);
+        let text = format!("it says rank {} of {known}, but the variables say rank {rank} of {size}", answer.rank);
         return Err(refused(text));
     }
     let host =

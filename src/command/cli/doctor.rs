@@ -71,7 +71,7 @@ fn report(info: &ClusterInfo, more: &[[String; 3]], findings: &[crate::Finding])
     show::print_table(&mut text, info, more)?;
     writeln!(text)?;
     if findings.is_empty() {
-        writeln!(text, "nothing is wrong here")?;
+        writeln!(text, "no problems found")?;
     }
     print_findings(&mut text, findings)?;
     Ok(String::from_utf8_lossy(&text).into_owned())

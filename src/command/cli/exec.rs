@@ -9,19 +9,19 @@ use clap::Args;
 use super::worker::worker;
 use super::{Failure, Overrides, Quiet, launch, torchrun};
 
-/// What the command gets beside the variables.
+/// What the command gets in addition to the variables.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct ExecOptions {
-    /// The node's variables, for a torchrun that is started once on each node
+    /// Set the node's variables instead, for a torchrun on each node
     ///
-    /// Those of `mpienv export --per-node`: `mpienv exec --per-node -- torchrun --nproc-per-node 8 train.py` needs no other
-    /// argument.
+    /// Sets what `mpienv export --per-node` prints. `mpienv exec --per-node -- torchrun --nproc-per-node 8 train.py`
+    /// finds the other nodes without further options.
     #[arg(long, conflicts_with = "set")]
     per_node: bool,
-    /// Leave the command on the cores to which Open MPI bound mpienv by default; else it may use all
+    /// Keep Open MPI's default binding to cores; without this option the command may use all cores
     ///
-    /// mpirun binds each of one or two ranks to one core. A binding that mpirun was asked for stays (under Open MPI 5,
-    /// which does not tell, with this option), and so does one of another launcher.
+    /// By default mpirun binds each of one or two ranks to one core. mpienv keeps a binding that you asked mpirun for, and
+    /// that of any other launcher. Open MPI 5 does not show whether you asked: pass this option to keep its binding.
     #[arg(long)]
     keep_binding: bool,
 }

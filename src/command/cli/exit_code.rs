@@ -8,36 +8,33 @@ use std::process::{self, ExitStatus};
 pub(crate) struct ExitCode(u8);
 
 impl ExitCode {
-    /// Done.
+    /// Success.
     pub(crate) const OK: ExitCode = ExitCode(0);
-    /// The environment contradicts itself, or does not say what is needed.
+    /// The environment is contradictory or incomplete, or output cannot be written.
     pub(crate) const WRONG_ENVIRONMENT: ExitCode = ExitCode(1);
-    /// The words on the command line are wrong.
+    /// Invalid command line.
     pub(crate) const USAGE: ExitCode = ExitCode(2);
-    /// The ranks do not fit together, one was lost, or doctor found something to mend.
+    /// The ranks do not fit together, a rank was lost, or doctor found a problem.
     pub(crate) const CHECK_FAILED: ExitCode = ExitCode(3);
-    /// Not all ranks came in time.
+    /// Not all ranks arrived in time.
     pub(crate) const TIMED_OUT: ExitCode = ExitCode(124);
-    /// As shells: the command is there and cannot be executed.
+    /// As in shells: the command exists but cannot be executed.
     pub(crate) const NOT_EXECUTABLE: ExitCode = ExitCode(126);
-    /// As shells: there is no such command.
+    /// As in shells: command not found.
     pub(crate) const NOT_FOUND: ExitCode = ExitCode(127);
-    /// As shells: whoever read stdout has gone.
+    /// As in shells: the program that read stdout has exited.
     pub(crate) const READER_GONE: ExitCode = ExitCode(141);
 
     /// The man page's table.
     pub(crate) const MEANINGS: &[(ExitCode, &str)] = &[
-        (ExitCode::OK, "Done."),
-        (
-            ExitCode::WRONG_ENVIRONMENT,
-            "The environment contradicts itself, or does not say what is needed; or the output cannot be written.",
-        ),
-        (ExitCode::USAGE, "The words of the command line are wrong."),
-        (ExitCode::CHECK_FAILED, "The ranks do not fit together, one was lost, or doctor found something to mend."),
-        (ExitCode::TIMED_OUT, "Not all ranks came in time."),
-        (ExitCode::NOT_EXECUTABLE, "As shells: the command is there and cannot be executed."),
-        (ExitCode::NOT_FOUND, "As shells: there is no such command."),
-        (ExitCode::READER_GONE, "As shells: the program that read stdout has ended."),
+        (ExitCode::OK, "Success."),
+        (ExitCode::WRONG_ENVIRONMENT, "The environment is contradictory or incomplete, or output cannot be written."),
+        (ExitCode::USAGE, "Invalid command line."),
+        (ExitCode::CHECK_FAILED, "The ranks do not fit together, a rank was lost, or doctor found a problem."),
+        (ExitCode::TIMED_OUT, "Not all ranks arrived in time."),
+        (ExitCode::NOT_EXECUTABLE, "As in shells: the command exists but cannot be executed."),
+        (ExitCode::NOT_FOUND, "As in shells: command not found."),
+        (ExitCode::READER_GONE, "As in shells: the program that read stdout has exited."),
     ];
 }
 
@@ -48,7 +45,7 @@ impl fmt::Display for ExitCode {
 }
 
 impl ExitCode {
-    /// A child's own code; 128 and the signal's number, as shells, for one that a signal ended.
+    /// A child's own code, or 128 plus the signal's number if a signal ended it, as in shells.
     pub(crate) fn of_child(status: ExitStatus) -> ExitCode {
         #[cfg(unix)]
         let signal = std::os::unix::process::ExitStatusExt::signal(&status);

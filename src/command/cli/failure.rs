@@ -1,4 +1,4 @@
-//! Why a command failed, and the exit code of that.
+//! Why a command failed, and the exit code for it.
 
 use std::io;
 use std::process::ExitStatus;
@@ -10,37 +10,37 @@ use crate::{LaunchError, StartError};
 
 use super::exit_code::ExitCode;
 
-/// Why a command did not do what it was asked for.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
     Environment(#[from] crate::Error),
     #[error(transparent)]
     Unrepresentable(#[from] crate::Unrepresentable),
-    #[error("there is something to mend; see above")]
+    #[error("problems found, see above")]
     Findings,
     #[error(transparent)]
     Check(#[from] CheckError),
-    #[error("all ranks met, and they do not fit together; see above")]
+    #[error("all ranks met, but they do not fit together; see above")]
     Disagreement,
-    #[error("nothing is checked: {what}; {why}; {remedy}")]
+    #[error("nothing was checked: {what}; {why}; {remedy}")]
     NotATask { what: String, why: String, remedy: String },
     #[error(
-        "each of the {ranks} ranks would start a torchrun, and each of these a job of its own: torchrun starts a node's \
-         ranks itself, and does not read RANK and WORLD_SIZE; {remedy}"
+        "each of the {ranks} ranks would start a torchrun, and each torchrun a separate job: torchrun starts the ranks of a \
+         node itself and does not read RANK and WORLD_SIZE; {remedy}"
     )]
     TorchrunByRank { ranks: u64, remedy: &'static str },
     #[error(transparent)]
     Launch(LaunchError),
-    #[error("this worker is not started: {0}; start the job again")]
+    #[error("this worker was not started: {0}; start the job again")]
     Orphan(io::Error),
     #[error(transparent)]
     Shape(#[from] JobError),
-    #[error("there is no rank {rank} of {size}; ask for one from 0 to {}", size - 1)]
+    #[error("rank {rank} does not exist in a job of {size}; choose one from 0 to {}", size - 1)]
     NoSuchRank { rank: u32, size: u32 },
-    #[error("the command of rank {rank} ended with {status}; what it printed says why")]
+    #[error("the command of rank {rank} exited with {status}; see its output for the cause")]
     Rank { rank: u32, status: ExitStatus },
-    #[error("stdout cannot be written: {0}; see the disk, or the program that reads it")]
+    #[error("cannot write stdout: {0}; check the disk, or the program that reads the output")]
     Output(#[from] io::Error),
     #[error(transparent)]
     Start(#[from] StartError),

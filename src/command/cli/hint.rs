@@ -1,4 +1,4 @@
-//! What options of this command mend: the library's errors and findings do not know them.
+//! Options of this command that fix an error or finding; the library does not know them.
 
 use crate::command::check::CheckError;
 use crate::{Error, Finding, LaunchError, Reason};
@@ -6,7 +6,7 @@ use crate::{Error, Finding, LaunchError, Reason};
 use super::Failure;
 
 /// Two ways to name rank 0's host.
-const MASTER: &str = "with mpienv also --master-addr HOST, or --ask-pmix where the launcher has a PMIx server";
+const MASTER: &str = "mpienv also takes --master-addr HOST, or --ask-pmix if the launcher has a PMIx server";
 
 /// The option that helps against a failure.
 pub(super) fn for_failure(failure: &Failure) -> Option<&'static str> {
@@ -23,8 +23,8 @@ pub(super) fn for_failure(failure: &Failure) -> Option<&'static str> {
 fn for_error(error: &Error) -> Option<&'static str> {
     match error.reason() {
         Reason::MasterUnknown { .. } => Some(MASTER),
-        Reason::NotPerNode(_) => Some("with mpienv also --launcher alone"),
-        Reason::NoLocalRank => Some("with mpienv also --launcher user, or no --for jax"),
+        Reason::NotPerNode(_) => Some("mpienv also takes --launcher alone"),
+        Reason::NoLocalRank => Some("mpienv also takes --launcher user; or omit --for jax"),
         _ => None,
     }
 }
@@ -33,8 +33,8 @@ fn for_error(error: &Error) -> Option<&'static str> {
 pub(super) fn for_finding(finding: &Finding) -> Option<&'static str> {
     match finding.code {
         "master-unknown" => Some(MASTER),
-        "master-not-here" => Some("under Open MPI --ask-pmix finds the host"),
-        "nccl-nothing-left" | "nccl-bridge" => Some("with mpienv also --nccl-ifname"),
+        "master-not-here" => Some("under Open MPI, --ask-pmix finds the host"),
+        "nccl-nothing-left" | "nccl-bridge" => Some("mpienv also takes --nccl-ifname"),
         _ => None,
     }
 }

@@ -11,19 +11,19 @@ use super::exec::command;
 use super::worker::worker;
 use super::{Failure, Overrides, Quiet, torchrun};
 
-/// How workers are started, and how they end.
+/// How workers are started and stopped.
 #[derive(Args, Debug)]
 pub(crate) struct LaunchOptions {
     /// How many workers to start on this node
     #[arg(long, value_name = "N", alias = "nproc_per_node", value_parser = workers, allow_negative_numbers = true)]
     nproc_per_node: u32,
-    /// Write the workers' output to DIR/rank.K/stdout and DIR/rank.K/stderr, not here
+    /// Write the workers' output to DIR/rank.K/stdout and DIR/rank.K/stderr instead
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
-    /// How long the other workers may take to end once one has failed
+    /// How long the other workers may take to exit after one has failed
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, allow_negative_numbers = true)]
     grace: Duration,
-    /// Leave the workers on the cores to which the launcher bound mpienv; else they may use all
+    /// Keep the launcher's binding to cores; without this option the workers may use all cores
     #[arg(long)]
     keep_binding: bool,
 }
@@ -65,7 +65,7 @@ pub(crate) fn run(
     launch.run(|_| worker(&words)).map_err(|error| failure(&words, error))
 }
 
-/// Why workers failed; a command that cannot be started is told as `exec` tells it.
+/// Why workers failed; a command that cannot be started gets the same message as from `exec`.
 pub(super) fn failure(words: &[OsString], error: LaunchError) -> Failure {
     match error {
         LaunchError::Start { error, .. } => StartError::new(&command(words), error.into_io()).into(),

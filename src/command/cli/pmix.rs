@@ -10,9 +10,9 @@ pub(super) fn warn_of_asking(environment: &Environment) {
     if is_first && crate::pmix::precludes_mpi(environment) {
         let style = anstyle::AnsiColor::Yellow.on_default().bold();
         print_line(&format!(
-            "{style}mpienv: warning:{style:#} --ask-pmix under Open MPI 4: this rank, and what it starts, can no longer \
-             call MPI_Init; for a program that does, ask in an mpirun of its own with the same hosts (mpirun ... mpienv \
-             show --ask-pmix) and give the job the answer: mpirun -x MASTER_ADDR=HOST\n"
+            "{style}mpienv: warning:{style:#} --ask-pmix under Open MPI 4: this rank and the programs it starts can no \
+             longer call MPI_Init; if a program does, ask in a separate mpirun with the same hosts (mpirun ... mpienv show \
+             --ask-pmix) and pass the answer to the job: mpirun -x MASTER_ADDR=HOST\n"
         ));
     }
 }

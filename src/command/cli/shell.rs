@@ -3,23 +3,23 @@
 use crate::Dialect;
 use clap::ValueEnum;
 
-/// What `mpienv export` can print; what each cannot say is told by [`Dialect`].
+/// What `mpienv export` can print; [`Dialect`] documents the limits of each.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 #[expect(clippy::enum_variant_names, reason = "PowerShell is a name")]
 pub(crate) enum Shell {
     /// Any POSIX shell: sh, dash, ksh
     #[value(aliases = ["dash", "ksh"])]
     Sh,
-    /// The same as sh
+    /// Same as sh
     Bash,
-    /// The same as sh
+    /// Same as sh
     Zsh,
     /// The fish shell
     Fish,
     /// csh and tcsh
     #[value(alias = "tcsh")]
     Csh,
-    /// PowerShell, on any system
+    /// PowerShell on any system
     #[value(name = "powershell", alias = "pwsh")]
     PowerShell,
     /// Windows' cmd.exe
@@ -31,7 +31,7 @@ pub(crate) enum Shell {
     /// Lines to append to $GITHUB_ENV in a GitHub Actions step
     #[value(name = "github")]
     GitHub,
-    /// One JSON object, for programs; null is a variable to unset
+    /// One JSON object for programs; null means unset
     Json,
 }
 

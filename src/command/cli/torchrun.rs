@@ -7,11 +7,12 @@ use crate::{ClusterInfo, Environment, LaunchStyle};
 
 use super::Failure;
 
-const PER_NODE: &str = "`mpienv exec --per-node -- torchrun ...` gives each node's torchrun what it needs";
-const PER_RANK: &str = "start the program without torchrun, as in `mpienv exec -- python train.py`; or one process on each \
-                        node (`mpirun --map-by ppr:1:node`), and `mpienv exec --per-node -- torchrun ...`";
-const LAUNCH: &str = "start the program without torchrun, as in `mpienv launch --nproc-per-node 8 -- python train.py`, which \
-                      starts a node's ranks as torchrun does";
+const PER_NODE: &str =
+    "use `mpienv exec --per-node -- torchrun ...`, which tells each node's torchrun about the other nodes";
+const PER_RANK: &str = "start the program without torchrun, as in `mpienv exec -- python train.py`; or start one process on \
+                        each node (`mpirun --map-by ppr:1:node`) with `mpienv exec --per-node -- torchrun ...`";
+const LAUNCH: &str = "start the program without torchrun, as in `mpienv launch --nproc-per-node 8 -- python train.py`: \
+                      launch starts the ranks of a node as torchrun does";
 
 /// `exec` of a torchrun by one of several ranks.
 pub(super) fn check_exec(info: &ClusterInfo, environment: &Environment, words: &[OsString]) -> Result<(), Failure> {
@@ -30,7 +31,7 @@ pub(super) fn check_launch(
 }
 
 fn check(ranks: u64, environment: &Environment, words: &[OsString], remedy: &'static str) -> Result<(), Failure> {
-    // Who tells torchrun of the other nodes, or of one alone, knows what it does.
+    // Options or variables that name the nodes show that this is on purpose.
     let variables = ["PET_NNODES", "PET_RDZV_ENDPOINT", "PET_STANDALONE"];
     let is_told = arguments(words).is_none_or(|rest| rest.iter().any(tells_nodes));
     if ranks == 1 || is_told || variables.iter().any(|name| environment.is_set(name)) {

@@ -20,9 +20,10 @@ pub(super) fn cuda(info: &ClusterInfo, environment: &Environment) -> Option<Find
     finding(
         severity,
         "cuda-devices",
-        format!("CUDA_VISIBLE_DEVICES={devices} shows {count} {shown} to {size} ranks of this node"),
-        "a program that takes the device of its LOCAL_RANK finds none, or shares one",
-        "give the node as many devices as ranks; where the launcher gives each rank its own, use device 0".into(),
+        format!("CUDA_VISIBLE_DEVICES={devices} shows {count} {shown} to the {size} ranks of this node"),
+        "a program that selects the device of its LOCAL_RANK finds none, or shares one",
+        "make as many devices visible as the node has ranks; if the launcher gives each rank one device, use device 0"
+            .into(),
     )
 }
 

@@ -16,7 +16,7 @@ pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
             Severity::Error,
             "nccl-address",
             format!("NCCL_SOCKET_IFNAME={value} has the address {address}"),
-            "NCCL compares it with names of interfaces, and none is called so",
+            "NCCL compares it with the names of interfaces, and none has this name",
             format!("the interface's name{}", of_address(machine, address)),
         );
     }
@@ -25,8 +25,8 @@ pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         return finding(
             Severity::Warning,
             "nccl-nothing-left",
-            format!("NCCL_SOCKET_IFNAME={value} leaves none of this host's interfaces: {}", names.join(", ")),
-            "NCCL fails in its init, also on one host without a network",
+            format!("NCCL_SOCKET_IFNAME={value} excludes all interfaces of this host: {}", names.join(", ")),
+            "NCCL fails to initialize, even on a single host without a network",
             "set MPIENV_NCCL_IFNAME to a name of this list, or to `unset`".into(),
         );
     }
@@ -36,17 +36,17 @@ pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     }
     let (what, better) = match others[..] {
         [] => (format!("only {}", bridges.join(", ")), instead(info, machine)),
-        _ => (format!("{} beside {}", bridges.join(", "), others.join(",")), others),
+        _ => (format!("{} in addition to {}", bridges.join(", "), others.join(",")), others),
     };
     let remedy = match better[..] {
-        [] => "set MPIENV_NCCL_IFNAME to an interface of the cluster's network, of which this host has none".to_owned(),
+        [] => "set MPIENV_NCCL_IFNAME to an interface of the cluster's network; this host has none".to_owned(),
         _ => format!("set MPIENV_NCCL_IFNAME={}", better.join(",")),
     };
     finding(
         Severity::Warning,
         "nccl-bridge",
-        format!("NCCL_SOCKET_IFNAME={value} leaves {what}"),
-        "a bridge has the same address on every host: ranks that choose it connect to themselves",
+        format!("NCCL_SOCKET_IFNAME={value} allows {what}"),
+        "a bridge has the same address on every host, so ranks that choose it connect to themselves",
         remedy,
     )
 }
@@ -93,8 +93,8 @@ pub(super) fn gloo(environment: &Environment, machine: &Machine) -> Option<Findi
     finding(
         Severity::Error,
         "gloo-no-such-interface",
-        format!("GLOO_SOCKET_IFNAME={value} names {wrong:?}, and this host has {}", names.join(", ")),
-        "gloo wants whole names: it knows neither NCCL's ^ nor prefixes nor addresses",
+        format!("GLOO_SOCKET_IFNAME={value} names {wrong:?}, but this host has {}", names.join(", ")),
+        "gloo needs complete names: it does not accept NCCL's ^, prefixes or addresses",
         "one of these names".into(),
     )
 }

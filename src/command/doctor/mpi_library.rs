@@ -93,12 +93,12 @@ pub(super) fn differs(info: &ClusterInfo, environment: &Environment, machine: &M
         Severity::Warning,
         "mpi-library",
         format!(
-            "{} started this process, and the MPI library here is {} ({})",
+            "{} started this process, but the MPI library here is {} ({})",
             info.launcher().title(),
             library.file.display(),
             library.version
         ),
-        "a program that calls MPI does not find this launcher: each rank is a world of its own, or fails in MPI_Init",
+        "a program that calls MPI does not find this launcher: each rank becomes a world of size 1, or fails in MPI_Init",
         remedy.to_owned(),
     )
 }

@@ -27,7 +27,7 @@ fn strangers_with_another_token_are_in_the_verdict() {
     part(1, 2, port).token("").all_gather("").unwrap_err();
     let error = server.join().unwrap().unwrap_err().to_string();
     assert!(
-        error.contains("1 connection that was no rank of this job was turned away, with another job's token"),
+        error.contains("1 connection that was not a rank of this job was rejected, with another job's token"),
         "{error}"
     );
 }

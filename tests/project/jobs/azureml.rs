@@ -57,6 +57,23 @@ fn azureml_starts_every_rank() {
 }
 
 #[test]
+fn azureml_starts_a_rank_for_each_gpu() {
+    let folder = outputs();
+    let Some(job) = loaded("azureml/gpu.yml", folder.path()) else { return };
+    assert_eq!((&job["nodes"], &job["processes"]), (&2.into(), &4.into()));
+    assert_eq!(job["dockerfile"], example("azureml/gpu.Dockerfile").to_str().unwrap());
+    // The machine has no GPU, and need not have PyTorch.
+    let command =
+        job["command"].as_str().unwrap().replace("python train.py", "sh -c 'echo GPU $LOCAL_RANK of $WORLD_SIZE'");
+    let Some(text) = run("az4", &command, 2) else { return };
+    let met = "4 ranks on 2 hosts, started by open-mpi, met at 10.77.0.1:6105 ";
+    assert!(text.lines().any(|line| line.starts_with(met)), "{text}");
+    for rank in 0..2 {
+        assert_eq!(text.lines().filter(|line| *line == format!("GPU {rank} of 4")).count(), 2, "{text}");
+    }
+}
+
+#[test]
 fn azureml_starts_one_process_on_each_node() {
     let folder = outputs();
     let Some(job) = loaded("azureml/per-node.yml", folder.path()) else { return };

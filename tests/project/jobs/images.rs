@@ -7,7 +7,7 @@ use super::{example, printed};
 use crate::support::python::from_python;
 use crate::support::tool::{clean, is_there};
 
-const DOCKERFILES: [&str; 2] = ["docker/Dockerfile", "azureml/Dockerfile"];
+const DOCKERFILES: [&str; 3] = ["docker/Dockerfile", "azureml/Dockerfile", "azureml/gpu.Dockerfile"];
 
 #[test]
 fn a_linter_finds_no_fault_in_the_dockerfiles() {

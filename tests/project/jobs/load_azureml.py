@@ -33,7 +33,7 @@ def main(file, outputs):
     if kind == "command":
         job = load_job(file)
         problems = job._validate()
-        command = replaced(job.command, job._to_dict()["inputs"], outputs, r"\$\{{\{{{}\.(\w+)\}}\}}")
+        command = replaced(job.command, job._to_dict().get("inputs", {}), outputs, r"\$\{{\{{{}\.(\w+)\}}\}}")
         build = job.environment.build
         root = os.path.normpath(os.path.join(os.path.dirname(file), build.path))
         dockerfile = os.path.join(root, build.dockerfile_path)

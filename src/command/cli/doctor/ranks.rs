@@ -36,7 +36,7 @@ impl Summary {
 
     /// The report of a rank whose own cannot be read.
     pub(super) fn unreadable() -> Summary {
-        let what = "its report cannot be read".to_owned();
+        let what = "cannot read its report".to_owned();
         let remedy = "start the same version of mpienv on all hosts".to_owned();
         Summary { values: Vec::new(), findings: vec![Remark { what, remedy, is_note: false }] }
     }

@@ -27,104 +27,104 @@ end
 complete -c mpienv -n "__fish_mpienv_needs_command" -s h -l help -d 'Print help'
 complete -c mpienv -n "__fish_mpienv_needs_command" -s V -l version -d 'Print version'
 complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "export" -d 'Print assignments for eval: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...'
-complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "exec" -d 'Become a command that has the variables set'
-complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "launch" -d 'Start this node\'s workers; end all when one fails'
+complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "exec" -d 'Run a command with the variables set (replaces this process)'
+complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "launch" -d 'Start this node\'s workers, and stop them all when one fails'
 complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "show" -d 'Show each value and where it comes from'
-complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "doctor" -d 'Show each value, and say what is wrong or suspicious on this host'
-complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "check" -d 'Run by all ranks: say whether they can meet at the master, and who is missing'
-complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "simulate" -d 'Print the environments that a launcher would give, or run a command in each'
-complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "completions" -d 'Print a script that completes this command\'s words in a shell'
+complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "doctor" -d 'Show each value, and find problems on this host'
+complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "check" -d 'Test whether all ranks can meet at the master, and name the missing ones'
+complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "simulate" -d 'Print the environments that a launcher would create, or run a command in each'
+complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "man" -d 'Print the manual page'
 complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l launcher -d 'Believe this launcher, whatever else is set [env: MPIENV_LAUNCHER]' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l master-addr -d 'Rank 0\'s host [env: MPIENV_MASTER_ADDR]' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l master-port -d 'The port at rank 0\'s host; `auto` for one of the job\'s own [env: MPIENV_MASTER_PORT]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l master-addr -d 'The host of rank 0 [env: MPIENV_MASTER_ADDR]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l shell -d 'The language to print' -r -f -a "sh\t'Any POSIX shell: sh, dash, ksh'
-bash\t'The same as sh'
-zsh\t'The same as sh'
+complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l shell -d 'The shell or file format to print for' -r -f -a "sh\t'Any POSIX shell: sh, dash, ksh'
+bash\t'Same as sh'
+zsh\t'Same as sh'
 fish\t'The fish shell'
 csh\t'csh and tcsh'
-powershell\t'PowerShell, on any system'
+powershell\t'PowerShell on any system'
 cmd\t'Windows\' cmd.exe'
 dotenv\t'A .env file, as Docker Compose, python-dotenv and Node read it'
 docker\t'A file for docker run --env-file'
 github\t'Lines to append to $GITHUB_ENV in a GitHub Actions step'
-json\t'One JSON object, for programs; null is a variable to unset'"
-complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l for -d 'The program whose variables are set, beside RANK, WORLD_SIZE, ...' -r -f -a "torch\t''
+json\t'One JSON object for programs; null means unset'"
+complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l for -d 'Also set the variables that this program reads' -r -f -a "torch\t''
 mindspore\t''
 jax\t''"
-complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l ask-pmix -d 'Ask the launcher\'s PMIx server for rank 0\'s host: Open MPI, `srun --mpi=pmix`'
-complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l per-node -d 'The node\'s variables, for a torchrun that is started once on each node'
-complete -c mpienv -n "__fish_mpienv_using_subcommand export" -s v -l verbose -d 'Print all findings on stderr, notes too'
+complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
+complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l per-node -d 'Print the node\'s variables instead, for a torchrun on each node'
+complete -c mpienv -n "__fish_mpienv_using_subcommand export" -s v -l verbose -d 'Print all findings on stderr, including notes'
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l launcher -d 'Believe this launcher, whatever else is set [env: MPIENV_LAUNCHER]' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l master-addr -d 'Rank 0\'s host [env: MPIENV_MASTER_ADDR]' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l master-port -d 'The port at rank 0\'s host; `auto` for one of the job\'s own [env: MPIENV_MASTER_PORT]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l master-addr -d 'The host of rank 0 [env: MPIENV_MASTER_ADDR]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l for -d 'The program whose variables are set, beside RANK, WORLD_SIZE, ...' -r -f -a "torch\t''
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l for -d 'Also set the variables that this program reads' -r -f -a "torch\t''
 mindspore\t''
 jax\t''"
-complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l ask-pmix -d 'Ask the launcher\'s PMIx server for rank 0\'s host: Open MPI, `srun --mpi=pmix`'
-complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l per-node -d 'The node\'s variables, for a torchrun that is started once on each node'
-complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l keep-binding -d 'Leave the command on the cores to which Open MPI bound mpienv by default; else it may use all'
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l per-node -d 'Set the node\'s variables instead, for a torchrun on each node'
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l keep-binding -d 'Keep Open MPI\'s default binding to cores; without this option the command may use all cores'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l launcher -d 'Believe this launcher, whatever else is set [env: MPIENV_LAUNCHER]' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l master-addr -d 'Rank 0\'s host [env: MPIENV_MASTER_ADDR]' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l master-port -d 'The port at rank 0\'s host; `auto` for one of the job\'s own [env: MPIENV_MASTER_PORT]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l master-addr -d 'The host of rank 0 [env: MPIENV_MASTER_ADDR]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l for -d 'The program whose variables are set, beside RANK, WORLD_SIZE, ...' -r -f -a "torch\t''
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l for -d 'Also set the variables that this program reads' -r -f -a "torch\t''
 mindspore\t''
 jax\t''"
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l nproc-per-node -d 'How many workers to start on this node' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l log-dir -d 'Write the workers\' output to DIR/rank.K/stdout and DIR/rank.K/stderr, not here' -r -F
-complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l grace -d 'How long the other workers may take to end once one has failed' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l ask-pmix -d 'Ask the launcher\'s PMIx server for rank 0\'s host: Open MPI, `srun --mpi=pmix`'
-complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l keep-binding -d 'Leave the workers on the cores to which the launcher bound mpienv; else they may use all'
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l log-dir -d 'Write the workers\' output to DIR/rank.K/stdout and DIR/rank.K/stderr instead' -r -F
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l grace -d 'How long the other workers may take to exit after one has failed' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l keep-binding -d 'Keep the launcher\'s binding to cores; without this option the workers may use all cores'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l launcher -d 'Believe this launcher, whatever else is set [env: MPIENV_LAUNCHER]' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l master-addr -d 'Rank 0\'s host [env: MPIENV_MASTER_ADDR]' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l master-port -d 'The port at rank 0\'s host; `auto` for one of the job\'s own [env: MPIENV_MASTER_PORT]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l master-addr -d 'The host of rank 0 [env: MPIENV_MASTER_ADDR]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l ask-pmix -d 'Ask the launcher\'s PMIx server for rank 0\'s host: Open MPI, `srun --mpi=pmix`'
+complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l json -d 'Print one JSON object'
-complete -c mpienv -n "__fish_mpienv_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l launcher -d 'Believe this launcher, whatever else is set [env: MPIENV_LAUNCHER]' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l master-addr -d 'Rank 0\'s host [env: MPIENV_MASTER_ADDR]' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l master-port -d 'The port at rank 0\'s host; `auto` for one of the job\'s own [env: MPIENV_MASTER_PORT]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand show" -s h -l help -d 'Print help'
+complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l master-addr -d 'The host of rank 0 [env: MPIENV_MASTER_ADDR]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l timeout -d 'How long to wait for the other ranks, in seconds; 0 to look at this rank alone' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l ask-pmix -d 'Ask the launcher\'s PMIx server for rank 0\'s host: Open MPI, `srun --mpi=pmix`'
+complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l timeout -d 'How long to wait for the other ranks, in seconds; 0 inspects this rank only' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l json -d 'Print one JSON object'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l launcher -d 'Believe this launcher, whatever else is set [env: MPIENV_LAUNCHER]' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l master-addr -d 'Rank 0\'s host [env: MPIENV_MASTER_ADDR]' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l master-port -d 'The port at rank 0\'s host; `auto` for one of the job\'s own [env: MPIENV_MASTER_PORT]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l master-addr -d 'The host of rank 0 [env: MPIENV_MASTER_ADDR]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l timeout -d 'How long to wait for all ranks, in seconds' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l ask-pmix -d 'Ask the launcher\'s PMIx server for rank 0\'s host: Open MPI, `srun --mpi=pmix`'
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l json -d 'Print the map as one JSON object'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l launcher -d 'Whose variables' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l launcher -d 'The launcher to simulate' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l nodes -d 'Number of nodes' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l ppn -d 'Processes on each node' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l rank -d 'Only this rank; all by default' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l by-node -d 'Deal ranks to nodes one by one, not in blocks'
-complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l keep-master -d 'Leave the master to the launcher\'s variables: this machine does not reach node0 and the like'
+complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l rank -d 'Simulate only this rank, instead of all' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l by-node -d 'Assign ranks to nodes one by one instead of in blocks'
+complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l keep-master -d 'Keep the launcher\'s own master, which this machine cannot reach (node0 and so on)'
 complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mpienv -n "__fish_mpienv_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c mpienv -n "__fish_mpienv_using_subcommand man" -s h -l help -d 'Print help'
 complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "export" -d 'Print assignments for eval: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...'
-complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "exec" -d 'Become a command that has the variables set'
-complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "launch" -d 'Start this node\'s workers; end all when one fails'
+complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "exec" -d 'Run a command with the variables set (replaces this process)'
+complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "launch" -d 'Start this node\'s workers, and stop them all when one fails'
 complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "show" -d 'Show each value and where it comes from'
-complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "doctor" -d 'Show each value, and say what is wrong or suspicious on this host'
-complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "check" -d 'Run by all ranks: say whether they can meet at the master, and who is missing'
-complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "simulate" -d 'Print the environments that a launcher would give, or run a command in each'
-complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "completions" -d 'Print a script that completes this command\'s words in a shell'
+complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "doctor" -d 'Show each value, and find problems on this host'
+complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "check" -d 'Test whether all ranks can meet at the master, and name the missing ones'
+complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "simulate" -d 'Print the environments that a launcher would create, or run a command in each'
+complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "man" -d 'Print the manual page'
 complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

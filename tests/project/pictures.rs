@@ -1,0 +1,83 @@
+//! README's pictures of a terminal show what the commands print.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::tool::{clean, is_there};
+
+/// The lines of a picture, without their colors.
+fn lines(picture: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(".github").join(picture);
+    let text = fs::read_to_string(&path).unwrap();
+    let lines = text.lines().filter(|line| line.starts_with("<text ")).map(|line| {
+        let pieces = line.split('<').filter_map(|piece| Some(piece.split_once('>')?.1));
+        pieces.collect::<String>().replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    });
+    lines.collect()
+}
+
+/// A line without what differs from run to run and from host to host.
+fn steady(line: &str, host: &str) -> String {
+    if line.starts_with("NCCL selects ") {
+        return "NCCL selects".to_owned();
+    }
+    let word = |word: &str| match word.rsplit_once(':') {
+        Some((front, port)) if port.parse::<u16>().is_ok() => format!("{front}:PORT"),
+        _ if word == host => "node0".to_owned(),
+        _ if word.parse::<u16>().is_ok_and(|port| port >= 1024) => "PORT".to_owned(),
+        _ if word.contains('.') && word.parse::<f64>().is_ok() => "SECONDS".to_owned(),
+        _ => word.to_owned(),
+    };
+    line.split_whitespace().map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// Runs the command of a picture's first line; it must print the other lines.
+fn is_true(picture: &str) {
+    if !is_there("mpirun") || !is_there("bash") {
+        return;
+    }
+    let host = String::from_utf8(clean("uname").arg("-n").output().unwrap().stdout).unwrap();
+    let shown = lines(picture);
+    let command = shown[0].strip_prefix("$ ").unwrap();
+    let mut bash = clean("bash");
+    bash.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    let output = bash.args(["-c", &format!("exec 2>&1; {command}")]).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    // mpirun's own words about the exit code stand between rulers. It passes stdout and stderr on in any order.
+    let mut is_mpiruns = false;
+    let printed = printed.lines().filter(|line| {
+        let is_ruler = line.starts_with("----------");
+        is_mpiruns ^= is_ruler;
+        !is_mpiruns && !is_ruler
+    });
+    let sorted = |lines: &mut dyn Iterator<Item = &str>| {
+        let mut lines: Vec<_> = lines.map(|line| steady(line, host.trim())).filter(|line| !line.is_empty()).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let expected = sorted(&mut shown[1..].iter().map(String::as_str));
+    assert!(expected.len() > 2, "{shown:?}");
+    assert_eq!(sorted(&mut { printed }), expected, "{picture} is out of date: .ci/generate writes it anew");
+}
+
+#[test]
+fn the_picture_of_check_is_what_check_prints() {
+    is_true("check.svg");
+}
+
+#[test]
+fn the_picture_of_doctor_is_what_doctor_prints() {
+    is_true("doctor.svg");
+}
+
+#[test]
+fn the_readme_shows_every_picture() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = fs::read_to_string(top.join("README.md")).unwrap();
+    let files = fs::read_dir(top.join(".github")).unwrap().map(|entry| entry.unwrap().file_name());
+    let pictures: Vec<_> = files.filter(|name| name.to_string_lossy().ends_with(".svg")).collect();
+    assert!(pictures.len() >= 2, "{pictures:?}");
+    for name in pictures {
+        assert!(readme.contains(&format!("](.github/{})", name.display())), "README lacks {name:?}");
+    }
+}
