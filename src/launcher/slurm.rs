@@ -4,6 +4,8 @@
 //! A batch script and the shell of `salloc` are no tasks, though they have some of these variables:
 //! a task has `SLURM_STEP_` variables and the number of an ordinary step.
 
+mod heterogeneous;
+
 use crate::environment::{Environment, Variables, variables};
 use crate::error::{Error, Reason, quote};
 use crate::finding::{Finding, Severity};
@@ -29,6 +31,7 @@ variables! {
             NODES = "SLURM_NNODES" => nodes: Option<u32>, "the same in a step";
             NODELIST = "SLURM_STEP_NODELIST" => nodelist: Option<String>, "`gpu[01-04]`: hosts of the step";
             DISTRIBUTION = "SLURM_DISTRIBUTION" => distribution: Option<String>, "`block`, `cyclic`, `arbitrary`, ...: how ranks are dealt to nodes";
+            COMPONENTS = "SLURM_HET_SIZE" => components: Option<u32>, "components of a heterogeneous job";
             JOB_ID = "SLURM_JOB_ID" => job_id: Option<String>, "the job's number";
             STEP_ID = "SLURM_STEP_ID" => step_id: Option<String>, "the step's number";
             RESTARTS = "SLURM_RESTART_COUNT" => restarts: Option<u32>, "how often the job was restarted";
@@ -133,6 +136,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let here = |text: &str| ranks_here(text).ok_or_else(|| malformed(RANKS_HERE, "0,1,4", text));
     let here = vars.ranks_here.as_deref().map(here).transpose()?;
     let per_node = match (&vars.ranks_per_node, vars.node_id) {
+        // There the text follows the sorted hosts, and the node's number does not.
+        _ if vars.components.is_some() => None,
         (Some(text), Some(node)) => {
             ranks_of_node(text, node).ok_or_else(|| malformed(RANKS_PER_NODE, "2(x3),1", text))?
         }
@@ -153,6 +158,9 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     }
     if let Some(list) = &vars.nodelist {
         placement.master_addr = Some(first_host(marker, list)?);
+        if let Some(components) = vars.components {
+            set_first_of_components(environment, marker, &mut placement, list, components)?;
+        }
         if vars.distribution.as_deref() == Some("arbitrary") && nodes.1.is_none_or(|nodes| nodes > 1) {
             placement.master_doubt = Some(arbitrary(list));
         }
@@ -193,6 +201,29 @@ fn first_host(marker: Marker, list: &str) -> Result<Sourced<Host>, Error> {
     let parsed = Hostlist::parse(list).map_err(|error| malformed(error.to_string()))?;
     let host = parsed.first().parse().map_err(|error: HostError| marker.refuse(error, NODELIST, list))?;
     Ok(Sourced::new(host, format!("{NODELIST}: the first host")))
+}
+
+/// Puts rank 0's host of a heterogeneous step in place of the first of the sorted list.
+fn set_first_of_components(
+    environment: &Environment,
+    marker: Marker,
+    placement: &mut Placement,
+    list: &str,
+    components: u32,
+) -> Result<(), Error> {
+    let Ok(step) = Hostlist::parse(list) else { return Ok(()) };
+    if step.len() == 1 {
+        return Ok(());
+    }
+    match heterogeneous::first_host(environment, &step, components) {
+        Some((host, variable)) => {
+            let host = marker.host(&variable, &host)?;
+            let source = format!("{variable}: the first host that {NODELIST} has too");
+            placement.master_addr = Some(Sourced::new(host, source));
+        }
+        None => placement.master_doubt = Some(heterogeneous::unknown_order(list, COMPONENTS, components)),
+    }
+    Ok(())
 }
 
 fn local_sizes_differ(vars: &SlurmVars, here: u32, per_node: u32) -> Finding {

@@ -80,6 +80,7 @@ fn launcher_of(name: &str) -> &'static str {
         "mpich" | "impi" => "hydra",
         "torchrun" => "torchrun",
         "slurm" if shape.contains("mpirun-openmpi") => "open-mpi",
+        "slurm" if shape.contains("mpiexec-mpich") => "hydra",
         "slurm" if shape.ends_with("-itself") => "alone",
         "slurm" => "slurm",
         other => panic!("no launcher for {other}"),
@@ -105,7 +106,8 @@ fn every_rank_of_every_recording_finds_its_place() {
             assert_eq!(info.rank() as usize, rank, "{name} rank {rank}");
             assert_eq!(info.world_size() as usize, recording.ranks.len(), "{name} rank {rank}");
             assert_eq!(info.local_world_size(), Some(on_host.len() as u32), "{name} rank {rank}");
-            if let Some(node) = info.node_rank() {
+            // There Slurm numbers the nodes as in its sorted list, and not by their ranks.
+            if let Some(node) = info.node_rank().filter(|_| !name.contains("arbitrary")) {
                 node_ranks += 1;
                 assert_eq!(hosts[node as usize], process.host, "{name} rank {rank}");
             }
@@ -131,7 +133,7 @@ fn every_rank_of_every_recording_finds_its_place() {
 fn a_batch_script_and_the_shell_of_an_allocation_are_alone_and_are_told_so() {
     let all = recordings("slurm-");
     let shells: Vec<_> = all.iter().filter(|(name, _)| name.ends_with("-itself")).collect();
-    assert_eq!(shells.len(), 2);
+    assert_eq!(shells.len(), 3);
     for (name, recording) in shells {
         let info = recording.read(0);
         assert_eq!((info.launcher().name(), info.world_size()), ("alone", 1), "{name}");
@@ -176,11 +178,54 @@ fn the_master_under_slurm_is_the_first_host_of_the_step() {
         }
         // Names of Slurm's nodes need not be names of hosts.
         let expected = if name.contains("nodename-not-hostname") { "gpu01" } else { &recording.ranks[0].host };
+        // There the list of hosts does not tell, and everybody is warned.
+        let doubted = name.contains("arbitrary");
         for rank in 0..recording.ranks.len() {
             let info = recording.read(rank);
-            assert_eq!(info.master_addr().unwrap().to_string(), expected, "{name} rank {rank}");
+            let is_expected = info.master_addr().unwrap().to_string() == expected;
+            let warned = info.findings().iter().any(|finding| finding.code == "slurm-arbitrary-distribution");
+            assert_eq!((is_expected, warned), (!doubted, doubted), "{name} rank {rank}: {:?}", info.master_addr());
             assert!((20_000..30_000).contains(&info.master_port().get()), "{name} rank {rank}");
             assert_eq!(info.master_port(), recording.read(0).master_port(), "{name} rank {rank}");
+        }
+    }
+}
+
+#[test]
+fn the_master_of_a_heterogeneous_step_is_the_first_components_first_host() {
+    let mut sorted_otherwise = 0;
+    for (name, recording) in recordings("slurm-25.11.7") {
+        if !name.contains("het") {
+            continue;
+        }
+        for (rank, process) in recording.ranks.iter().enumerate() {
+            let truth = recording.ranks[0].host.parse();
+            let info = recording.read(rank);
+            assert_eq!(info.master_addr().ok(), truth.as_ref().ok(), "{name} rank {rank}");
+            assert_eq!(info.findings(), [], "{name} rank {rank}");
+            sorted_otherwise += u32::from(!process.env["SLURM_STEP_NODELIST"].starts_with(&recording.ranks[0].host));
+            // Without the components' lists the first host of the sorted list is doubted.
+            let bare = process.env.iter().filter(|(variable, _)| !variable.contains("NODELIST_"));
+            let bare = ClusterInfo::from_vars(bare).unwrap();
+            assert_eq!(bare.findings()[0].code, "slurm-heterogeneous-step", "{name} rank {rank}");
+        }
+    }
+    assert_eq!(sorted_otherwise, 8, "ranks whose master is not the first of the sorted list");
+}
+
+#[test]
+fn blocks_of_ranks_on_uneven_nodes_are_no_odd_order() {
+    for (name, recording) in jobs().into_iter().filter(|(name, _)| !name.contains("arbitrary")) {
+        let before =
+            |rank: usize| recording.ranks[..rank].iter().filter(|p| p.host == recording.ranks[rank].host).count();
+        let hosts = recording.ranks.chunk_by(|one, other| one.host == other.host).count();
+        let in_blocks = hosts == recording.hosts().len()
+            && (0..recording.ranks.len()).all(|rank| recording.read(rank).local_rank() == Some(before(rank) as u32));
+        for rank in 0..recording.ranks.len() {
+            let info = recording.read(rank);
+            let found = info.findings().iter().any(|finding| finding.code == "local-rank-order");
+            // Who does not know its node's number may take uneven blocks for something else.
+            assert!(!(in_blocks && found && info.node_rank().is_some()), "{name} rank {rank}");
         }
     }
 }

@@ -17,7 +17,7 @@ pub(super) const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
 pub(super) fn local_rank_order(placement: &Placement) -> Option<Finding> {
     let (rank, local) = (placement.rank.index(), placement.local);
     let (local_rank, local_size) = (local.rank()?, local.size()?);
-    if local_rank == rank % local_size {
+    if local_rank == rank % local_size || can_be_in_blocks(placement, rank.checked_sub(local_rank), local_size) {
         return None;
     }
     Some(Finding {
@@ -28,6 +28,19 @@ pub(super) fn local_rank_order(placement: &Placement) -> Option<Finding> {
             .into(),
         remedy: "use the exported LOCAL_RANK, and do not compute it".into(),
     })
+}
+
+/// Whether nodes of different sizes may have their ranks in blocks, where this node's begins with rank `first`; only where the
+/// node's number is told, as nobody would be warned of any order otherwise.
+fn can_be_in_blocks(placement: &Placement, first: Option<u32>, local_size: u32) -> bool {
+    let (Some(first), Some(node)) = (first, &placement.node_rank) else { return false };
+    // Every other node has a rank at least.
+    let fit = |ranks: u32, nodes: u32| ranks >= nodes && (nodes > 0 || ranks == 0);
+    let after = placement.rank.size().checked_sub(first.saturating_add(local_size));
+    let nodes_after =
+        placement.node_count.as_ref().map(|nodes| nodes.value.saturating_sub(node.value.saturating_add(1)));
+    let fits_after = after.is_some_and(|after| nodes_after.is_none_or(|nodes| fit(after, nodes)));
+    fit(first, node.value) && fits_after
 }
 
 /// A store that torchrun's agent serves, without torchrun.
