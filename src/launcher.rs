@@ -16,17 +16,27 @@
 pub(crate) mod alone;
 pub mod aws_batch;
 pub(crate) mod context;
+pub mod dstack;
 pub mod flux;
+pub mod horovod;
 pub mod hydra;
 pub mod jsm;
 pub mod kubernetes;
+pub mod leader_worker_set;
+pub mod lepton;
+pub mod mlp;
 pub mod mvapich;
 pub mod open_mpi;
 pub mod pals;
+pub mod runpod;
 pub mod sagemaker;
+pub mod skypilot;
 pub mod slurm;
+pub mod submitit_local;
 pub mod torchrun;
 pub mod user;
+pub mod vertex;
+pub mod volcano;
 
 pub(crate) mod sample;
 mod spec;
@@ -82,15 +92,25 @@ macro_rules! launchers {
 // leave Slurm's variables behind.
 launchers! {
     Torchrun = torchrun, "PyTorch's `torchrun` (torchelastic).";
+    Horovod = horovod, "Horovod's `horovodrun` without MPI.";
     OpenMpi = open_mpi, "Open MPI's `mpirun`, versions 4 and 5; also what AzureML runs.";
     Mvapich = mvapich, "MVAPICH's `mpirun_rsh`, `mpiexec`.";
     Hydra = hydra, "Hydra, the `mpiexec` of MPICH, Intel MPI and their kin.";
     Pals = pals, "HPE Cray PALS: `mpiexec`, `aprun`.";
     Jsm = jsm, "IBM's `jsrun` under LSF.";
     Flux = flux, "Flux: `flux run`, `flux submit`.";
+    SubmititLocal = submitit_local, "submitit's local executor: tasks on this machine.";
     Slurm = slurm, "Slurm's `srun`.";
     User = user, "A person, a script, `mpienv launch` or Kubeflow's PyTorchJob: RANK and WORLD_SIZE.";
     SageMaker = sagemaker, "Amazon SageMaker: one process a host.";
+    LeaderWorkerSet = leader_worker_set, "Kubernetes' LeaderWorkerSet: one process a pod of a group.";
+    SkyPilot = skypilot, "SkyPilot: one process a node.";
+    Dstack = dstack, "dstack: one process a node.";
+    Lepton = lepton, "NVIDIA DGX Cloud Lepton: one process a worker.";
+    Mlp = mlp, "Volcengine's Machine Learning Platform: one process a worker.";
+    RunPod = runpod, "RunPod's Instant Clusters: one process a pod.";
+    Vertex = vertex, "Google Cloud's Vertex AI: one process a replica.";
+    Volcano = volcano, "Volcano's jobs: one process a pod.";
     Kubernetes = kubernetes, "A Kubernetes indexed job or Kubeflow Trainer: one process a pod.";
     AwsBatch = aws_batch, "An AWS Batch multi-node job: one process a node.";
     Alone = alone, "No launcher: one process by itself.";

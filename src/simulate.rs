@@ -259,6 +259,9 @@ pub enum JobError {
     /// A launcher that starts one process in all.
     #[error("{} means one process; ask for one node with one", .0.title())]
     OneProcess(Launcher),
+    /// A launcher that starts processes on one node.
+    #[error("{} starts processes on one node; ask for one node", .0.title())]
+    OneNode(Launcher),
     /// A launcher that starts one process on each node.
     #[error("{} starts one process on each node; ask for one, and start workers from it", .0.title())]
     OneProcessANode(Launcher),

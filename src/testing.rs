@@ -38,7 +38,8 @@ pub fn any_shape(job: JobBuilder) -> impl Strategy<Value = Job> {
         let job = if by_node { job.by_node() } else { job };
         let ones = vec![1; counts.len()];
         // Some launchers start one process a node, and a process alone is one in all.
-        let shapes = [counts, ones, vec![1]];
+        let on_one_node = counts[..1].to_vec();
+        let shapes = [counts, ones, on_one_node, vec![1]];
         shapes.into_iter().find_map(|counts| job.clone().counts(counts).build().ok())
     })
 }

@@ -4,6 +4,7 @@ mod choice;
 mod lints;
 #[cfg(feature = "pmix")]
 mod pmix;
+mod unplaced;
 
 use std::ffi::OsString;
 
@@ -193,6 +194,12 @@ impl ClusterInfoBuilder {
         let inner = choice.without_outer(environment, context.as_ref());
         let whole = environment;
         let environment = inner.as_ref().unwrap_or(environment);
+        // Whoever asks for it, by name or by an exported place, is alone.
+        let is_unplaced =
+            choice.marker.launcher == Launcher::Alone && overrides.launcher.is_none() && !choice.is_of_context;
+        if is_unplaced {
+            unplaced::refuse(environment)?;
+        }
         let mut placement = (choice.marker.launcher.spec().read)(environment, choice.marker)?;
         #[cfg(feature = "pmix")]
         if self.ask_pmix {
@@ -209,6 +216,9 @@ impl ClusterInfoBuilder {
         let context = context.filter(|_| choice.is_of_context);
 
         let mut findings = std::mem::take(&mut placement.findings);
+        if is_unplaced && findings.is_empty() {
+            findings.extend(unplaced::finding(environment));
+        }
         findings.extend(partly_inherited);
         findings.extend(lints::disagreements(environment, &placement, &choice.rest));
         findings.extend(lints::local_rank_order(&placement));

@@ -7,7 +7,7 @@
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
 use crate::launcher::sample::{Process, Sample, Setter};
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
+use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set, flux};
 use crate::value::placement::Placement;
 
 variables! {
@@ -30,7 +30,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     name: "hydra",
     title: "Hydra",
     variables: &[HydraVars::VARIABLES],
-    marker: |environment| first_set(environment, &[RANK, SIZE]).filter(|_| environment.is_set(LOCAL_RANK)),
+    marker: |environment| {
+        first_set(environment, &[RANK, SIZE]).filter(|_| environment.is_set(LOCAL_RANK) && !is_of_flux(environment))
+    },
     shared_marker: Some(|environment| first_set(environment, &[RANK, SIZE])),
     read,
     starts: Starts::Processes,
@@ -54,6 +56,15 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         },
     ],
 };
+
+/// Flux, started by Hydra, puts its own rank and size in these variables, and leaves Hydra's local ones.
+fn is_of_flux(environment: &Environment) -> bool {
+    let is_same = |own: &str, of_flux: &str| {
+        let [own, of_flux] = [own, of_flux].map(|name| environment.get_str(name).ok().flatten());
+        own.is_some() && own == of_flux
+    };
+    is_same(RANK, flux::RANK) && is_same(SIZE, flux::SIZE)
+}
 
 fn set(process: &Process<'_>, vars: &mut Setter) {
     vars.set(RANK, process.rank);

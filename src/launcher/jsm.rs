@@ -37,7 +37,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         ..Advice::PLAIN
     },
     mpi: MpiFamily::Spectrum,
-    nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], ..Nested::PLAIN },
+    nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], outside: &[HOSTS, JOB_ID], ..Nested::PLAIN },
     samples: &[Sample {
         title: "JSM",
         set: |process, vars| {

@@ -8,7 +8,7 @@ use crate::environment::{Environment, Variables, variables};
 use crate::error::{Error, Reason};
 use crate::launcher::sample::Sample;
 use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
-use crate::value::host::HostError;
+use crate::value::host::{Host, HostError};
 use crate::value::placement::{Placement, Sourced};
 
 variables! {
@@ -19,6 +19,18 @@ variables! {
             NODES = "PET_NNODES" => nodes: u32, "number of pods";
             MASTER_ADDR = "PET_MASTER_ADDR" => master_addr: Option<String>, "host of pod 0";
             MASTER_PORT = "PET_MASTER_PORT" => master_port: Option<String>, "port at pod 0";
+            PER_NODE = "PET_NPROC_PER_NODE" => per_node: Option<String>, "workers of each pod: a number, `auto`, `cpu` or `gpu`";
+        }
+    }
+}
+
+variables! {
+    /// The variables of Kubeflow Trainer's JAX runtime; read from its source.
+    pub struct JaxVars {
+        "[Kubeflow Trainer: JAX](https://github.com/kubeflow/trainer/blob/master/pkg/runtime/framework/plugins/jax/jax.go)" {
+            JAX_RANK = "JAX_PROCESS_ID" => rank: u32, "the pod's number";
+            JAX_SIZE = "JAX_NUM_PROCESSES" => size: u32, "number of pods";
+            COORDINATOR = "JAX_COORDINATOR_ADDRESS" => coordinator: Option<String>, "`host:port` of pod 0";
         }
     }
 }
@@ -36,33 +48,69 @@ variables! {
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     name: "kubernetes",
     title: "Kubernetes",
-    variables: &[PetVars::VARIABLES, IndexedJobVars::VARIABLES],
+    variables: &[PetVars::VARIABLES, JaxVars::VARIABLES, IndexedJobVars::VARIABLES],
     // A job of one pod, or one that only counts, has an index and no world.
     marker: |environment| {
         let indexed = || first_set(environment, &[INDEX]).filter(|_| environment.is_set(SIZE));
-        first_set(environment, &[NODE_RANK]).or_else(indexed)
+        first_set(environment, &[NODE_RANK, JAX_RANK, JAX_SIZE]).or_else(indexed)
     },
     shared_marker: None,
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "set the pod's variables as one set", ..Advice::PLAIN },
     mpi: MpiFamily::None,
-    nested: Nested::PLAIN,
-    samples: &[Sample {
-        title: "Kubernetes",
-        set: |process, vars| {
-            vars.set(NODE_RANK, process.node);
-            vars.set(NODES, process.nodes);
-            vars.set(MASTER_ADDR, "train-node-0-0.train");
-            vars.set(MASTER_PORT, 29500);
+    // People set these for torchrun and for JAX.
+    nested: Nested { outside: &[MASTER_ADDR, MASTER_PORT, PER_NODE, COORDINATOR], ..Nested::PLAIN },
+    samples: &[
+        Sample {
+            title: "Kubernetes",
+            set: |process, vars| {
+                vars.set(NODE_RANK, process.node);
+                vars.set(NODES, process.nodes);
+                vars.set(MASTER_ADDR, "train-node-0-0.train");
+                vars.set(MASTER_PORT, 29500);
+                vars.set(PER_NODE, "auto");
+            },
         },
-    }],
+        Sample {
+            title: "Kubernetes (JAX)",
+            set: |process, vars| {
+                vars.set(JAX_RANK, process.node);
+                vars.set(JAX_SIZE, process.nodes);
+                vars.set(COORDINATOR, "train-node-0-0.train:6666");
+                vars.set(SERVICE, "10.96.0.1");
+            },
+        },
+    ],
 };
+
+/// Kubernetes sets it in every pod.
+const SERVICE: &str = "KUBERNETES_SERVICE_HOST";
+
+fn read_jax(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: JaxVars = marker.read(environment)?;
+    let (rank, size) = ((JAX_RANK, vars.rank), (JAX_SIZE, vars.size));
+    // Elsewhere people set these, for several processes of a node too.
+    let mut placement = match environment.is_set(SERVICE) {
+        true => Placement::one_per_node(marker.launcher, rank, size)?,
+        false => Placement::new(marker.launcher, rank, size)?,
+    };
+    if let Some(text) = vars.coordinator {
+        let parsed = Host::parse_with_port(&text).map_err(|error| Error::of_setting(error, COORDINATOR, &text));
+        let (host, port) = parsed?;
+        placement.master_addr = Some(Sourced::new(host, COORDINATOR));
+        placement.master_port = port.map(|port| Sourced::new(port, COORDINATOR));
+    }
+    Ok(placement)
+}
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if marker.variable == INDEX {
         let vars: IndexedJobVars = marker.read(environment)?;
         return Placement::one_per_node(marker.launcher, (INDEX, vars.index), (SIZE, vars.size));
+    }
+    if marker.variable != NODE_RANK {
+        return read_jax(environment, marker);
     }
     let vars: PetVars = marker.read(environment)?;
     let mut placement = Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;

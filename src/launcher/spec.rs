@@ -62,6 +62,8 @@ pub(crate) enum Starts {
     Processes,
     /// One on each node, before anything else runs there: a platform.
     OnePerNode,
+    /// Any number, on one node.
+    OneNode,
     /// One in all.
     One,
 }
@@ -97,12 +99,14 @@ pub(crate) struct Nested {
     pub may_inherit: &'static [&'static str],
     /// Whether each process gets a new value of a variable that no other launcher sets.
     pub is_always_seen: bool,
+    /// What is also set where this launcher has started nobody: settings of people, and names of the surroundings.
+    pub outside: &'static [&'static str],
 }
 
 impl Nested {
     /// A launcher that sets only variables of its own, and not the master's.
     pub(crate) const PLAIN: Nested =
-        Nested { local: &[], also_sets: &[], identity: None, may_inherit: MASTER, is_always_seen: false };
+        Nested { local: &[], also_sets: &[], identity: None, may_inherit: MASTER, is_always_seen: false, outside: &[] };
 }
 
 impl LauncherSpec {
@@ -133,6 +137,19 @@ impl Marker {
     /// The error of a variable that is missing besides the marker.
     pub(crate) fn missing(self, environment: &Environment, name: &str) -> Error {
         self.unreadable(environment, ReadError::Missing { name: name.to_owned() })
+    }
+
+    /// The same, with what to do about it.
+    pub(crate) fn missing_with(self, environment: &Environment, name: &'static str, remedy: &'static str) -> Error {
+        let beside = self.display_variable(environment);
+        Error::new(Reason::Missing { beside }, remedy).by(self.launcher).of(name)
+    }
+
+    /// The error of a process whose rank does not follow from what its platform tells.
+    pub(crate) fn cannot_place(self, why: &str, variable: &'static str, value: &str) -> Error {
+        let reason = Reason::Malformed(format!("the rank does not follow from it: {why}"));
+        let remedy = "set RANK, WORLD_SIZE and MASTER_ADDR, or MPIENV_LAUNCHER=alone for a process by itself";
+        Error::new(reason, remedy).by(self.launcher).of(variable).found(value)
     }
 
     fn unreadable(self, environment: &Environment, error: ReadError) -> Error {

@@ -41,7 +41,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     mpi: MpiFamily::None,
     // Every worker has an error file of its own: without another one RANK was set by somebody else.
-    nested: Nested { may_inherit: &[], is_always_seen: true, ..Nested::PLAIN },
+    nested: Nested { may_inherit: &[], is_always_seen: true, outside: &[ERROR_FILE], ..Nested::PLAIN },
     samples: &[Sample {
         title: "torchrun",
         set: |process, vars| {

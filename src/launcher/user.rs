@@ -5,7 +5,7 @@
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
 use crate::launcher::sample::{Process, Sample, Setter};
-use crate::launcher::{Advice, LauncherSpec, MASTER, Marker, MpiFamily, Nested, Starts, first_set, kubernetes};
+use crate::launcher::{Advice, LauncherSpec, MASTER, Marker, MpiFamily, Nested, Starts, first_set, kubernetes, runpod};
 use crate::value::placement::Placement;
 
 variables! {
@@ -25,26 +25,43 @@ variables! {
     }
 }
 
+variables! {
+    /// What DeepSpeed's launcher tells beside.
+    pub struct DeepSpeedVars {
+        "[DeepSpeed: launch.py](https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/launcher/launch.py)" {
+            LOCAL_SIZE = "LOCAL_SIZE" => local_size: u32, "ranks on this node";
+            CROSS_RANK = "CROSS_RANK" => cross_rank: u32, "the node's number";
+            CROSS_SIZE = "CROSS_SIZE" => cross_size: u32, "nodes of the job";
+        }
+    }
+}
+
+/// What shows that a platform has set RANK and WORLD_SIZE, where they do not come with a local rank: once on each node.
+const PLATFORMS: &[&str] = &["KUBERNETES_SERVICE_HOST", "CLOUD_ML_JOB_ID", "VC_TASK_INDEX"];
+
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     name: "user",
     title: "RANK and WORLD_SIZE",
-    variables: &[UserVars::VARIABLES],
+    variables: &[UserVars::VARIABLES, DeepSpeedVars::VARIABLES],
     marker: |environment| {
-        // A pod of an indexed job has its rank elsewhere.
-        let size = || first_set(environment, &[WORLD_SIZE]).filter(|_| !environment.is_set(kubernetes::INDEX));
+        // A pod of an indexed job or of RunPod has its rank elsewhere.
+        let size = || {
+            first_set(environment, &[WORLD_SIZE])
+                .filter(|_| !environment.is_set(kubernetes::INDEX) && runpod::marker(environment).is_none())
+        };
         first_set(environment, &[RANK]).or_else(size)
     },
     shared_marker: None,
     read,
     starts: Starts::Processes,
     advice: Advice {
-        start: "set RANK, WORLD_SIZE and what goes with them as one set",
+        start: "set RANK, WORLD_SIZE and the related variables together",
         one_per_node: "set RANK to the node's number and WORLD_SIZE to the number of nodes, LOCAL_RANK=0, LOCAL_WORLD_SIZE=1",
         ..Advice::PLAIN
     },
     mpi: MpiFamily::None,
     // Who sets RANK and WORLD_SIZE sets the master with them, and not always the node's number.
-    nested: Nested { may_inherit: &[NODE_RANK], ..Nested::PLAIN },
+    nested: Nested { may_inherit: &[NODE_RANK], outside: &[LOCAL_SIZE, CROSS_SIZE], ..Nested::PLAIN },
     samples: &[Sample { title: "RANK and WORLD_SIZE", set }],
 };
 
@@ -60,7 +77,18 @@ pub(super) fn set(process: &Process<'_>, vars: &mut Setter) {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: UserVars = marker.read(environment)?;
-    let placement = Placement::new(marker.launcher, (RANK, vars.rank), (WORLD_SIZE, vars.world_size))?
-        .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_WORLD_SIZE, vars.local_world_size))?;
+    let (rank, size) = ((RANK, vars.rank), (WORLD_SIZE, vars.world_size));
+    let no_local = vars.local_rank.is_none() && vars.local_world_size.is_none();
+    if no_local && vars.node_rank.is_none_or(|node| node == vars.rank) && first_set(environment, PLATFORMS).is_some() {
+        return Placement::one_per_node(marker.launcher, rank, size);
+    }
+    let placement = Placement::new(marker.launcher, rank, size)?;
+    // The names are of no use one by one, because others have them too.
+    if let (None, Ok(more)) = (vars.local_world_size, environment.read::<DeepSpeedVars>()) {
+        let node = vars.node_rank.map_or((CROSS_RANK, more.cross_rank), |node| (NODE_RANK, node));
+        let placement = placement.with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, Some(more.local_size)))?;
+        return Ok(placement.with_nodes((node.0, Some(node.1)), (CROSS_SIZE, Some(more.cross_size))));
+    }
+    let placement = placement.with_local((LOCAL_RANK, vars.local_rank), (LOCAL_WORLD_SIZE, vars.local_world_size))?;
     Ok(placement.with_nodes((NODE_RANK, vars.node_rank), (NODE_RANK, None)))
 }

@@ -142,7 +142,8 @@ impl JobBuilder {
             Starts::OnePerNode if counts.iter().any(|&count| count > 1) => {
                 return Err(JobError::OneProcessANode(launcher));
             }
-            Starts::One | Starts::OnePerNode | Starts::Processes => {}
+            Starts::OneNode if counts.len() > 1 => return Err(JobError::OneNode(launcher)),
+            Starts::One | Starts::OneNode | Starts::OnePerNode | Starts::Processes => {}
         }
         let places = places(&counts, cyclic, rotation);
         Ok(Job { launcher, version, number, counts, places, cyclic, master: None })

@@ -5,8 +5,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::finding::Finding;
+use crate::launcher::Marker;
 use crate::value::host::Host;
 use crate::value::job::Job;
 use crate::value::port::Port;
@@ -157,6 +158,34 @@ impl Placement {
         self.node_rank = rank.1.map(|node| Sourced::new(node, rank.0));
         self.node_count = count.1.map(|nodes| Sourced::new(nodes, count.0));
         self
+    }
+
+    /// Adds rank 0's host, if it is told.
+    pub(crate) fn with_master(
+        mut self,
+        marker: Marker,
+        variable: impl Into<Source>,
+        text: Option<&str>,
+    ) -> Result<Placement, Error> {
+        if let Some(text) = text.map(str::trim) {
+            let source = variable.into();
+            self.master_addr = Some(Sourced::new(marker.host(&source, text)?, source));
+        }
+        Ok(self)
+    }
+
+    /// Adds the port there, if it is told.
+    pub(crate) fn with_port(
+        mut self,
+        marker: Marker,
+        variable: &'static str,
+        text: Option<&str>,
+    ) -> Result<Placement, Error> {
+        if let Some(text) = text {
+            let port = text.parse().map_err(|_| marker.refuse(Reason::NotAPort, variable, text))?;
+            self.master_port = Some(Sourced::new(port, variable));
+        }
+        Ok(self)
     }
 
     /// Adds the job's identity, if it is told: a master port follows from it.

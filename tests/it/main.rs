@@ -45,6 +45,7 @@ mod limits;
 mod mpi;
 mod mpirun;
 mod nesting;
+mod platforms;
 mod programs;
 mod properties;
 mod recordings;

@@ -19,10 +19,11 @@ fn inner_launchers() -> Vec<JobBuilder> {
     launchers().into_iter().filter(JobBuilder::is_command).map(|builder| builder.number(1)).collect()
 }
 
-/// A job of that shape, or with one process on each node where the launcher starts no more.
+/// A job of that shape, or with one process on each node or on one node alone where the launcher starts no more.
 fn job(builder: &JobBuilder, nodes: u32, per_node: u32) -> Job {
-    let builder = builder.clone().nodes(nodes);
-    builder.clone().per_node(per_node).build().or_else(|_| builder.per_node(1).build()).unwrap()
+    let whole = builder.clone().nodes(nodes).per_node(per_node);
+    let smaller = [whole.clone().per_node(1), whole.clone().nodes(1)];
+    [whole].into_iter().chain(smaller).find_map(|builder| builder.build().ok()).unwrap()
 }
 
 fn over(outer: &BTreeMap<String, String>, inner: Vars) -> BTreeMap<String, String> {
@@ -65,7 +66,8 @@ fn layers(outer: &JobBuilder) -> Vec<(String, BTreeMap<String, String>)> {
     let mut layers = Vec::new();
     for per_node in [1, 3] {
         for nodes in [1, 2] {
-            let vars = job(outer, nodes, 1).environment(nodes - 1).unwrap();
+            let job = job(outer, nodes, 1);
+            let vars = job.environment(job.world_size() - 1).unwrap();
             let worker = |environment: &Environment| read(environment).workers(per_node).unwrap().pop().unwrap();
             layers.push((format!("launch of {per_node} on {nodes} nodes"), applied(vars, worker)));
         }

@@ -1,0 +1,63 @@
+//! Horovod: `horovodrun` without MPI.
+//!
+//! The rendezvous address that it sets is the driver's, and not rank 0's. With MPI, `mpirun` is found. Read from
+//! documentation.
+
+use crate::environment::{Environment, Variables, variables};
+use crate::error::Error;
+use crate::launcher::sample::Sample;
+use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
+use crate::value::placement::Placement;
+
+variables! {
+    /// The variables that `horovodrun` sets for every process.
+    pub struct HorovodVars {
+        "[Horovod: gloo_run.py](https://github.com/horovod/horovod/blob/master/horovod/runner/gloo_run.py)" {
+            RANK = "HOROVOD_RANK" => rank: u32, "rank";
+            SIZE = "HOROVOD_SIZE" => size: u32, "world size";
+            LOCAL_RANK = "HOROVOD_LOCAL_RANK" => local_rank: Option<u32>, "rank on this node";
+            LOCAL_SIZE = "HOROVOD_LOCAL_SIZE" => local_size: Option<u32>, "ranks on this node";
+            NODE_RANK = "HOROVOD_CROSS_RANK" => node_rank: Option<u32>, "number of this node among those that have this local rank";
+            NODES = "HOROVOD_CROSS_SIZE" => nodes: Option<u32>, "how many nodes have this local rank";
+        }
+    }
+}
+
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    name: "horovod",
+    title: "Horovod",
+    variables: &[HorovodVars::VARIABLES],
+    marker: |environment| first_set(environment, &[RANK, SIZE]),
+    shared_marker: None,
+    read,
+    starts: Starts::Processes,
+    advice: Advice {
+        start: "start the process with horovodrun",
+        one_per_node: "`horovodrun -H node0:1,node1:1`",
+        ..Advice::PLAIN
+    },
+    mpi: MpiFamily::None,
+    nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], ..Nested::PLAIN },
+    samples: &[Sample {
+        title: "Horovod",
+        set: |process, vars| {
+            let has_it = |node: &u32| process.counts.get(*node as usize).is_some_and(|&n| n > process.local_rank);
+            vars.set(RANK, process.rank);
+            vars.set(SIZE, process.size);
+            vars.set(LOCAL_RANK, process.local_rank);
+            vars.set(LOCAL_SIZE, process.local_size);
+            vars.set(NODE_RANK, (0..process.node).filter(has_it).count());
+            vars.set(NODES, (0..process.nodes).filter(has_it).count());
+        },
+    }],
+};
+
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: HorovodVars = marker.read(environment)?;
+    let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
+        .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, vars.local_size))?;
+    // Every node has a local rank 0; nodes that are smaller have no others.
+    let is_of_all = vars.local_rank == Some(0);
+    let of_all = |value: Option<u32>| value.filter(|_| is_of_all);
+    Ok(placement.with_nodes((NODE_RANK, of_all(vars.node_rank)), (NODES, of_all(vars.nodes))))
+}

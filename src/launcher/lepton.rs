@@ -1,0 +1,58 @@
+//! NVIDIA DGX Cloud Lepton: one process a worker of a batch job.
+//!
+//! Read from documentation.
+
+use crate::environment::{Environment, Variables, variables};
+use crate::error::Error;
+use crate::launcher::sample::Sample;
+use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
+use crate::value::placement::{Placement, Sourced};
+use crate::value::port::Port;
+
+variables! {
+    /// The variables of a batch job's worker.
+    pub struct LeptonVars {
+        "[DGX Cloud Lepton: predefined environment variables](https://docs.nvidia.com/dgx-cloud/lepton/features/batch-jobs/predefined-env-vars)" {
+            INDEX = "LEPTON_JOB_WORKER_INDEX" => index: u32, "the worker's number";
+            WORKERS = "LEPTON_JOB_TOTAL_WORKERS" => workers: u32, "workers of the job";
+            PREFIX = "LEPTON_JOB_WORKER_PREFIX" => prefix: Option<String>, "`job-worker`: worker 0's name is `job-worker-0`";
+            SUBDOMAIN = "LEPTON_SUBDOMAIN" => subdomain: Option<String>, "what follows in the workers' names";
+            GPUS = "LEPTON_RESOURCE_ACCELERATOR_NUM" => gpus: Option<String>, "this worker's GPUs";
+        }
+    }
+}
+
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    name: "lepton",
+    title: "DGX Cloud Lepton",
+    variables: &[LeptonVars::VARIABLES],
+    marker: |environment| first_set(environment, &[INDEX, WORKERS]),
+    shared_marker: None,
+    read,
+    starts: Starts::OnePerNode,
+    advice: Advice { start: "start the process in a batch job's worker", ..Advice::PLAIN },
+    mpi: MpiFamily::None,
+    // Endpoints and development pods have these too.
+    nested: Nested { outside: &[PREFIX, SUBDOMAIN, GPUS], ..Nested::PLAIN },
+    samples: &[Sample {
+        title: "DGX Cloud Lepton",
+        set: |process, vars| {
+            vars.set(INDEX, process.node);
+            vars.set(WORKERS, process.nodes);
+            vars.set(PREFIX, format!("train-{}", process.job));
+            vars.set(SUBDOMAIN, format!("train-{}-job-svc", process.job));
+            vars.set(GPUS, 8);
+        },
+    }],
+};
+
+/// The one that Lepton's own script for PyTorch takes.
+const PORT: Option<Port> = Port::new(29400);
+
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: LeptonVars = marker.read(environment)?;
+    let mut placement = Placement::one_per_node(marker.launcher, (INDEX, vars.index), (WORKERS, vars.workers))?;
+    placement.master_port = PORT.map(|port| Sourced::new(port, "Lepton's convention"));
+    let Some((prefix, subdomain)) = vars.prefix.zip(vars.subdomain) else { return Ok(placement) };
+    placement.with_master(marker, SUBDOMAIN, Some(&format!("{prefix}-0.{subdomain}")))
+}

@@ -1,0 +1,60 @@
+//! Volcengine's Machine Learning Platform: one process a worker of a custom task.
+//!
+//! Read from documentation.
+
+use crate::environment::{Environment, Variables, variables};
+use crate::error::Error;
+use crate::launcher::sample::Sample;
+use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
+use crate::value::placement::Placement;
+
+variables! {
+    /// The variables of a custom task's worker.
+    pub struct MlpVars {
+        "[Volcengine: environment variables of custom tasks](https://www.volcengine.com/docs/6459/75329)" {
+            INDEX = "MLP_ROLE_INDEX" => index: u32, "the worker's number in its role";
+            WORKERS = "MLP_WORKER_NUM" => workers: u32, "workers of the task";
+            ROLE = "MLP_ROLE" => role: Option<String>, "`WORKER`, `PS`, `SCHEDULER`, ...";
+            HOST = "MLP_WORKER_0_HOST" => host: Option<String>, "worker 0's address";
+            PORT = "MLP_WORKER_0_PORT" => port: Option<String>, "a port at worker 0";
+            GPUS = "MLP_WORKER_GPU" => gpus: Option<String>, "GPUs of each worker";
+            TASK = "MLP_TASK_ID" => task: Option<String>, "the task's identity";
+        }
+    }
+}
+
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    name: "mlp",
+    title: "Volcengine MLP",
+    variables: &[MlpVars::VARIABLES],
+    marker: |environment| first_set(environment, &[INDEX, WORKERS, HOST]),
+    shared_marker: None,
+    read,
+    starts: Starts::OnePerNode,
+    advice: Advice { start: "start the process in a worker of a custom task", ..Advice::PLAIN },
+    mpi: MpiFamily::None,
+    nested: Nested { outside: &[ROLE, PORT, GPUS, TASK], ..Nested::PLAIN },
+    samples: &[Sample {
+        title: "Volcengine MLP",
+        set: |process, vars| {
+            vars.set(INDEX, process.node);
+            vars.set(WORKERS, process.nodes);
+            vars.set(ROLE, "WORKER");
+            vars.set(HOST, process.address(0));
+            vars.set(PORT, 9006);
+            vars.set(GPUS, 8);
+            vars.set(TASK, format!("t-20261122080000-{}", process.job));
+        },
+    }],
+};
+
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: MlpVars = marker.read(environment)?;
+    // The numbers of parameter servers and schedulers begin at 0 again.
+    if let Some(role) = vars.role.as_deref().filter(|role| !role.eq_ignore_ascii_case("worker")) {
+        return Err(marker.cannot_place("only workers are numbered among each other", ROLE, role));
+    }
+    let placement = Placement::one_per_node(marker.launcher, (INDEX, vars.index), (WORKERS, vars.workers))?;
+    let placement = placement.with_master(marker, HOST, vars.host.as_deref())?;
+    Ok(placement.with_port(marker, PORT, vars.port.as_deref())?.with_job(TASK, vars.task))
+}

@@ -1,0 +1,58 @@
+//! RunPod's Instant Clusters: one process a pod.
+//!
+//! `WORLD_SIZE` is the number of all GPUs there, and there is no `RANK`. Read from documentation.
+
+use crate::environment::{Environment, Variables, variables};
+use crate::error::Error;
+use crate::launcher::sample::Sample;
+use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
+use crate::value::placement::Placement;
+
+variables! {
+    /// The variables of a cluster's pod.
+    pub struct RunPodVars {
+        "[RunPod: Instant Clusters, environment variables](https://docs.runpod.io/instant-clusters)" {
+            NODE_RANK = "NODE_RANK" => node_rank: u32, "the pod's number";
+            NODES = "NUM_NODES" => nodes: u32, "pods of the cluster";
+            PRIMARY = "PRIMARY_ADDR" => primary: Option<String>, "pod 0's address; also in `MASTER_ADDR`";
+            TRAINERS = "NUM_TRAINERS" => trainers: Option<String>, "GPUs of each pod";
+        }
+    }
+}
+
+/// Whether this is a cluster's pod: two of the names are not RunPod's alone, and count together.
+pub(super) fn marker(environment: &Environment) -> Option<&'static str> {
+    let pair = || first_set(environment, &[NODES]).filter(|_| environment.is_set(NODE_RANK));
+    first_set(environment, &[PRIMARY]).or_else(pair)
+}
+
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    name: "runpod",
+    title: "RunPod",
+    variables: &[RunPodVars::VARIABLES],
+    marker,
+    shared_marker: None,
+    read,
+    starts: Starts::OnePerNode,
+    advice: Advice { start: "start the process in a pod of an Instant Cluster", ..Advice::PLAIN },
+    mpi: MpiFamily::None,
+    nested: Nested { may_inherit: &[], ..Nested::PLAIN },
+    samples: &[Sample {
+        title: "RunPod",
+        set: |process, vars| {
+            vars.set(NODE_RANK, process.node);
+            vars.set(NODES, process.nodes);
+            vars.set(TRAINERS, 8);
+            vars.set("WORLD_SIZE", 8 * u64::from(process.nodes));
+            vars.set(PRIMARY, process.address(0));
+            vars.set("MASTER_ADDR", process.address(0));
+            vars.set("MASTER_PORT", 29400);
+        },
+    }],
+};
+
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: RunPodVars = marker.read(environment)?;
+    let placement = Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;
+    placement.with_master(marker, PRIMARY, vars.primary.as_deref())
+}

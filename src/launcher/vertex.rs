@@ -1,0 +1,110 @@
+//! Google Cloud's Vertex AI: custom training, one process a replica.
+//!
+//! Where it sets `RANK` and `WORLD_SIZE` too, these are found first and say the same. Read from documentation.
+
+use crate::environment::{Environment, Variables, variables};
+use crate::error::{Error, Reason};
+use crate::launcher::sample::Sample;
+use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
+use crate::value::host::{Host, HostError};
+use crate::value::placement::{Placement, Sourced};
+
+variables! {
+    /// The variables of a training cluster.
+    pub struct VertexVars {
+        "[Vertex AI: CLUSTER_SPEC](https://cloud.google.com/vertex-ai/docs/training/distributed-training#cluster-variables)" {
+            SPEC_TEXT = "CLUSTER_SPEC" => cluster: String, "JSON: the hosts of each worker pool, and which of them this is";
+            JOB = "CLOUD_ML_JOB_ID" => job: Option<String>, "the job's identity";
+        }
+    }
+}
+
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    name: "vertex",
+    title: "Vertex AI",
+    variables: &[VertexVars::VARIABLES],
+    // Others may have a variable of that name.
+    marker: |environment| {
+        let is_own = |text: &str| environment.is_set(JOB) || text.contains("workerpool");
+        first_set(environment, &[SPEC_TEXT])
+            .filter(|_| environment.get_str(SPEC_TEXT).map_or(true, |text| text.is_some_and(is_own)))
+    },
+    shared_marker: None,
+    read,
+    starts: Starts::OnePerNode,
+    advice: Advice { start: "start the process as a replica of a custom job", ..Advice::PLAIN },
+    mpi: MpiFamily::None,
+    nested: Nested::PLAIN,
+    samples: &[Sample {
+        title: "Vertex AI",
+        set: |process, vars| {
+            // The first pool has one replica, the second all others.
+            let host =
+                |pool: u32, index: u32| format!("\"cmle-training-workerpool{pool}-{}-{index}:2222\"", process.job);
+            let others: Vec<_> = (1..process.nodes).map(|node| host(1, node - 1)).collect();
+            let second =
+                if others.is_empty() { String::new() } else { format!(",\"workerpool1\":[{}]", others.join(",")) };
+            let (pool, index) = if process.node == 0 { (0, 0) } else { (1, process.node - 1) };
+            let cluster = format!("{{\"workerpool0\":[{}]{second}}}", host(0, 0));
+            let task = format!("{{\"type\":\"workerpool{pool}\",\"index\":{index},\"trial\":\"\"}}");
+            vars.set(SPEC_TEXT, format!("{{\"cluster\":{cluster},\"environment\":\"cloud\",\"task\":{task}}}"));
+            vars.set(JOB, 4_711_000 + process.job);
+        },
+    }],
+};
+
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: VertexVars = marker.read(environment)?;
+    let malformed = |what: &str| marker.refuse(Reason::Malformed(what.to_owned()), SPEC_TEXT, &vars.cluster);
+    let Some((pool, index)) = task(&vars.cluster) else {
+        return Err(malformed("no task with the type and index of a worker pool"));
+    };
+    let (mut before, mut size, mut first) = (None, 0, None);
+    for number in 0..MOST_POOLS {
+        let hosts = hosts(&vars.cluster, number).unwrap_or_default();
+        first = first.or_else(|| hosts.first().copied());
+        if number == pool {
+            before = Some(size).filter(|_| (index as usize) < hosts.len());
+        }
+        size += u32::try_from(hosts.len()).unwrap_or(u32::MAX >> 4);
+    }
+    let before = before.ok_or_else(|| malformed("the task is not in its worker pool"))?;
+    let mut placement = Placement::one_per_node(marker.launcher, (SPEC_TEXT, before + index), (SPEC_TEXT, size))?;
+    if let Some(first) = first {
+        let (host, _) =
+            Host::parse_with_port(first).map_err(|error: HostError| marker.refuse(error, SPEC_TEXT, first))?;
+        placement.master_addr =
+            Some(Sourced::new(host, format!("{SPEC_TEXT}: the first host of the first worker pool")));
+    }
+    Ok(placement.with_job(JOB, vars.job))
+}
+
+/// A cluster has at most that many worker pools.
+const MOST_POOLS: u32 = 4;
+
+/// What follows a name in JSON. In a text within the JSON the name's quotes have backslashes, so that it is not found.
+fn after<'a>(json: &'a str, name: &str) -> Option<&'a str> {
+    let name = format!("\"{name}\"");
+    json.match_indices(&name)
+        .find_map(|(at, _)| json[at + name.len()..].trim_start().strip_prefix(':'))
+        .map(str::trim_start)
+}
+
+/// The hosts of a worker pool; names and ports need no escapes.
+fn hosts(json: &str, pool: u32) -> Option<Vec<&str>> {
+    let (list, _) = after(json, &format!("workerpool{pool}"))?.strip_prefix('[')?.split_once(']')?;
+    let host = |item: &'_ str| -> Option<()> { item.trim().strip_prefix('"')?.strip_suffix('"').map(drop) };
+    if list.trim().is_empty() {
+        return None;
+    }
+    list.split(',').map(|item| host(item).map(|()| item.trim().trim_matches('"'))).collect()
+}
+
+/// The worker pool and the number in it of this replica.
+fn task(json: &str) -> Option<(u32, u32)> {
+    let (task, _) = after(json, "task")?.strip_prefix('{')?.split_once('}')?;
+    let pool = after(task, "type")?.strip_prefix("\"workerpool")?.split_once('"')?.0.parse().ok()?;
+    let digits = after(task, "index")?.trim_start_matches('"');
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    Some((pool, digits[..end].parse().ok()?))
+}

@@ -1,0 +1,120 @@
+//! Volcano's jobs with the plugins `env` and `svc`: one process a pod. Huawei's ModelArts runs on it, too.
+//!
+//! `VC_TASK_INDEX` counts within a task, and no variable names the task: of several tasks this pod's is the one in whose list
+//! its `HOSTNAME` is. The master's task comes first, then the workers'. Read from documentation.
+
+use crate::environment::{Environment, Variables, variables};
+use crate::error::Error;
+use crate::launcher::sample::Sample;
+use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
+use crate::value::placement::Placement;
+
+variables! {
+    /// The variables of a job whose tasks are called `master` and `worker`; of others the names differ in these.
+    pub struct VolcanoVars {
+        "[Volcano: env plugin](https://github.com/volcano-sh/volcano/blob/master/docs/user-guide/how_to_use_env_plugin.md)" {
+            INDEX = "VC_TASK_INDEX" => index: Option<u32>, "the pod's number in its task";
+            OLD_INDEX = "VK_TASK_INDEX" => old_index: Option<u32>, "the same";
+        }
+        "[Volcano: svc plugin](https://github.com/volcano-sh/volcano/blob/master/docs/user-guide/how_to_use_svc_plugin.md)" {
+            MASTERS = "VC_MASTER_HOSTS" => masters: Option<String>, "names of the task's pods, with commas";
+            WORKERS = "VC_WORKER_HOSTS" => workers: Option<String>, "the same";
+            MASTER_COUNT = "VC_MASTER_NUM" => master_count: Option<u32>, "how many these are";
+            WORKER_COUNT = "VC_WORKER_NUM" => worker_count: Option<u32>, "the same";
+        }
+    }
+}
+
+/// The container's host name, which is its pod's; not Volcano's own.
+const HOSTNAME: &str = "HOSTNAME";
+
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    name: "volcano",
+    title: "Volcano",
+    variables: &[VolcanoVars::VARIABLES],
+    marker: |environment| first_set(environment, &[INDEX, OLD_INDEX, MASTERS, WORKERS]),
+    shared_marker: None,
+    read,
+    starts: Starts::OnePerNode,
+    advice: Advice { start: "start the process in a pod of a job with the plugins env and svc", ..Advice::PLAIN },
+    mpi: MpiFamily::None,
+    nested: Nested::PLAIN,
+    samples: &[Sample {
+        title: "Volcano",
+        set: |process, vars| {
+            let job = format!("train{}", process.job);
+            let index = process.node.saturating_sub(1);
+            let workers: Vec<_> = (1..process.nodes).map(|node| format!("{job}-worker-{}.{job}", node - 1)).collect();
+            let task = if process.node == 0 { "master" } else { "worker" };
+            vars.set(INDEX, index);
+            vars.set(OLD_INDEX, index);
+            vars.set(MASTERS, format!("{job}-master-0.{job}"));
+            vars.set(MASTER_COUNT, 1);
+            if !workers.is_empty() {
+                vars.set(WORKERS, workers.join(","));
+                vars.set(WORKER_COUNT, workers.len());
+            }
+            vars.set(HOSTNAME, format!("{job}-{task}-{index}"));
+        },
+    }],
+};
+
+/// One task's pods.
+struct Task<'a> {
+    variable: &'a str,
+    hosts: Vec<&'a str>,
+}
+
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: VolcanoVars = marker.read(environment)?;
+    let index = vars.index.or(vars.old_index).ok_or_else(|| marker.missing(environment, INDEX))?;
+    let mut tasks = tasks(environment);
+    if tasks.is_empty() {
+        let remedy = "add the plugin `svc: []` to the job, which tells the pods of each task, or set RANK, WORLD_SIZE and MASTER_ADDR";
+        return Err(marker.missing_with(environment, WORKERS, remedy));
+    }
+    if tasks.len() > 1 && !tasks.iter().any(|task| task.variable == MASTERS) {
+        let names: Vec<_> = tasks.iter().map(|task| task.variable).collect();
+        return Err(marker.cannot_place("no task is called master", INDEX, &format!("{index} ({})", names.join(", "))));
+    }
+    // The master's, then the workers', then others by name.
+    tasks.sort_by_key(|task| (task.variable != MASTERS, task.variable != WORKERS, task.variable));
+    let own = match &tasks[..] {
+        [_] => Some(0),
+        _ => {
+            let name = environment.get_str(HOSTNAME).ok().flatten().map(first_label);
+            tasks
+                .iter()
+                .position(|task| task.hosts.get(index as usize).copied().map(first_label) == name && name.is_some())
+        }
+    };
+    let Some(own) = own else {
+        return Err(marker.cannot_place(
+            "the pod's HOSTNAME is in no task's list at that place",
+            INDEX,
+            &index.to_string(),
+        ));
+    };
+    let count = |tasks: &[Task<'_>]| {
+        tasks.iter().map(|task| u32::try_from(task.hosts.len()).unwrap_or(u32::MAX)).fold(0, u32::saturating_add)
+    };
+    let rank = count(&tasks[..own]).saturating_add(index);
+    let mut placement = Placement::one_per_node(marker.launcher, (INDEX, rank), (WORKERS, count(&tasks)))?;
+    let lists: Vec<_> = tasks.iter().map(|task| task.variable).collect();
+    placement.world_size_source = format!("number of hosts in {}", lists.join(", ")).into();
+    let Some(first) = tasks.first() else { return Ok(placement) };
+    placement.with_master(marker, first.variable.to_owned(), first.hosts.first().copied())
+}
+
+fn tasks(environment: &Environment) -> Vec<Task<'_>> {
+    let is_list = |name: &&str| name.starts_with("VC_") && name.ends_with("_HOSTS");
+    let task = |variable| {
+        let hosts = environment.get_str(variable).ok()??.split(',').map(str::trim).filter(|host| !host.is_empty());
+        Some(Task { variable, hosts: hosts.collect() }).filter(|task| !task.hosts.is_empty())
+    };
+    environment.names().filter(is_list).filter_map(task).collect()
+}
+
+fn first_label(name: &str) -> &str {
+    name.split('.').next().unwrap_or(name)
+}

@@ -1,0 +1,364 @@
+//! Platforms that start one process on each node, each by what it sets there, and by what it does not set.
+
+use mpienv::simulate::{Job, Vars};
+use mpienv::testing::any_shape;
+use mpienv::{ClusterInfo, Error, LaunchStyle, Launcher};
+use proptest::prelude::*;
+
+type Pairs<'a> = &'a [(&'a str, &'a str)];
+
+fn read(vars: Pairs) -> Result<ClusterInfo, Error> {
+    ClusterInfo::from_vars(vars.iter().copied())
+}
+
+/// The launcher, the node's number, how many nodes there are, and where they meet.
+fn node(vars: Pairs) -> (Launcher, u32, u32, String) {
+    let info = read(vars).unwrap();
+    assert_eq!(info.findings(), [], "{vars:?}");
+    assert_eq!(info.launch_style(), LaunchStyle::PerNode, "{vars:?}");
+    assert_eq!((info.node_rank(), info.node_count()), (Some(info.rank()), Some(info.world_size())), "{vars:?}");
+    assert_eq!(info.workers(2).unwrap()[1].rank(), info.rank() * 2 + 1);
+    (info.launcher(), info.rank(), info.world_size(), info.master_addr().unwrap().to_string())
+}
+
+fn error(vars: Pairs) -> String {
+    read(vars).unwrap_err().to_string()
+}
+
+const TORCHRUN: Pairs = &[
+    ("TORCHELASTIC_RUN_ID", "none"),
+    ("RANK", "5"),
+    ("WORLD_SIZE", "8"),
+    ("LOCAL_RANK", "1"),
+    ("LOCAL_WORLD_SIZE", "4"),
+    ("MASTER_ADDR", "a"),
+    ("MASTER_PORT", "29500"),
+];
+
+const LWS: Pairs = &[("LWS_LEADER_ADDRESS", "vllm-0.vllm.ns"), ("LWS_GROUP_SIZE", "2"), ("LWS_WORKER_INDEX", "1")];
+
+#[test]
+fn leader_worker_set() {
+    assert_eq!(node(LWS), (Launcher::LeaderWorkerSet, 1, 2, "vllm-0.vllm.ns".into()));
+    // Up to version 0.5 the pod's number is not told.
+    let error = error(&LWS[..2]);
+    assert!(error.contains("LWS_WORKER_INDEX: not set") && error.contains("version 0.6"), "{error}");
+    assert_eq!(read(&[("LWS_LEADER_ADDRESS", "a"), ("LWS_GROUP_SIZE", "1")]).unwrap().world_size(), 1);
+}
+
+const SKYPILOT: Pairs = &[
+    ("SKYPILOT_NODE_RANK", "1"),
+    ("SKYPILOT_NUM_NODES", "2"),
+    ("SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5\n"),
+    ("SKYPILOT_NUM_GPUS_PER_NODE", "0"),
+    ("SKYPILOT_TASK_ID", "sky-1"),
+];
+
+#[test]
+fn skypilot() {
+    assert_eq!(node(SKYPILOT), (Launcher::SkyPilot, 1, 2, "10.0.0.4".into()));
+    let setup: Pairs = &[("SKYPILOT_SETUP_NODE_RANK", "1"), ("SKYPILOT_SETUP_NODE_IPS", "10.0.0.4\n10.0.0.5")];
+    assert_eq!(node(setup), (Launcher::SkyPilot, 1, 2, "10.0.0.4".into()));
+    // Its pods are of indexed jobs, and its Slurm backend starts a step.
+    assert_eq!(node(&[SKYPILOT, &[("JOB_COMPLETION_INDEX", "1")]].concat()).0, Launcher::SkyPilot);
+    let step: Pairs = &[
+        ("SLURM_PROCID", "1"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_NTASKS", "2"),
+        ("SLURM_LOCALID", "0"),
+        ("SLURM_GTIDS", "1"),
+        ("SLURM_NODEID", "1"),
+        ("SLURM_NNODES", "2"),
+        ("SLURM_STEP_NODELIST", "a,b"),
+    ];
+    assert_eq!(node(&[SKYPILOT, step].concat()), (Launcher::Slurm, 1, 2, "a".into()));
+}
+
+#[test]
+fn dstack() {
+    let vars: Pairs = &[
+        ("DSTACK_NODE_RANK", "1"),
+        ("DSTACK_NODES_NUM", "2"),
+        ("DSTACK_MASTER_NODE_IP", "10.0.0.4"),
+        ("DSTACK_NODES_IPS", "10.0.0.4\n10.0.0.5"),
+        ("DSTACK_GPUS_PER_NODE", "8"),
+        ("DSTACK_GPUS_NUM", "16"),
+        ("DSTACK_RUN_ID", "7c1f1fa5"),
+    ];
+    assert_eq!(node(vars), (Launcher::Dstack, 1, 2, "10.0.0.4".into()));
+    let one = read(&[("DSTACK_NODE_RANK", "0"), ("DSTACK_NODES_NUM", "1")]).unwrap();
+    assert_eq!((one.launcher(), one.rank(), one.world_size()), (Launcher::Dstack, 0, 1));
+}
+
+#[test]
+fn kubeflow_trainer_of_torch() {
+    let vars: Pairs = &[
+        ("PET_NODE_RANK", "1"),
+        ("PET_NNODES", "2"),
+        ("PET_NPROC_PER_NODE", "auto"),
+        ("PET_MASTER_ADDR", "train-node-0-0.train"),
+        ("PET_MASTER_PORT", "29400"),
+        ("JOB_COMPLETION_INDEX", "1"),
+    ];
+    assert_eq!(node(vars), (Launcher::Kubernetes, 1, 2, "train-node-0-0.train".into()));
+    assert_eq!(read(vars).unwrap().master_port().get(), 29400);
+    // Torchtune's entry point has no master.
+    let error = read(&vars[..3]).unwrap().exports().unwrap_err().to_string();
+    assert!(error.contains("MASTER_ADDR"), "{error}");
+}
+
+#[test]
+fn kubeflow_trainer_of_jax() {
+    let vars: Pairs = &[
+        ("JAX_PROCESS_ID", "1"),
+        ("JAX_NUM_PROCESSES", "2"),
+        ("JAX_COORDINATOR_ADDRESS", "train-node-0-0.train:6666"),
+        ("JOB_COMPLETION_INDEX", "1"),
+        ("KUBERNETES_SERVICE_HOST", "10.96.0.1"),
+    ];
+    assert_eq!(node(vars), (Launcher::Kubernetes, 1, 2, "train-node-0-0.train".into()));
+    assert_eq!(read(vars).unwrap().master_port().get(), 6666);
+    // Elsewhere a person may start several on a node.
+    assert_eq!(read(&vars[..4]).unwrap().local_rank(), None);
+}
+
+#[test]
+fn kubeflow_pytorchjob_volcanos_pytorch_plugin_vertex_and_pai() {
+    let vars: Pairs = &[("MASTER_ADDR", "master-0"), ("MASTER_PORT", "23456"), ("RANK", "1"), ("WORLD_SIZE", "2")];
+    assert_eq!(read(vars).unwrap().launch_style(), LaunchStyle::Unknown);
+    for platform in ["KUBERNETES_SERVICE_HOST", "CLOUD_ML_JOB_ID", "VC_TASK_INDEX"] {
+        let vars = [vars, &[(platform, "0")]].concat();
+        assert_eq!(node(&vars), (Launcher::User, 1, 2, "master-0".into()), "{platform}");
+        // Whoever tells a local rank means a process, and not a node.
+        let process = [&vars[..], &[("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")]].concat();
+        assert_eq!(read(&process).unwrap().local_rank(), Some(1), "{platform}");
+    }
+}
+
+const CLUSTER: &str = r#"{"cluster":{"workerpool0":["job-workerpool0-0:2222"],"workerpool1":["job-workerpool1-0:2222",
+ "job-workerpool1-1:2222"]},"environment":"cloud","task":{"type":"workerpool1","index":1,"trial":""},
+ "job":"{\"task\":{\"type\":\"workerpool0\",\"index\":0}}"}"#;
+
+#[test]
+fn vertex_ai() {
+    let vars: Pairs = &[("CLUSTER_SPEC", CLUSTER), ("CLOUD_ML_JOB_ID", "4711"), ("TF_CONFIG", "{}")];
+    assert_eq!(node(vars), (Launcher::Vertex, 2, 3, "job-workerpool0-0".into()));
+    let outside = CLUSTER.replacen("\"index\":1", "\"index\":2", 1);
+    let error = error(&[("CLUSTER_SPEC", &outside)]);
+    assert!(error.contains("the task is not in its worker pool"), "{error}");
+    // Another program's variable of that name.
+    assert_eq!(
+        read(&[("CLUSTER_SPEC", "small"), ("RANK", "0"), ("WORLD_SIZE", "1")]).unwrap().launcher(),
+        Launcher::User
+    );
+}
+
+const VOLCANO: Pairs = &[
+    ("VC_MASTER_HOSTS", "job-master-0.job"),
+    ("VC_MASTER_NUM", "1"),
+    ("VC_WORKER_HOSTS", "job-worker-0.job,job-worker-1.job"),
+    ("VC_WORKER_NUM", "2"),
+    ("VC_TASK_INDEX", "0"),
+    ("VK_TASK_INDEX", "0"),
+];
+
+#[test]
+fn volcano() {
+    for (host, index, rank) in [("job-master-0", "0", 0), ("job-worker-0", "0", 1), ("job-worker-1", "1", 2)] {
+        let vars = [VOLCANO, &[("HOSTNAME", host), ("VC_TASK_INDEX", index)]].concat();
+        assert_eq!(node(&vars), (Launcher::Volcano, rank, 3, "job-master-0.job".into()), "{host}");
+    }
+    // Only one task: its number is the pod's, as on ModelArts.
+    let one: Pairs = &[("VC_WORKER_HOSTS", "a-0.a,a-1.a"), ("VC_TASK_INDEX", "1"), ("MA_NUM_HOSTS", "2")];
+    assert_eq!(node(one), (Launcher::Volcano, 1, 2, "a-0.a".into()));
+    let unknown = error(&[VOLCANO, &[("HOSTNAME", "other")]].concat());
+    assert!(unknown.contains("VC_TASK_INDEX") && unknown.contains("HOSTNAME"), "{unknown}");
+    let bare = error(&[("VC_TASK_INDEX", "1")]);
+    assert!(bare.contains("VC_TASK_INDEX=\"1\"") && bare.contains("svc: []"), "{bare}");
+}
+
+const RUNPOD: Pairs = &[
+    ("NUM_NODES", "2"),
+    ("NODE_RANK", "1"),
+    ("PRIMARY_ADDR", "10.65.0.2"),
+    ("MASTER_ADDR", "10.65.0.2"),
+    ("MASTER_PORT", "29400"),
+    ("NUM_TRAINERS", "8"),
+    ("WORLD_SIZE", "16"),
+];
+
+#[test]
+fn runpod() {
+    // WORLD_SIZE is that of all GPUs, and there is no RANK.
+    assert_eq!(node(RUNPOD), (Launcher::RunPod, 1, 2, "10.65.0.2".into()));
+    let error = error(&[("PRIMARY_ADDR", "10.65.0.2"), ("NUM_NODES", "2"), ("WORLD_SIZE", "16")]);
+    assert!(error.contains("RunPod: NODE_RANK: not set"), "{error}");
+    // A worker that a script has started there.
+    let worker = [RUNPOD, &[("RANK", "9"), ("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "8")]].concat();
+    assert_eq!(read(&worker).unwrap().launcher(), Launcher::User);
+}
+
+#[test]
+fn dgx_cloud_lepton() {
+    let vars: Pairs = &[
+        ("LEPTON_JOB_WORKER_INDEX", "1"),
+        ("LEPTON_JOB_TOTAL_WORKERS", "2"),
+        ("LEPTON_JOB_WORKER_PREFIX", "worker"),
+        ("LEPTON_SUBDOMAIN", "env-job-98bw-job-svc"),
+        ("LEPTON_RESOURCE_ACCELERATOR_NUM", "8"),
+        ("LEPTON_JOB_FAILURE_COUNT", "0"),
+        ("JOB_COMPLETION_INDEX", "1"),
+    ];
+    assert_eq!(node(vars), (Launcher::Lepton, 1, 2, "worker-0.env-job-98bw-job-svc".into()));
+    assert_eq!(read(vars).unwrap().master_port().get(), 29400);
+    let endpoint: Pairs = &[("LEPTON_SUBDOMAIN", "a"), ("LEPTON_RESOURCE_ACCELERATOR_NUM", "1")];
+    assert_eq!(read(endpoint).unwrap().findings(), []);
+}
+
+#[test]
+fn volcengine_mlp() {
+    let vars: Pairs = &[
+        ("MLP_ROLE", "WORKER"),
+        ("MLP_ROLE_INDEX", "1"),
+        ("MLP_WORKER_NUM", "2"),
+        ("MLP_WORKER_0_HOST", "10.128.0.4"),
+        ("MLP_WORKER_0_PORT", "9006"),
+        ("MLP_WORKER_GPU", "8"),
+    ];
+    assert_eq!(node(vars), (Launcher::Mlp, 1, 2, "10.128.0.4".into()));
+    assert_eq!(read(vars).unwrap().master_port().get(), 9006);
+    let error = error(&[&[("MLP_ROLE", "PS")], &vars[1..]].concat());
+    assert!(error.contains("MLP_ROLE=\"PS\""), "{error}");
+}
+
+#[test]
+fn an_indexed_job() {
+    let vars: Pairs = &[("JOB_COMPLETION_INDEX", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "job-0.svc")];
+    assert_eq!(node(vars), (Launcher::Kubernetes, 1, 2, "job-0.svc".into()));
+    let error = error(&vars[..1]);
+    assert!(
+        error.contains("JOB_COMPLETION_INDEX=\"1\"") && error.contains("WORLD_SIZE to the number of pods"),
+        "{error}"
+    );
+    let asked = read(&[vars[0], ("MPIENV_LAUNCHER", "alone")]).unwrap();
+    assert_eq!((asked.launcher(), asked.findings()), (Launcher::Alone, &[][..]));
+}
+
+#[test]
+fn openpbs_pbsdsh() {
+    let task: Pairs = &[("PBS_JOBID", "8.a"), ("PBS_NODENUM", "1"), ("PBS_TASKNUM", "20000001")];
+    let error = error(task);
+    assert!(error.contains("PBS_TASKNUM=\"20000001\"") && error.contains("mpiexec"), "{error}");
+    let script = read(&[("PBS_JOBID", "8.a"), ("PBS_NODENUM", "0"), ("PBS_TASKNUM", "1")]).unwrap();
+    assert_eq!(script.findings()[0].code, "pbs-not-a-task");
+}
+
+#[test]
+fn horovod() {
+    let vars: Pairs = &[
+        ("HOROVOD_RANK", "2"),
+        ("HOROVOD_SIZE", "4"),
+        ("HOROVOD_LOCAL_RANK", "0"),
+        ("HOROVOD_LOCAL_SIZE", "2"),
+        ("HOROVOD_CROSS_RANK", "1"),
+        ("HOROVOD_CROSS_SIZE", "2"),
+        ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.1"),
+    ];
+    let info = read(vars).unwrap();
+    assert_eq!((info.launcher(), info.rank(), info.local_rank()), (Launcher::Horovod, 2, Some(0)));
+    assert_eq!((info.node_rank(), info.node_count()), (Some(1), Some(2)));
+    // The driver's address is not rank 0's.
+    assert!(info.master_addr().is_err());
+}
+
+#[test]
+fn submitits_local_executor() {
+    let vars: Pairs = &[
+        ("SUBMITIT_LOCAL_GLOBALID", "1"),
+        ("SUBMITIT_LOCAL_NTASKS", "2"),
+        ("SUBMITIT_LOCAL_LOCALID", "1"),
+        ("SUBMITIT_LOCAL_NODEID", "0"),
+    ];
+    let info = read(vars).unwrap();
+    assert_eq!((info.launcher(), info.rank(), info.local_rank()), (Launcher::SubmititLocal, 1, Some(1)));
+    assert_eq!(info.master_addr().unwrap().to_string(), "127.0.0.1");
+}
+
+#[test]
+fn deepspeeds_variables_fill_what_rank_and_world_size_leave_open() {
+    let vars: Pairs = &[
+        ("RANK", "2"),
+        ("WORLD_SIZE", "4"),
+        ("LOCAL_RANK", "0"),
+        ("LOCAL_SIZE", "2"),
+        ("CROSS_RANK", "1"),
+        ("CROSS_SIZE", "2"),
+    ];
+    let info = read(vars).unwrap();
+    assert_eq!((info.local_world_size(), info.node_rank(), info.node_count()), (Some(2), Some(1), Some(2)));
+    // One by one the names are anybody's.
+    let other = read(&[&vars[..3], &[("LOCAL_SIZE", "10G")]].concat()).unwrap();
+    assert_eq!(other.local_world_size(), None);
+}
+
+#[test]
+fn a_launcher_inside_a_platforms_node_is_the_inner_one() {
+    for platform in [LWS, SKYPILOT, RUNPOD] {
+        let info = read(&[platform, TORCHRUN].concat()).unwrap();
+        assert_eq!((info.launcher(), info.rank(), info.local_rank()), (Launcher::Torchrun, 5, Some(1)));
+    }
+}
+
+#[test]
+fn what_is_no_sign_of_a_job_invents_nothing() {
+    let harmless: [Pairs; 8] = [
+        &[("KUBERNETES_SERVICE_HOST", "10.96.0.1"), ("KUBERNETES_PORT", "tcp://10.96.0.1:443"), ("HOSTNAME", "pod")],
+        &[("SLURM_CONF", "/etc/slurm/slurm.conf"), ("SLURM_NTASKS", "4")],
+        &[("JPY_PARENT_PID", "7"), ("COLAB_GPU", "1"), ("RUNPOD_POD_ID", "x")],
+        &[("PBS_CONF_FILE", "/etc/pbs.conf"), ("FLUX_URI", "local:///run/flux")],
+        &[("OMPI_MCA_btl", "tcp"), ("HOROVOD_FUSION_THRESHOLD", "1"), ("I_MPI_FABRICS", "shm")],
+        &[("SKYPILOT_TASK_ID", "x"), ("DSTACK_RUN_ID", "y"), ("MLP_TASK_ID", "z")],
+        &[("NUM_NODES_IN_MY_CLUSTER", "4"), ("LOCAL_SIZE", "10G")],
+        &[("PET_NPROC_PER_NODE", "gpu"), ("JAX_PLATFORMS", "cpu")],
+    ];
+    for vars in harmless {
+        let info = read(vars).unwrap();
+        assert_eq!((info.launcher(), info.findings()), (Launcher::Alone, &[][..]), "{vars:?}");
+    }
+}
+
+/// A platform's job of several nodes, with a part of each rank's variables.
+fn part_of_a_job() -> impl Strategy<Value = Vec<Vars>> {
+    let builders: Vec<_> = Job::of_each().filter(|builder| builder.clone().nodes(2).build().is_ok()).collect();
+    let job = prop::sample::select(builders).prop_flat_map(any_shape);
+    let jobs = job.prop_filter("several nodes", |job| job.counts().len() > 1);
+    (jobs, any::<u32>()).prop_map(|(job, kept)| {
+        let part = |vars: Vars| vars.into_iter().enumerate().filter(|(at, _)| kept >> (at % 32) & 1 == 1);
+        job.environments().map(|vars| part(vars).map(|(_, pair)| pair).collect()).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nobody_is_alone_in_silence(job in part_of_a_job()) {
+        let launchers: Vec<_> = Launcher::ALL.iter().flat_map(|launcher| {
+            let outside = ["SLURM_NTASKS", "SLURM_NNODES", "SLURM_DISTRIBUTION", "LSB_MCPU_HOSTS", "LSB_JOBID", "SKYPILOT_TASK_ID",
+                "SKYPILOT_NUM_GPUS_PER_NODE", "DSTACK_GPUS_PER_NODE", "DSTACK_RUN_ID", "LEPTON_JOB_WORKER_PREFIX",
+                "LEPTON_SUBDOMAIN", "LEPTON_RESOURCE_ACCELERATOR_NUM", "MLP_ROLE", "MLP_WORKER_0_PORT", "MLP_WORKER_GPU",
+                "MLP_TASK_ID", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NPROC_PER_NODE", "JAX_COORDINATOR_ADDRESS",
+                "TORCHELASTIC_ERROR_FILE"];
+            launcher.variables().map(|variable| variable.name).filter(move |name| !outside.contains(name))
+        }).collect();
+        for vars in job {
+            // Settings and names of the surroundings are there in processes that are alone, too.
+            if !vars.iter().any(|(name, _)| launchers.contains(&name.as_str())) {
+                continue;
+            }
+            if let Ok(info) = ClusterInfo::from_vars(vars.clone()) {
+                prop_assert!(info.world_size() > 1 || !info.findings().is_empty(), "{:?}", vars);
+            }
+        }
+    }
+}
