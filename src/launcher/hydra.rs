@@ -33,7 +33,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| {
         first_set(environment, &[RANK, SIZE]).filter(|_| environment.is_set(LOCAL_RANK) && !is_of_flux(environment))
     },
-    shared_marker: Some(|environment| first_set(environment, &[RANK, SIZE])),
+    shared_marker: Some(|environment| first_set(environment, &[RANK, SIZE]).filter(|_| !is_of_flux(environment))),
     read,
     starts: Starts::Processes,
     advice: Advice {

@@ -4,7 +4,8 @@
 //! its `HOSTNAME` is. The master's task comes first, then the workers'. Read from documentation.
 
 use crate::environment::{Environment, Variables, variables};
-use crate::error::Error;
+use crate::error::{Error, quote};
+use crate::finding::{Finding, Severity};
 use crate::launcher::sample::Sample;
 use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
 use crate::value::placement::Placement;
@@ -73,20 +74,22 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         let remedy = "add the plugin `svc: []` to the job, which tells the pods of each task, or set RANK, WORLD_SIZE and MASTER_ADDR";
         return Err(marker.missing_with(environment, WORKERS, remedy));
     }
+    if let Some(count) = tasks_without_hosts(environment) {
+        let value = environment.get_str(count).ok().flatten().unwrap_or_default();
+        return Err(marker.cannot_place("as many hosts are not listed beside it", COUNTS, &format!("{count}={value}")));
+    }
     if tasks.len() > 1 && !tasks.iter().any(|task| task.variable == MASTERS) {
         let names: Vec<_> = tasks.iter().map(|task| task.variable).collect();
         return Err(marker.cannot_place("no task is called master", INDEX, &format!("{index} ({})", names.join(", "))));
     }
     // The master's, then the workers', then others by name.
     tasks.sort_by_key(|task| (task.variable != MASTERS, task.variable != WORKERS, task.variable));
+    let name = environment.get_str(HOSTNAME).ok().flatten().map(first_label);
     let own = match &tasks[..] {
         [_] => Some(0),
-        _ => {
-            let name = environment.get_str(HOSTNAME).ok().flatten().map(first_label);
-            tasks
-                .iter()
-                .position(|task| task.hosts.get(index as usize).copied().map(first_label) == name && name.is_some())
-        }
+        _ => tasks
+            .iter()
+            .position(|task| task.hosts.get(index as usize).copied().map(first_label) == name && name.is_some()),
     };
     let Some(own) = own else {
         return Err(marker.cannot_place(
@@ -103,7 +106,41 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let lists: Vec<_> = tasks.iter().map(|task| task.variable).collect();
     placement.world_size_source = format!("number of hosts in {}", lists.join(", ")).into();
     let Some(first) = tasks.first() else { return Ok(placement) };
+    if placement.rank.size() == 1 && first.hosts.first().copied().map(first_label) != name {
+        placement.findings.push(other_host(first, name));
+    }
     placement.with_master(marker, first.variable.to_owned(), first.hosts.first().copied())
+}
+
+/// A list of one host, which this one is not: where the other tasks' lists are missing, each pod would be alone.
+fn other_host(task: &Task<'_>, name: Option<&str>) -> Finding {
+    Finding {
+        severity: Severity::Warning,
+        code: "place-not-told",
+        what: format!(
+            "{}={} is not {HOSTNAME}={}",
+            task.variable,
+            quote(&task.hosts.join(",")),
+            quote(name.unwrap_or(""))
+        ),
+        why: "this process is taken to be alone; in a job of several tasks each would be rank 0".into(),
+        remedy: "add the plugin `svc: []` to the job, or set RANK, WORLD_SIZE and MASTER_ADDR".into(),
+    }
+}
+
+/// The numbers of all tasks' pods.
+const COUNTS: &str = "VC_*_NUM";
+
+/// A task's number of pods, of which the list is not there or has another length.
+fn tasks_without_hosts(environment: &Environment) -> Option<&str> {
+    environment.names().find(|name| {
+        let Some(task) = name.strip_prefix("VC_").and_then(|name| name.strip_suffix("_NUM")) else { return false };
+        let Ok(Some(Ok(count))) = environment.get_str(name).map(|text| text.map(str::parse::<usize>)) else {
+            return false;
+        };
+        let hosts = environment.get_str(&format!("VC_{task}_HOSTS")).ok().flatten();
+        hosts.map_or(0, |hosts| hosts.split(',').filter(|host| !host.trim().is_empty()).count()) != count
+    })
 }
 
 fn tasks(environment: &Environment) -> Vec<Task<'_>> {

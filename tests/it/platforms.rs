@@ -333,7 +333,13 @@ fn part_of_a_job() -> impl Strategy<Value = Vec<Vars>> {
     let job = prop::sample::select(builders).prop_flat_map(any_shape);
     let jobs = job.prop_filter("several nodes", |job| job.counts().len() > 1);
     (jobs, any::<u32>()).prop_map(|(job, kept)| {
-        let part = |vars: Vars| vars.into_iter().enumerate().filter(|(at, _)| kept >> (at % 32) & 1 == 1);
+        let is_kept = |at: usize| kept >> (at % 32) & 1 == 1;
+        let part = |vars: Vars| {
+            // All tasks' lists come from one config map: without the others' a job of one pod looks the same.
+            let list = vars.iter().position(|(name, _)| name == "VC_MASTER_HOSTS");
+            let at = move |at: usize, name: &str| list.filter(|_| name == "VC_WORKER_HOSTS").unwrap_or(at);
+            vars.into_iter().enumerate().filter(move |(index, (name, _))| is_kept(at(*index, name)))
+        };
         job.environments().map(|vars| part(vars).map(|(_, pair)| pair).collect()).collect()
     })
 }
@@ -343,7 +349,7 @@ proptest! {
 
     #[test]
     fn nobody_is_alone_in_silence(job in part_of_a_job()) {
-        let launchers: Vec<_> = Launcher::ALL.iter().flat_map(|launcher| {
+        let signs: Vec<_> = Launcher::ALL.iter().flat_map(|launcher| {
             let outside = ["SLURM_NTASKS", "SLURM_NNODES", "SLURM_DISTRIBUTION", "LSB_MCPU_HOSTS", "LSB_JOBID", "SKYPILOT_TASK_ID",
                 "SKYPILOT_NUM_GPUS_PER_NODE", "DSTACK_GPUS_PER_NODE", "DSTACK_RUN_ID", "LEPTON_JOB_WORKER_PREFIX",
                 "LEPTON_SUBDOMAIN", "LEPTON_RESOURCE_ACCELERATOR_NUM", "MLP_ROLE", "MLP_WORKER_0_PORT", "MLP_WORKER_GPU",
@@ -353,7 +359,7 @@ proptest! {
         }).collect();
         for vars in job {
             // Settings and names of the surroundings are there in processes that are alone, too.
-            if !vars.iter().any(|(name, _)| launchers.contains(&name.as_str())) {
+            if !vars.iter().any(|(name, _)| signs.contains(&name.as_str())) {
                 continue;
             }
             if let Ok(info) = ClusterInfo::from_vars(vars.clone()) {

@@ -77,7 +77,11 @@ fn launcher_of(name: &str) -> &'static str {
     match version.split('-').next().unwrap() {
         // Of several launchers' variables, those of the one that comes first are taken whole.
         "openmpi" | "mixed" => "open-mpi",
-        "mpich" | "impi" => "hydra",
+        "mpich" | "impi" | "mpich_gforker" | "accelerate" => "hydra",
+        "openpbs" if shape.contains("mpiexec-mpich") => "hydra",
+        "deepspeed" | "prrte" if shape.contains("openmpi") || shape.contains("ompi") => "open-mpi",
+        "deepspeed" => "user",
+        "flux" => "flux",
         "torchrun" => "torchrun",
         "slurm" if shape.contains("mpirun-openmpi") => "open-mpi",
         "slurm" if shape.contains("mpiexec-mpich") => "hydra",
@@ -87,10 +91,15 @@ fn launcher_of(name: &str) -> &'static str {
     }
 }
 
+/// Whether the launcher tells no rank, or a rank and no size.
+fn tells_no_size(name: &str) -> bool {
+    name.contains("/pbsdsh") || name.starts_with("prrte-") && !name.contains("ompi")
+}
+
 /// The recordings of jobs: neither a batch script by itself nor two worlds in one.
 fn jobs() -> Vec<(String, Recording)> {
     let mut jobs = recordings("");
-    jobs.retain(|(name, _)| !name.ends_with("-itself") && !name.starts_with("mixed-"));
+    jobs.retain(|(name, _)| !name.ends_with("-itself") && !name.starts_with("mixed-") && !tells_no_size(name));
     jobs
 }
 
@@ -105,7 +114,12 @@ fn every_rank_of_every_recording_finds_its_place() {
             assert_eq!(info.launcher().name(), launcher_of(&name), "{name} rank {rank}");
             assert_eq!(info.rank() as usize, rank, "{name} rank {rank}");
             assert_eq!(info.world_size() as usize, recording.ranks.len(), "{name} rank {rank}");
-            assert_eq!(info.local_world_size(), Some(on_host.len() as u32), "{name} rank {rank}");
+            match info.local_world_size() {
+                Some(size) => assert_eq!(size as usize, on_host.len(), "{name} rank {rank}"),
+                None => {
+                    assert!(["flux-", "mpich_gforker-"].iter().any(|keeps_it| name.starts_with(keeps_it)), "{name}")
+                }
+            }
             // There Slurm numbers the nodes as in its sorted list, and not by their ranks.
             if let Some(node) = info.node_rank().filter(|_| !name.contains("arbitrary")) {
                 node_ranks += 1;
@@ -121,7 +135,8 @@ fn every_rank_of_every_recording_finds_its_place() {
         }
         for host in hosts {
             let here = (0..recording.ranks.len()).filter(|&rank| recording.ranks[rank].host == host);
-            let mut local: Vec<_> = here.map(|rank| recording.read(rank).local_rank().unwrap()).collect();
+            let mut local: Vec<_> = here.filter_map(|rank| recording.read(rank).local_rank()).collect();
+            assert!(!local.is_empty() || name.starts_with("mpich_gforker-"), "{name} on {host}");
             local.sort_unstable();
             assert_eq!(local, (0..local.len() as u32).collect::<Vec<_>>(), "{name} on {host}");
         }
@@ -141,6 +156,34 @@ fn a_batch_script_and_the_shell_of_an_allocation_are_alone_and_are_told_so() {
         assert_eq!(finding.code, "slurm-not-a-task", "{name}");
         assert!(finding.what.contains("SLURM_NTASKS=\"4\"") && finding.remedy.contains("srun"), "{finding}");
     }
+}
+
+#[test]
+fn who_is_one_of_several_and_is_not_told_which_is_refused() {
+    let mut refused = 0;
+    for (name, recording) in recordings("").into_iter().filter(|(name, _)| tells_no_size(name)) {
+        for process in &recording.ranks {
+            let error = ClusterInfo::from_vars(process.env.iter()).unwrap_err();
+            assert!(["PMIX_RANK", "PBS_TASKNUM"].contains(&error.variable().unwrap()), "{name}: {error}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 8, "{refused}");
+    let script = &recordings("openpbs-").into_iter().find(|(name, _)| name.ends_with("-itself")).unwrap().1;
+    assert_eq!(script.read(0).findings()[0].code, "pbs-not-a-task");
+}
+
+#[test]
+fn tasks_of_flux_started_by_hydra_are_fluxs() {
+    for (name, recording) in recordings("flux-") {
+        for rank in 0..recording.ranks.len() {
+            let info = recording.read(rank);
+            let findings = info.findings().iter().filter(|finding| finding.code == "launchers-disagree").count();
+            assert_eq!((info.launcher().name(), findings), ("flux", 0), "{name} rank {rank}");
+        }
+    }
+    let script = ClusterInfo::from_vars([("FLUX_ENCLOSING_ID", "ƒX3KixqV"), ("FLUX_URI", "local:///a")]).unwrap();
+    assert_eq!(script.findings()[0].code, "flux-not-a-task");
 }
 
 #[test]
