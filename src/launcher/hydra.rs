@@ -6,6 +6,7 @@
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
+use crate::launcher::context::CONTEXT;
 use crate::launcher::sample::{Process, Sample, Setter};
 use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set, flux};
 use crate::value::placement::Placement;
@@ -63,7 +64,8 @@ fn is_of_flux(environment: &Environment) -> bool {
         let [own, of_flux] = [own, of_flux].map(|name| environment.get_str(name).ok().flatten());
         own.is_some() && own == of_flux
     };
-    is_same(RANK, flux::RANK) && is_same(SIZE, flux::SIZE)
+    // By its context mpienv sees which of the two has set them since; the numbers may be the same by chance.
+    !environment.is_set(CONTEXT) && is_same(RANK, flux::RANK) && is_same(SIZE, flux::SIZE)
 }
 
 fn set(process: &Process<'_>, vars: &mut Setter) {
