@@ -24,6 +24,9 @@ pub const TIMED_OUT: u8 = 124;
 /// SIGTERM's.
 pub const SIGNALLED: u8 = 128;
 
+/// The program that read stdout has exited, as `head` does: what shells have for SIGPIPE.
+pub const READER_GONE: u8 = 141;
+
 /// The code of a run whose ranks could not do a thing together.
 pub fn of_collective(error: &CollectiveError) -> u8 {
     if error.is_timeout() { TIMED_OUT } else { TRAINING_FAILED }

@@ -13,20 +13,27 @@ pub enum Signal {
     Interrupt,
     /// SIGTERM, as launchers and schedulers send it.
     Terminate,
+    /// SIGPIPE, as it were: nobody reads a rank's stdout any more.
+    Pipe,
 }
 
 impl Signal {
+    /// The strongest first.
+    const ALL: [Signal; 3] = [Signal::Terminate, Signal::Interrupt, Signal::Pipe];
+
     /// The signal's number.
     pub fn number(self) -> u8 {
         match self {
             Signal::Interrupt => 2,
             Signal::Terminate => 15,
+            Signal::Pipe => 13,
         }
     }
 
     /// What a rank adds to the ranks' sum: the sum then tells the stronger, with more ranks than there ever are.
     fn weight(self) -> f32 {
         match self {
+            Signal::Pipe => 1.0 / 65_536.0,
             Signal::Interrupt => 1.0,
             Signal::Terminate => 65_536.0,
         }
@@ -34,13 +41,7 @@ impl Signal {
 
     /// What the sum of all ranks' [`Stop::weight`] says.
     pub fn of_sum(sum: f32) -> Option<Signal> {
-        if sum >= Signal::Terminate.weight() {
-            Some(Signal::Terminate)
-        } else if sum > 0.0 {
-            Some(Signal::Interrupt)
-        } else {
-            None
-        }
+        Signal::ALL.into_iter().find(|signal| sum >= signal.weight())
     }
 }
 
@@ -49,6 +50,7 @@ impl std::fmt::Display for Signal {
         f.write_str(match self {
             Signal::Interrupt => "SIGINT",
             Signal::Terminate => "SIGTERM",
+            Signal::Pipe => "SIGPIPE",
         })
     }
 }
@@ -76,7 +78,7 @@ impl Stop {
     /// What this rank adds to a sum over all ranks, which [`Signal::of_sum`] reads: 0 to go on.
     pub fn weight(&self) -> f32 {
         let number = self.0.load(Ordering::Relaxed);
-        let raised = [Signal::Interrupt, Signal::Terminate].into_iter().find(|one| usize::from(one.number()) == number);
+        let raised = Signal::ALL.into_iter().find(|one| usize::from(one.number()) == number);
         raised.map_or(0.0, Signal::weight)
     }
 }
@@ -104,12 +106,16 @@ mod tests {
             };
             Signal::of_sum(signals.iter().map(weight).sum())
         };
-        let (interrupt, terminate) = (Some(Signal::Interrupt), Some(Signal::Terminate));
+        let (interrupt, terminate, pipe) = (Some(Signal::Interrupt), Some(Signal::Terminate), Some(Signal::Pipe));
         assert_eq!(sum(&[None; 5]), None);
         assert_eq!(sum(&[None, interrupt, None]), interrupt);
         assert_eq!(sum(&[interrupt; 60_000]), interrupt);
         assert_eq!(sum(&[None, terminate, None]), terminate);
         assert_eq!(sum(&[interrupt, terminate]), terminate);
         assert_eq!(sum(&[terminate; 60_000]), terminate);
+        assert_eq!(sum(&[None, pipe]), pipe);
+        assert_eq!(sum(&[pipe; 60_000]), pipe);
+        assert_eq!(sum(&[pipe, interrupt, pipe]), interrupt);
+        assert_eq!(sum(&[pipe, terminate]), terminate);
     }
 }
