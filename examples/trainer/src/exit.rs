@@ -38,6 +38,23 @@ pub fn say(program: &str, why: &dyn Display) {
     let _ = io::stderr().write_all(format!("{program}: {why}\n").as_bytes());
 }
 
+/// Ends the process with the help, the version, or what is wrong with its arguments.
+///
+/// Nothing else has begun yet.
+pub fn with_usage(program: &str, usage: &clap::Error) -> ! {
+    let printed = usage.print().and_then(|()| io::stdout().flush());
+    let code = match printed {
+        _ if usage.use_stderr() => USAGE,
+        Ok(()) => OK,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => READER_GONE,
+        Err(error) => {
+            say(program, &format_args!("cannot write stdout: {error}; check the disk"));
+            WRONG_INPUT
+        }
+    };
+    signal_hook::low_level::exit(code.into())
+}
+
 /// Says why, as the program does at its end, and ends the process from any of its threads.
 ///
 /// Nothing else is cleaned up: the main thread may be where it does not come back from.

@@ -73,3 +73,14 @@ fn a_rank_whose_reader_is_gone_stops_the_others_and_none_calls_it_lost() {
         }
     }
 }
+
+#[test]
+fn help_and_plans_that_find_no_room_are_an_error() {
+    for words in
+        ["mnist --help", "mnist -V", "mnist plan", "quickstart --help", "quickstart plan --help", "quickstart plan"]
+    {
+        let output = bash(words, ">/dev/full");
+        assert_eq!(output.status.code(), Some(1), "{words}: {output:?}");
+        assert!(said(&output).contains("No space left on device"), "{words}: {}", said(&output));
+    }
+}
