@@ -2,9 +2,18 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+#[cfg(unix)]
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use signal_hook::{consts, flag};
+
+/// How soon a signal that comes again is the same request: `timeout` signals its child, and then the child's group.
+#[cfg(unix)]
+const SAME_REQUEST: Duration = Duration::from_secs(1);
 
 /// What asks a run to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,13 +69,13 @@ impl std::fmt::Display for Signal {
 pub struct Stop(Arc<AtomicUsize>);
 
 impl Stop {
-    /// From now on SIGINT and SIGTERM ask to stop. A second one ends the process at once, for runs that hang.
+    /// From now on SIGINT and SIGTERM ask to stop. One that comes again later ends the process at once, for runs that hang.
     pub fn on_signals() -> io::Result<Stop> {
         let stop = Stop::default();
         for (number, signal) in [(consts::SIGINT, Signal::Interrupt), (consts::SIGTERM, Signal::Terminate)] {
-            end_at_second(number)?;
             flag::register_usize(number, Arc::clone(&stop.0), usize::from(signal.number()))?;
         }
+        end_at_repeat()?;
         Ok(stop)
     }
 
@@ -83,12 +92,33 @@ impl Stop {
     }
 }
 
-/// The signal's first coming is remembered; the second ends the process, with 128 and its number.
-pub fn end_at_second(number: i32) -> io::Result<()> {
-    let came = Arc::new(AtomicBool::new(false));
-    // In this order: the first handler looks before the second remembers.
-    flag::register_conditional_shutdown(number, 128 + number, Arc::clone(&came))?;
-    flag::register(number, came)?;
+/// A signal that comes again later than [`SAME_REQUEST`] ends the process, with 128 and its number.
+#[cfg(unix)]
+fn end_at_repeat() -> io::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([consts::SIGINT, consts::SIGTERM])?;
+    // A thread of its own: the main one may be where it does not come back from.
+    thread::Builder::new().spawn(move || {
+        let mut came: Vec<(i32, Instant)> = Vec::new();
+        for number in signals.forever() {
+            match came.iter().find(|(before, _)| *before == number) {
+                None => came.push((number, Instant::now())),
+                Some((_, first)) if first.elapsed() < SAME_REQUEST => {}
+                Some(_) => signal_hook::low_level::exit(128 + number),
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Elsewhere the second one ends the process.
+#[cfg(not(unix))]
+fn end_at_repeat() -> io::Result<()> {
+    for number in [consts::SIGINT, consts::SIGTERM] {
+        let came = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        // In this order: the first handler looks before the second remembers.
+        flag::register_conditional_shutdown(number, 128 + number, Arc::clone(&came))?;
+        flag::register(number, came)?;
+    }
     Ok(())
 }
 
