@@ -179,6 +179,13 @@ impl Prepared {
             // Now, since some launchers pass nothing on that a rank says once they were told to stop.
             remark(&format!("checkpoints go to {}: if the run is stopped, continue with --resume", folder.display()));
         }
+        let (done, epochs) = (checkpoints.start().epoch, config.epochs);
+        if rank.is_first() && done > 0 && done >= epochs {
+            remark(&format!(
+                "nothing is left to train: {done} epochs are done, and --epochs is {epochs}; continue with --epochs {} or more",
+                done.saturating_add(1)
+            ));
+        }
         let mut log = Log { out, rank, last: None, quiet: options.quiet, others: outputs, stop, reader_gone: false };
         let trained = match &cut {
             Some(cut) => {

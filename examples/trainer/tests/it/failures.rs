@@ -350,3 +350,20 @@ fn nothing_is_said_of_the_output_of_ranks_that_a_signal_ended_before_they_traine
         assert!(said.ends_with("), which this process received and passed on\n"), "{said}");
     }
 }
+
+#[test]
+fn a_run_that_is_resumed_beyond_its_epochs_says_that_nothing_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |epochs| {
+        let arguments = ["--epochs", epochs, "--quiet", "--resume", "--checkpoint-dir"];
+        mnist().args(arguments).arg(folder.path()).output().unwrap()
+    };
+    succeeded(&run("2"));
+    let output = run("1");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("nothing is left to train: 2 epochs are done, and --epochs is 1; continue with --epochs 3"),
+        "{said}"
+    );
+}
