@@ -230,13 +230,23 @@ fn train_rank<'a>(
         if !loss.is_finite() {
             return Err(QuickstartError::Diverged { epoch, step, loss });
         }
-        print(format!("epoch: {epoch} step: {step}, loss is {}\n", float::repr(f64::from(loss))))?;
+        let printed = print(format!("epoch: {epoch} step: {step}, loss is {}\n", float::repr(f64::from(loss))));
+        let reader_gone = printed.as_ref().is_err_and(QuickstartError::is_by_reader);
+        if !reader_gone {
+            printed?;
+        }
         let checkpoint = if options.integrated {
             integrated(plan, &state, &run_id, group)?
         } else {
             Checkpoint::new(plan, rank, &state, &run_id)
         };
         folder::add(&checkpoints, moment, &checkpoint)?;
+        // All stop after the same step: a rank that ended alone would be a lost one for the others.
+        let mut gone = [f32::from(u8::from(reader_gone))];
+        group.all_reduce_sum(&mut gone)?;
+        if gone != [0.0] {
+            return Err(QuickstartError::Output(io::ErrorKind::BrokenPipe.into()));
+        }
     }
     Ok(())
 }
@@ -312,9 +322,15 @@ pub enum QuickstartError {
 }
 
 impl QuickstartError {
+    /// Whether the reader of stdout has gone, as `head` does, which is no failure; all ranks stop for it.
+    pub fn is_by_reader(&self) -> bool {
+        matches!(self, QuickstartError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
     /// The exit code for it, of [`exit`].
     pub fn exit_code(&self) -> u8 {
         match self {
+            _ if self.is_by_reader() => exit::READER_GONE,
             QuickstartError::Collective(error) | QuickstartError::Execute(ExecuteError::Collective(error)) => {
                 exit::of_collective(error)
             }
@@ -328,12 +344,13 @@ impl QuickstartError {
     /// Whether every rank ends by itself, for the same reason.
     fn is_of_all_ranks(&self) -> bool {
         use ExecuteError::{Disagreement, World};
-        matches!(
-            self,
-            QuickstartError::NotReady(_)
-                | QuickstartError::OtherRank(_)
-                | QuickstartError::Execute(Disagreement { .. } | World { .. })
-                | QuickstartError::Diverged { .. }
-        )
+        self.is_by_reader()
+            || matches!(
+                self,
+                QuickstartError::NotReady(_)
+                    | QuickstartError::OtherRank(_)
+                    | QuickstartError::Execute(Disagreement { .. } | World { .. })
+                    | QuickstartError::Diverged { .. }
+            )
     }
 }
