@@ -17,6 +17,7 @@ use crate::cluster::overrides::{self, MasterPort, Overrides};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::launcher::context::Context;
+use crate::launcher::starter::Starter;
 use crate::value::host::Host;
 use crate::value::placement::{LaunchStyle, Launcher, NOT_TOLD, Placement, Source, Sourced};
 use crate::value::rank::Rank;
@@ -198,6 +199,7 @@ impl ClusterInfoBuilder {
         if self.ask_pmix {
             self::pmix::complete(&mut placement, environment)?;
         }
+        identify(&mut placement, whole);
         let azure = AzureVars::find(environment)?;
         drop_strange_node_count(&mut placement);
         fill_nodes(&mut placement, azure.is_some());
@@ -294,6 +296,14 @@ impl ClusterInfoBuilder {
             port_is_own,
             token_is_own: set_token.is_none(),
         })
+    }
+}
+
+/// Where the variables do not tell one job from another, the process does that started all ranks of this one.
+fn identify(placement: &mut Placement, environment: &Environment) {
+    let is_open = placement.job.is_none() && placement.rank.size() > 1 && placement.is_one_node();
+    if is_open && let Some(starter) = Starter::of(placement.launcher, environment) {
+        placement.job = Some(starter.job());
     }
 }
 
