@@ -4,7 +4,7 @@ use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::launcher::context::Context;
-use crate::launcher::{Detector, display_variable, open_mpi};
+use crate::launcher::{Detector, Marker, display_variable, open_mpi};
 use crate::value::placement::{Launcher, Placement};
 
 const LOCAL_RANK: &str = "LOCAL_RANK";
@@ -75,9 +75,15 @@ pub(super) fn partly_inherited(environment: &Environment, placement: &Placement,
 /// Other launchers whose complete set of variables says something else.
 pub(super) fn disagreements(environment: &Environment, placement: &Placement, others: &[&Detector]) -> Vec<Finding> {
     let others = others.iter().filter(|other| ![placement.launcher, Launcher::Alone].contains(&other.launcher));
-    let markers = others.filter_map(|other| other.detect(environment));
+    let mut markers: Vec<Marker> = Vec::new();
+    for marker in others.filter_map(|other| other.detect(environment)) {
+        // One launcher may be known by several signs.
+        if markers.iter().all(|known| known.launcher != marker.launcher) {
+            markers.push(marker);
+        }
+    }
     // A set that is only half there is not another's.
-    let placements = markers.filter_map(|marker| (marker.launcher.spec().read)(environment, marker).ok());
+    let placements = markers.into_iter().filter_map(|marker| (marker.launcher.spec().read)(environment, marker).ok());
     let differing = placements.filter(|other| differ(placement, other));
     differing.map(|other| disagreement(placement, &other, is_of_daemon(environment, placement, &other))).collect()
 }
@@ -98,18 +104,21 @@ fn differ(one: &Placement, other: &Placement) -> bool {
 fn disagreement(placement: &Placement, other: &Placement, is_of_daemon: bool) -> Finding {
     let is_local = placement.rank == other.rank;
     let number = |value: Option<u32>| value.map_or("?".to_owned(), |value| value.to_string());
+    let verb = |p: &Placement| if p.launcher == Launcher::User { "say" } else { "says" };
     let says = |p: &Placement| match is_local {
         false => format!(
-            "{} says rank {} of {} ({}, {})",
+            "{} {} rank {} of {} ({}, {})",
             p.launcher.title(),
+            verb(p),
             p.rank.index(),
             p.rank.size(),
             p.rank_source,
             p.world_size_source
         ),
         true => format!(
-            "{} says local rank {} of {} ({}, {})",
+            "{} {} local rank {} of {} ({}, {})",
             p.launcher.title(),
+            verb(p),
             number(p.local.rank()),
             number(p.local.size()),
             p.local_rank_source,
