@@ -258,6 +258,7 @@ impl ClusterInfoBuilder {
             (None, None) => placement.job.as_ref().map(|job| Token::of_job(&job.value)).unwrap_or_default(),
         };
         let default_port = master::default_port(&placement, azure.is_some()).value;
+        let default_port_is_own = master::default_is_own(&placement, azure.is_some());
         let launch_style = placement.style();
         let provenance = Provenance {
             launcher: choice.source,
@@ -287,6 +288,7 @@ impl ClusterInfoBuilder {
             token,
             port_is_default,
             default_port,
+            default_port_is_own,
             overrides: self.overrides.exported(),
             to_unset,
             // Whoever reads again comes to what was asked for.
