@@ -212,7 +212,7 @@ impl ClusterInfoBuilder {
 
         let mut findings = std::mem::take(&mut placement.findings);
         findings.extend(partly_inherited);
-        findings.extend(lints::disagreements(environment, &placement, &choice.rest));
+        findings.extend(lints::disagreements(environment, &placement, &choice));
         findings.extend(lints::local_rank_order(&placement));
         findings.extend(lints::stale_agent_store(environment, &placement));
         let naming =

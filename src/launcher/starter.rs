@@ -31,6 +31,11 @@ impl Starter {
         find(environment, launcher.spec().nested.starters)
     }
 
+    /// The nearest parent among these programs, by its name.
+    pub(crate) fn nearest(programs: &[&'static str], environment: &Environment) -> Option<&'static str> {
+        find(environment, programs).map(|starter| starter.program)
+    }
+
     /// The job whose ranks it starts.
     pub(crate) fn job(&self) -> Sourced<Job> {
         let job = Job { id: format!("{}.{}", self.id, self.start), step: String::new(), restarts: 0 };
