@@ -45,7 +45,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     shared_marker: None,
     read,
     starts: Starts::OnePerNode,
-    advice: Advice { start: "set the pod's variables as one set", ..Advice::PLAIN },
+    advice: Advice { start: "set the pod's variables together", ..Advice::PLAIN },
     mpi: MpiFamily::None,
     nested: Nested::PLAIN,
     samples: &[Sample {

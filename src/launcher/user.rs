@@ -38,7 +38,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     read,
     starts: Starts::Processes,
     advice: Advice {
-        start: "set RANK, WORLD_SIZE and what goes with them as one set",
+        start: "set RANK, WORLD_SIZE and the related variables together",
         one_per_node: "set RANK to the node's number and WORLD_SIZE to the number of nodes, LOCAL_RANK=0, LOCAL_WORLD_SIZE=1",
         ..Advice::PLAIN
     },

@@ -33,7 +33,7 @@ fn batch_scripts_train() {
     assert_trained(&log);
     // Once more: the run is whole, and nothing is left to do.
     let again = batch(&slurm, "srun.sbatch", &[]).unwrap();
-    assert!(again.contains("going on from checkpoints/"), "{again}");
+    assert!(again.contains("resuming from checkpoints/"), "{again}");
     assert!(!again.contains("epoch: "), "{again}");
 
     let log = batch(&slurm, "per-node.sbatch", &[]).unwrap();
