@@ -30,6 +30,7 @@ pub mod user;
 
 pub(crate) mod sample;
 mod spec;
+pub(crate) mod starter;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

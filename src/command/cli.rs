@@ -49,6 +49,12 @@ struct Command {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Print assignments for eval: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...
+    ///
+    /// The shell keeps its binding to cores: Open MPI leaves each of one or two ranks only one core by default, unless you
+    /// pass `mpirun --bind-to none`. `mpienv exec` lets the command use all cores.
+    ///
+    /// After `eval` in several ranks of a node do not start torchrun, which `exec` refuses: each rank's torchrun would start a
+    /// separate job. Start one process on each node, with --per-node.
     #[command(after_help = examples::EXPORT)]
     Export {
         #[command(flatten)]

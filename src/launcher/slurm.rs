@@ -51,7 +51,12 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         ..Advice::PLAIN
     },
     mpi: MpiFamily::PmiOrPmix,
-    nested: Nested { local: &[LOCAL_RANK, RANKS_HERE], also_sets: &["PMIX_NAMESPACE", "PMI_ID"], ..Nested::PLAIN },
+    nested: Nested {
+        local: &[LOCAL_RANK, RANKS_HERE],
+        also_sets: &["PMIX_NAMESPACE", "PMI_ID"],
+        starters: &["slurmstepd"],
+        ..Nested::PLAIN
+    },
     samples: &[Sample { title: "Slurm", set }],
 };
 

@@ -97,12 +97,20 @@ pub(crate) struct Nested {
     pub may_inherit: &'static [&'static str],
     /// Whether each process gets a new value of a variable that no other launcher sets.
     pub is_always_seen: bool,
+    /// The programs that start all of a job's processes on one node, by their files' names; none where they are not known.
+    pub starters: &'static [&'static str],
 }
 
 impl Nested {
     /// A launcher that sets only variables of its own, and not the master's.
-    pub(crate) const PLAIN: Nested =
-        Nested { local: &[], also_sets: &[], identity: None, may_inherit: MASTER, is_always_seen: false };
+    pub(crate) const PLAIN: Nested = Nested {
+        local: &[],
+        also_sets: &[],
+        identity: None,
+        may_inherit: MASTER,
+        is_always_seen: false,
+        starters: &[],
+    };
 }
 
 impl LauncherSpec {

@@ -194,7 +194,7 @@ fn two_sets_of_ranks_that_differ_are_a_finding_with_both() {
     assert_eq!(
         finding.what,
         "Open MPI says rank 1 of 4 (OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE); \
-         RANK and WORLD_SIZE says rank 0 of 2 (RANK, WORLD_SIZE)"
+         RANK and WORLD_SIZE say rank 0 of 2 (RANK, WORLD_SIZE)"
     );
     let info = ClusterInfo::from_vars(changed(&[("RANK", "1"), ("WORLD_SIZE", "4")])).unwrap();
     assert_eq!(info.findings(), [], "exported twice is no disagreement");

@@ -216,6 +216,28 @@ fn mpiexec_inside_mpirun_and_mpirun_inside_mpiexec_number_their_own_ranks() {
 }
 
 #[test]
+fn without_mpienv_between_them_the_launcher_whose_process_is_nearer_numbers_the_ranks() {
+    if !is_there("mpirun") || !is_there("mpiexec.hydra") {
+        return;
+    }
+    let expected =
+        ["0 of 3, 0 of 3", "0 of 3, 0 of 3", "1 of 3, 1 of 3", "1 of 3, 1 of 3", "2 of 3, 2 of 3", "2 of 3, 2 of 3"];
+    for around in ["", "mpienv exec -- "] {
+        for words in ["mpirun -n 2 mpiexec.hydra -n 3", "mpiexec.hydra -n 2 mpirun -n 3"] {
+            // Nor is there a doubt to warn of.
+            let command = format!("{around}{words} {SAY} 2>&1");
+            assert_eq!(lines(&mut nested(&command)), expected, "{command}");
+        }
+    }
+    let show = "mpirun -n 2 mpiexec.hydra -n 1 sh -c 'test $OMPI_COMM_WORLD_RANK = 0 || mpienv show'";
+    let found = lines(&mut nested(show)).join("\n");
+    assert!(
+        found.contains("hydra_pmi_proxy started this process") && found.contains("note [launchers-disagree]"),
+        "{found}"
+    );
+}
+
+#[test]
 fn exec_inside_exec_is_the_same_process_and_keeps_what_was_asked() {
     let say = "mpienv exec -- mpienv exec -- sh -c 'echo $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT'";
     let outer = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("AZ_BATCH_MASTER_NODE", "10.0.0.4:6000")];
