@@ -171,13 +171,17 @@ fn nested(words: &str) -> Command {
 
 const SAY: &str = "mpienv exec -- sh -c 'echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE'";
 
+/// Two mpiruns of Open MPI 4 that start at once both make their session's folder, and one fails.
+const OWN_TMP: &str = r#"sh -c 'export TMPDIR=$(mktemp -d); exec "$0" "$@"'"#;
+
 #[test]
 fn mpirun_inside_a_worker_of_launch_numbers_its_own_ranks() {
     if !is_there("mpirun") {
         return;
     }
     for workers in ["1", "2"] {
-        let found = lines(&mut nested(&format!("mpienv launch --nproc-per-node {workers} -- mpirun -n 2 {SAY}")));
+        let found =
+            lines(&mut nested(&format!("mpienv launch --nproc-per-node {workers} -- {OWN_TMP} mpirun -n 2 {SAY}")));
         let expected: Vec<_> = ["0", "1"][..workers.parse().unwrap()]
             .iter()
             .flat_map(|worker| ["0", "1"].map(|rank| format!("[{worker}] {rank} of 2, {rank} of 2")))
@@ -285,7 +289,7 @@ fn jobs_inside_two_workers_meet_at_ports_of_their_own() {
         return;
     }
     let port = "mpienv exec -- sh -c 'echo $MASTER_PORT'";
-    let found = lines(&mut nested(&format!("mpienv launch --nproc-per-node 2 -- mpirun -n 2 {port}")));
+    let found = lines(&mut nested(&format!("mpienv launch --nproc-per-node 2 -- {OWN_TMP} mpirun -n 2 {port}")));
     let ports: BTreeSet<_> = found.iter().map(|line| line.split_once(' ').unwrap().1).collect();
     assert_eq!((found.len(), ports.len()), (4, 2), "{found:?}");
 }
