@@ -33,15 +33,19 @@ use serde::de::DeserializeOwned;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     vars: BTreeMap<OsString, OsString>,
+    is_current: bool,
 }
 
 impl Environment {
     /// The environment of this process, now.
+    ///
+    /// On Linux a [`ClusterInfo`](crate::ClusterInfo) read from it also knows which launcher's process started this one, if
+    /// the variables leave that open. Any other environment is its variables alone.
     #[must_use]
     pub fn current() -> Environment {
         #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
         let vars = std::env::vars_os();
-        Environment::from_vars(vars)
+        Environment { is_current: true, ..Environment::from_vars(vars) }
     }
 
     /// An environment of these variables; of a name given twice the last value counts.
@@ -51,7 +55,8 @@ impl Environment {
         V: Into<OsString>,
     {
         let vars = vars.into_iter();
-        Environment { vars: vars.map(|(name, value)| (name.into(), value.into())).collect() }
+        let vars = vars.map(|(name, value)| (name.into(), value.into())).collect();
+        Environment { vars, is_current: false }
     }
 
     /// The value of a variable, as it is.
@@ -83,7 +88,12 @@ impl Environment {
                 None => drop(vars.remove(OsStr::new(name))),
             }
         }
-        Environment { vars }
+        Environment { vars, ..*self }
+    }
+
+    /// Whether these are the variables of this process, whose parents can then be looked at.
+    pub(crate) fn is_current(&self) -> bool {
+        self.is_current
     }
 
     /// The names that are text, in alphabetic order.

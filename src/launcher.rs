@@ -40,6 +40,7 @@ pub mod volcano;
 
 pub(crate) mod sample;
 mod spec;
+pub(crate) mod starter;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

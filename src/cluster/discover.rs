@@ -18,6 +18,7 @@ use crate::cluster::overrides::{self, MasterPort, Overrides};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::launcher::context::Context;
+use crate::launcher::starter::Starter;
 use crate::value::host::Host;
 use crate::value::placement::{LaunchStyle, Launcher, NOT_TOLD, Placement, Source, Sourced};
 use crate::value::rank::Rank;
@@ -205,6 +206,7 @@ impl ClusterInfoBuilder {
         if self.ask_pmix {
             self::pmix::complete(&mut placement, environment)?;
         }
+        identify(&mut placement, whole);
         let azure = AzureVars::find(environment)?;
         drop_strange_node_count(&mut placement);
         fill_nodes(&mut placement, azure.is_some());
@@ -220,7 +222,7 @@ impl ClusterInfoBuilder {
             findings.extend(unplaced::finding(environment));
         }
         findings.extend(partly_inherited);
-        findings.extend(lints::disagreements(environment, &placement, &choice.rest));
+        findings.extend(lints::disagreements(environment, &placement, &choice));
         findings.extend(lints::local_rank_order(&placement));
         findings.extend(lints::stale_agent_store(environment, &placement));
         let naming =
@@ -266,6 +268,7 @@ impl ClusterInfoBuilder {
             (None, None) => placement.job.as_ref().map(|job| Token::of_job(&job.value)).unwrap_or_default(),
         };
         let default_port = master::default_port(&placement, azure.is_some()).value;
+        let default_port_is_own = master::default_is_own(&placement, azure.is_some());
         let launch_style = placement.style();
         let provenance = Provenance {
             launcher: choice.source,
@@ -295,6 +298,7 @@ impl ClusterInfoBuilder {
             token,
             port_is_default,
             default_port,
+            default_port_is_own,
             overrides: self.overrides.exported(),
             to_unset,
             // Whoever reads again comes to what was asked for.
@@ -304,6 +308,14 @@ impl ClusterInfoBuilder {
             port_is_own,
             token_is_own: set_token.is_none(),
         })
+    }
+}
+
+/// Where the variables do not tell one job from another, the process does that started all ranks of this one.
+fn identify(placement: &mut Placement, environment: &Environment) {
+    let is_open = placement.job.is_none() && placement.rank.size() > 1 && placement.is_one_node();
+    if is_open && let Some(starter) = Starter::of(placement.launcher, environment) {
+        placement.job = Some(starter.job());
     }
 }
 

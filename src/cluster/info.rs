@@ -56,6 +56,8 @@ pub struct ClusterInfo {
     /// Whether nobody asked for the port, here or by a variable.
     pub(crate) port_is_default: bool,
     pub(crate) default_port: Port,
+    /// Whether no other job has that default.
+    pub(crate) default_port_is_own: bool,
     /// What was asked for, under the names of the variables that ask for the same.
     pub(crate) overrides: Vec<(&'static str, String)>,
     /// Inherited variables that would mislead the program.

@@ -171,6 +171,11 @@ pub(crate) fn default_port(placement: &Placement, on_azure: bool) -> Sourced<Por
     })
 }
 
+/// Whether the default port is this job's own, and not one that other jobs share or that a platform names.
+pub(crate) fn default_is_own(placement: &Placement, on_azure: bool) -> bool {
+    placement.master_port.is_none() && !on_azure && own_port(placement).is_some()
+}
+
 /// A port that other jobs do not have, where all ranks of this one can know it.
 fn own_port(placement: &Placement) -> Option<Sourced<Port>> {
     if let Some(job) = &placement.job {

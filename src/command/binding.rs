@@ -5,14 +5,35 @@ use crate::command::doctor::cores;
 use crate::environment::Environment;
 use crate::value::placement::Launcher;
 
-/// What Open MPI 4 sets where mpirun was asked how to bind.
-const BINDING_POLICY: &str = "OMPI_MCA_hwloc_base_binding_policy";
+/// What is set where a person chose cores: by mpirun of Open MPI 4 for its options, or by hand, for version 5 too.
+const ASKED: &[&str] = &[
+    "OMPI_MCA_hwloc_base_binding_policy",
+    "OMPI_MCA_hwloc_base_bind_to_core",
+    "OMPI_MCA_hwloc_base_bind_to_socket",
+    "OMPI_MCA_hwloc_base_cpu_list",
+    "OMPI_MCA_hwloc_base_cpu_set",
+    "OMPI_MCA_hwloc_base_slot_list",
+    "OMPI_MCA_orte_rankfile",
+    "OMPI_MCA_rmaps_base_bycore",
+    "OMPI_MCA_rmaps_base_bysocket",
+    "OMPI_MCA_rmaps_base_cpus_per_rank",
+    "OMPI_MCA_rmaps_ppr_n_persocket",
+    "OMPI_MCA_rmaps_rank_file_path",
+    "PRTE_MCA_hwloc_default_binding_policy",
+    "PRTE_MCA_hwloc_default_cpu_list",
+];
+
+/// Where to place ranks: by nodes or slots, which asks for no core, or by parts of a node.
+const MAPPING: &[&str] = &["OMPI_MCA_rmaps_base_mapping_policy", "PRTE_MCA_rmaps_default_mapping_policy"];
+
+/// The parts of a node to which Open MPI binds what it places by them.
+const PARTS: &[&str] =
+    &["hwthread", "core", "l1cache", "l2cache", "l3cache", "numa", "socket", "package", "board", "rankfile"];
 
 /// Lets this thread, and what it becomes or starts, use all of the host's cores where Open MPI bound it to fewer by default.
 ///
 /// Open MPI binds each of one or two ranks to one core, and a program with several threads is then slower than under
-/// torchrun, which binds nothing. A binding stays where mpirun was asked for one (`--bind-to`; version 5 does not tell),
-/// where it leaves a rank its share of the node's cores, and under other launchers. Gives whether something has changed;
+/// torchrun, which binds nothing. A binding stays where mpirun was asked for cores (version 5 does not tell), where it leaves a rank its share of the node's cores, and under other launchers. Gives whether something has changed;
 /// never elsewhere than on Linux.
 ///
 /// ```
@@ -26,11 +47,41 @@ const BINDING_POLICY: &str = "OMPI_MCA_hwloc_base_binding_policy";
 /// # Ok::<(), mpienv::Error>(())
 /// ```
 pub fn widen_default_binding(info: &ClusterInfo, environment: &Environment) -> bool {
-    if info.launcher() != Launcher::OpenMpi || environment.is_set(BINDING_POLICY) {
+    if info.launcher() != Launcher::OpenMpi || is_asked(environment) {
         return false;
     }
     let Some((allowed, all)) = cores::count().filter(|(allowed, all)| allowed < all) else { return false };
     let local_size = info.local_world_size().and_then(|size| usize::try_from(size).ok()).unwrap_or(1);
     // Of more ranks Open MPI binds each to a NUMA node or a socket.
     (info.world_size() <= 2 || allowed < all / local_size) && cores::widen()
+}
+
+/// Whether a variable shows that a person chose cores.
+fn is_asked(environment: &Environment) -> bool {
+    let mut policies = MAPPING.iter().filter_map(|name| environment.get(name)?.to_str());
+    ASKED.iter().any(|name| environment.is_set(name)) || policies.any(names_cores)
+}
+
+/// Whether a policy as in `ppr:2:socket` or `slot:PE=2` names parts of a node, or how many cores a rank gets.
+fn names_cores(policy: &str) -> bool {
+    let policy = policy.to_ascii_lowercase();
+    policy.split([':', ',']).any(|word| PARTS.contains(&word.trim()) || word.trim().starts_with("pe="))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_placement_by_parts_of_a_node_asks_for_cores_and_one_by_nodes_does_not() {
+        for policy in ["core", "Core:PE=1", "slot:PE=1", "ppr:2:socket", "node:span,pe=2", "hwthread"] {
+            assert!(names_cores(policy), "{policy}");
+        }
+        for policy in ["", "node", "slot", "ppr:1:node", "slot:OVERSUBSCRIBE", "seq"] {
+            assert!(!names_cores(policy), "{policy}");
+        }
+        for name in ["OMPI_MCA_rmaps_base_mapping_policy", "PRTE_MCA_rmaps_default_mapping_policy"] {
+            assert!(is_asked(&Environment::from_vars([(name, "core")])), "{name}");
+        }
+    }
 }

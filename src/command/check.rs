@@ -34,12 +34,16 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::info::ClusterInfo;
+use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::{Finding, Severity};
 use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
 use crate::value::printable::printable;
 
 use self::at_master::Look;
+
+/// Marks the ranks that `mpienv simulate` starts: all are on one host, wherever the job places them.
+pub(crate) const SIMULATED: &str = "MPIENV_SIMULATED";
 
 /// What each rank brings to the meeting.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -68,13 +72,14 @@ pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Opti
         local_size: info.local_world_size(),
         master: master.with_port(info.master_port()),
     };
+    let simulated = Environment::current().get(SIMULATED).is_some();
     let begun = Instant::now();
     let map = |meeting: &Meeting| -> Result<JobMap, CheckError> {
         let ranks = meeting.members().iter().map(rank).collect::<Result<Vec<_>, _>>();
         let ranks = ranks.map_err(CheckError::Report)?;
         let master = if is_unspecified { as_others_call_it(&ranks) } else { None };
         let (master, seconds) = (master.unwrap_or(&statement.master).to_owned(), begun.elapsed().as_secs_f64());
-        Ok(JobMap { master, seconds, rejected: meeting.rejected(), ranks })
+        Ok(JobMap { master, seconds, rejected: meeting.rejected(), simulated, ranks })
     };
     let look = Look::begin(info);
     let gathered = Rendezvous::new(info.world(), master, info.master_port())
@@ -123,6 +128,9 @@ pub struct JobMap {
     /// How many connections were not ranks of this job.
     #[serde(rename = "strangers")]
     pub rejected: u64,
+    /// Whether the job is simulated: hosts and local ranks are then not compared.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub simulated: bool,
     /// The ranks, in order.
     pub ranks: Vec<RankReport>,
 }
@@ -163,7 +171,8 @@ impl JobMap {
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
-        for (host, ranks) in self.hosts() {
+        let hosts = if self.simulated { Vec::new() } else { self.hosts() };
+        for (host, ranks) in hosts {
             findings.extend(self.same_local_rank(host, &ranks));
             findings.extend(self.other_local_size(host, &ranks));
         }
@@ -284,10 +293,10 @@ mod tests {
         };
         let ranks = vec![rank("main", "0.0.0.0:6105"), rank("node", "10.0.0.9:6105")];
         let master = as_others_call_it(&ranks).unwrap().to_owned();
-        let map = JobMap { master, seconds: 0.0, rejected: 0, ranks };
+        let map = JobMap { master, seconds: 0.0, rejected: 0, simulated: false, ranks };
         assert_eq!((map.master.as_str(), map.findings()), ("10.0.0.9:6105", Vec::new()));
         let elsewhere = vec![rank("main", "a:6105"), rank("node", "b:6105")];
-        let map = JobMap { master: "a:6105".to_owned(), seconds: 0.0, rejected: 0, ranks: elsewhere };
+        let map = JobMap { master: "a:6105".to_owned(), seconds: 0.0, rejected: 0, simulated: false, ranks: elsewhere };
         assert_eq!(map.findings()[0].code, "master-names-differ");
     }
 }

@@ -20,7 +20,7 @@ mod warn;
 mod worker;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process;
 use std::time::Duration;
 
@@ -49,6 +49,12 @@ struct Command {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Print assignments for eval: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...
+    ///
+    /// The shell keeps its binding to cores: Open MPI leaves each of one or two ranks only one core by default, unless you
+    /// pass `mpirun --bind-to none`. `mpienv exec` lets the command use all cores.
+    ///
+    /// After `eval` in several ranks of a node do not start torchrun, which `exec` refuses: each rank's torchrun would start a
+    /// separate job. Start one process on each node, with --per-node.
     #[command(after_help = examples::EXPORT)]
     Export {
         #[command(flatten)]
@@ -192,10 +198,10 @@ struct Shape {
     #[arg(long, value_name = "NAME")]
     launcher: Launcher,
     /// Number of nodes
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = ranks(), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = ranks, allow_negative_numbers = true)]
     nodes: u32,
     /// Processes on each node
-    #[arg(long, value_name = "P", default_value_t = 1, value_parser = ranks(), allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", default_value_t = 1, value_parser = ranks, allow_negative_numbers = true)]
     ppn: u32,
     /// Assign ranks to nodes one by one instead of in blocks
     #[arg(long)]
@@ -209,8 +215,9 @@ impl Shape {
     }
 }
 
-fn ranks() -> impl TypedValueParser<Value = u32> {
-    clap::value_parser!(u32).range(1..=i64::from(Job::MOST_RANKS))
+fn ranks(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (1..=Job::MOST_RANKS).contains(number));
+    number.ok_or_else(|| format!("expected a whole number from 1 to {}", Job::MOST_RANKS))
 }
 
 /// The program whose variables are set.
@@ -312,7 +319,9 @@ fn answer(error: &clap::Error) -> process::ExitCode {
     if !error.use_stderr() {
         return report(printed.map_err(Failure::Output));
     }
-    export::stop_the_shell();
+    if !io::stdout().is_terminal() {
+        export::stop_the_shell(Command::command().get_subcommands().map(clap::Command::get_name));
+    }
     ExitCode::USAGE.into()
 }
 

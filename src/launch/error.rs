@@ -108,7 +108,8 @@ fn failed(rank: u32, host: Option<&str>, status: ExitStatus, passed_on: bool, st
         // Writing to a string cannot fail.
         let _ = write!(text, " on {host}");
     }
-    let status = match status.code() {
+    let code = status.code();
+    let status = match code {
         Some(code) => format!("exit code {code}"),
         None => status.to_string().replacen("signal: ", "signal ", 1),
     };
@@ -119,6 +120,8 @@ fn failed(rank: u32, host: Option<&str>, status: ExitStatus, passed_on: bool, st
     match stderr {
         Some("") => text += "; it wrote nothing to stderr",
         Some(tail) => drop(write!(text, "; its stderr ends with: {tail}")),
+        // A signal from elsewhere is the cause: the worker may have written nothing.
+        None if code.is_none() => {}
         None => text += "; see its output for the cause",
     }
     text

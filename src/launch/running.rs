@@ -25,6 +25,8 @@ pub(super) struct Running {
     copier: Option<Copier>,
     faults: Faults,
     grace: Duration,
+    /// Workers that the terminal stopped after they had been asked to end, by process number, and when they are killed.
+    stuck: Vec<(u32, Instant)>,
     /// Whether nobody is left.
     is_over: bool,
 }
@@ -44,6 +46,7 @@ impl Running {
             copier,
             faults,
             grace,
+            stuck: Vec::new(),
             is_over: false,
         })
     }
@@ -79,7 +82,8 @@ impl Running {
                 break;
             }
             self.tell_stops();
-            self.supervisor.wait(None);
+            let until = self.kill_stuck();
+            self.supervisor.wait(until);
         }
         // The scheduler ends by itself when the last worker of all nodes has left it.
         let deadline = Instant::now() + self.grace;
@@ -99,9 +103,27 @@ impl Running {
     fn tell_stops(&mut self) {
         for member in &self.members {
             if let Some(stop) = self.supervisor.newly_stopped(&member.child) {
-                stopped::tell(member.role, member.child.id(), stop);
+                let process = member.child.id();
+                // A handler that uses the terminal is stopped as often as it goes on.
+                let is_stuck = stop.is_by_terminal() && self.supervisor.has_asked_to_end();
+                if is_stuck && self.stuck.iter().all(|(known, _)| *known != process) {
+                    self.stuck.push((process, Instant::now() + self.grace));
+                }
+                stopped::tell(member.role, process, stop, is_stuck.then_some(self.grace));
             }
         }
+    }
+
+    /// Kills the stuck workers that are still stopped after their grace; how long until the next one's is over.
+    fn kill_stuck(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        let is_over = |(_, deadline): &mut (u32, Instant)| *deadline <= now;
+        for (process, _) in self.stuck.extract_if(.., is_over) {
+            if let Some(member) = self.members.iter().find(|member| member.child.id() == process) {
+                self.supervisor.kill_if_stopped(&member.child);
+            }
+        }
+        self.stuck.iter().map(|(_, deadline)| deadline.saturating_duration_since(now)).min()
     }
 
     /// Moves the members that have ended, up to the first worker that failed, and gives that one.

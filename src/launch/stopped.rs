@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::time::Duration;
 
 use crate::launch::role::Role;
 
@@ -17,6 +18,13 @@ pub(super) enum Stop {
     Signal(i32),
 }
 
+impl Stop {
+    /// Whether it is the terminal that stops the worker, as often as it goes on.
+    pub(super) fn is_by_terminal(self) -> bool {
+        matches!(self, Stop::ReadsTerminal | Stop::SetsTerminal)
+    }
+}
+
 impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let terminal = match self {
@@ -27,18 +35,25 @@ impl fmt::Display for Stop {
         write!(
             f,
             "{terminal}, and workers run in the background; pass its input in a file or through a pipe, or run the \
-             program without launch; Ctrl-C ends the job"
+             program without launch"
         )
     }
 }
 
 /// Says on stderr that a worker is stopped, and why: it does nothing more, and nothing else says so.
-pub(super) fn tell(role: Role, process: u32, stop: Stop) {
+///
+/// `killed_in`: it had been asked to end, and is given no longer than this.
+pub(super) fn tell(role: Role, process: u32, stop: Stop, killed_in: Option<Duration>) {
     let role = match role {
         Role::Rank(rank) => format!("rank {rank}"),
         Role::Scheduler => "the scheduler".to_owned(),
     };
-    let text = format!("mpienv: {role} (process {process}) is stopped: {stop}\n");
+    let end = match killed_in {
+        Some(grace) => format!("; it was asked to end, and SIGKILL ends it in {} s", grace.as_secs_f64()),
+        None if stop.is_by_terminal() => "; Ctrl-C ends the job".to_owned(),
+        None => String::new(),
+    };
+    let text = format!("mpienv: {role} (process {process}) is stopped: {stop}{end}\n");
     // Nobody reads a stderr that is closed.
     let _ = io::stderr().write_all(text.as_bytes());
 }

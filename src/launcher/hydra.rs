@@ -44,7 +44,12 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         ..Advice::PLAIN
     },
     mpi: MpiFamily::Mpich,
-    nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], identity: Some((UUID, &[NODE_ID])), ..Nested::PLAIN },
+    nested: Nested {
+        local: &[LOCAL_RANK, LOCAL_SIZE],
+        identity: Some((UUID, &[NODE_ID])),
+        starters: &["hydra_pmi_proxy", "pmi_proxy", "mpiexec.gforker"],
+        ..Nested::PLAIN
+    },
     samples: &[
         Sample { title: "Hydra (MPICH)", set },
         Sample {

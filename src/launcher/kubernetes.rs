@@ -57,7 +57,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     shared_marker: None,
     read,
     starts: Starts::OnePerNode,
-    advice: Advice { start: "set the pod's variables as one set", ..Advice::PLAIN },
+    advice: Advice { start: "set the pod's variables together", ..Advice::PLAIN },
     mpi: MpiFamily::None,
     // People set these for torchrun and for JAX.
     nested: Nested { outside: &[MASTER_ADDR, MASTER_PORT, PER_NODE, COORDINATOR], ..Nested::PLAIN },

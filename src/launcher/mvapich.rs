@@ -54,7 +54,11 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         ..Advice::PLAIN
     },
     mpi: MpiFamily::Mpich,
-    nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE, MVP_LOCAL_RANK], ..Nested::PLAIN },
+    nested: Nested {
+        local: &[LOCAL_RANK, LOCAL_SIZE, MVP_LOCAL_RANK],
+        starters: &["hydra_pmi_proxy", "mpispawn"],
+        ..Nested::PLAIN
+    },
     samples: &[Sample {
         title: "MVAPICH",
         set: |process, vars| {

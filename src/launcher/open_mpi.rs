@@ -52,6 +52,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     nested: Nested {
         local: &[LOCAL_RANK, LOCAL_SIZE],
         identity: Some((HNP_URI, &[NUM_NODES, LOCAL_DAEMON_URI])),
+        starters: &["orterun", "orted", "prterun", "prted", "prte"],
         ..Nested::PLAIN
     },
     samples: &[

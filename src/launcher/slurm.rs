@@ -58,6 +58,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         local: &[LOCAL_RANK, RANKS_HERE],
         also_sets: &["PMIX_NAMESPACE", "PMI_ID"],
         outside: &[SIZE, NODES, DISTRIBUTION, COMPONENTS, RESTARTS],
+        starters: &["slurmstepd"],
         ..Nested::PLAIN
     },
     samples: &[Sample { title: "Slurm", set }],

@@ -101,12 +101,21 @@ pub(crate) struct Nested {
     pub is_always_seen: bool,
     /// What is also set where this launcher has started nobody: settings of people, and names of the surroundings.
     pub outside: &'static [&'static str],
+    /// The programs that start all of a job's processes on one node, by their files' names; none where they are not known.
+    pub starters: &'static [&'static str],
 }
 
 impl Nested {
     /// A launcher that sets only variables of its own, and not the master's.
-    pub(crate) const PLAIN: Nested =
-        Nested { local: &[], also_sets: &[], identity: None, may_inherit: MASTER, is_always_seen: false, outside: &[] };
+    pub(crate) const PLAIN: Nested = Nested {
+        local: &[],
+        also_sets: &[],
+        identity: None,
+        may_inherit: MASTER,
+        is_always_seen: false,
+        outside: &[],
+        starters: &[],
+    };
 }
 
 impl LauncherSpec {

@@ -36,7 +36,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     starts: Starts::Processes,
     advice: Advice {
         start: "start the process with torchrun",
-        one_per_node: "`torchrun --nproc-per-node 1`, or leave torchrun out",
+        one_per_node: "`torchrun --nproc-per-node 1`, or omit torchrun",
         ..Advice::PLAIN
     },
     mpi: MpiFamily::None,

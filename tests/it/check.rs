@@ -301,6 +301,11 @@ fn rank_0_whose_port_is_taken_names_the_jobs_own_port() {
     assert_eq!(code, Some(3), "{said}");
     let own = format!("mpienv: without MASTER_PORT={port} the job meets at a port of its own, 2");
     assert!(said.starts_with(&own) && said.contains("is in use on this host"), "{said}");
+    // Ranks set by hand have no port of their own, but the one that all such jobs share.
+    let by_hand = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)];
+    let output = clean("mpienv").args(["check", "--timeout", "1"]).envs(by_hand).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("is in use on this host") && !said.contains("without MASTER_PORT"), "{said}");
 }
 
 #[test]

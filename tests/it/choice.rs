@@ -46,3 +46,15 @@ fn only_awss_main_node_may_lack_its_own_address() {
     assert_eq!(node("0").master_addr().unwrap().to_string(), "0.0.0.0");
     assert!(node("1").master_addr().is_err());
 }
+
+#[test]
+fn another_launcher_that_disagrees_is_named_once() {
+    // Hydra is known by two signs.
+    let mpirun = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")];
+    let place = [("OMPI_COMM_WORLD_LOCAL_RANK", "0"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "2")];
+    let info = read(&[&mpirun, &place, PMI, HYDRA, &[("RANK", "1"), ("WORLD_SIZE", "9")]]);
+    let found: Vec<_> = info.findings().iter().filter(|finding| finding.code == "launchers-disagree").collect();
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].what.contains("Hydra says rank 1 of 2"), "{found:?}");
+    assert!(found[1].what.contains("RANK and WORLD_SIZE say rank 1 of 9"), "{found:?}");
+}

@@ -101,7 +101,10 @@ fn show_is_a_table_of_values_and_sources_without_colour_where_it_is_no_terminal(
 #[test]
 fn show_and_doctor_tell_a_binding_where_there_is_one() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if cores == 1 || !crate::support::tool::is_there("taskset") {
+    if cores == 1 {
+        return crate::support::tool::missing("second core");
+    }
+    if !crate::support::tool::is_there("taskset") {
         return;
     }
     let taskset = |cores: &str, words: &[&str]| {

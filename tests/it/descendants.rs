@@ -21,9 +21,9 @@ const WAYS: [(&str, &str); 6] = [
     ("a daemon of a daemon", "setsid -f setsid -f SLEEP"),
 ];
 
-/// A command that sleeps for a time that no other test does, and the time.
+/// A command that sleeps for a time that no other test does, nor the same test of another checkout on this machine.
 fn sleep(test: u32, way: usize) -> String {
-    format!("sleep {}.{way}{test}", 1000 + std::process::id() % 1000)
+    format!("sleep {}.{way}{test}", 1000 + std::process::id())
 }
 
 fn launch(workers: u32, options: &[&str], script: &str) -> Command {

@@ -194,7 +194,7 @@ fn two_sets_of_ranks_that_differ_are_a_finding_with_both() {
     assert_eq!(
         finding.what,
         "Open MPI says rank 1 of 4 (OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE); \
-         RANK and WORLD_SIZE says rank 0 of 2 (RANK, WORLD_SIZE)"
+         RANK and WORLD_SIZE say rank 0 of 2 (RANK, WORLD_SIZE)"
     );
     let info = ClusterInfo::from_vars(changed(&[("RANK", "1"), ("WORLD_SIZE", "4")])).unwrap();
     assert_eq!(info.findings(), [], "exported twice is no disagreement");
@@ -311,5 +311,15 @@ fn visit(folder: &Path, see: &mut dyn FnMut(&Path, &str)) {
         } else if path.extension().is_some_and(|ending| ending == "rs") {
             see(&path, &fs::read_to_string(&path).unwrap());
         }
+    }
+}
+
+#[test]
+fn a_script_that_evaluates_a_misspelled_export_stops() {
+    let output = clean("sh").args(["-c", "set -e; eval \"$(mpienv exprt)\"; echo went on"]).output().unwrap();
+    assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
+    for words in [&["launch"][..], &["help", "exprt"], &["--version"]] {
+        let output = clean("mpienv").args(words).output().unwrap();
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("false"), "{words:?}: {output:?}");
     }
 }

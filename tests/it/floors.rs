@@ -245,9 +245,9 @@ fn complaints(files: &[(&str, &str)]) -> Vec<String> {
 #[test]
 fn an_upward_import_by_super_is_seen() {
     for upward in
-        ["use super::launcher::Row;", "use super::{environment, launcher::Row};", "fn f() { super::launcher::f() }"]
+        ["use super::cluster::Row;", "use super::{environment, cluster::Row};", "fn f() { super::cluster::f() }"]
     {
-        assert_eq!(complaints(&[("error.rs", upward)]), ["error.rs:1: launcher is above error"], "{upward}");
+        assert_eq!(complaints(&[("error.rs", upward)]), ["error.rs:1: cluster is above error"], "{upward}");
     }
     let deep = "mod x;\nuse super::super::cluster::info;\n";
     assert_eq!(complaints(&[("launcher/slurm.rs", deep)]), ["launcher/slurm.rs:2: cluster is above launcher"]);

@@ -20,10 +20,15 @@ const SECOND_NODE: [(&str, &str); 5] = [
     ("MASTER_ADDR", "node-0"),
 ];
 
+/// A mark that the same test of another checkout on this machine does not have.
+fn own(mark: &str) -> String {
+    format!("{mark}.{}", std::process::id())
+}
+
 /// `mpienv launch` of a shell script, its processes recognizable by a variable.
 fn launch(mark: &str, workers: u32, options: &[&str], script: &str) -> Command {
     let mut command = clean("mpienv");
-    command.env("MARK", mark).args(["launch", "--nproc-per-node", &workers.to_string()]).args(options);
+    command.env("MARK", own(mark)).args(["launch", "--nproc-per-node", &workers.to_string()]).args(options);
     command.args(["--", "sh", "-c", script]);
     command
 }
@@ -34,7 +39,7 @@ fn piped(command: &mut Command) -> Child {
 
 /// The processes that live and have the mark, with their command lines.
 fn living(mark: &str) -> Vec<String> {
-    let wanted = format!("MARK={mark}");
+    let wanted = format!("MARK={}", own(mark));
     let vars = |folder: &PathBuf| fs::read(folder.join("environ")).unwrap_or_default();
     let has_mark = |folder: &PathBuf| vars(folder).split(|byte| *byte == 0).any(|var| var == wanted.as_bytes());
     all().iter().filter(|folder| has_mark(folder)).map(|folder| command_line(folder)).collect()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use crate::support::python::from_python;
 use crate::support::slurm::Slurm;
@@ -138,5 +138,28 @@ fn two_jobs_on_one_machine_meet_at_two_ports() {
     }
     if let Some(mpiexec) = from_python("impi-rt", "mpiexec.hydra") {
         two(clean(mpiexec.to_str().unwrap()).args(["-n", "2", "bash", &script]));
+    }
+    if is_there("mpiexec.hydra") {
+        two(clean("mpiexec.hydra").args(["-n", "2", "bash", &script]));
+    }
+}
+
+#[test]
+fn two_jobs_of_mpich_at_once_on_one_machine_do_not_meet_each_other() {
+    if !is_there("mpiexec.hydra") {
+        return;
+    }
+    // Each job's rank 0 comes late, when the other ranks of both have long begun to look for it.
+    let late = "test $PMI_RANK != 0 || sleep 0.5; exec mpienv check --timeout 60";
+    let start = |size: &'static str| {
+        let mut command = clean("mpiexec.hydra");
+        command.args(["-n", size, "sh", "-c", late]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        (size, command.spawn().unwrap())
+    };
+    for (size, job) in [start("3"), start("2")] {
+        let output = job.wait_with_output().unwrap();
+        let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && said.starts_with(&format!("{size} ranks on 1 host")), "{said}{errors}");
+        assert!(!said.contains("strangers"), "{said}");
     }
 }

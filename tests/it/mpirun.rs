@@ -125,7 +125,25 @@ fn exec_gives_each_of_two_ranks_all_cores_unless_mpirun_was_asked_to_bind() {
     let bound = cores(&[]);
     assert_eq!(cores(&["mpienv", "exec", "--"]), all);
     assert_eq!(cores(&["mpienv", "exec", "--keep-binding", "--"]), bound);
-    assert_eq!(cores(&["--bind-to", "core", "mpienv", "exec", "--"]), cores(&["--bind-to", "core"]));
+    // A placement by nodes asks for no core.
+    assert_eq!(cores(&["--map-by", "ppr:1:node", "mpienv", "exec", "--"]), all);
+    let rankfile = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    std::fs::write(rankfile.path(), "rank 0=localhost slot=0\n").unwrap();
+    for asked in [
+        "--bind-to core",
+        "--bind-to-core",
+        "--cpu-set 0",
+        "--cpu-list 0",
+        "--map-by core",
+        "--map-by core:PE=1",
+        "--map-by slot:PE=1",
+        "--bycore",
+        "--cpus-per-proc 1",
+        &format!("--rankfile {}", rankfile.path().display()),
+    ] {
+        let words: Vec<_> = asked.split(' ').collect();
+        assert_eq!(cores(&[&words, &["mpienv", "exec", "--"][..]].concat()), cores(&words), "{asked}");
+    }
 }
 
 #[test]

@@ -173,13 +173,17 @@ fn nested(words: &str) -> Command {
 
 const SAY: &str = "mpienv exec -- sh -c 'echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE'";
 
+/// Two mpiruns of Open MPI 4 that start at once both make their session's folder, and one fails.
+const OWN_TMP: &str = r#"sh -c 'export TMPDIR=$(mktemp -d); exec "$0" "$@"'"#;
+
 #[test]
 fn mpirun_inside_a_worker_of_launch_numbers_its_own_ranks() {
     if !is_there("mpirun") {
         return;
     }
     for workers in ["1", "2"] {
-        let found = lines(&mut nested(&format!("mpienv launch --nproc-per-node {workers} -- mpirun -n 2 {SAY}")));
+        let found =
+            lines(&mut nested(&format!("mpienv launch --nproc-per-node {workers} -- {OWN_TMP} mpirun -n 2 {SAY}")));
         let expected: Vec<_> = ["0", "1"][..workers.parse().unwrap()]
             .iter()
             .flat_map(|worker| ["0", "1"].map(|rank| format!("[{worker}] {rank} of 2, {rank} of 2")))
@@ -215,6 +219,28 @@ fn mpiexec_inside_mpirun_and_mpirun_inside_mpiexec_number_their_own_ranks() {
         let inside = format!("mpirun -n 2 mpienv exec -- {} --allow-run-as-root -n 2 {SAY}", mpirun.display());
         assert_eq!(lines(&mut nested(&inside)), twice(["0", "1"]));
     }
+}
+
+#[test]
+fn without_mpienv_between_them_the_launcher_whose_process_is_nearer_numbers_the_ranks() {
+    if !is_there("mpirun") || !is_there("mpiexec.hydra") {
+        return;
+    }
+    let expected =
+        ["0 of 3, 0 of 3", "0 of 3, 0 of 3", "1 of 3, 1 of 3", "1 of 3, 1 of 3", "2 of 3, 2 of 3", "2 of 3, 2 of 3"];
+    for around in ["", "mpienv exec -- "] {
+        for words in ["mpirun -n 2 mpiexec.hydra -n 3", "mpiexec.hydra -n 2 mpirun -n 3"] {
+            // Nor is there a doubt to warn of.
+            let command = format!("{around}{words} {SAY} 2>&1");
+            assert_eq!(lines(&mut nested(&command)), expected, "{command}");
+        }
+    }
+    let show = "mpirun -n 2 mpiexec.hydra -n 1 sh -c 'test $OMPI_COMM_WORLD_RANK = 0 || mpienv show'";
+    let found = lines(&mut nested(show)).join("\n");
+    assert!(
+        found.contains("hydra_pmi_proxy started this process") && found.contains("note [launchers-disagree]"),
+        "{found}"
+    );
 }
 
 #[test]
@@ -265,7 +291,7 @@ fn jobs_inside_two_workers_meet_at_ports_of_their_own() {
         return;
     }
     let port = "mpienv exec -- sh -c 'echo $MASTER_PORT'";
-    let found = lines(&mut nested(&format!("mpienv launch --nproc-per-node 2 -- mpirun -n 2 {port}")));
+    let found = lines(&mut nested(&format!("mpienv launch --nproc-per-node 2 -- {OWN_TMP} mpirun -n 2 {port}")));
     let ports: BTreeSet<_> = found.iter().map(|line| line.split_once(' ').unwrap().1).collect();
     assert_eq!((found.len(), ports.len()), (4, 2), "{found:?}");
 }

@@ -56,3 +56,12 @@ fn a_worker_that_the_terminal_stops_is_told_with_the_reason_and_ended_by_ctrl_c(
         assert_eq!(code, Some(130), "{text}");
     }
 }
+
+#[test]
+fn a_worker_that_the_terminal_stops_again_after_ctrl_c_is_killed_after_the_grace() {
+    let ask = "import getpass; getpass.getpass()";
+    let words = ["launch", "--nproc-per-node", "2", "--grace", "1", "--", "python3", "-c", ask];
+    let Some((code, text)) = on_a_terminal(&words) else { return };
+    assert!(text.contains("it was asked to end, and SIGKILL ends it in 1 s"), "{text}");
+    assert_eq!(code, Some(137), "{text}");
+}

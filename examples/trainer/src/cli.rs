@@ -16,6 +16,7 @@ use mpienv::Rank;
 use crate::backend::Backend;
 use crate::checkpoint;
 use crate::data::source::Source;
+use crate::exit;
 use crate::model::Architecture;
 use crate::sampler::Order;
 use crate::sharding::assignment::Assignment;
@@ -202,7 +203,7 @@ impl FetchOptions {
 impl MnistArgs {
     /// The options that the process was started with; ends the process when they are wrong, or ask for help.
     pub fn of_process() -> MnistArgs {
-        MnistArgs::of(std::env::args_os()).unwrap_or_else(|error| error.exit())
+        MnistArgs::of(std::env::args_os()).unwrap_or_else(|error| exit::with_usage("mnist", &error))
     }
 
     /// The options of a command line, the program's name included.

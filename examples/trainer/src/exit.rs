@@ -24,6 +24,9 @@ pub const TIMED_OUT: u8 = 124;
 /// SIGTERM's.
 pub const SIGNALLED: u8 = 128;
 
+/// The program that read stdout has exited, as `head` does: what shells have for SIGPIPE.
+pub const READER_GONE: u8 = 141;
+
 /// The code of a run whose ranks could not do a thing together.
 pub fn of_collective(error: &CollectiveError) -> u8 {
     if error.is_timeout() { TIMED_OUT } else { TRAINING_FAILED }
@@ -33,6 +36,23 @@ pub fn of_collective(error: &CollectiveError) -> u8 {
 pub fn say(program: &str, why: &dyn Display) {
     // If it cannot be written, the exit code still says that the run failed.
     let _ = io::stderr().write_all(format!("{program}: {why}\n").as_bytes());
+}
+
+/// Ends the process with the help, the version, or what is wrong with its arguments.
+///
+/// Nothing else has begun yet.
+pub fn with_usage(program: &str, usage: &clap::Error) -> ! {
+    let printed = usage.print().and_then(|()| io::stdout().flush());
+    let code = match printed {
+        _ if usage.use_stderr() => USAGE,
+        Ok(()) => OK,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => READER_GONE,
+        Err(error) => {
+            say(program, &format_args!("cannot write stdout: {error}; check the disk"));
+            WRONG_INPUT
+        }
+    };
+    signal_hook::low_level::exit(code.into())
 }
 
 /// Says why, as the program does at its end, and ends the process from any of its threads.

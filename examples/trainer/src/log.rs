@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use mpienv::Rank;
 
 use crate::checkpoint::Position;
+use crate::stop::{Signal, Stop};
 use crate::train::{Epoch, Report, Step};
 
 /// Writes a run's lines to `out`, and passes everything on to the other reports.
@@ -19,17 +20,32 @@ pub struct Log<W> {
     pub quiet: bool,
     /// The metrics, the picture and the progress bar; only rank 0 has any.
     pub others: Vec<Box<dyn Report>>,
+    /// Raised when nobody reads `out` any more: a rank that ended at once would be a lost one for the others.
+    pub stop: Stop,
+    /// Whether nobody reads `out` any more.
+    pub reader_gone: bool,
 }
 
 impl<W: Write> Log<W> {
     /// Makes one write for each line, so that lines of ranks that share a terminal do not mix.
     fn line(&mut self, line: &str) -> io::Result<()> {
+        if self.reader_gone {
+            return Ok(());
+        }
         let out = &mut self.out;
         let mut write = || out.write_all(line.as_bytes()).and_then(|()| out.flush());
         // The progress bar is the last report.
-        match self.others.last_mut() {
+        let written = match self.others.last_mut() {
             Some(other) => other.aside(&mut write),
             None => write(),
+        };
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.reader_gone = true;
+                self.stop.raise(Signal::Pipe);
+                Ok(())
+            }
+            written => written,
         }
     }
 }
@@ -82,7 +98,8 @@ mod tests {
         "epoch: 0, train loss is 0.4568, test loss is 0.3000, test accuracy is 0.9089, 0.050 s, 1234568 samples/s\n";
 
     fn lines(rank: Rank, quiet: bool) -> String {
-        let mut log = Log { out: Vec::new(), rank, last: None, quiet, others: Vec::new() };
+        let stop = Stop::default();
+        let mut log = Log { out: Vec::new(), rank, last: None, quiet, others: Vec::new(), stop, reader_gone: false };
         log.step(&STEP).unwrap();
         log.epoch(&EPOCH).unwrap();
         String::from_utf8(log.out).unwrap()

@@ -21,7 +21,7 @@ use crate::log::Log;
 use crate::model::Model;
 use crate::readiness::{self, OtherRank, Readiness};
 use crate::sharding::{self, plan::PlanError};
-use crate::stop::Stop;
+use crate::stop::{Signal, Stop};
 use crate::train::{self, Epoch, Report, Sharded, TrainError};
 use crate::weights::{self, WeightsError};
 use outputs::OutputError;
@@ -114,7 +114,7 @@ fn train(options: &MnistArgs, out: impl Write, mut remarks: impl Write) -> Resul
         }
         Err(error) => {
             // Before the group ends, which waits for the launcher: one that was told to stop ends the ranks meanwhile.
-            if rank.is_first() || !error.is_reported_by_rank_0() {
+            if !error.is_by_reader() && (rank.is_first() || !error.is_reported_by_rank_0()) {
                 remark(&error.to_string());
             }
             // It adds nothing to what was said.
@@ -174,12 +174,19 @@ impl Prepared {
         };
         let mut checkpoints =
             Checkpoints::begin(&options.checkpoints(), run, &mut parameters, group, &mut |text| remark(text))?;
-        checkpoints.stop = stop;
+        checkpoints.stop = stop.clone();
         if let Some(folder) = options.checkpoints().folder.filter(|_| rank.is_first()) {
             // Now, since some launchers pass nothing on that a rank says once they were told to stop.
             remark(&format!("checkpoints go to {}: if the run is stopped, continue with --resume", folder.display()));
         }
-        let mut log = Log { out, rank, last: None, quiet: options.quiet, others: outputs };
+        let (done, epochs) = (checkpoints.start().epoch, config.epochs);
+        if rank.is_first() && done > 0 && done >= epochs {
+            remark(&format!(
+                "nothing is left to train: {done} epochs are done, and --epochs is {epochs}; continue with --epochs {} or more",
+                done.saturating_add(1)
+            ));
+        }
+        let mut log = Log { out, rank, last: None, quiet: options.quiet, others: outputs, stop, reader_gone: false };
         let trained = match &cut {
             Some(cut) => {
                 let sharded = Sharded { model: model.as_mut(), plan: cut };
@@ -188,7 +195,11 @@ impl Prepared {
             None => train::train(model.as_mut(), &mut parameters, &data, &config, group, &checkpoints, &mut log),
         };
         let finished = log.finish().map_err(TrainError::Report);
-        trained.and(finished)?;
+        match trained.and(finished) {
+            Ok(()) if log.reader_gone => return Err(MnistError::ReaderGone),
+            Err(TrainError::Stopped { signal: Signal::Pipe, .. }) => return Err(MnistError::ReaderGone),
+            ended => ended?,
+        }
         Ok(log.last.map_or(Ok(()), |last| has_learned(&last, &data.test, &config))?)
     }
 }
@@ -243,6 +254,9 @@ pub enum MnistError {
     /// The plan cannot be printed.
     #[error("the plan cannot be written: {0}")]
     Print(io::Error),
+    /// The program that read a rank's stdout has exited, as `head` does; all ranks stopped.
+    #[error("nobody reads stdout any more")]
+    ReaderGone,
     /// Several ranks are about to fetch.
     #[cfg(feature = "fetch")]
     #[error("this is one of {0} ranks: mnist fetch must be started once, without mpirun or srun")]
@@ -272,6 +286,7 @@ impl MnistError {
     /// The exit code for it, of [`exit`].
     pub fn exit_code(&self) -> u8 {
         match self {
+            _ if self.is_by_reader() => exit::READER_GONE,
             MnistError::Train(TrainError::Collective(error)) => exit::of_collective(error),
             MnistError::Backend(error) => error.exit_code(),
             MnistError::Train(
@@ -285,9 +300,21 @@ impl MnistError {
         }
     }
 
-    /// Whether it has been reported already.
+    /// Whether nothing is left to say of it.
     pub fn is_reported(&self) -> bool {
-        matches!(self, MnistError::Reported(_))
+        matches!(self, MnistError::Reported(_)) || self.is_by_reader()
+    }
+
+    /// Whether the reader of stdout has gone, which is no failure.
+    fn is_by_reader(&self) -> bool {
+        match self {
+            MnistError::ReaderGone => true,
+            MnistError::Print(error) => error.kind() == io::ErrorKind::BrokenPipe,
+            // A rank writes to the stdout of the process that started it.
+            MnistError::Cluster(error) => error.rank_exit_code() == Some(exit::READER_GONE),
+            MnistError::Reported(error) => error.is_by_reader(),
+            _ => false,
+        }
     }
 
     /// Whether rank 0 says it for all: it knows more than the others.
@@ -302,6 +329,7 @@ impl MnistError {
             self,
             MnistError::NotReady(_)
                 | MnistError::OtherRank(_)
+                | MnistError::ReaderGone
                 | MnistError::Train(
                     Checkpoint(_)
                         | Disagreement(_)

@@ -8,7 +8,7 @@ pub mod options;
 use std::borrow::Borrow;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{PoisonError, RwLock, mpsc};
 use std::thread;
 
 use mpienv::RankError;
@@ -35,6 +35,8 @@ const STEPS: u64 = 4;
 /// What is kept of the movement of the step before.
 const MOMENTUM: f64 = 0.1;
 
+/// What threads that have just started need when there is no memory for another, in bytes.
+const RESERVE: usize = 8 << 20;
 /// Columns between the two products.
 const HIDDEN: usize = 16;
 
@@ -97,13 +99,21 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
     }
     let prepared = Prepared::new(options, count)?;
     let ranks = threads::group(count, options.timeout)?;
+    // Ranks work once every thread has started, or not at all: one that worked while there is no memory for another
+    // thread would find none for itself, which ends the process.
+    let all_started = RwLock::new(true);
+    let mut starting = all_started.write().unwrap_or_else(PoisonError::into_inner);
     thread::scope(|scope| {
         let (mut lines, mut workers, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        let mut reserve = Vec::<u8>::with_capacity(RESERVE);
         for mut rank in ranks {
             let index = rank.rank().index();
             let (sender, receiver) = mpsc::channel();
-            let prepared = &prepared;
+            let (prepared, all_started) = (&prepared, &all_started);
             let worker = thread::Builder::new().spawn_scoped(scope, move || {
+                if !*all_started.read().unwrap_or_else(PoisonError::into_inner) {
+                    return Ok(());
+                }
                 train_rank(options, Ok(prepared), &mut rank, |line| {
                     // Nobody listens when the output is closed: the run then ends.
                     sender.send(line).map_err(|_| QuickstartError::Output(io::ErrorKind::BrokenPipe.into()))
@@ -114,13 +124,16 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
                     lines.push(receiver);
                     workers.push(worker);
                 }
-                // This rank and those after it are dropped, and the ones before lose them.
                 Err(error) => {
+                    *starting = false;
+                    reserve = Vec::new();
                     errors.push(QuickstartError::Thread { rank: index, count, error });
                     break;
                 }
             }
         }
+        drop(reserve);
+        drop(starting);
         errors.extend(print_in_order(lines, out).err());
         errors.extend(workers.into_iter().filter_map(|worker| match worker.join() {
             Ok(result) => result.err(),
@@ -217,13 +230,23 @@ fn train_rank<'a>(
         if !loss.is_finite() {
             return Err(QuickstartError::Diverged { epoch, step, loss });
         }
-        print(format!("epoch: {epoch} step: {step}, loss is {}\n", float::repr(f64::from(loss))))?;
+        let printed = print(format!("epoch: {epoch} step: {step}, loss is {}\n", float::repr(f64::from(loss))));
+        let reader_gone = printed.as_ref().is_err_and(QuickstartError::is_by_reader);
+        if !reader_gone {
+            printed?;
+        }
         let checkpoint = if options.integrated {
             integrated(plan, &state, &run_id, group)?
         } else {
             Checkpoint::new(plan, rank, &state, &run_id)
         };
         folder::add(&checkpoints, moment, &checkpoint)?;
+        // All stop after the same step: a rank that ended alone would be a lost one for the others.
+        let mut gone = [f32::from(u8::from(reader_gone))];
+        group.all_reduce_sum(&mut gone)?;
+        if gone != [0.0] {
+            return Err(QuickstartError::Output(io::ErrorKind::BrokenPipe.into()));
+        }
     }
     Ok(())
 }
@@ -299,9 +322,15 @@ pub enum QuickstartError {
 }
 
 impl QuickstartError {
+    /// Whether the reader of stdout has gone, as `head` does, which is no failure; all ranks stop for it.
+    pub fn is_by_reader(&self) -> bool {
+        matches!(self, QuickstartError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
     /// The exit code for it, of [`exit`].
     pub fn exit_code(&self) -> u8 {
         match self {
+            _ if self.is_by_reader() => exit::READER_GONE,
             QuickstartError::Collective(error) | QuickstartError::Execute(ExecuteError::Collective(error)) => {
                 exit::of_collective(error)
             }
@@ -315,12 +344,13 @@ impl QuickstartError {
     /// Whether every rank ends by itself, for the same reason.
     fn is_of_all_ranks(&self) -> bool {
         use ExecuteError::{Disagreement, World};
-        matches!(
-            self,
-            QuickstartError::NotReady(_)
-                | QuickstartError::OtherRank(_)
-                | QuickstartError::Execute(Disagreement { .. } | World { .. })
-                | QuickstartError::Diverged { .. }
-        )
+        self.is_by_reader()
+            || matches!(
+                self,
+                QuickstartError::NotReady(_)
+                    | QuickstartError::OtherRank(_)
+                    | QuickstartError::Execute(Disagreement { .. } | World { .. })
+                    | QuickstartError::Diverged { .. }
+            )
     }
 }

@@ -2,9 +2,18 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+#[cfg(unix)]
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use signal_hook::{consts, flag};
+
+/// How soon a signal that comes again is the same request: `timeout` signals its child, and then the child's group.
+#[cfg(unix)]
+const SAME_REQUEST: Duration = Duration::from_secs(1);
 
 /// What asks a run to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,20 +22,27 @@ pub enum Signal {
     Interrupt,
     /// SIGTERM, as launchers and schedulers send it.
     Terminate,
+    /// SIGPIPE, as it were: nobody reads a rank's stdout any more.
+    Pipe,
 }
 
 impl Signal {
+    /// The strongest first.
+    const ALL: [Signal; 3] = [Signal::Terminate, Signal::Interrupt, Signal::Pipe];
+
     /// The signal's number.
     pub fn number(self) -> u8 {
         match self {
             Signal::Interrupt => 2,
             Signal::Terminate => 15,
+            Signal::Pipe => 13,
         }
     }
 
     /// What a rank adds to the ranks' sum: the sum then tells the stronger, with more ranks than there ever are.
     fn weight(self) -> f32 {
         match self {
+            Signal::Pipe => 1.0 / 65_536.0,
             Signal::Interrupt => 1.0,
             Signal::Terminate => 65_536.0,
         }
@@ -34,13 +50,7 @@ impl Signal {
 
     /// What the sum of all ranks' [`Stop::weight`] says.
     pub fn of_sum(sum: f32) -> Option<Signal> {
-        if sum >= Signal::Terminate.weight() {
-            Some(Signal::Terminate)
-        } else if sum > 0.0 {
-            Some(Signal::Interrupt)
-        } else {
-            None
-        }
+        Signal::ALL.into_iter().find(|signal| sum >= signal.weight())
     }
 }
 
@@ -49,6 +59,7 @@ impl std::fmt::Display for Signal {
         f.write_str(match self {
             Signal::Interrupt => "SIGINT",
             Signal::Terminate => "SIGTERM",
+            Signal::Pipe => "SIGPIPE",
         })
     }
 }
@@ -58,13 +69,13 @@ impl std::fmt::Display for Signal {
 pub struct Stop(Arc<AtomicUsize>);
 
 impl Stop {
-    /// From now on SIGINT and SIGTERM ask to stop. A second one ends the process at once, for runs that hang.
+    /// From now on SIGINT and SIGTERM ask to stop. One that comes again later ends the process at once, for runs that hang.
     pub fn on_signals() -> io::Result<Stop> {
         let stop = Stop::default();
         for (number, signal) in [(consts::SIGINT, Signal::Interrupt), (consts::SIGTERM, Signal::Terminate)] {
-            end_at_second(number)?;
             flag::register_usize(number, Arc::clone(&stop.0), usize::from(signal.number()))?;
         }
+        end_at_repeat()?;
         Ok(stop)
     }
 
@@ -76,17 +87,38 @@ impl Stop {
     /// What this rank adds to a sum over all ranks, which [`Signal::of_sum`] reads: 0 to go on.
     pub fn weight(&self) -> f32 {
         let number = self.0.load(Ordering::Relaxed);
-        let raised = [Signal::Interrupt, Signal::Terminate].into_iter().find(|one| usize::from(one.number()) == number);
+        let raised = Signal::ALL.into_iter().find(|one| usize::from(one.number()) == number);
         raised.map_or(0.0, Signal::weight)
     }
 }
 
-/// The signal's first coming is remembered; the second ends the process, with 128 and its number.
-pub fn end_at_second(number: i32) -> io::Result<()> {
-    let came = Arc::new(AtomicBool::new(false));
-    // In this order: the first handler looks before the second remembers.
-    flag::register_conditional_shutdown(number, 128 + number, Arc::clone(&came))?;
-    flag::register(number, came)?;
+/// A signal that comes again later than [`SAME_REQUEST`] ends the process, with 128 and its number.
+#[cfg(unix)]
+fn end_at_repeat() -> io::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([consts::SIGINT, consts::SIGTERM])?;
+    // A thread of its own: the main one may be where it does not come back from.
+    thread::Builder::new().spawn(move || {
+        let mut came: Vec<(i32, Instant)> = Vec::new();
+        for number in signals.forever() {
+            match came.iter().find(|(before, _)| *before == number) {
+                None => came.push((number, Instant::now())),
+                Some((_, first)) if first.elapsed() < SAME_REQUEST => {}
+                Some(_) => signal_hook::low_level::exit(128 + number),
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Elsewhere the second one ends the process.
+#[cfg(not(unix))]
+fn end_at_repeat() -> io::Result<()> {
+    for number in [consts::SIGINT, consts::SIGTERM] {
+        let came = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        // In this order: the first handler looks before the second remembers.
+        flag::register_conditional_shutdown(number, 128 + number, Arc::clone(&came))?;
+        flag::register(number, came)?;
+    }
     Ok(())
 }
 
@@ -104,12 +136,16 @@ mod tests {
             };
             Signal::of_sum(signals.iter().map(weight).sum())
         };
-        let (interrupt, terminate) = (Some(Signal::Interrupt), Some(Signal::Terminate));
+        let (interrupt, terminate, pipe) = (Some(Signal::Interrupt), Some(Signal::Terminate), Some(Signal::Pipe));
         assert_eq!(sum(&[None; 5]), None);
         assert_eq!(sum(&[None, interrupt, None]), interrupt);
         assert_eq!(sum(&[interrupt; 60_000]), interrupt);
         assert_eq!(sum(&[None, terminate, None]), terminate);
         assert_eq!(sum(&[interrupt, terminate]), terminate);
         assert_eq!(sum(&[terminate; 60_000]), terminate);
+        assert_eq!(sum(&[None, pipe]), pipe);
+        assert_eq!(sum(&[pipe; 60_000]), pipe);
+        assert_eq!(sum(&[pipe, interrupt, pipe]), interrupt);
+        assert_eq!(sum(&[pipe, terminate]), terminate);
     }
 }

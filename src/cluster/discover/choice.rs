@@ -5,6 +5,7 @@ use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::context::{CONTEXT, Context};
+use crate::launcher::starter::Starter;
 use crate::launcher::{Change, DETECTORS, Detector, LAUNCHERS, Marker};
 use crate::value::placement::{Launcher, Source, Sourced};
 
@@ -16,6 +17,8 @@ pub(super) struct Choice {
     pub rest: Vec<&'static Detector>,
     /// Whether the process is still the one that the context is about.
     pub is_of_context: bool,
+    /// The program whose process shows which of several launchers started this one.
+    pub starter: Option<&'static str>,
 }
 
 pub(super) fn choose(
@@ -33,7 +36,7 @@ pub(super) fn choose(
         })?;
         let is_of_context = context
             .is_some_and(|context| context.launcher == explicit.value && changed(environment, context).is_empty());
-        return Ok(Choice { marker, source: explicit.source.clone(), rest: Vec::new(), is_of_context });
+        return Ok(Choice { marker, source: explicit.source.clone(), rest: Vec::new(), is_of_context, starter: None });
     }
     match context {
         Some(context) => innermost(environment, context),
@@ -44,6 +47,9 @@ pub(super) fn choose(
 /// Without a context the order of the launchers decides, and others that disagree are suspicious.
 fn first_detected(environment: &Environment) -> Choice {
     let mut detectors = DETECTORS.iter();
+    if let Some(choice) = started(environment, detectors.clone()) {
+        return choice;
+    }
     let found = detectors.find_map(|detector| detector.detect(environment));
     // The last one takes every environment.
     let marker = found.unwrap_or(Marker { launcher: Launcher::Alone, variable: "" });
@@ -52,17 +58,46 @@ fn first_detected(environment: &Environment) -> Choice {
         source: marker.display_variable(environment).into(),
         rest: detectors.collect(),
         is_of_context: false,
+        starter: None,
     }
+}
+
+/// Of several launchers that may have started this process the one whose own process is the nearest, where that is seen.
+fn started(environment: &Environment, candidates: impl Iterator<Item = &'static Detector>) -> Option<Choice> {
+    let starters = |detector: &Detector| detector.launcher.spec().nested.starters;
+    let candidates: Vec<&Detector> = candidates.filter(|detector| detector.detect(environment).is_some()).collect();
+    let first = candidates.first()?;
+    let is_other = |other: &&Detector| other.launcher != first.launcher && !starters(other).is_empty();
+    // The process of a launcher without known programs, such as torchrun, may be nearer still.
+    if starters(first).is_empty() || !candidates.iter().any(is_other) {
+        return None;
+    }
+    let programs: Vec<_> = candidates.iter().flat_map(|detector| starters(detector)).copied().collect();
+    let starter = Starter::nearest(&programs, environment)?;
+    let own = candidates.iter().find(|detector| starters(detector).contains(&starter))?;
+    let marker = own.detect(environment)?;
+    let source = format!("{}, and {starter} started this process", marker.display_variable(environment));
+    let rest = candidates.iter().filter(|detector| detector.launcher != own.launcher).copied().collect();
+    Some(Choice { marker, source: source.into(), rest, is_of_context: false, starter: Some(starter) })
 }
 
 /// A launcher whose variables have changed since the context was written started this process; where none has, this is
 /// the process of the context, or a child of it.
 fn innermost(environment: &Environment, context: &Context) -> Result<Choice, Error> {
     let mut changed = changed(environment, context).into_iter();
+    if let Some(choice) = started(environment, changed.clone()) {
+        return Ok(choice);
+    }
     if let Some(marker) = changed.next().and_then(|detector| detector.detect(environment)) {
         let source =
             format!("{}, set since mpienv started the process around this one", marker.display_variable(environment));
-        return Ok(Choice { marker, source: source.into(), rest: changed.collect(), is_of_context: false });
+        return Ok(Choice {
+            marker,
+            source: source.into(),
+            rest: changed.collect(),
+            is_of_context: false,
+            starter: None,
+        });
     }
     // A program may have been given RANK and its kin alone, without what the launcher had set.
     let marker = find(environment, context.launcher).or_else(|| find(environment, Launcher::User));
@@ -70,7 +105,8 @@ fn innermost(environment: &Environment, context: &Context) -> Result<Choice, Err
         let remedy = format!("keep the variables that mpienv set for this process, or unset {CONTEXT} too");
         Error::new(Reason::LauncherAbsent(context.launcher), remedy).of(CONTEXT)
     })?;
-    Ok(Choice { marker, source: marker.display_variable(environment).into(), rest: Vec::new(), is_of_context: true })
+    let source = marker.display_variable(environment);
+    Ok(Choice { marker, source: source.into(), rest: Vec::new(), is_of_context: true, starter: None })
 }
 
 fn detectors_of(launcher: Launcher) -> impl Iterator<Item = &'static Detector> {

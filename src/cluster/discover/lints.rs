@@ -4,8 +4,10 @@ use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::launcher::context::Context;
-use crate::launcher::{Detector, display_variable, open_mpi};
+use crate::launcher::{Marker, display_variable, open_mpi};
 use crate::value::placement::{Launcher, Placement};
+
+use super::choice::Choice;
 
 const LOCAL_RANK: &str = "LOCAL_RANK";
 const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
@@ -86,13 +88,28 @@ pub(super) fn partly_inherited(environment: &Environment, placement: &Placement,
 }
 
 /// Other launchers whose complete set of variables says something else.
-pub(super) fn disagreements(environment: &Environment, placement: &Placement, others: &[&Detector]) -> Vec<Finding> {
-    let others = others.iter().filter(|other| ![placement.launcher, Launcher::Alone].contains(&other.launcher));
-    let markers = others.filter_map(|other| other.detect(environment));
+pub(super) fn disagreements(environment: &Environment, placement: &Placement, choice: &Choice) -> Vec<Finding> {
+    let others = choice.rest.iter().filter(|other| ![placement.launcher, Launcher::Alone].contains(&other.launcher));
+    let mut markers: Vec<Marker> = Vec::new();
+    for marker in others.filter_map(|other| other.detect(environment)) {
+        // One launcher may be known by several signs.
+        if markers.iter().all(|known| known.launcher != marker.launcher) {
+            markers.push(marker);
+        }
+    }
     // A set that is only half there is not another's.
-    let placements = markers.filter_map(|marker| (marker.launcher.spec().read)(environment, marker).ok());
+    let placements = markers.into_iter().filter_map(|marker| (marker.launcher.spec().read)(environment, marker).ok());
     let differing = placements.filter(|other| differ(placement, other));
-    differing.map(|other| disagreement(placement, &other, is_of_daemon(environment, placement, &other))).collect()
+    let known = |other: &Placement| match choice.starter {
+        _ if is_of_daemon(environment, placement, other) => {
+            Some("Slurm's variables belong to Open MPI's daemon on this node".to_owned())
+        }
+        Some(starter) if !other.launcher.spec().nested.starters.is_empty() => Some(format!(
+            "{starter} started this process, so the other variables are left from an outer or earlier job"
+        )),
+        _ => None,
+    };
+    differing.map(|other| disagreement(placement, &other, known(&other))).collect()
 }
 
 /// Whether Slurm's variables are those of Open MPI's daemon, which mpirun starts by srun, once on each other node.
@@ -108,21 +125,25 @@ fn differ(one: &Placement, other: &Placement) -> bool {
     one.rank != other.rank || both(one.local.rank(), other.local.rank()) || both(one.local.size(), other.local.size())
 }
 
-fn disagreement(placement: &Placement, other: &Placement, is_of_daemon: bool) -> Finding {
+/// A doubt, or only a note where it is known whose the others are.
+fn disagreement(placement: &Placement, other: &Placement, known: Option<String>) -> Finding {
     let is_local = placement.rank == other.rank;
     let number = |value: Option<u32>| value.map_or("?".to_owned(), |value| value.to_string());
+    let verb = |p: &Placement| if p.launcher == Launcher::User { "say" } else { "says" };
     let says = |p: &Placement| match is_local {
         false => format!(
-            "{} says rank {} of {} ({}, {})",
+            "{} {} rank {} of {} ({}, {})",
             p.launcher.title(),
+            verb(p),
             p.rank.index(),
             p.rank.size(),
             p.rank_source,
             p.world_size_source
         ),
         true => format!(
-            "{} says local rank {} of {} ({}, {})",
+            "{} {} local rank {} of {} ({}, {})",
             p.launcher.title(),
+            verb(p),
             number(p.local.rank()),
             number(p.local.size()),
             p.local_rank_source,
@@ -130,16 +151,14 @@ fn disagreement(placement: &Placement, other: &Placement, is_of_daemon: bool) ->
         ),
     };
     Finding {
-        severity: if is_of_daemon { Severity::Note } else { Severity::Warning },
+        severity: if known.is_some() { Severity::Note } else { Severity::Warning },
         code: "launchers-disagree",
         what: format!("{}; {}", says(placement), says(other)),
-        why: match is_of_daemon {
-            true => "Slurm's variables belong to Open MPI's daemon on this node; mpienv uses Open MPI".to_owned(),
-            false => format!(
-                "the variables of one of them are left from an outer or earlier job; mpienv uses {}",
-                placement.launcher.title()
-            ),
-        },
+        why: format!(
+            "{}; mpienv uses {}",
+            known.as_deref().unwrap_or("the variables of one of them are left from an outer or earlier job"),
+            placement.launcher.title()
+        ),
         remedy: format!(
             "unset the wrong ones, or set {} to the right one of {} and {}",
             overrides::LAUNCHER,

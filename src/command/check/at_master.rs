@@ -48,8 +48,9 @@ impl Look {
             return Some(format!("{what}{answers}: {why}; {remedy}"));
         }
         let own = info.default_master_port();
-        let is_taken = matches!(error, RendezvousError::PortInUse { .. }) && own != info.master_port();
-        is_taken
+        let is_taken = matches!(error, RendezvousError::PortInUse { .. });
+        let has_another = info.default_port_is_own && own != info.master_port();
+        (is_taken && has_another)
             .then(|| format!("without MASTER_PORT={} the job meets at a port of its own, {own}", info.master_port()))
     }
 }

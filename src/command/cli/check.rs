@@ -68,6 +68,9 @@ fn print_map(mut to: impl Write, map: &JobMap, info: &ClusterInfo) -> io::Result
     for [host, address, ranks, local] in &rows {
         writeln!(to, "{host:0$}  {address:1$}  {ranks:2$}  {local}", widths[0], widths[1], widths[2])?;
     }
+    if map.simulated {
+        writeln!(to, "the job is simulated on this host: hosts and local ranks are not compared")?;
+    }
     let findings = map.findings();
     if !findings.is_empty() {
         writeln!(to)?;

@@ -21,7 +21,8 @@ pub(crate) struct ExecOptions {
     /// Keep Open MPI's default binding to cores; without this option the command may use all cores
     ///
     /// By default mpirun binds each of one or two ranks to one core. mpienv keeps a binding that you asked mpirun for, and
-    /// that of any other launcher. Open MPI 5 does not show whether you asked: pass this option to keep its binding.
+    /// that of any other launcher. Pass this option if Open MPI 5 is to keep a binding, or if taskset or numactl set one
+    /// between mpirun and mpienv: neither shows that you asked.
     #[arg(long)]
     keep_binding: bool,
 }

@@ -47,10 +47,13 @@ fn text(
 }
 
 /// Where the words of an `export` are wrong: prints what makes the shell stop that evaluates them.
-pub(super) fn stop_the_shell() {
+///
+/// A word that is no verb may have been meant for it.
+pub(super) fn stop_the_shell<'a>(mut verbs: impl Iterator<Item = &'a str>) {
     let mut words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    if words.next().as_deref() != Some(NAME) {
-        return;
+    match words.next() {
+        Some(first) if first == NAME || !verbs.any(|verb| verb == first) && first != "help" => {}
+        _ => return,
     }
     let words: Vec<String> = words.collect();
     let after = words.iter().skip_while(|word| *word != "--shell").nth(1).map(String::as_str);

@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 
+use crate::command::check::SIMULATED;
 use crate::simulate::Job;
-use crate::{Launch, Output, StartError};
+use crate::{ClusterInfo, Launch, Output, StartError};
 
 use super::exec::command;
 use super::worker::worker;
@@ -22,7 +23,12 @@ pub(crate) fn run(shape: Shape, rank: Option<u32>, keep_master: bool, command: V
         (None, false) => {
             let launch = Launch::simulated(&job, keep_master).map_err(|error| launch::failure(&command, error))?;
             let launch = launch.output(Output::Prefixed).subreaper();
-            launch.run(|_| worker(&command)).map_err(|error| launch::failure(&command, error))
+            let marked = |_: &ClusterInfo| {
+                let mut worker = worker(&command);
+                worker.env(SIMULATED, "1");
+                worker
+            };
+            launch.run(marked).map_err(|error| launch::failure(&command, error))
         }
     }
 }
@@ -45,6 +51,7 @@ fn print(job: &Job, ranks: impl Iterator<Item = u32>, headings: bool) -> io::Res
 fn run_one(job: &Job, rank: u32, words: &[OsString]) -> Result<(), Failure> {
     let mut command = command(words);
     job.apply_to(rank, &mut command);
+    command.env(SIMULATED, "1");
     let status = command.status().map_err(|error| StartError::new(&command, error))?;
     if status.success() { Ok(()) } else { Err(Failure::Rank { rank, status }) }
 }

@@ -1,6 +1,6 @@
 //! A torchrun that would be given the variables of one rank, and start a job of its own.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::Path;
 
 use crate::{ClusterInfo, Environment, LaunchStyle};
@@ -32,31 +32,90 @@ pub(super) fn check_launch(
 
 fn check(ranks: u64, environment: &Environment, words: &[OsString], remedy: &'static str) -> Result<(), Failure> {
     // Options or variables that name the nodes show that this is on purpose.
-    let variables = ["PET_NNODES", "PET_RDZV_ENDPOINT", "PET_STANDALONE"];
-    let is_told = arguments(words).is_none_or(|rest| rest.iter().any(tells_nodes));
+    let variables = ["PET_NNODES", "PET_RDZV_ENDPOINT"];
+    let words = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let is_told = arguments(words).is_none_or(|rest| rest.iter().any(|word| tells_nodes(word)));
     if ranks == 1 || is_told || variables.iter().any(|name| environment.is_set(name)) {
         return Ok(());
     }
     Err(Failure::TorchrunByRank { ranks, remedy })
 }
 
-/// The words after the name of torchrun; `None` where this is another command.
-fn arguments(words: &[OsString]) -> Option<&[OsString]> {
-    let (command, rest) = words.split_first()?;
-    let name = Path::new(command).file_name()?.to_str()?;
-    let modules = ["torch.distributed.run", "torch.distributed.launch"];
-    match rest {
-        rest if name == "torchrun" => Some(rest),
-        [m, module, rest @ ..] if name.starts_with("python") && m == "-m" => {
-            modules.iter().any(|known| module == known).then_some(rest)
-        }
-        _ => None,
+/// How many commands may be around a torchrun.
+const DEPTH: usize = 8;
+
+/// Commands that become another one, and those of their options that take the next word.
+const WRAPPERS: &[(&str, &[&str])] = &[
+    ("env", &["-u", "--unset", "-C", "--chdir"]),
+    ("ionice", &["-c", "--class", "-n", "--classdata"]),
+    ("nice", &["-n", "--adjustment"]),
+    ("nohup", &[]),
+    (
+        "numactl",
+        &["-C", "-N", "-i", "-m", "-p", "--cpunodebind", "--interleave", "--membind", "--physcpubind", "--preferred"],
+    ),
+    ("setsid", &[]),
+    ("stdbuf", &["-e", "-i", "-o"]),
+    ("time", &["-f", "-o"]),
+];
+
+const SHELLS: &[&str] = &["bash", "dash", "ksh", "sh", "zsh"];
+
+/// The words after the name of torchrun, also of one that another command starts; `None` where there is none.
+fn arguments(mut words: Vec<String>) -> Option<Vec<String>> {
+    for _ in 0..DEPTH {
+        let name = Path::new(words.first()?).file_name()?.to_str()?.to_owned();
+        let rest = words.split_off(1);
+        words = if let Some((_, taking)) = WRAPPERS.iter().find(|(wrapper, _)| *wrapper == name) {
+            wrapped(rest, taking)
+        } else if SHELLS.contains(&name.as_str()) {
+            script(&rest)?
+        } else if name == "exec" {
+            rest
+        } else {
+            return of_torchrun(&name, rest);
+        };
     }
+    None
 }
 
-fn tells_nodes(word: &OsString) -> bool {
-    let word = OsStr::to_string_lossy(word).replace('_', "-");
-    ["--nnodes", "--node-rank", "--rdzv-", "--standalone"].iter().any(|option| word.starts_with(option))
+fn of_torchrun(name: &str, rest: Vec<String>) -> Option<Vec<String>> {
+    let modules = ["torch.distributed.run", "torch.distributed.launch"];
+    if name == "torchrun" {
+        return Some(rest);
+    }
+    let module = rest.iter().position(|word| word == "-m")?;
+    // Before `-m` there are only Python's own options.
+    let is_python = name.starts_with("python") && rest.iter().take(module).all(|word| word.starts_with('-'));
+    (is_python && rest.get(module + 1).is_some_and(|name| modules.contains(&name.as_str())))
+        .then(|| rest.into_iter().skip(module + 2).collect())
+}
+
+/// The command after a wrapper's options and, as env has them, assignments.
+fn wrapped(words: Vec<String>, taking: &[&str]) -> Vec<String> {
+    let mut words = words.into_iter().peekable();
+    while let Some(word) = words.next_if(|word| word.starts_with('-') || word.contains('=')) {
+        if taking.contains(&word.as_str()) {
+            words.next();
+        }
+    }
+    words.collect()
+}
+
+/// The first command of a shell's `-c`.
+fn script(words: &[String]) -> Option<Vec<String>> {
+    let option =
+        words.iter().position(|word| word.starts_with('-') && !word.starts_with("--") && word.ends_with('c'))?;
+    let text = words.get(option + 1)?;
+    let command = text.split([';', '&', '|', '\n']).next()?;
+    // Assignments before a command are as those of env.
+    let words = command.split_whitespace().map(|word| word.trim_matches(['"', '\'']).to_owned()).collect();
+    Some(wrapped(words, &[]))
+}
+
+fn tells_nodes(word: &str) -> bool {
+    let word = word.replace('_', "-");
+    ["--nnodes", "--node-rank", "--rdzv-"].iter().any(|option| word.starts_with(option))
 }
 
 #[cfg(test)]
@@ -66,28 +125,42 @@ mod tests {
     #[test]
     fn a_torchrun_that_is_told_of_no_other_node_is_for_one_process_alone() {
         let none = Environment::default();
-        let refused = |ranks, environment: &Environment, line: &str| {
-            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let refused = |ranks, environment: &Environment, words: &[&str]| {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
             check(ranks, environment, &words, LAUNCH).is_err()
         };
-        for line in [
-            "torchrun train.py",
-            "/opt/bin/torchrun --nproc-per-node 2 train.py",
-            "python3 -m torch.distributed.run train.py",
-            "python -m torch.distributed.launch train.py",
+        let of = |line: &'static str| line.split(' ').collect::<Vec<_>>();
+        for words in [
+            of("torchrun train.py"),
+            of("/opt/bin/torchrun --nproc-per-node 2 train.py"),
+            of("torchrun --standalone train.py"),
+            of("python3 -m torch.distributed.run train.py"),
+            of("python -u -m torch.distributed.launch train.py"),
+            of("env -u A B=1 torchrun train.py"),
+            of("nice -n 5 numactl -N 0 --localalloc /opt/bin/torchrun train.py"),
+            vec!["sh", "-c", "torchrun train.py"],
+            vec!["bash", "-lc", "A=1 exec torchrun --standalone train.py && echo done"],
+            vec!["env", "A=1", "sh", "-c", "nice torchrun train.py"],
         ] {
-            assert!(refused(2, &none, line) && !refused(1, &none, line), "{line}");
-            assert!(!refused(2, &Environment::from_vars([("PET_NNODES", "2")]), line), "{line}");
+            assert!(refused(2, &none, &words) && !refused(1, &none, &words), "{words:?}");
+            assert!(!refused(2, &Environment::from_vars([("PET_NNODES", "2")]), &words), "{words:?}");
         }
-        for line in [
-            "torchrun --nnodes=2 --node_rank 1 train.py",
-            "torchrun --rdzv_endpoint a:1 train.py",
-            "torchrun --standalone train.py",
-            "python train.py",
-            "python -m torchrun",
-            "sh torchrun",
+        for words in [
+            of("torchrun --nnodes=2 --node_rank 1 train.py"),
+            of("torchrun --rdzv_endpoint a:1 train.py"),
+            of("python train.py"),
+            of("python train.py -m torch.distributed.run"),
+            of("python -m torchrun"),
+            of("sh torchrun"),
+            of("env"),
+            of("env -u"),
+            of("sh -c"),
+            vec!["sh", "-c", ""],
+            vec!["sh", "-c", "torchrun --nnodes $N --node-rank $R train.py"],
+            vec!["sh", "-c", "echo torchrun"],
+            vec!["nice"; 100],
         ] {
-            assert!(!refused(2, &none, line), "{line}");
+            assert!(!refused(2, &none, &words), "{words:?}");
         }
     }
 }

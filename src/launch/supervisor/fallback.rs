@@ -70,6 +70,14 @@ impl Supervisor {
     /// No signal is passed on.
     pub(in crate::launch) fn stop_listening(&mut self) {}
 
+    /// No signal is passed on.
+    pub(in crate::launch) fn has_asked_to_end(&self) -> bool {
+        false
+    }
+
+    /// Nothing tells of a stop.
+    pub(in crate::launch) fn kill_if_stopped(&mut self, _child: &Child) {}
+
     /// Whether a signal of this number has been passed on.
     pub(in crate::launch) fn has_passed(&self, _signal: i32) -> bool {
         false

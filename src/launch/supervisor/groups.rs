@@ -215,6 +215,19 @@ impl Supervisor {
         self.passed.iter().any(|passed| passed.as_raw() == signal)
     }
 
+    /// Whether a signal has been passed on that asks to end.
+    pub(in crate::launch) fn has_asked_to_end(&self) -> bool {
+        self.passed.iter().any(|passed| [Signal::INT, Signal::TERM, Signal::HUP].contains(passed))
+    }
+
+    /// Kills a worker's group if that worker is stopped.
+    pub(in crate::launch) fn kill_if_stopped(&mut self, child: &Child) {
+        let worker = Pid::from_child(child);
+        if self.stopped.contains(&worker) && self.running.contains(&worker) {
+            let _ = kill_process_group(worker, Signal::KILL);
+        }
+    }
+
     fn pass_on(&mut self, signal: Signal) {
         self.passed.push(signal);
         if [Signal::USR1, Signal::USR2].contains(&signal) {

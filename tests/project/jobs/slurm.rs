@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{assert_trained, example, printed};
+use super::{assert_trained, example};
 use crate::support::slurm::Slurm;
 use crate::support::tool::{inherited, is_there};
 use crate::support::trainer::with_trainer;
@@ -12,11 +12,14 @@ fn batch(slurm: &Slurm, script: &str, options: &[&str]) -> Option<String> {
     let folder = slurm.folder().to_str().unwrap();
     let file = example("slurm").join(script);
     let words = [&["sbatch", "--wait", "--nodes=1", "--chdir", folder], options, &[file.to_str().unwrap()]].concat();
-    let text = printed(&mut with_trainer(slurm.command(&words))?);
+    let output = with_trainer(slurm.command(&words))?.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
     let id = text.trim().rsplit(' ').next().unwrap();
-    let log = fs::read_dir(slurm.folder()).unwrap().map(|entry| entry.unwrap().path());
-    let log = log.into_iter().find(|path| path.to_string_lossy().ends_with(&format!("-{id}.log"))).unwrap();
-    Some(fs::read_to_string(log).unwrap())
+    let mut files = fs::read_dir(slurm.folder()).unwrap().map(|entry| entry.unwrap().path());
+    let log = files.find(|path| path.to_string_lossy().ends_with(&format!("-{id}.log")));
+    let log = log.map(|path| fs::read_to_string(path).unwrap()).unwrap_or_default();
+    assert!(output.status.success(), "{script}: {}: {text}{log}", output.status);
+    Some(log)
 }
 
 /// PATH with the command under test first.
@@ -33,7 +36,7 @@ fn batch_scripts_train() {
     assert_trained(&log);
     // Once more: the run is whole, and nothing is left to do.
     let again = batch(&slurm, "srun.sbatch", &[]).unwrap();
-    assert!(again.contains("going on from checkpoints/"), "{again}");
+    assert!(again.contains("resuming from checkpoints/"), "{again}");
     assert!(!again.contains("epoch: "), "{again}");
 
     let log = batch(&slurm, "per-node.sbatch", &[]).unwrap();

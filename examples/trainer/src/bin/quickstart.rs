@@ -11,7 +11,9 @@ fn main() -> ExitCode {
     match quickstart::run(&options, &mut io::stdout()) {
         Ok(()) => exit::OK.into(),
         Err(error) => {
-            exit::say("quickstart", &error);
+            if !error.is_by_reader() {
+                exit::say("quickstart", &error);
+            }
             error.exit_code().into()
         }
     }

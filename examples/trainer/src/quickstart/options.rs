@@ -9,6 +9,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use crate::backend::Backend;
 use crate::cli::numbers_may_be_negative;
 use crate::cli::values::{positive, seconds, whole_u32, whole_u64};
+use crate::exit;
 use crate::sharding::assignment::{Assignment, FIRST};
 use crate::sharding::init::Init;
 use crate::sharding::network::{Network, UnknownOperator};
@@ -143,7 +144,7 @@ pub struct Merge {
 impl QuickstartArgs {
     /// The options that the process was started with; ends the process when they are wrong, or ask for help.
     pub fn of_process() -> QuickstartArgs {
-        QuickstartArgs::of(std::env::args_os()).unwrap_or_else(|error| error.exit())
+        QuickstartArgs::of(std::env::args_os()).unwrap_or_else(|error| exit::with_usage("quickstart", &error))
     }
 
     /// The options of a command line, the program's name included.

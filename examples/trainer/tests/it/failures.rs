@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use crate::support::mnist::mnist;
 use crate::support::port::free_port;
 use crate::support::rank::rank;
 use crate::support::running::Running;
+use crate::support::tool;
 use mpienv_trainer::random::{Purpose, Stream};
 use mpienv_trainer::tensor_file::TensorFile;
 use rustix::process::{Pid, Signal, kill_process};
@@ -279,4 +280,90 @@ fn a_checkpoint_of_another_world_is_refused_by_all_ranks() {
         assert_eq!(end, Some(1), "{said}");
         assert!(said.contains("000000375.safetensors is of another run: it has ranks 1, this run has 2; "), "{said}");
     }
+}
+
+#[test]
+fn a_signal_that_is_repeated_at_once_is_one_request_to_stop() {
+    let folder = tempfile::tempdir().unwrap();
+    let ranks = three_ranks(&["--checkpoint-dir", folder.path().to_str().unwrap()]);
+    // The first rank cannot stop alone: it waits for this one.
+    signal(&ranks[1], Signal::STOP);
+    thread::sleep(Duration::from_millis(200));
+    for _ in 0..2 {
+        signal(&ranks[0], Signal::INT);
+        thread::sleep(Duration::from_millis(100));
+    }
+    signal(&ranks[1], Signal::CONT);
+    for (index, (code, said)) in ranks.into_iter().map(Running::end).enumerate() {
+        assert_eq!(code, Some(130), "{said}");
+        assert_eq!(said.contains("mnist: stopped by SIGINT in epoch "), index == 0, "{said}");
+    }
+}
+
+#[test]
+fn a_signal_that_is_repeated_later_ends_a_rank_that_hangs() {
+    let mut ranks = three_ranks(&[]);
+    signal(&ranks[1], Signal::STOP);
+    thread::sleep(Duration::from_millis(200));
+    signal(&ranks[0], Signal::INT);
+    thread::sleep(Duration::from_millis(1500));
+    signal(&ranks[0], Signal::INT);
+    let (code, said) = ranks.remove(0).end();
+    assert!(code == Some(130) && !said.contains("stopped by"), "{said}");
+    for rank in ranks {
+        signal(&rank, Signal::KILL);
+        rank.end();
+    }
+}
+
+#[test]
+fn the_real_timeout_which_signals_twice_leaves_a_checkpoint() {
+    if !tool::is_there("timeout") {
+        return;
+    }
+    for _ in 0..3 {
+        let folder = tempfile::tempdir().unwrap();
+        let mut timeout = Command::new("timeout");
+        timeout.env_clear().args(["--preserve-status", "-s", "INT", "2", env!("CARGO_BIN_EXE_mnist"), "--ranks", "2"]);
+        timeout.args(FOREVER).args(["--checkpoint-every", "1", "--checkpoint-dir"]).arg(folder.path());
+        let (code, said) = Running::start(&mut timeout).end();
+        assert_eq!(code, Some(130), "{said}");
+        assert!(said.contains("mnist: stopped by SIGINT in epoch "), "{said}");
+    }
+}
+
+#[test]
+fn nothing_is_said_of_the_output_of_ranks_that_a_signal_ended_before_they_trained() {
+    if !tool::is_there("mkfifo") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let weights = folder.path().join("weights");
+    assert!(Command::new("mkfifo").arg(&weights).status().unwrap().success());
+    for number in [Signal::INT, Signal::TERM] {
+        // Rank 0 waits for weights that nobody writes.
+        let run = Running::start(mnist().args(["--ranks", "2", "--weights"]).arg(&weights));
+        thread::sleep(Duration::from_millis(1500));
+        signal(&run, number);
+        let (code, said) = run.end();
+        assert_eq!(code, Some(128 + number.as_raw()), "{said}");
+        assert!(said.ends_with("), which this process received and passed on\n"), "{said}");
+    }
+}
+
+#[test]
+fn a_run_that_is_resumed_beyond_its_epochs_says_that_nothing_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |epochs| {
+        let arguments = ["--epochs", epochs, "--quiet", "--resume", "--checkpoint-dir"];
+        mnist().args(arguments).arg(folder.path()).output().unwrap()
+    };
+    succeeded(&run("2"));
+    let output = run("1");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("nothing is left to train: 2 epochs are done, and --epochs is 1; continue with --epochs 3"),
+        "{said}"
+    );
 }

@@ -58,5 +58,7 @@ mod sharding_digits;
 #[cfg(target_os = "linux")]
 mod start;
 #[cfg(target_os = "linux")]
+mod stdout;
+#[cfg(target_os = "linux")]
 mod strangers;
 mod strategy;

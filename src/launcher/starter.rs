@@ -1,0 +1,123 @@
+//! Which launcher's process started this one, as Linux lists it: what variables cannot tell.
+//!
+//! MPICH gives two jobs on one machine the same variables. The process that starts a job's ranks on a node is the job's own.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+
+use crate::environment::Environment;
+use crate::launcher::Launcher;
+use crate::value::job::Job;
+use crate::value::placement::Sourced;
+
+/// How many parents are looked at: a chain that changes meanwhile must come to an end.
+const MOST: usize = 64;
+/// Linux cuts the name of a process after so many bytes.
+const NAME: usize = 15;
+
+/// The nearest parent of this process that starts the ranks of a job on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Starter {
+    program: &'static str,
+    id: u32,
+    /// In ticks since the machine started, because process numbers come again.
+    start: u64,
+}
+
+impl Starter {
+    /// The nearest parent that starts ranks for this launcher; `None` for an environment that is not this process's.
+    pub(crate) fn of(launcher: Launcher, environment: &Environment) -> Option<Starter> {
+        find(environment, launcher.spec().nested.starters)
+    }
+
+    /// The nearest parent among these programs, by its name.
+    pub(crate) fn nearest(programs: &[&'static str], environment: &Environment) -> Option<&'static str> {
+        find(environment, programs).map(|starter| starter.program)
+    }
+
+    /// The job whose ranks it starts.
+    pub(crate) fn job(&self) -> Sourced<Job> {
+        let job = Job { id: format!("{}.{}", self.id, self.start), step: String::new(), restarts: 0 };
+        Sourced::new(job, format!("hash of {}, process {}, which started all ranks", self.program, self.id))
+    }
+}
+
+fn find(environment: &Environment, programs: &[&'static str]) -> Option<Starter> {
+    if !environment.is_current() || programs.is_empty() || !cfg!(target_os = "linux") {
+        return None;
+    }
+    let mut parent = Process::read("self")?.parent;
+    for _ in 0..MOST {
+        let process = Process::read(&parent.to_string())?;
+        if let Some(program) = process.one_of(parent, programs) {
+            return Some(Starter { program, id: parent, start: process.start });
+        }
+        parent = process.parent;
+    }
+    None
+}
+
+/// A process as `/proc/PID/stat` describes it.
+struct Process {
+    name: Vec<u8>,
+    parent: u32,
+    start: u64,
+}
+
+impl Process {
+    fn read(id: &str) -> Option<Process> {
+        Process::parse(&fs::read(Path::new("/proc").join(id).join("stat")).ok()?)
+    }
+
+    /// `ID (NAME) STATE PARENT ...`: the name may hold anything, and what follows it may not.
+    fn parse(stat: &[u8]) -> Option<Process> {
+        let open = stat.iter().position(|&byte| byte == b'(')?;
+        let close = stat.iter().rposition(|&byte| byte == b')')?;
+        let mut fields = str::from_utf8(stat.get(close + 1..)?).ok()?.split_ascii_whitespace();
+        let parent = fields.nth(1)?.parse().ok()?;
+        let start = fields.nth(17)?.parse().ok()?;
+        Some(Process { name: stat.get(open + 1..close)?.to_owned(), parent, start })
+    }
+
+    /// Which of these programs it runs.
+    fn one_of(&self, id: u32, programs: &[&'static str]) -> Option<&'static str> {
+        // The name is what it was called by, as `mpirun` for orterun; the file of another user's process cannot be read.
+        let file = fs::read_link(format!("/proc/{id}/exe")).unwrap_or_default();
+        let is_it = |program: &&str| {
+            let bytes = program.as_bytes();
+            file.file_name() == Some(OsStr::new(program)) || self.name == bytes[..bytes.len().min(NAME)]
+        };
+        programs.iter().copied().find(is_it)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_read_whatever_its_name_is() {
+        let tail = "S 41 7 7 0 -1 4194560 90 0 0 0 0 0 0 0 20 0 1 0 123456 2500";
+        for name in ["hydra_pmi_proxy", "a) S 9 (b", "", "\u{e9} x"] {
+            let process = Process::parse(format!("42 ({name}) {tail}\n").as_bytes()).unwrap();
+            assert_eq!((process.name, process.parent, process.start), (name.into(), 41, 123_456), "{name}");
+        }
+        for bad in ["", "42", "42 (x", "42 (x) S", "42 (x) S 41 7", "42 )x( S 41"] {
+            assert!(Process::parse(bad.as_bytes()).is_none(), "{bad}");
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn only_the_environment_of_this_process_has_parents() {
+        let parent = std::os::unix::process::parent_id();
+        let file = fs::read_link(format!("/proc/{parent}/exe")).unwrap();
+        let programs: &[&'static str] = &[file.file_name().unwrap().to_str().unwrap().to_owned().leak()];
+        let current = Environment::current();
+        assert_eq!(find(&current, programs).unwrap().id, parent);
+        assert_eq!(find(&current.with([]), programs), find(&current, programs));
+        assert_eq!(find(&current, &["no program"]), None);
+        assert_eq!(find(&Environment::default(), programs), None);
+    }
+}
