@@ -28,7 +28,7 @@ const LOSSES: [&str; 6] = [
     " did not come within ",
     " not come to 10.77.0.1:",
     " did not reach rank 0 at ",
-    " had no verdict from rank 0 at ",
+    " got no verdict from rank 0 at ",
 ];
 /// What befalls a job.
 #[derive(Clone, Copy, Debug)]
