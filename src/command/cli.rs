@@ -268,12 +268,14 @@ fn seconds_or_none(text: &str) -> Result<Duration, String> {
 }
 
 impl Overrides {
-    fn read_from(self, environment: &Environment) -> Result<ClusterInfo, crate::Error> {
+    fn read_from(self, environment: &Environment, quiet: Quiet) -> Result<ClusterInfo, crate::Error> {
         let Overrides { launcher, master_addr, master_port, nccl_ifname, ask_pmix } = self;
         let overrides = overrides::Overrides { launcher, master_addr, master_port, nccl_ifname };
         let mut builder = ClusterInfoBuilder::from(overrides);
         if ask_pmix {
-            pmix::warn_of_asking(environment);
+            if !quiet.is_asked(environment) {
+                pmix::warn_of_asking(environment);
+            }
             builder = builder.ask_pmix();
         }
         builder.from_environment(environment)

@@ -82,6 +82,7 @@ fn a_rank_that_asks_pmix_hears_at_once_that_it_can_no_longer_call_mpi() {
     assert_eq!(said.matches("mpienv: warning: --ask-pmix under Open MPI 4").count(), 1, "{said}");
     assert!(said.contains("MPI_Init") && said.contains("mpirun -x MASTER_ADDR=HOST"), "{said}");
     assert_eq!(asked(&["exec", "--", "true"]).unwrap(), "");
+    assert_eq!(asked(&["exec", "-q", "--ask-pmix", "--", "true"]).unwrap(), "");
 }
 
 #[test]

@@ -34,8 +34,12 @@ pub fn of_collective(error: &CollectiveError) -> u8 {
 
 /// Says why a program ends, in one write: what ranks that share a terminal say does not mix.
 pub fn say(program: &str, why: &dyn Display) {
+    let why = why.to_string();
+    // Any file or connection may be the one too many: EMFILE is 24 on Linux and macOS.
+    let is_limit = why.contains("(os error 24)") && !why.contains("ulimit -n");
+    let remedy = if is_limit { "; raise this process's limit of open files (ulimit -n)" } else { "" };
     // If it cannot be written, the exit code still says that the run failed.
-    let _ = io::stderr().write_all(format!("{program}: {why}\n").as_bytes());
+    let _ = io::stderr().write_all(format!("{program}: {why}{remedy}\n").as_bytes());
 }
 
 /// Ends the process with the help, the version, or what is wrong with its arguments.

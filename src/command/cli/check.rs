@@ -19,7 +19,7 @@ const NOT_A_TASK: &str = "slurm-not-a-task";
 
 pub(crate) fn run(overrides: Overrides, timeout: Duration, json: bool, quiet: Quiet) -> Result<(), Failure> {
     let environment = Environment::current();
-    let info = overrides.read_from(&environment)?;
+    let info = overrides.read_from(&environment, quiet)?;
     let is_not_a_task = |finding: &&Finding| finding.code == NOT_A_TASK && finding.severity > Severity::Note;
     if let Some(Finding { what, why, remedy, .. }) = info.findings().iter().find(is_not_a_task).cloned() {
         return Err(Failure::NotATask { what, why, remedy });

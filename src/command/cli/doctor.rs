@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use self::ranks::Summary;
 use super::check::runs;
-use super::{Failure, Overrides, print_findings, show};
+use super::{Failure, Overrides, Quiet, print_findings, show};
 
 /// How long a name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ struct Examined<'a> {
 
 pub(crate) fn run(overrides: Overrides, json: bool, timeout: Duration) -> Result<(), Failure> {
     let environment = Environment::current();
-    let info = overrides.read_from(&environment)?;
+    let info = overrides.read_from(&environment, Quiet::NEVER)?;
     let machine = Machine::here(&info, &environment, PATIENCE);
     let findings = doctor::examine(&info, &environment, &machine);
     if json {

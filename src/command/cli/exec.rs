@@ -35,7 +35,7 @@ pub(crate) fn run(
     words: Vec<OsString>,
 ) -> Result<(), Failure> {
     let environment = Environment::current();
-    let info = overrides.read_from(&environment)?;
+    let info = overrides.read_from(&environment, quiet)?;
     if !options.per_node {
         torchrun::check_exec(&info, &environment, &words)?;
     }

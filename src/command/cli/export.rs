@@ -36,7 +36,7 @@ fn text(
     quiet: Quiet,
 ) -> Result<String, Failure> {
     let environment = Environment::current();
-    let info = overrides.read_from(&environment)?;
+    let info = overrides.read_from(&environment, quiet)?;
     if verbose {
         print_findings(anstream::stderr().lock(), info.findings())?;
     } else {

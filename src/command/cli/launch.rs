@@ -55,7 +55,7 @@ pub(crate) fn run(
     words: Vec<OsString>,
 ) -> Result<(), Failure> {
     let environment = Environment::current();
-    let info = overrides.read_from(&environment)?;
+    let info = overrides.read_from(&environment, quiet)?;
     torchrun::check_launch(&info, &environment, options.nproc_per_node, &words)?;
     quiet.warn(&info, &environment);
     let output = options.log_dir.map_or(Output::Prefixed, Output::LogDir);

@@ -6,11 +6,11 @@ use crate::command::doctor;
 use crate::{ClusterInfo, Environment, Finding};
 use serde_json::Value;
 
-use super::{Failure, Overrides, print_findings};
+use super::{Failure, Overrides, Quiet, print_findings};
 
 pub(crate) fn run(overrides: Overrides, json: bool) -> Result<(), Failure> {
     let environment = Environment::current();
-    let info = overrides.read_from(&environment)?;
+    let info = overrides.read_from(&environment, Quiet::NEVER)?;
     let binding = doctor::cpu_binding(&info, &environment);
     let findings: Vec<&Finding> = info.findings().iter().chain(&binding).collect();
     if json {

@@ -21,10 +21,17 @@ pub(crate) struct Quiet {
 }
 
 impl Quiet {
+    /// For commands that are about what is wrong.
+    pub(crate) const NEVER: Quiet = Quiet { quiet: false };
+
+    /// Whether a person asked for silence.
+    pub(crate) fn is_asked(self, environment: &Environment) -> bool {
+        self.quiet || environment.get("MPIENV_QUIET").is_some_and(|value| !["", "0"].iter().any(|no| value == *no))
+    }
+
     /// Prints what is probably wrong with this process's place; of a node's ranks the first one does.
     pub(crate) fn warn(self, info: &ClusterInfo, environment: &Environment) {
-        let by_variable = environment.get("MPIENV_QUIET").is_some_and(|value| !["", "0"].iter().any(|no| value == *no));
-        if self.quiet || by_variable || !speaks(info) {
+        if self.is_asked(environment) || !speaks(info) {
             return;
         }
         let elsewhere = doctor::master_of_one_node(info, PATIENCE);

@@ -126,6 +126,15 @@ fn more_ranks_as_threads_than_the_system_gives_is_an_error() {
 }
 
 #[test]
+fn a_run_without_more_open_files_names_the_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("sh");
+    command.current_dir(folder.path()).args(["-c", "ulimit -n 40; exec \"$0\" --threads 64 --epochs 1"]);
+    let output = command.arg(env!("CARGO_BIN_EXE_quickstart")).output().unwrap();
+    assert_fails(&output, "Too many open files (os error 24); raise this process's limit of open files (ulimit -n)");
+}
+
+#[test]
 fn a_number_of_ranks_that_no_machine_has_is_a_usage_error() {
     for ranks in ["4294967295", "4294967296", "4097"] {
         let output = with_little_memory(mnist().args(["--ranks", ranks])).output().unwrap();
