@@ -32,7 +32,7 @@ impl ClusterInfo {
     /// `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `NODE_RANK` (where known),
     /// `MASTER_ADDR`, `MASTER_PORT`, `NCCL_SOCKET_IFNAME`; where something was asked of the
     /// [`ClusterInfoBuilder`](crate::ClusterInfoBuilder), and for [`workers`](ClusterInfo::workers), `MPIENV_CONTEXT`, so
-    /// that whoever reads again comes to the same; and what must be unset. Exporting twice changes
+    /// that reading them again gives the same result; and what must be unset. Exporting twice changes
     /// nothing.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl ClusterInfo {
         Ok(exports)
     }
 
-    /// What those who inherit these exports are told beside the values.
+    /// What processes that inherit these exports learn besides the values.
     fn context(&self, launcher: Launcher, mut seen: Seen, exports: &Exports) -> Context {
         for (name, value) in exports.iter().filter(|(name, _)| VARIABLES.contains(*name) || name.starts_with("MASTER_"))
         {

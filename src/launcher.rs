@@ -57,7 +57,7 @@ pub(crate) use spec::{Advice, LauncherSpec, MASTER, Marker, MpiFamily, Nested, S
 
 macro_rules! launchers {
     ($($launcher:ident = $file:ident, $meaning:literal;)+) => {
-        /// Who started this process and told it its rank.
+        /// What started this process and gave it its rank.
         ///
         /// ```
         /// use mpienv::{ClusterInfo, Launcher};

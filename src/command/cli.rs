@@ -348,7 +348,7 @@ fn print_error(failure: &Failure) {
 }
 
 fn print_line(line: &str) {
-    // In one write, so that the lines of several ranks do not mix. If stderr is closed there is no place to report it.
+    // In one write, so that the lines of several ranks do not mix. If stderr is closed, the failure cannot be reported.
     let _ = match anstream::AutoStream::choice(&io::stderr()) {
         anstream::ColorChoice::Never => io::stderr().write_all(strip_str(line).to_string().as_bytes()),
         _ => anstream::stderr().write_all(line.as_bytes()),

@@ -141,7 +141,7 @@ pub fn cpu_binding(info: &ClusterInfo, environment: &Environment) -> Option<Find
 /// use mpienv::command::doctor::master_of_one_node;
 ///
 /// let info = ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "192.0.2.1")])?;
-/// let finding = master_of_one_node(&info, Duration::from_secs(1)).expect("nobody has this address");
+/// let finding = master_of_one_node(&info, Duration::from_secs(1)).expect("no host has this address");
 /// assert_eq!(finding.code, "master-not-here");
 /// # Ok::<(), mpienv::Error>(())
 /// ```

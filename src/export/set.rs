@@ -141,7 +141,7 @@ impl ClusterInfo {
             exports.set(LAUNCHER, Launcher::User.name().to_owned());
         }
         names.into_iter().for_each(|name| exports.remove(name));
-        // A launcher's variables that only the program is to believe are nobody else's.
+        // A launcher's variables that are meant for the program only do not reach other processes.
         if let Some(launcher) = self.leaves_context.or(is_placed.then_some(self.launcher)) {
             let launcher = if is_gone { Launcher::User } else { launcher };
             let context = self.context(launcher, seen(&inherited.with(exports.iter())), &exports);

@@ -8,7 +8,7 @@ use std::path::Path;
 pub(super) fn create(path: &Path) -> io::Result<File> {
     path.parent().map_or(Ok(()), fs::create_dir_all)?;
     match fs::metadata(path) {
-        // A pipe would wait for its reader, and a device is no place for a log.
+        // A pipe would wait for its reader, and a device cannot hold a log.
         Ok(there) if !there.is_file() => {
             Err(io::Error::new(io::ErrorKind::InvalidInput, "it exists and is not a regular file"))
         }

@@ -7,7 +7,7 @@ use crate::launcher::sample::Sample;
 use crate::value::host::{Host, HostError};
 use crate::value::placement::Placement;
 
-/// The master's variables: most launchers leave them to whoever starts the job.
+/// The master's variables: most launchers leave them to the person who starts the job.
 pub(crate) const MASTER: &[&str] = &["MASTER_ADDR", "MASTER_PORT"];
 
 /// One launcher: everything that the rest of the crate says about it is derived from here.
@@ -99,7 +99,7 @@ pub(crate) struct Nested {
     pub may_inherit: &'static [&'static str],
     /// Whether each process gets a new value of a variable that no other launcher sets.
     pub is_always_seen: bool,
-    /// What is also set where this launcher has started nobody: settings of people, and names of the surroundings.
+    /// What is also set where this launcher has started nothing: settings of people, and names of the surroundings.
     pub outside: &'static [&'static str],
     /// The programs that start all of a job's processes on one node, by their files' names; none where they are not known.
     pub starters: &'static [&'static str],

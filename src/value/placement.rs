@@ -153,14 +153,14 @@ impl Placement {
         Ok(placement.with_nodes((rank.0, Some(rank.1)), (size.0, Some(size.1))))
     }
 
-    /// Adds the node's number and how many nodes there are, as far as they are told.
+    /// Adds the node's number and the number of nodes, if they are known.
     pub(crate) fn with_nodes(mut self, rank: Told<Option<u32>>, count: Told<Option<u32>>) -> Placement {
         self.node_rank = rank.1.map(|node| Sourced::new(node, rank.0));
         self.node_count = count.1.map(|nodes| Sourced::new(nodes, count.0));
         self
     }
 
-    /// Adds rank 0's host, if it is told.
+    /// Adds rank 0's host, if it is known.
     pub(crate) fn with_master(
         mut self,
         marker: Marker,
@@ -174,7 +174,7 @@ impl Placement {
         Ok(self)
     }
 
-    /// Adds the port there, if it is told.
+    /// Adds the port there, if it is known.
     pub(crate) fn with_port(
         mut self,
         marker: Marker,
@@ -188,7 +188,7 @@ impl Placement {
         Ok(self)
     }
 
-    /// Adds the job's identity, if it is told: a master port follows from it.
+    /// Adds the job's identity, if it is known: a master port follows from it.
     pub(crate) fn with_job(mut self, variable: &str, id: Option<String>) -> Placement {
         let job = id.map(|id| Job { id, step: String::new(), restarts: 0 });
         self.job = job.map(|job| Sourced::new(job, format!("hash of {variable}")));

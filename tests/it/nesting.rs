@@ -34,7 +34,7 @@ fn place_of(info: &ClusterInfo) -> impl PartialEq + std::fmt::Debug + use<> {
     (info.world(), info.local_rank(), info.local_world_size())
 }
 
-/// What a rank is told: all that counts, and nothing of where it comes from.
+/// What a rank knows: all that counts, and nothing of where it comes from.
 fn told(info: &ClusterInfo) -> impl PartialEq + std::fmt::Debug + use<> {
     (
         (info.launcher(), info.world(), info.local_rank(), info.local_world_size()),

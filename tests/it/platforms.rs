@@ -40,7 +40,7 @@ const LWS: Pairs = &[("LWS_LEADER_ADDRESS", "vllm-0.vllm.ns"), ("LWS_GROUP_SIZE"
 #[test]
 fn leader_worker_set() {
     assert_eq!(node(LWS), (Launcher::LeaderWorkerSet, 1, 2, "vllm-0.vllm.ns".into()));
-    // Up to version 0.5 the pod's number is not told.
+    // Up to version 0.5 the pod's number is not set.
     let error = error(&LWS[..2]);
     assert!(error.contains("LWS_WORKER_INDEX: not set") && error.contains("version 0.6"), "{error}");
     assert_eq!(read(&[("LWS_LEADER_ADDRESS", "a"), ("LWS_GROUP_SIZE", "1")]).unwrap().world_size(), 1);

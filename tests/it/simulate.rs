@@ -72,14 +72,14 @@ fn the_launchers_own_master_is_kept_when_asked() {
     let shape = ["--launcher", "slurm", "--nodes", "2"];
     let lines = sorted_lines(&simulate(&[&shape[..], &["--keep-master"]].concat(), show));
     assert_eq!(lines, ["[0] node0:24245", "[1] node0:24245"]);
-    // One rank meets nobody: it is what a rank of the launcher would be.
+    // One rank meets no other: it is what a rank of the launcher would be.
     let lines = sorted_lines(&simulate(&[&shape[..], &["--rank", "1"]].concat(), show));
     assert_eq!(lines, ["node0:24245"]);
 }
 
 #[test]
 fn two_jobs_at_once_have_ports_of_their_own() {
-    // Each holds its port until it has been told the other's.
+    // Each holds its port until it has learned the other's.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let script =

@@ -19,7 +19,7 @@ const DISAGREE: Vars = &[
     ("RANK", "3"),
     ("WORLD_SIZE", "8"),
 ];
-/// The only node's first rank, with the master of another job: nobody has an address of this documentation's network.
+/// The only node's first rank, with the master of another job: no host has an address of this documentation network.
 const STALE_MASTER: Vars = &[
     ("OMPI_COMM_WORLD_RANK", "0"),
     ("OMPI_COMM_WORLD_SIZE", "1"),

@@ -54,7 +54,7 @@ impl FolderLock {
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
-        // While it is locked nobody else takes the file for their own. One that stays does no harm.
+        // While it is locked no other run takes the file for its own. One that stays does no harm.
         if self.file.is_some() {
             let _ = fs::remove_file(&self.path);
         }
@@ -74,7 +74,7 @@ fn owner(file: &mut File) -> String {
 #[cfg(unix)]
 fn open(path: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
-    // What lies under that name may be a link to elsewhere, or a FIFO that nobody reads.
+    // What lies under that name may be a link to elsewhere, or a FIFO that has no reader.
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(0o666))?.into())
 }

@@ -20,9 +20,9 @@ pub struct Log<W> {
     pub quiet: bool,
     /// The metrics, the picture and the progress bar; only rank 0 has any.
     pub others: Vec<Box<dyn Report>>,
-    /// Raised when nobody reads `out` any more: a rank that ended at once would be a lost one for the others.
+    /// Raised when `out` has lost its reader: a rank that ended at once would be a lost one for the others.
     pub stop: Stop,
-    /// Whether nobody reads `out` any more.
+    /// Whether `out` has lost its reader.
     pub reader_gone: bool,
 }
 

@@ -113,7 +113,7 @@ fn train(options: &MnistArgs, out: impl Write, mut remarks: impl Write) -> Resul
             result
         }
         Err(error) => {
-            // Before the group ends, which waits for the launcher: one that was told to stop ends the ranks meanwhile.
+            // Before the group ends, which waits for the launcher: one that received a stop signal ends the ranks meanwhile.
             if !error.is_by_reader() && (rank.is_first() || !error.is_reported_by_rank_0()) {
                 remark(&error.to_string());
             }
@@ -176,7 +176,7 @@ impl Prepared {
             Checkpoints::begin(&options.checkpoints(), run, &mut parameters, group, &mut |text| remark(text))?;
         checkpoints.stop = stop.clone();
         if let Some(folder) = options.checkpoints().folder.filter(|_| rank.is_first()) {
-            // Now, since some launchers pass nothing on that a rank says once they were told to stop.
+            // Now, since some launchers pass on nothing that a rank prints after they received a stop signal.
             remark(&format!("checkpoints go to {}: if the run is stopped, continue with --resume", folder.display()));
         }
         let (done, epochs) = (checkpoints.start().epoch, config.epochs);

@@ -22,7 +22,7 @@ pub enum Signal {
     Interrupt,
     /// SIGTERM, as launchers and schedulers send it.
     Terminate,
-    /// SIGPIPE, as it were: nobody reads a rank's stdout any more.
+    /// SIGPIPE, as it were: a rank's stdout has lost its reader.
     Pipe,
 }
 

@@ -144,7 +144,7 @@ fn has_other_master(environment: &Environment, context: &Context) -> bool {
 }
 
 impl Choice {
-    /// The environment without what an outer job told of its own master and nodes, where this process inherited that.
+    /// The environment without what an outer job set for its own master and nodes, if this process inherited that.
     pub(super) fn without_outer(&self, environment: &Environment, context: Option<&Context>) -> Option<Environment> {
         let outer = context.filter(|_| !self.is_of_context)?;
         let is_left = |name: &str| !outer.seen.is_changed(environment, name);

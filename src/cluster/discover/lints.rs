@@ -12,10 +12,10 @@ use super::choice::Choice;
 const LOCAL_RANK: &str = "LOCAL_RANK";
 const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
 
-/// Where a stale one is inherited, every rank waits for a store that nobody serves.
+/// Where a stale one is inherited, every rank waits for a store that no process serves.
 pub(super) const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
 
-/// Ranks are not dealt to nodes in blocks: whoever computes a local rank from the rank is wrong.
+/// Ranks are not dealt to nodes in blocks: a local rank computed from the rank is wrong.
 pub(super) fn local_rank_order(placement: &Placement) -> Option<Finding> {
     let (rank, local) = (placement.rank.index(), placement.local);
     let (local_rank, local_size) = (local.rank()?, local.size()?);
@@ -33,7 +33,7 @@ pub(super) fn local_rank_order(placement: &Placement) -> Option<Finding> {
 }
 
 /// Whether nodes of different sizes may have their ranks in blocks, where this node's begins with rank `first`; only where the
-/// node's number is told, as nobody would be warned of any order otherwise.
+/// node's number is known, because no other order could be warned about.
 fn can_be_in_blocks(placement: &Placement, first: Option<u32>, local_size: u32) -> bool {
     let (Some(first), Some(node)) = (first, &placement.node_rank) else { return false };
     // Every other node has a rank at least.
@@ -59,7 +59,7 @@ pub(super) fn stale_agent_store(environment: &Environment, placement: &Placement
     })
 }
 
-/// What an outer job told of its process's node, and this process's launcher tells nothing about.
+/// What an outer job set for its process's node, and this process's launcher does not set.
 pub(super) fn left_by_outer(environment: &Environment, placement: &Placement, outer: &Context) -> Vec<&'static str> {
     let known = [
         (LOCAL_RANK, placement.local.rank().is_some()),

@@ -1,4 +1,4 @@
-//! Nobody is told to be alone in silence: what is seen where no launcher tells a rank and a size.
+//! No process is treated as alone in silence: what is seen if no launcher gives a rank and a size.
 
 use crate::cluster::overrides;
 use crate::environment::Environment;
@@ -6,7 +6,7 @@ use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
 use crate::launcher::{LAUNCHERS, Launcher, display_variable};
 
-/// An indexed job's pod number: the job's template tells the number of pods, or nobody does.
+/// An indexed job's pod number: only the job's template can give the number of pods.
 const JOB_INDEX: &str = "JOB_COMPLETION_INDEX";
 
 /// PMIx's rank, which `prterun` and `prun` set without a size.
@@ -18,7 +18,7 @@ const PBS_JOB: &str = "PBS_JOBID";
 
 const FLUX_ENCLOSING: &str = "FLUX_ENCLOSING_ID";
 
-/// The error of a process that is one of several, and is not told which.
+/// The error of a process that is one of several and does not know which.
 pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
     let by_itself = format!("{}=alone for a process by itself", overrides::LAUNCHER);
     if environment.is_set(JOB_INDEX) {
@@ -54,7 +54,7 @@ fn of(environment: &Environment, variable: &'static str, reason: &str, remedy: S
     Error::new(Reason::Malformed(reason.to_owned()), remedy).of(variable).found(value.unwrap_or_default())
 }
 
-/// What hints at a job that this process is not told its place in.
+/// What hints at a job in which this process does not know its place.
 pub(super) fn finding(environment: &Environment) -> Option<Finding> {
     flux_script(environment).or_else(|| pbs_script(environment)).or_else(|| unexplained(environment))
 }

@@ -22,7 +22,7 @@ use super::signals::Signals;
 use super::watchdog::Watchdog;
 use crate::launch::stopped::Stop;
 
-/// How often leftovers are looked at: the system tells the end of nobody else's children.
+/// How often leftovers are looked at: the system reports the end of this process's own children only.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How much longer than a look the pause after it is at least: machines may have thousands of processes.
 const PAUSE_PER_LOOK: u32 = 10;

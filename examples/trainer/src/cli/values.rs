@@ -33,7 +33,7 @@ pub(crate) fn svg(name: OsString) -> Result<PathBuf, &'static str> {
     }
 }
 
-/// Plain http is well too: what comes is told by its SHA-256.
+/// Plain http is well too: the download is verified by its SHA-256.
 pub(crate) fn address(text: &str) -> Result<String, String> {
     let known = ["https://", "http://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
     if known { Ok(text.to_owned()) } else { Err("expected an address that begins with https:// or http://".to_owned()) }

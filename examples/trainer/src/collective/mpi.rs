@@ -149,7 +149,7 @@ impl Collective for Mpi {
         let Ranks::World(world) = ranks else { return Ok(()) };
         let limit = watch::limit(timeout);
         watch.over(|| world.communicator().start_barrier()?.wait_within(limit))?;
-        // All are through: a rank that has said so is not missed, though a launcher that was told to stop may kill it
+        // All are through: a rank that has said so is not missed, though a launcher that received a stop signal may kill it
         // before MPI lets it go.
         watch.end();
         Ok(world.finalize_within(limit)?)

@@ -341,7 +341,7 @@ fn nothing_is_said_of_the_output_of_ranks_that_a_signal_ended_before_they_traine
     let weights = folder.path().join("weights");
     assert!(Command::new("mkfifo").arg(&weights).status().unwrap().success());
     for number in [Signal::INT, Signal::TERM] {
-        // Rank 0 waits for weights that nobody writes.
+        // Rank 0 waits for weights that never come.
         let run = Running::start(mnist().args(["--ranks", "2", "--weights"]).arg(&weights));
         thread::sleep(Duration::from_millis(1500));
         signal(&run, number);

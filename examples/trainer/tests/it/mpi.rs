@@ -91,7 +91,7 @@ fn a_launcher_that_is_told_to_stop_lets_rank_0_say_how_to_go_on() {
             kill_process(rustix::process::Pid::from_child(&run.child), signal).unwrap();
             let (_, said) = run.end();
             let about = format!("{} {name}: {said}", launcher.display());
-            // Before, too: Open MPI 5 passes nothing on that its ranks say once it was told to stop.
+            // Before, too: Open MPI 5 passes on nothing that its ranks print after it received a stop signal.
             let first = format!("mnist: checkpoints go to {}: if the run is stopped", folder.path().display());
             assert_eq!(said.matches(&first).count(), 1, "{about}");
             let passed_on = usize::from(!launcher.ends_with("openmpi/bin/mpirun"));
