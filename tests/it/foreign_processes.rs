@@ -55,13 +55,17 @@ fn a_stranger_with_the_number_of_an_outer_process_is_not_killed() {
 
 /// A launch of two workers without a list of processes; each worker leaves a process behind that does not listen to
 /// SIGTERM. Prints how many are left in the end, when there is a list again.
+///
+/// What a worker prints comes out of the launch only after its watchdog knows the worker: in the instant in which a
+/// worker is started, nothing but a list of processes shows it to whoever is left.
 const WITHOUT_A_LIST: &str = r#"
 cd "$(mktemp -d)" && mount -t tmpfs none /proc
-export BOTH='until test -e 0 -a -e 1; do sleep 0.01; done'
+: >lines
+export ALL='until test "$(grep -c started lines)" = 2; do sleep 0.01; done'
 mpienv launch --nproc-per-node 2 --grace 1 -- \
-    sh -c 'trap "" TERM; sleep 60 & : >$RANK; eval "$BOTH"; '"$WORKER" &
+    sh -c 'trap "" TERM; sleep 60 & echo started; eval "$ALL"; '"$WORKER" >>lines &
 launch=$!
-eval "$BOTH"
+eval "$ALL"
 eval "$THEN"
 wait $launch
 umount /proc
