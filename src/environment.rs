@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 /// Environment variables as they were at one moment.
 ///
-/// Names and values may be any bytes: what is not UTF-8 matters only to whoever asks for it.
+/// Names and values may be any bytes: a value that is not UTF-8 is an error only if it is asked for.
 ///
 /// ```
 /// use mpienv::launcher::open_mpi::OpenMpiVars;

@@ -100,8 +100,8 @@ pub enum Reason {
     /// A port derived from the job was requested, but the launcher does not identify the job.
     #[error("a port derived from the job was requested, but the launcher does not identify the job")]
     NoJobIdentity,
-    /// The program needs the local rank, but the launcher does not tell it.
-    #[error("JAX needs the local rank, but the launcher does not tell it")]
+    /// The program needs the local rank, but the launcher does not provide it.
+    #[error("JAX needs the local rank, but the launcher does not provide it")]
     NoLocalRank,
     /// The launcher's PMIx server did not give an answer.
     #[error("PMIx gave no answer: {0}")]

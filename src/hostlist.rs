@@ -56,7 +56,7 @@ impl<'a> Hostlist<'a> {
     /// Checks the whole list in one pass, without expanding it and without allocating.
     ///
     /// # Errors
-    /// When the list is malformed: the error tells the column, and what was expected there.
+    /// When the list is malformed: the error names the column and what was expected there.
     pub fn parse(text: &'a str) -> Result<Hostlist<'a>, HostlistError> {
         let mut scanner = Scanner::new(text);
         let mut len: u64 = 0;

@@ -282,7 +282,7 @@ impl Launch {
                     exports.apply_to(&mut started);
                 }
             }
-            // A terminal stops whoever reads it from another process group than the foreground's.
+            // A terminal stops a process that reads it outside of the foreground process group.
             if index > 0 || io::stdin().is_terminal() {
                 started.stdin(Stdio::null());
             }

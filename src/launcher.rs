@@ -205,7 +205,7 @@ pub(crate) static DETECTORS: LazyLock<Vec<Detector>> = LazyLock::new(|| {
     inner.chain(all().filter_map(shared)).chain(all().skip_while(is_inner).map(own)).collect()
 });
 
-/// What has changed of a launcher's variables since somebody looked, the surer sign first.
+/// What has changed in a launcher's variables since they were recorded, the surer sign first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Change {
     /// A variable that this launcher alone sets.
@@ -220,7 +220,7 @@ impl Detector {
         (self.marker)(environment).map(|variable| Marker { launcher: self.launcher, variable })
     }
 
-    /// Whether this launcher, or one that sets the same variables, has started somebody since they were seen.
+    /// Whether this launcher, or one that sets the same variables, has started a process since they were recorded.
     pub(crate) fn change(&self, environment: &Environment, seen: &Seen) -> Option<Change> {
         self.detect(environment)?;
         let changed = self.launcher.variables().filter(|variable| seen.is_changed(environment, variable.name));
@@ -232,7 +232,7 @@ impl Detector {
 pub(crate) static VARIABLES: LazyLock<BTreeSet<&'static str>> =
     LazyLock::new(|| LAUNCHERS.iter().flat_map(LauncherSpec::variables).map(|variable| variable.name).collect());
 
-/// Variables that more than one launcher sets: that one of them has changed does not tell whose it is.
+/// Variables that more than one launcher sets: a change in one of them does not show which launcher made it.
 static SHARED: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
     let mut setters: BTreeMap<&str, u32> = BTreeMap::new();
     for spec in LAUNCHERS {
@@ -243,7 +243,7 @@ static SHARED: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
     setters.into_iter().filter(|&(_, setters)| setters > 1).map(|(name, _)| name).collect()
 });
 
-/// Variables that tell a process its place on its node. In a node's workers they are those of the process that started
+/// Variables that hold a process's place on its node. In a node's workers they are those of the process that started
 /// the workers, and a launcher in between sets its own.
 pub(crate) fn local_variables() -> BTreeSet<&'static str> {
     LAUNCHERS.iter().flat_map(|spec| spec.nested.local).copied().collect()

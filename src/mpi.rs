@@ -150,7 +150,7 @@ fn load_for(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(Loaded, PathBuf),
 /// the other ranks come to the end within 1 s. Otherwise the process leaves without MPI_Finalize,
 /// which would wait for ranks that never come; launchers then kill the others.
 ///
-/// On an error of its own, a program calls [`abort`](World::abort), rather than to let the others
+/// After its own error, a program calls [`abort`](World::abort), rather than to let the others
 /// wait.
 ///
 /// ```no_run
@@ -273,7 +273,7 @@ impl World {
         self.finalize_within(Duration::from_secs(60))
     }
 
-    /// As [`finalize`](World::finalize), with a limit of its own for the other ranks.
+    /// As [`finalize`](World::finalize), with a time limit for the other ranks.
     ///
     /// # Errors
     /// As [`finalize`](World::finalize).

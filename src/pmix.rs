@@ -94,7 +94,7 @@ pub struct PmixInfo {
     /// rank 0's node is 0. (Not `pmix.nodeid`: Open MPI counts `mpirun`'s node there, even where
     /// it holds no rank.)
     pub node_rank: Option<u32>,
-    /// The number of nodes that hold ranks. (Not `pmix.num.nodes`: Open MPI 5 tells 4 for two
+    /// The number of nodes that hold ranks. (Not `pmix.num.nodes`: Open MPI 5 says 4 for two
     /// nodes, on all of them but `mpirun`'s.)
     pub node_count: Option<u32>,
 }
@@ -260,12 +260,12 @@ fn candidates(vars: &PmixVars<'_>) -> Vec<OsString> {
         }
     }
     names.push(NAME.into());
-    // Debian keeps it in a folder of its own, beside a link that may be missing.
+    // Debian keeps it in its own folder, next to a link that may be missing.
     names.push(format!("/usr/lib/{}-linux-gnu/pmix2/lib/{NAME}", std::env::consts::ARCH).into());
     names
 }
 
-/// The nodes by the hosts of all ranks; `None` when one of them is not told.
+/// The nodes by the hosts of all ranks; `None` if one of them is unknown.
 fn nodes(client: &Client, job_size: u32) -> Option<Nodes> {
     let mut numbers: HashMap<String, u32> = HashMap::new();
     let mut own = None;

@@ -40,10 +40,10 @@
 //!
 //! 100,000 ranks need a level between: the first rank of each node gathers its node (local rank and local size as
 //! rank and size, at a loopback address), and the nodes' first ranks meet, each with its node's blobs in one; local
-//! rank 0 then tells its node in a second meeting. Rank 0 has 1,000 connections instead of 100,000.
+//! rank 0 then passes the result to its node in a second meeting. Rank 0 has 1,000 connections instead of 100,000.
 //!
 //! `cargo bench --bench rendezvous -- --simulate-ranks N [--per-node P]`, until rank 0 has all blobs of 2 bytes, on two
-//! cores; telling a node what its first rank has heard comes on top in the last row:
+//! cores; the last row excludes the second meeting of each node:
 //!
 //! | ranks | gather | meet | rank 0's peak memory |
 //! | --- | --- | --- | --- |
@@ -90,7 +90,7 @@ pub struct Rendezvous {
     rank: Rank,
     host: Host,
     port: Port,
-    /// Where a rank looks that was not told `port`.
+    /// The port that a rank without this setting uses.
     default_port: Option<Port>,
     timeout: Duration,
     token: Vec<u8>,
@@ -104,7 +104,7 @@ impl Rendezvous {
     }
 
     /// How long to wait for all ranks, from the call of `all_gather` or `gather` on; at most ten years. Up to ten seconds more
-    /// may pass where one that has come does not answer any more.
+    /// may pass if a rank that came stops answering.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Rendezvous {
         // So that no sum of an instant and a timeout overflows.
@@ -119,10 +119,10 @@ impl Rendezvous {
         self
     }
 
-    /// The port that a rank takes which does not have this one's setting, as where a variable reached some hosts only.
+    /// The port that ranks without this setting use, for example if a variable reached some hosts only.
     ///
-    /// Shortly before the deadline rank 0 listens there too, and ranks that do not find rank 0 look there: so all hear
-    /// which rank was told which port. Only where the job has a token, which keeps other jobs' ranks out. None by default.
+    /// Shortly before the deadline rank 0 listens there too, and ranks that do not find rank 0 look there, so that the
+    /// error names each rank's port. Only if the job has a token, which keeps other jobs' ranks out. None by default.
     #[must_use]
     pub fn default_port(mut self, port: Port) -> Rendezvous {
         self.default_port = Some(port);
@@ -155,7 +155,7 @@ impl Rendezvous {
     ///
     /// # let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     /// # let port = Port::new(free).unwrap();
-    /// // A job of one rank, which meets nobody else.
+    /// // A job of one rank, which has no one to wait for.
     /// let alone = Rendezvous::new(Rank::ALONE, Host::LOOPBACK, port).token("job 17").default_port(Port::ONE_NODE);
     /// let meeting = alone.gather("hello")?.expect("rank 0 gets the blobs");
     /// assert_eq!((meeting.members().len(), meeting.rejected()), (1, 0));
@@ -276,7 +276,7 @@ impl Meeting {
         &self.members
     }
 
-    /// How many connections rank 0 turned away because they were no ranks of this job; 0 on the other ranks.
+    /// How many connections rank 0 rejected because they were not ranks of this job; 0 on the other ranks.
     #[must_use]
     pub fn rejected(&self) -> u64 {
         self.rejected

@@ -18,13 +18,13 @@ pub use crate::launcher::sample::Place;
 pub use builder::JobBuilder;
 use builder::Shape;
 
-/// What tells PyTorch where the ranks meet.
+/// The variables that give PyTorch the place where the ranks meet.
 const MASTER: [&str; 2] = [master::MASTER_ADDR, master::MASTER_PORT];
 
 /// The variables of one process.
 pub type Vars = Vec<(String, String)>;
 
-/// The variables by which a real launcher, a cloud or mpienv itself tells a process its place: what a simulated process
+/// The variables in which a real launcher, a cloud or mpienv itself passes a process its place: what a simulated process
 /// must not inherit.
 ///
 /// ```
@@ -61,7 +61,7 @@ pub fn real_variables() -> impl Iterator<Item = &'static str> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Nodes may have different numbers of ranks, and a job tells where each rank is:
+/// Nodes may have different numbers of ranks, and a job shows where each rank is:
 ///
 /// ```
 /// use mpienv::Launcher;
@@ -246,7 +246,7 @@ impl Job {
     }
 }
 
-/// Why there is no such [`Job`].
+/// Why a [`Job`] cannot be made.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {

@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::launcher::context::Context;
 use crate::launcher::starter::Starter;
 use crate::value::host::Host;
-use crate::value::placement::{LaunchStyle, Launcher, NOT_TOLD, Placement, Source, Sourced};
+use crate::value::placement::{LaunchStyle, Launcher, NOT_PROVIDED, Placement, Source, Sourced};
 use crate::value::rank::Rank;
 use crate::value::token::Token;
 
@@ -79,7 +79,7 @@ impl ClusterInfo {
     /// ```
     ///
     /// # Errors
-    /// As [`ClusterInfo::from_env`]; and when there is no PMIx server, or no library to ask it.
+    /// As [`ClusterInfo::from_env`]; also if the process has no PMIx server, or no library to ask it.
     #[cfg(feature = "pmix")]
     pub fn ask_pmix() -> Result<ClusterInfo, Error> {
         ClusterInfo::builder().ask_pmix().from_env()
@@ -195,7 +195,7 @@ impl ClusterInfoBuilder {
         let inner = choice.without_outer(environment, context.as_ref());
         let whole = environment;
         let environment = inner.as_ref().unwrap_or(environment);
-        // Whoever asks for it, by name or by an exported place, is alone.
+        // A process is alone if that is asked for, by name or by an exported place.
         let is_unplaced =
             choice.marker.launcher == Launcher::Alone && overrides.launcher.is_none() && !choice.is_of_context;
         if is_unplaced {
@@ -301,7 +301,7 @@ impl ClusterInfoBuilder {
             default_port_is_own,
             overrides: self.overrides.exported(),
             to_unset,
-            // Whoever reads again comes to what was asked for.
+            // Reading it again must give what was asked for.
             leaves_context: self.overrides.place_this_process().then_some(placement.launcher),
             inherited: Inherited::new(whole),
             addr_is_own,
@@ -311,7 +311,7 @@ impl ClusterInfoBuilder {
     }
 }
 
-/// Where the variables do not tell one job from another, the process does that started all ranks of this one.
+/// If the variables do not identify the job, the process that started all its ranks does.
 fn identify(placement: &mut Placement, environment: &Environment) {
     let is_open = placement.job.is_none() && placement.rank.size() > 1 && placement.is_one_node();
     if is_open && let Some(starter) = Starter::of(placement.launcher, environment) {
@@ -320,7 +320,7 @@ fn identify(placement: &mut Placement, environment: &Environment) {
 }
 
 fn source_of(value: &Option<Sourced<u32>>) -> Source {
-    value.as_ref().map_or(Source::Borrowed(NOT_TOLD), |value| value.source.clone())
+    value.as_ref().map_or(Source::Borrowed(NOT_PROVIDED), |value| value.source.clone())
 }
 
 fn source_of_style(style: LaunchStyle) -> &'static str {
@@ -329,7 +329,7 @@ fn source_of_style(style: LaunchStyle) -> &'static str {
         LaunchStyle::SingleNode => "the local size is the world size",
         LaunchStyle::PerNode => "the local size is 1",
         LaunchStyle::PerProcess => "the local size is below the world size",
-        LaunchStyle::Unknown => NOT_TOLD,
+        LaunchStyle::Unknown => NOT_PROVIDED,
     }
 }
 
@@ -341,7 +341,7 @@ fn drop_strange_node_count(placement: &mut Placement) {
     }
 }
 
-/// Adds what follows about nodes from the sizes, where the launcher does not tell.
+/// Adds what follows about nodes from the sizes, if the launcher does not provide it.
 fn fill_nodes(placement: &mut Placement, on_azure: bool) {
     let (rank, size) = (placement.rank.index(), placement.rank.size());
     let follow = |known: &mut Option<Sourced<u32>>, value, source: &'static str| {

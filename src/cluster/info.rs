@@ -53,7 +53,7 @@ pub struct ClusterInfo {
     pub(crate) provenance: Provenance,
     pub(crate) findings: Vec<Finding>,
     pub(crate) token: Token,
-    /// Whether nobody asked for the port, here or by a variable.
+    /// Whether the port is a default: no argument and no variable sets it.
     pub(crate) port_is_default: bool,
     pub(crate) default_port: Port,
     /// Whether no other job has that default.
@@ -98,13 +98,13 @@ impl ClusterInfo {
 
     /// This process among those on its node, counted from 0: the number of its device.
     ///
-    /// In no fixed relation to the rank. `None` when the launcher does not tell.
+    /// In no fixed relation to the rank. `None` if the launcher does not provide it.
     #[must_use]
     pub fn local_rank(&self) -> Option<u32> {
         self.local.rank()
     }
 
-    /// How many of the job's processes are on this node. `None` when the launcher does not tell.
+    /// How many of the job's processes are on this node. `None` if the launcher does not provide it.
     #[must_use]
     pub fn local_world_size(&self) -> Option<u32> {
         self.local.size()
@@ -145,7 +145,7 @@ impl ClusterInfo {
         self.master_port
     }
 
-    /// The port that this rank would take if nobody asked for one: that of ranks which a user's `MASTER_PORT` does not
+    /// The port that this rank would use by default: that of ranks which a user's `MASTER_PORT` does not
     /// reach.
     #[must_use]
     pub fn default_master_port(&self) -> Port {
@@ -158,7 +158,7 @@ impl ClusterInfo {
         self.nccl_socket_ifname.as_deref()
     }
 
-    /// What this job's ranks know and those of another job do not; empty where nothing tells.
+    /// What this job's ranks know and those of another job do not; empty if nothing identifies the job.
     #[must_use]
     pub fn token(&self) -> &Token {
         &self.token
@@ -218,7 +218,7 @@ impl fmt::Debug for Inherited {
 /// let provenance: &Provenance = info.provenance();
 /// assert_eq!(provenance.master_port, "MASTER_PORT");
 /// assert_eq!(provenance.master_addr, "all ranks are on this node");
-/// // A rank that the variable did not reach takes another port; this job has one rank, and a port of its own.
+/// // A rank that the variable did not reach takes another port; this job has one rank and its own port.
 /// assert!((20000..30000).contains(&info.default_master_port().get()));
 /// # Ok::<(), mpienv::Error>(())
 /// ```

@@ -87,7 +87,7 @@ fn replaced(inherited: &Host, host: &Sourced<Host>) -> Finding {
     }
 }
 
-/// An IPv6 address that may have taken a port for its last group. Whoever means the address writes it otherwise.
+/// An IPv6 address that may have taken a port for its last group. There are other ways to write that address.
 fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Option<Finding> {
     // Azure's lists hold more hosts, of which the first is the master.
     let text = environment.get_str(&host.source).ok()??.split([',', ';']).next()?.trim();
@@ -115,7 +115,7 @@ fn inherited(environment: &Environment) -> Result<Option<Sourced<Host>>, Error> 
     Ok(Some(Sourced::new(host, MASTER_ADDR)))
 }
 
-/// The error of a job of several nodes whose rank 0 nobody names.
+/// The error of a job of several nodes whose rank 0 is unknown.
 pub(crate) fn unknown(placement: &Placement) -> Error {
     let remedy = format!("give rank 0's host to all ranks: {}", placement.launcher.spec().advice.give_master);
     Error::new(Reason::MasterUnknown { world_size: placement.rank.size() }, remedy)
@@ -128,7 +128,7 @@ pub(crate) fn unknown_finding(error: &Error) -> Finding {
     Finding {
         severity: Severity::Error,
         code: "master-unknown",
-        what: format!("there is no MASTER_ADDR: {}", error.reason()),
+        what: format!("no MASTER_ADDR: {}", error.reason()),
         why: "the ranks cannot meet, so nothing can be exported".into(),
         remedy: error.remedy().to_owned(),
     }
@@ -153,7 +153,7 @@ pub(crate) fn port(
     Ok((default_port(placement, on_azure), placement.master_port.is_none()))
 }
 
-/// The port that a rank takes for which nobody asked for one.
+/// The default port of a rank.
 ///
 /// The first that applies: the platform's, Azure's, the job's own, for one process its own, else one number for all jobs.
 pub(crate) fn default_port(placement: &Placement, on_azure: bool) -> Sourced<Port> {

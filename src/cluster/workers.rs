@@ -56,7 +56,7 @@ impl ClusterInfo {
         (0..per_node).map(worker).collect()
     }
 
-    /// The same place; its exports also tell mpienv, in what they are applied to, that this process was placed.
+    /// The same place; its exports also tell an mpienv in the command that this process has its place.
     ///
     /// For a program that this process becomes or starts. When that starts a launcher, its processes have another place,
     /// and are seen to; without this the outer launcher's variables may be taken for theirs. `mpienv exec` and
@@ -145,7 +145,7 @@ impl ClusterInfo {
 
     fn not_per_node(&self) -> Error {
         let what = match (self.local_world_size(), self.node_count) {
-            (None, _) => "the launcher does not tell the local size".to_owned(),
+            (None, _) => "the launcher does not provide the local size".to_owned(),
             (Some(1), Some(nodes)) => {
                 format!("it is alone on its node, but the job has {} ranks on {nodes} nodes", self.world_size())
             }

@@ -33,7 +33,7 @@ const PARTS: &[&str] =
 /// Lets this thread, and what it becomes or starts, use all of the host's cores where Open MPI bound it to fewer by default.
 ///
 /// Open MPI binds each of one or two ranks to one core, and a program with several threads is then slower than under
-/// torchrun, which binds nothing. A binding stays where mpirun was asked for cores (version 5 does not tell), where it leaves a rank its share of the node's cores, and under other launchers. Gives whether something has changed;
+/// torchrun, which binds nothing. A binding stays where mpirun was asked for cores (version 5 does not show that), where it leaves a rank its share of the node's cores, and under other launchers. Gives whether something has changed;
 /// never elsewhere than on Linux.
 ///
 /// ```

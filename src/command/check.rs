@@ -143,9 +143,9 @@ pub struct RankReport {
     pub host: String,
     /// Its address as rank 0 saw it.
     pub address: IpAddr,
-    /// Its local rank, if its launcher tells it.
+    /// Its local rank, if its launcher provides it.
     pub local_rank: Option<u32>,
-    /// Its local world size, if its launcher tells it.
+    /// Its local world size, if its launcher provides it.
     pub local_size: Option<u32>,
     /// Where it met the others, as it names it.
     pub master: String,

@@ -243,7 +243,7 @@ fn not_here(info: &ClusterInfo, interfaces: &[(String, IpAddr)]) -> Option<Findi
     )
 }
 
-/// The addresses at which other hosts may reach this one, with their interfaces; bridges' where there is no other.
+/// The addresses at which other hosts may reach this one, with their interfaces; bridges' addresses if there are no others.
 fn routed(interfaces: &[(String, IpAddr)]) -> String {
     let reachable = interfaces.iter().filter(|(_, own)| !own.is_loopback() && !is_link_local(own));
     let (bridges, others): (Vec<_>, Vec<_>) = reachable.partition(|(name, _)| interface::is_bridge(name));

@@ -9,7 +9,7 @@ impl Lines for Docker {
     fn set(&self, name: &str, value: &str) -> Result<String, Reason> {
         let within = |quote: char| value.len() > 1 && value.starts_with(quote) && value.ends_with(quote);
         if value.contains('\n') {
-            return Err("a value ends with its line, and there are no escapes");
+            return Err("a value ends with its line, and this format has no escapes");
         }
         if value.ends_with('\r') {
             return Err("a carriage return at the end is taken for a part of the line's end");

@@ -49,7 +49,7 @@ pub enum Target {
 /// What a set has beside PyTorch's variables.
 struct Additions {
     variables: &'static [Addition],
-    /// What tells the program this process's place by a launcher's variables, in this environment.
+    /// The variables by which the program detects a launcher and reads this process's place, in this environment.
     place: Option<Placing>,
     /// Inherited variables whose names begin so are unset.
     unset: &'static [&'static str],
@@ -58,7 +58,7 @@ struct Additions {
 /// A variable's name and its value.
 type Addition = (&'static str, fn(&ClusterInfo) -> Result<String, Error>);
 
-/// What tells a program the place of an info by a launcher's variables, in an environment.
+/// The launcher variables by which a program reads the place of an info, in an environment.
 type Placing = fn(&ClusterInfo, &Environment) -> Result<Variables, Error>;
 
 /// Names with their values.

@@ -157,7 +157,7 @@ fn number(text: &str, open: usize, start: usize) -> Result<(u64, usize), Hostlis
 }
 
 impl Element {
-    /// One of its hosts: `digits` tells the place in each bracket, 0 where it is too short.
+    /// One of its hosts: `digits` selects the item of each bracket, the first if it is too short.
     pub(super) fn host<'a>(&self, text: &'a str, digits: &[u64]) -> Cow<'a, str> {
         let mut name = String::new();
         let mut from = self.start;

@@ -61,7 +61,7 @@ pub(super) enum Captured {
 impl Output {
     /// Tries that the workers' output can be written, before and after it is.
     ///
-    /// A worker is told by the system that it cannot write, and few programs listen.
+    /// The system reports a failed write to the worker, and few programs check it.
     pub(super) fn try_room(&self) -> Result<(), LaunchError> {
         match self {
             Output::LogDir(folder) => {
@@ -139,7 +139,7 @@ impl Captured {
     pub(super) fn finish(&self) {
         let Captured::Lines { copies, .. } = self else { return };
         let mut quiet = 0;
-        // Looks are counted and not time: while this process is stopped nobody could have read.
+        // Looks are counted and not time: while this process is stopped, nothing is read.
         while quiet < QUIET_LOOKS && !copies.iter().all(Progress::is_finished) {
             thread::sleep(LOOK_EVERY);
             if copies.iter().all(Progress::is_quiet) {
@@ -173,7 +173,7 @@ fn try_folder(folder: &Path) -> io::Result<()> {
     let path = folder.join(format!(".mpienv-{}", process::id()));
     let written = File::create(&path).and_then(|mut file| {
         file.write_all(&PROBE)?;
-        // Some systems say only now that there is no room.
+        // Some systems report only now that the disk is full.
         file.sync_data()
     });
     // A file that could not be made need not be removed.

@@ -8,12 +8,12 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 ///
 /// What it becomes by [`exec`](crate::exec) is so too; what it starts is not. [`Launch`](crate::Launch) ends workers
 /// when it is killed; a worker that calls this first is safe also in the instant in which it is started.
-/// `parent` is the process id of who started it: where that has ended already, this process is too late to be told.
+/// `parent` is the process ID of the process that started this one; if that has exited already, the call fails.
 ///
 /// ```no_run
 /// use std::process::Command;
 ///
-/// // Whoever starts this program gives its process id as the first argument.
+/// // The program that starts this one passes its process ID as the first argument.
 /// let parent = std::env::args().nth(1).and_then(|id| id.parse().ok()).unwrap_or_default();
 /// mpienv::end_with_parent(parent)?;
 /// let error = mpienv::exec(Command::new("python").arg("train.py"));

@@ -10,7 +10,7 @@ const LOWEST_PORT: u32 = 20_000;
 /// How many there are from the lowest on.
 const PORTS: u32 = 10_000;
 
-/// A port that nobody listens on now, 20000 to 29999.
+/// A port without a listener, 20000 to 29999.
 ///
 /// Below the ephemeral ports, so that no outgoing connection takes it before rank 0 listens; from
 /// another start in every process, so that jobs started at once do not choose the same.

@@ -11,14 +11,14 @@ use crate::launch::stopped;
 use crate::launch::supervisor::Supervisor;
 use crate::value::host_name::host_name;
 
-/// The signal of a process that writes where nobody reads any more.
+/// The signal of a process that writes to a pipe without a reader.
 const SIGPIPE: i32 = 13;
 
-/// Workers that have not ended; whoever drops them ends them.
+/// Workers that have not exited; dropping this kills them.
 #[derive(Debug)]
 pub(super) struct Running {
     members: Vec<Member>,
-    /// Of those that have ended the last lines may still be on the way.
+    /// The output of workers that have exited: their last lines may still be on the way.
     ended: Vec<Captured>,
     supervisor: Supervisor,
     output: Output,
@@ -27,14 +27,14 @@ pub(super) struct Running {
     grace: Duration,
     /// Workers that the terminal stopped after they had been asked to end, by process number, and when they are killed.
     stuck: Vec<(u32, Instant)>,
-    /// Whether nobody is left.
+    /// Whether no process is left.
     is_over: bool,
 }
 
 impl Running {
     pub(super) fn new(output: Output, grace: Duration, subreaper: bool) -> Result<Running, LaunchError> {
         output.try_room()?;
-        // Before anybody is started: later there may be no room for a thread.
+        // Before the first worker: later the limit of threads may be reached.
         let copier = output.copier().map_err(LaunchError::Thread)?;
         let supervisor = Supervisor::new(subreaper).map_err(LaunchError::Signals)?;
         let faults = Faults::new(supervisor.waker().map_err(LaunchError::Signals)?);
@@ -89,7 +89,7 @@ impl Running {
         let deadline = Instant::now() + self.grace;
         while !self.members.is_empty() && Instant::now() < deadline {
             self.supervisor.wait(Some(deadline.saturating_duration_since(Instant::now())));
-            // Its own failure is told by the workers that needed it.
+            // The workers that needed it report its failure.
             self.reap()?;
         }
         self.end()?;
@@ -99,7 +99,7 @@ impl Running {
         }
     }
 
-    /// Says which workers a signal has stopped: nothing goes on, and nothing else tells why.
+    /// Reports workers that a signal has stopped: otherwise the job would hang without a reason.
     fn tell_stops(&mut self) {
         for member in &self.members {
             if let Some(stop) = self.supervisor.newly_stopped(&member.child) {
@@ -145,7 +145,7 @@ impl Running {
         Ok(None)
     }
 
-    /// Ends everybody: asks, waits for the grace, kills.
+    /// Ends all processes: asks, waits for the grace period, kills.
     fn end(&mut self) -> Result<(), LaunchError> {
         let deadline = Instant::now() + self.grace;
         loop {
@@ -161,12 +161,12 @@ impl Running {
                 self.kill();
                 break;
             }
-            // Again and again: who loses its parents by it is asked, too.
+            // Repeatedly: processes that lose their parents by it are asked, too.
             self.supervisor.terminate();
             self.supervisor.wait(Some(left));
         }
         self.is_over = true;
-        // Nobody is left to pass signals on to: whoever waits for a slow reader ends by them.
+        // No process is left to pass signals on to: from now on they end this one, which may wait for a slow reader.
         self.supervisor.stop_listening();
         self.ended.iter().for_each(Captured::finish);
         Ok(())
@@ -181,7 +181,7 @@ impl Running {
         self.ended.extend(self.members.drain(..).map(|member| member.captured));
     }
 
-    /// The error that tells of a worker's end.
+    /// The error for a worker's failure.
     fn failure(&self, member: &Member, status: ExitStatus) -> LaunchError {
         member.captured.finish();
         #[cfg(unix)]

@@ -8,7 +8,7 @@ use crate::launch::role::Role;
 
 /// Why a worker is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(all(feature = "launch", unix)), expect(dead_code, reason = "nothing tells of stops here"))]
+#[cfg_attr(not(all(feature = "launch", unix)), expect(dead_code, reason = "stops are not detected here"))]
 pub(super) enum Stop {
     /// It read the terminal, and is not in the foreground.
     ReadsTerminal,
@@ -54,6 +54,6 @@ pub(super) fn tell(role: Role, process: u32, stop: Stop, killed_in: Option<Durat
         None => String::new(),
     };
     let text = format!("mpienv: {role} (process {process}) is stopped: {stop}{end}\n");
-    // Nobody reads a stderr that is closed.
+    // A closed stderr has no reader.
     let _ = io::stderr().write_all(text.as_bytes());
 }

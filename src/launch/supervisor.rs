@@ -1,6 +1,6 @@
 //! How this system lets a process rule over those that it started.
 //!
-//! With the feature `launch`, on Unix, each worker is a process group of its own: a worker's own
+//! With the feature `launch`, on Unix, each worker has its own process group: a worker's own
 //! children end with it, and signals are passed on. On Linux so it is with all that descends from a
 //! worker, in whatever group. Without the feature workers are only killed.
 

@@ -60,8 +60,10 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let mut placement = Placement::one_per_node(marker.launcher, (INDEX, rank), (NODES, vars.nodes))?;
     placement.master_addr = match vars.main_address {
         Some(text) => Some(Sourced::new(marker.host(MAIN_ADDRESS, &text)?, MAIN_ADDRESS)),
-        // Only the main node lacks it; all interfaces of its own are where the others come in.
-        None if rank == 0 => Some(Sourced::new(Host::ANY, "this is the main node, whose address AWS tells the others")),
+        // Only the main node lacks it, and the others may connect to any of its interfaces.
+        None if rank == 0 => {
+            Some(Sourced::new(Host::ANY, "this is the main node, whose address AWS gives to the others"))
+        }
         None => None,
     };
     Ok(placement)

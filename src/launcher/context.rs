@@ -36,7 +36,7 @@ impl Seen {
         }
     }
 
-    /// Whether a variable was set, or set to another value, since. One that is only gone tells nothing.
+    /// Whether a variable was set, or set to another value, since. One that is only gone proves nothing.
     pub(crate) fn is_changed(&self, environment: &Environment, name: &str) -> bool {
         current(environment, name).is_some_and(|hash| self.0.get(name) != Some(&hash))
     }
@@ -141,7 +141,7 @@ mod tests {
         let seen = Seen::of(&at("1"), ["PMI_RANK", "PMI_SIZE", "RANK"]);
         assert!(!seen.is_changed(&at(" 1"), "PMI_RANK") && !seen.is_changed(&at("1"), "RANK"));
         assert!(seen.is_changed(&at("0"), "PMI_RANK"));
-        assert!(!seen.is_changed(&at(""), "PMI_RANK"), "a variable that is gone tells of no launcher");
+        assert!(!seen.is_changed(&at(""), "PMI_RANK"), "a variable that is gone is not a sign of a launcher");
         assert!(seen.is_changed(&Environment::from_vars([("RANK", "0")]), "RANK"));
     }
 }

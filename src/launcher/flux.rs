@@ -1,6 +1,6 @@
 //! Flux: `flux run`, `flux submit`.
 //!
-//! Flux tells no local size but where it follows: all on one node, or one on each. Nothing names
+//! Flux does not provide the local size unless it follows: all on one node, or one on each. Nothing names
 //! rank 0's host.
 
 use crate::environment::{Environment, Variables, variables};

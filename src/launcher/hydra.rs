@@ -1,5 +1,5 @@
 //! Hydra: `mpiexec` and `mpiexec.hydra` of MPICH, Intel MPI and their kin; also any launcher that
-//! tells only PMI's rank and size.
+//! provides only PMI's rank and size.
 //!
 //! `srun` sets PMI's variables too, so that these alone do not show Hydra before Slurm is ruled out.
 //! Nothing names rank 0's host.

@@ -25,8 +25,8 @@ variables! {
     pub struct MvpVars {
         "[MVAPICH user guide](https://mvapich.cse.ohio-state.edu/userguide/)" {
             MVP_LOCAL_RANK = "MVP_COMM_WORLD_LOCAL_RANK" => local_rank: u32, "rank on this node, from version 3 on";
-            PMI_ID = "PMI_ID" => pmi_id: Option<u32>, "rank, as `mpirun_rsh` tells it";
-            PMI_RANK = "PMI_RANK" => pmi_rank: Option<u32>, "rank, as `mpiexec` tells it";
+            PMI_ID = "PMI_ID" => pmi_id: Option<u32>, "rank, set by `mpirun_rsh`";
+            PMI_RANK = "PMI_RANK" => pmi_rank: Option<u32>, "rank, set by `mpiexec`";
             PMI_SIZE = "PMI_SIZE" => pmi_size: u32, "world size";
         }
     }
@@ -37,7 +37,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     title: "MVAPICH",
     variables: &[MvapichVars::VARIABLES, MvpVars::VARIABLES],
     marker: |environment| {
-        // Newer ones tell the rank through PMI.
+        // Newer ones provide the rank through PMI.
         let mvp = || {
             first_set(environment, &[MVP_LOCAL_RANK])
                 .filter(|_| environment.is_set(PMI_ID) || environment.is_set(PMI_RANK))

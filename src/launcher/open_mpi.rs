@@ -125,7 +125,7 @@ fn is_of_version_5(namespace: &str) -> bool {
 }
 
 /// Whether `nodes` nodes can hold `size` ranks, `local_size` of them here and at least one on each other.
-// A rankfile makes 4.1.4 tell some ranks twice the number of nodes.
+// With a rankfile, 4.1.4 gives some ranks twice the number of nodes.
 fn is_possible(nodes: u32, local_size: u32, size: u32) -> bool {
     let elsewhere = size - local_size;
     if elsewhere == 0 { nodes == 1 } else { nodes >= 2 && nodes - 1 <= elsewhere }
@@ -150,7 +150,7 @@ fn rank_0_is_elsewhere(vars: &OpenMpiVars) -> Option<Finding> {
         severity: Severity::Warning,
         code: "master-not-rank-0",
         what: format!("{HNP_URI} is {hnp:?}, but rank 0's own daemon is {own:?}"),
-        why: "Open MPI names only the host of mpirun, and rank 0 does not run there: the ranks would wait for a master that nobody is".into(),
+        why: "Open MPI names only the host of mpirun, and rank 0 does not run there: the ranks would wait for a master that is never there".into(),
         remedy: "give rank 0's host to all ranks, as in `mpirun -x MASTER_ADDR=HOST`".into(),
     })
 }
@@ -206,7 +206,7 @@ fn reach(address: IpAddr) -> Option<Reach> {
     match address {
         _ if address.is_loopback() || address.is_unspecified() => None,
         IpAddr::V4(v4) if v4.is_link_local() => Some(Reach::LinkLocal),
-        // Without a zone a link-local IPv6 address reaches nobody.
+        // Without a zone a link-local IPv6 address is unreachable.
         IpAddr::V6(v6) if v6.is_unicast_link_local() => None,
         IpAddr::V4(v4) => Some(match v4.octets() {
             // Defaults of Docker (one network after another), Podman and libvirt.

@@ -13,7 +13,7 @@ variables! {
     pub struct PalsVars {
         "[HPE: mpiexec(1)](https://cpe.ext.hpe.com/docs/latest/pals/mpiexec.1.html)" {
             RANK = "PALS_RANKID" => rank: u32, "rank";
-            SIZE = "PMI_SIZE" => size: u32, "world size; PALS has none of its own";
+            SIZE = "PMI_SIZE" => size: u32, "world size; PALS has no variable for it";
             LOCAL_RANK = "PALS_LOCAL_RANKID" => local_rank: Option<u32>, "rank on this node";
             LOCAL_SIZE = "PALS_LOCAL_SIZE" => local_size: Option<u32>, "ranks on this node";
             NODE_ID = "PALS_NODEID" => node_id: Option<u32>, "the node's number";

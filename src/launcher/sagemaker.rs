@@ -10,7 +10,7 @@ use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, f
 use crate::value::placement::{Placement, Sourced};
 
 variables! {
-    /// The variables of SageMaker that tell a host's place.
+    /// The variables of SageMaker for a host's place.
     pub struct SageMakerVars {
         "[SageMaker training toolkit](https://github.com/aws/sagemaker-training-toolkit/blob/master/ENVIRONMENT_VARIABLES.md)" {
             HOSTS = "SM_HOSTS" => hosts: String, "`[\"algo-1\",\"algo-2\"]`: all hosts; the first is the master";

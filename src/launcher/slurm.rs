@@ -1,7 +1,7 @@
 //! Slurm's `srun`: a task of a job step.
 //!
 //! With `--mpi=pmi2` srun sets `PMI_RANK` and `PMI_SIZE` too: the same rank and size again.
-//! A batch script and the shell of `salloc` are no tasks, though they have some of these variables:
+//! A batch script and the shell of `salloc` are not tasks, though they have some of these variables:
 //! a task has `SLURM_STEP_` variables and the number of an ordinary step.
 
 mod heterogeneous;
@@ -96,7 +96,7 @@ fn tasks_per_node(counts: &[u32]) -> String {
     groups.collect::<Vec<_>>().join(",")
 }
 
-/// From this number on steps are no steps but batch scripts, interactive shells and the like.
+/// Step numbers from this one on are batch scripts, interactive shells and the like.
 ///
 /// From `slurm.h`, where they are 0xfffffffa to 0xfffffffd, with room below.
 const NO_STEP_FROM: u32 = 0xffff_fff0;
@@ -123,7 +123,7 @@ pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     Some(Finding {
         severity,
         code: "slurm-not-a-task",
-        what: format!("{evidence}{size} are set, and this is no task of a step"),
+        what: format!("{evidence}{size} are set, but this process is not a task of a step"),
         why: "a batch script and the shell of salloc run once, whatever number of tasks they ask for: this process is taken to be alone".into(),
         remedy: "start the program with `srun`, which starts every task".into(),
     })
@@ -252,8 +252,9 @@ fn arbitrary(list: &str) -> Finding {
         severity: Severity::Warning,
         code: "slurm-arbitrary-distribution",
         what: format!("{DISTRIBUTION}=arbitrary, and {NODELIST}={} is sorted", quote(list)),
-        why: "the first host of the list need not be rank 0's, and then the ranks wait for a master that nobody is"
-            .into(),
+        why:
+            "the first host of the list need not be rank 0's, and then the ranks wait for a master that is never there"
+                .into(),
         remedy: "give rank 0's host to all ranks: `export MASTER_ADDR=$(head -n 1 $SLURM_HOSTFILE)` before srun".into(),
     }
 }
@@ -295,7 +296,7 @@ mod tests {
         }
     }
 
-    /// What a task of a step is told by these variables, beside its rank and the step.
+    /// What these variables hold for a task of a step, besides its rank and the step.
     fn task(more: &[(&'static str, &'static str)]) -> Placement {
         let vars = [(RANK, "0"), (LOCAL_RANK, "0"), (STEP_ID, "0")].into_iter().chain(more.iter().copied());
         let marker = Marker { launcher: Launcher::Slurm, variable: RANK };

@@ -87,9 +87,9 @@ pub(crate) enum MpiFamily {
     None,
 }
 
-/// What tells one job from another that is started inside it.
+/// What distinguishes a job from another one that is started inside it.
 pub(crate) struct Nested {
-    /// Variables that tell a process's place on its node, which the workers that it starts must not inherit.
+    /// Variables that hold a process's place on its node, which the workers that it starts must not inherit.
     pub local: &'static [&'static str],
     /// Variables of other launchers that this one may set too, and that are not read here.
     pub also_sets: &'static [&'static str],
@@ -106,7 +106,7 @@ pub(crate) struct Nested {
 }
 
 impl Nested {
-    /// A launcher that sets only variables of its own, and not the master's.
+    /// A launcher that sets only its own variables, and not the master's.
     pub(crate) const PLAIN: Nested = Nested {
         local: &[],
         also_sets: &[],
@@ -154,7 +154,7 @@ impl Marker {
         Error::new(Reason::Missing { beside }, remedy).by(self.launcher).of(name)
     }
 
-    /// The error of a process whose rank does not follow from what its platform tells.
+    /// The error of a process whose rank does not follow from its platform's variables.
     pub(crate) fn cannot_place(self, why: &str, variable: &'static str, value: &str) -> Error {
         let reason = Reason::Malformed(format!("the rank does not follow from it: {why}"));
         let remedy = "set RANK, WORLD_SIZE and MASTER_ADDR, or MPIENV_LAUNCHER=alone for a process by itself";

@@ -1,4 +1,4 @@
-//! Which launcher's process started this one, as Linux lists it: what variables cannot tell.
+//! Which launcher's process started this one, as Linux lists it, which variables do not show.
 //!
 //! MPICH gives two jobs on one machine the same variables. The process that starts a job's ranks on a node is the job's own.
 

@@ -40,7 +40,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         ..Advice::PLAIN
     },
     mpi: MpiFamily::None,
-    // Every worker has an error file of its own: without another one RANK was set by somebody else.
+    // Every worker has its own error file: if it is the outer one's, something else set RANK.
     nested: Nested { may_inherit: &[], is_always_seen: true, outside: &[ERROR_FILE], ..Nested::PLAIN },
     samples: &[Sample {
         title: "torchrun",

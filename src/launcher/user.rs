@@ -9,7 +9,7 @@ use crate::launcher::{Advice, LauncherSpec, MASTER, Marker, MpiFamily, Nested, S
 use crate::value::placement::Placement;
 
 variables! {
-    /// The variables of PyTorch's convention that tell a rank.
+    /// The variables of PyTorch's convention for a rank.
     pub struct UserVars {
         "[PyTorch: environment variable initialization](https://docs.pytorch.org/docs/stable/distributed.html#environment-variable-initialization)" {
             RANK = "RANK" => rank: u32, "rank";
@@ -26,7 +26,7 @@ variables! {
 }
 
 variables! {
-    /// What DeepSpeed's launcher tells beside.
+    /// What DeepSpeed's launcher sets in addition.
     pub struct DeepSpeedVars {
         "[DeepSpeed: launch.py](https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/launcher/launch.py)" {
             LOCAL_SIZE = "LOCAL_SIZE" => local_size: u32, "ranks on this node";

@@ -71,7 +71,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let index = vars.index.or(vars.old_index).ok_or_else(|| marker.missing(environment, INDEX))?;
     let mut tasks = tasks(environment);
     if tasks.is_empty() {
-        let remedy = "add the plugin `svc: []` to the job, which tells the pods of each task, or set RANK, WORLD_SIZE and MASTER_ADDR";
+        let remedy = "add the plugin `svc: []` to the job, which lists the pods of each task, or set RANK, WORLD_SIZE and MASTER_ADDR";
         return Err(marker.missing_with(environment, WORKERS, remedy));
     }
     if let Some(count) = tasks_without_hosts(environment) {
@@ -116,7 +116,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
 fn other_host(task: &Task<'_>, name: Option<&str>) -> Finding {
     Finding {
         severity: Severity::Warning,
-        code: "place-not-told",
+        code: "place-unknown",
         what: format!(
             "{}={} is not {HOSTNAME}={}",
             task.variable,

@@ -172,7 +172,7 @@ impl<W: Handle> Api<W> {
     /// Starts a sum in place.
     ///
     /// # Safety
-    /// `values` are `count` elements that nobody else uses and that stay where they are until the
+    /// `values` are `count` elements that no one else uses and that stay in place until the
     /// request is done.
     pub(super) unsafe fn start_all_reduce_sum<T: Element>(
         &self,
@@ -195,7 +195,7 @@ impl<W: Handle> Api<W> {
     /// Starts a broadcast.
     ///
     /// # Safety
-    /// `bytes` are `count` bytes that nobody else uses and that stay where they are until the
+    /// `bytes` are `count` bytes that no one else uses and that stay in place until the
     /// request is done.
     pub(super) unsafe fn start_broadcast(
         &self,
@@ -224,7 +224,7 @@ impl<W: Handle> Api<W> {
     ///
     /// # Safety
     /// `blocks` is room for `count` bytes from every rank, with this rank's own in their place; it
-    /// stays where it is, and nobody else uses it, until the request is done.
+    /// stays where it is, and no one else uses it, until the request is done.
     pub(super) unsafe fn start_all_gather(
         &self,
         comm: Comm<W>,
@@ -249,7 +249,7 @@ impl<W: Handle> Api<W> {
     /// # Safety
     /// `counts` and `places` have a number for every rank; `blocks` is `length` bytes, room for
     /// `counts[rank]` at `places[rank]` from every rank, with this rank's own in their place; all three
-    /// stay where they are, and nobody else writes to them, until the request is done.
+    /// stay where they are, and no one else writes to them, until the request is done.
     pub(super) unsafe fn start_all_gather_varying(
         &self,
         comm: Comm<W>,

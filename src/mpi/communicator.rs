@@ -15,7 +15,7 @@ use crate::value::rank::Rank;
 /// Ranks that call MPI together: all of them, or a part that [`split`](Communicator::split) made.
 ///
 /// Every rank of a communicator makes the same calls in the same order. A plain call waits for the
-/// other ranks as long as it takes, on a core of its own; one that hangs makes it wait for ever. A
+/// other ranks as long as it takes, on its own core; one that hangs makes it wait forever. A
 /// call that was started ([`start_all_reduce_sum`](Communicator::start_all_reduce_sum), ...) can be
 /// waited for within a limit.
 ///
@@ -82,13 +82,13 @@ impl Communicator {
         Group::world(session).map(|group| Communicator { group: AnyAbi::Ints(group) })
     }
 
-    /// This process's rank among those of the communicator, as MPI tells it.
+    /// This process's rank among those of the communicator, according to MPI.
     #[must_use]
     pub fn rank(&self) -> Rank {
         with!(group = &self.group => group.rank)
     }
 
-    /// How many ranks the communicator has, as MPI tells it.
+    /// How many ranks the communicator has, according to MPI.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.rank().size()
@@ -108,7 +108,7 @@ impl Communicator {
     /// Every rank gets the bytes of rank `root` (`MPI_Bcast`). All ranks give as many bytes.
     ///
     /// # Errors
-    /// When MPI returns an error, as for a root that is no rank; the bytes are then undefined.
+    /// When MPI returns an error, for example for a root that is not a rank; the bytes are then undefined.
     pub fn broadcast(&self, bytes: &mut [u8], root: u32) -> Result<(), MpiError> {
         with!(group = &self.group => group.session.run(|api| api.broadcast(group.comm, bytes, root)))
     }

@@ -82,9 +82,9 @@ pub enum MpiError {
         version: String,
         /// The launcher that the library was chosen for.
         launcher: Launcher,
-        /// The rank and size that MPI tells.
+        /// The rank and size according to MPI.
         mpi: Rank,
-        /// The rank and size that the environment tells.
+        /// The rank and size according to the environment.
         environment: Rank,
     },
     /// A number that an `int` of C cannot hold.

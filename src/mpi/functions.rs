@@ -39,7 +39,7 @@ macro_rules! functions {
 
 functions! {
     initialized = "MPI_Initialized"(*mut c_int);
-    /// argc, argv, the wanted thread level, the given one.
+    /// argc, argv, the requested thread level, the provided one.
     init_thread = "MPI_Init_thread"(*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int);
     finalize = "MPI_Finalize"();
     abort = "MPI_Abort"(Comm<W>, c_int);

@@ -1,4 +1,4 @@
-//! What a program tells Open MPI of its job, through parameters that Open MPI reads from the environment.
+//! What a program tells Open MPI about its job, through parameters that Open MPI reads from the environment.
 
 #![expect(unsafe_code, reason = "Open MPI reads its parameters from the environment of the process")]
 

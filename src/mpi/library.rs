@@ -86,7 +86,7 @@ fn is_launcher(program: &Path) -> bool {
     STARTS.iter().any(|start| name.starts_with(start))
 }
 
-/// The programs that this process descends from, its parent first; none where the system does not tell.
+/// The programs that this process descends from, its parent first; none if the system does not list them.
 pub(super) fn programs_above() -> Vec<PathBuf> {
     // A launcher, `mpienv exec`, a wrapper script or two: far below this.
     const MOST: usize = 16;

@@ -67,7 +67,7 @@ fn open(name: &Path) -> Result<Library, libloading::Error> {
 }
 
 /// What is missing where the functions are MPI's.
-const UNKNOWN_ABI: &str = "ompi_mpi_comm_world, no MPIR_Dup_fn, and no MPI_Abi_get_version that tells a version";
+const UNKNOWN_ABI: &str = "ompi_mpi_comm_world, no MPIR_Dup_fn, and no MPI_Abi_get_version that returns a version";
 
 /// Tells the ABI by what the library says and has; the error is what it lacks.
 fn recognise(library: Library) -> Result<Loaded, &'static str> {

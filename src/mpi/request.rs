@@ -217,7 +217,7 @@ impl Request<Vec<u8>> {
 }
 
 impl Request<Blocks> {
-    /// `MPI_Iallgatherv` of a block from each rank; `lengths` tells how long each rank's is.
+    /// `MPI_Iallgatherv` of a block from each rank; `lengths` has the length of each rank's.
     pub(super) fn all_gather_varying<W: Handle>(
         session: &Rc<Session<W>>,
         comm: Comm<W>,

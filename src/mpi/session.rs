@@ -114,7 +114,7 @@ impl<W: Handle> Session<W> {
 impl<W: Handle> Drop for Session<W> {
     fn drop(&mut self) {
         if self.is_sound() {
-            // Nobody is left to be told: the launcher reports a rank that leaves without MPI_Finalize.
+            // There is no caller left: the launcher reports a rank that leaves without MPI_Finalize.
             let _ = self.end(DROP_LIMIT);
         }
     }

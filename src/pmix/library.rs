@@ -150,7 +150,7 @@ pub(super) enum Got {
     Text(String),
     /// A number or a rank.
     Number(u32),
-    /// A value of this type, which nobody asked for.
+    /// A value of this type, which was not asked for.
     Other(u16),
 }
 
@@ -184,7 +184,7 @@ impl Client {
     /// The error is the status.
     pub(super) fn get(&self, rank: u32, key: &CStr) -> Result<Got, c_int> {
         let proc = Proc { rank, ..self.own };
-        // Otherwise the server may wait for ever for a value that nobody gives.
+        // Otherwise the server may wait forever for a value that no process provides.
         let optional = Info::flag(c"pmix.optional");
         let mut value: *mut Value = ptr::null_mut();
         // SAFETY: all four point to structures that outlive the call, and one `pmix_info_t` is announced.

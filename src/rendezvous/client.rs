@@ -26,10 +26,10 @@ const CONNECT: Duration = Duration::from_secs(5);
 const WELCOME: Duration = Duration::from_secs(10);
 /// Shortest time for a look at the other port.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long after rank 0's deadline its report may come.
+/// How long after rank 0's deadline its report may arrive.
 const GRACE: Duration = ANSWER.saturating_add(DRAIN).saturating_add(Duration::from_secs(2));
 
-/// Joins the meeting: the table when it was wanted, else rank 0's answer.
+/// Joins the meeting: gets the table if asked for, otherwise rank 0's answer.
 pub(super) fn join(settings: &Rendezvous, blob: Vec<u8>, wants_table: bool) -> Result<Gathered, RendezvousError> {
     let started = Instant::now();
     let deadline = started + settings.timeout;
@@ -56,7 +56,7 @@ pub(super) fn join(settings: &Rendezvous, blob: Vec<u8>, wants_table: bool) -> R
         let now = Instant::now();
         if let Some((port, before)) = settings.fallback_port()
             && now + before >= deadline
-            // Whoever is there may be of another job: that it turns this rank away says nothing.
+            // The process there may belong to another job, so its refusal means nothing.
             && let Ok(Welcomed { line, left }) = attempt(settings, port, &complaint, deadline.max(now + LOOK))
         {
             return wait(settings, line, left);
@@ -74,8 +74,7 @@ pub(super) fn join(settings: &Rendezvous, blob: Vec<u8>, wants_table: bool) -> R
 /// How a try failed.
 enum Failed {
     Again(ConnectFailure),
-    /// The deadline came while it waited: it would have failed otherwise with more time, so that how an earlier try
-    /// failed says more.
+    /// The deadline came while it waited. With more time it would have failed otherwise, so an earlier failure says more.
     CutShort(ConnectFailure),
     Final(RendezvousError),
 }
@@ -160,7 +159,7 @@ fn attempt(settings: &Rendezvous, port: Port, hello: &[u8], deadline: Instant) -
     }
 }
 
-/// The host's addresses now; a name is asked in a thread of its own, since the system's resolver knows no deadline.
+/// The host's addresses now; a separate thread resolves a name, since the system's resolver has no timeout.
 fn resolve(settings: &Rendezvous, port: Port, deadline: Instant) -> Result<Vec<SocketAddr>, Failed> {
     let name = settings.host.to_string();
     let port = port.get();
@@ -170,7 +169,7 @@ fn resolve(settings: &Rendezvous, port: Port, deadline: Instant) -> Result<Vec<S
     let (sender, receiver) = mpsc::channel();
     let ask = move || {
         let answer = (name.as_str(), port).to_socket_addrs().map(Vec::from_iter);
-        // Nobody listens any more when the deadline came first.
+        // After the deadline there is no receiver.
         let _ = sender.send(answer);
     };
     let thread = thread::Builder::new().name("resolve".to_owned()).spawn(ask);
@@ -192,7 +191,7 @@ fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Fai
             break;
         }
         match TcpStream::connect_timeout(address, left.min(CONNECT)) {
-            // A port that nobody listens on can be this socket's own: then it talks to itself, and holds rank 0's port.
+            // A port without a listener can be this socket's own: it then connects to itself and holds rank 0's port.
             Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
                 failure = Some(ConnectFailure::Refused)
             }
@@ -230,7 +229,7 @@ fn read_head(line: &mut Link) -> Result<ReplyHead, ConnectFailure> {
             }
             Err(error) => return Err(ConnectFailure::NotMpienv(error.to_string())),
         }
-        // The first wrong byte is enough: a server that greets and then waits is told at once.
+        // The first wrong byte is enough: a server that greets and then waits is recognized at once.
         let known = filled.min(8);
         if head[..known] != reply(ReplyKind::Done, &[])[..known] {
             return Err(ConnectFailure::NotMpienv(format!("it said {:?}", String::from_utf8_lossy(&head[..filled]))));

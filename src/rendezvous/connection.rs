@@ -11,13 +11,13 @@ use super::LONGEST_BLOB;
 use super::frame::HelloReader;
 use crate::value::port::Port;
 
-/// How many bytes of no use rank 0 reads from one connection before it closes it.
+/// How many unwanted bytes rank 0 reads from a connection before it closes it.
 const PATIENCE: usize = LONGEST_BLOB + 1024;
 
 /// How far a connection has come.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// Nobody yet: holds no more than the hello's head.
+    /// Not identified yet: holds no more than the hello's head.
     Unknown(HelloReader),
     /// A rank of this job that waits for the report.
     Member {
@@ -37,7 +37,7 @@ pub(super) struct Connection {
     pub(super) peer: IpAddr,
     /// The port that it came to.
     pub(super) port: Port,
-    /// Counts up with every connection, so that the oldest can be told.
+    /// Counts up with every connection, so that the oldest can be found.
     pub(super) serial: u64,
     pub(super) stage: Stage,
     queue: VecDeque<Arc<[u8]>>,
@@ -78,7 +78,7 @@ impl Connection {
         }
     }
 
-    /// Counts bytes that nobody wants; false when there were too many.
+    /// Counts unwanted bytes; false if there were too many.
     pub(super) fn discard(&mut self, length: usize) -> bool {
         self.discarded = self.discarded.saturating_add(length);
         self.discarded <= PATIENCE

@@ -14,7 +14,7 @@ use crate::value::port::Port;
 /// use mpienv::rendezvous::{ConnectFailure, ErrorKind, LONGEST_TOKEN, Rendezvous, RendezvousError};
 /// use mpienv::{Host, Port, Rank};
 ///
-/// // Nobody listens at port 1.
+/// // Nothing listens on port 1.
 /// let port = Port::new(1).unwrap();
 /// let rank = Rendezvous::new(Rank::new(1, 2)?, Host::LOOPBACK, port).timeout(Duration::from_millis(50));
 /// let error = rank.all_gather("hello").unwrap_err();

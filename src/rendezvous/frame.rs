@@ -22,7 +22,7 @@ const PROTOCOL: u16 = 3;
 const HELLO_HEAD: usize = 30;
 /// Length of a reply's fixed part.
 pub(super) const REPLY_HEAD: usize = 21;
-/// What a rank says that is still there.
+/// What a rank sends to confirm that it is still there.
 pub(super) const HERE: [u8; 1] = [1];
 /// Longest text of a failure, in bytes.
 pub(super) const LONGEST_TEXT: usize = 64 * 1024;
@@ -73,14 +73,14 @@ impl fmt::Display for Version {
 const fn number(digits: &str) -> u16 {
     match u16::from_str_radix(digits, 10) {
         Ok(number) => number,
-        Err(_) => panic!("a part of the crate's version is no number"),
+        Err(_) => panic!("a part of the crate's version is not a number"),
     }
 }
 
 /// What a hello is for: to wait for the report alone, or for the table too.
 const VERDICT: u8 = 0;
 const TABLE: u8 = 1;
-/// To tell, at another port than its own, which port the rank was told: its blob.
+/// To report, at another port, the rank's own master port, which is its blob.
 const OTHER_PORT: u8 = 2;
 
 /// Splits `N` bytes off the front.
@@ -98,7 +98,7 @@ pub(super) struct Hello {
     pub(super) size: u32,
     /// Whether the rank waits for everybody's blobs, or for the report alone.
     pub(super) wants_table: bool,
-    /// The port where the rank was told to meet, in a hello that comes to another one; it then has no blob.
+    /// The rank's own master port, in a hello sent to another port; it then has no blob.
     pub(super) told: Option<Port>,
     pub(super) blob: Vec<u8>,
 }
@@ -297,7 +297,7 @@ pub(super) struct ReplyHead {
 }
 
 impl ReplyHead {
-    /// `None` when it is no mpienv that answered.
+    /// `None` if the peer that answered is not mpienv.
     pub(super) fn decode(bytes: &[u8; REPLY_HEAD]) -> Option<ReplyHead> {
         let mut rest = bytes.strip_prefix(&MAGIC)?;
         let version = Version::take(&mut rest)?;

@@ -47,7 +47,7 @@ impl Problems {
         remember(&mut self.sizes, size, rank, from);
     }
 
-    /// A rank was told to meet at another port than rank 0.
+    /// A rank has another master port than rank 0.
     pub(super) fn port(&mut self, rank: u32, port: Port, from: IpAddr) {
         remember(&mut self.ports, port.get().into(), rank, from);
     }

@@ -1,4 +1,4 @@
-//! Rank 0: takes every connection, tells ranks from other connections, and knows when there is a report.
+//! Rank 0: accepts every connection, distinguishes ranks from strangers, and decides when to report.
 
 mod admission;
 mod delivery;
@@ -23,14 +23,14 @@ use super::{Meeting, Rendezvous};
 use crate::value::port::Port;
 use liveness::{Liveness, Presence};
 
-/// After something is wrong, how long rank 0 waits for the ranks that have not come yet, so that they are told too.
+/// After something is wrong, how long rank 0 waits for the ranks that have not come yet, so that they get the report too.
 const SETTLE: Duration = Duration::from_secs(3);
 /// How long a rank whose connection broke may take to come back.
 const RETURN: Duration = Duration::from_secs(1);
 /// Bytes read at a time, for all connections in turn.
 const SCRATCH: usize = 64 * 1024;
 
-/// What rank 0 says of the meeting to the ranks that do not want the table.
+/// What rank 0 replies to the ranks that do not ask for the table.
 pub(super) type Reply<'a> = &'a mut dyn FnMut(&Meeting) -> Vec<u8>;
 
 /// Serves the meeting as rank 0.
@@ -129,7 +129,7 @@ impl<'a> Server<'a> {
             let now = Instant::now();
             if self.is_complete() {
                 self.probe_liveness();
-                // One that was gone already is no longer among those that joined.
+                // The probe may have removed a rank that was already gone.
                 if self.is_complete() && self.liveness.is_done() {
                     return self.succeed(own, answer, &mut events);
                 }
@@ -142,7 +142,7 @@ impl<'a> Server<'a> {
             let wait = match self.fallback_port {
                 Some((port, from)) if now >= from => {
                     self.fallback_port = None;
-                    // Where another job is on that port, ranks that were told it are not heard of.
+                    // If another job uses that port, ranks that went there stay unknown.
                     let _ = self.listen(port);
                     continue;
                 }

@@ -57,7 +57,7 @@ pub(super) fn largest(size: u32) -> usize {
     size.saturating_mul(LONGEST_HEAD + LONGEST_BLOB).min(LARGEST_TABLE)
 }
 
-/// The rows of `size` ranks; `None` when the bytes are no such table.
+/// The rows of `size` ranks; `None` if the bytes are not such a table.
 pub(super) fn decode(mut bytes: &[u8], size: u32) -> Option<Vec<Row>> {
     let size = usize::try_from(size).ok()?;
     let mut rows = Vec::new();

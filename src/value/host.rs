@@ -43,7 +43,7 @@ impl Host {
     /// This machine, by its IPv4 loopback address.
     pub const LOOPBACK: Host = Host(HostKind::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)));
 
-    /// Every interface of this machine: where rank 0 listens when it cannot tell its own address.
+    /// Every interface of this machine: where rank 0 listens if it does not know its own address.
     pub(crate) const ANY: Host = Host(HostKind::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
 
     /// The IP address, when the host was given as one.
@@ -110,7 +110,7 @@ pub(crate) fn meant_with_port(text: &str) -> Option<(Ipv6Addr, Port)> {
     let (front, last) = text.rsplit_once(':')?;
     let port = last.parse::<Port>().ok().filter(|port| port.get() >= LOWEST_LIKELY && !last.starts_with('0'))?;
     let is_half = text.split_once("::").is_some_and(|(_, half)| half.split(':').count() == 4);
-    // The whole must be an address too; else it is an error of its own.
+    // The whole must be an address too; otherwise the error is a different one.
     text.parse::<Ipv6Addr>().ok().filter(|_| !is_half)?;
     Some((front.parse().ok()?, port))
 }
@@ -154,7 +154,7 @@ fn parse_zoned(text: &str) -> Result<Host, HostError> {
 }
 
 fn check_name(name: &str) -> Result<(), HostError> {
-    // Underscores are no DNS host names, but container networks and schedulers use them.
+    // DNS host names have no underscores, but container networks and schedulers use them.
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if let Some(found) = name.chars().find(|&c| !plain(c)) {
         return Err(HostError::Character(found));
@@ -218,7 +218,7 @@ pub enum HostError {
     /// Brackets that do not hold an IPv6 address.
     #[error("brackets need an IPv6 address, as in [fd00::1]:6105")]
     Bracket,
-    /// What follows the colon is no port.
+    /// What follows the colon is not a port.
     #[error("{0:?} after the colon is not a port from 1 to 65535")]
     Port(String),
 }

@@ -2,7 +2,7 @@
 
 /// This host's name, as its system has it: what errors and maps of a job name a rank's host by.
 ///
-/// `None` where the system does not tell: outside of Unix, and without the features `launch` and `rendezvous`.
+/// `None` if the system does not provide it: outside of Unix, and without the features `launch` and `rendezvous`.
 ///
 /// ```
 /// let host = mpienv::host_name().unwrap_or_else(|| "an unknown host".into());

@@ -10,7 +10,7 @@ use crate::value::port::Port;
 ///
 /// From it follows a master port, so that two jobs, or two steps of one job, on one node do not
 /// meet at the same port: `20000 + (FNV-1a-64("JOB/RESTARTS") + STEP) mod 10000`, where `STEP` is
-/// the step's number, or FNV-1a-64 of its text where it is no number. The range lies below Linux's
+/// the step's number, or FNV-1a-64 of its text if it is not a number. The range lies below Linux's
 /// ephemeral ports (32768 and up) and below the node ports of Kubernetes (30000 and up).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Job {

@@ -1,4 +1,4 @@
-//! What a launcher tells of one process: its place among the others.
+//! What a launcher provides about one process: its place among the others.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -38,7 +38,7 @@ pub enum LaunchStyle {
     PerNode,
     /// Several processes on this node, more on others.
     PerProcess,
-    /// The launcher does not tell the local size.
+    /// The launcher does not provide the local size.
     Unknown,
 }
 
@@ -78,10 +78,10 @@ impl<T> Sourced<T> {
     }
 }
 
-/// A value and the variable that tells it.
+/// A value and the variable that holds it.
 pub(crate) type Told<T> = (&'static str, T);
 
-/// What one launcher tells, and nothing of any other.
+/// What one launcher provides, and nothing from any other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
     pub launcher: Launcher,
@@ -104,10 +104,10 @@ pub(crate) struct Placement {
 }
 
 /// The source of a value that the launcher keeps to itself.
-pub(crate) const NOT_TOLD: &str = "not told by the launcher";
+pub(crate) const NOT_PROVIDED: &str = "not provided by the launcher";
 
 impl Placement {
-    /// A rank and a world size, each with the variable that tells it.
+    /// A rank and a world size, each with the variable that holds it.
     pub(crate) fn new(launcher: Launcher, rank: Told<u32>, size: Told<u32>) -> Result<Placement, Error> {
         let world = Rank::new(rank.1, size.1).map_err(|error| {
             let (variable, value) = if error == RankError::NoMembers { size } else { rank };
@@ -119,8 +119,8 @@ impl Placement {
             rank_source: rank.0.into(),
             world_size_source: size.0.into(),
             local: Local::UNKNOWN,
-            local_rank_source: NOT_TOLD.into(),
-            local_size_source: NOT_TOLD.into(),
+            local_rank_source: NOT_PROVIDED.into(),
+            local_size_source: NOT_PROVIDED.into(),
             node_rank: None,
             node_count: None,
             master_addr: None,
@@ -131,7 +131,7 @@ impl Placement {
         })
     }
 
-    /// Adds the local rank and local size, as far as they are told.
+    /// Adds the local rank and local size, as far as they are known.
     pub(crate) fn with_local(mut self, rank: Told<Option<u32>>, size: Told<Option<u32>>) -> Result<Placement, Error> {
         self.local = Local::new(rank.1, size.1, self.rank).map_err(|error| {
             let outside = matches!(error, RankError::Outside { .. });
@@ -200,7 +200,7 @@ impl Placement {
         self.rank.size() == 1 || self.local.size() == Some(self.rank.size())
     }
 
-    /// How the processes are spread, as far as this one can tell.
+    /// How the processes are spread, as far as this one knows.
     pub(crate) fn style(&self) -> LaunchStyle {
         let nodes = self.node_count.as_ref().map(|nodes| nodes.value);
         match self.local.size() {

@@ -153,7 +153,7 @@ struct Held {
 }
 
 impl Held {
-    /// 0 where the system does not tell.
+    /// 0 if the system does not provide it.
     fn now() -> Held {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let field = |name: &str| {

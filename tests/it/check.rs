@@ -299,7 +299,7 @@ fn rank_0_whose_port_is_taken_names_the_jobs_own_port() {
     let (code, said) =
         rank_0_with(&[("MASTER_PORT", &port), ("MASTER_ADDR", "127.0.0.1"), ("PMIX_NAMESPACE", "3024551937")]);
     assert_eq!(code, Some(3), "{said}");
-    let own = format!("mpienv: without MASTER_PORT={port} the job meets at a port of its own, 2");
+    let own = format!("mpienv: without MASTER_PORT={port} the job meets at its own port, 2");
     assert!(said.starts_with(&own) && said.contains("is in use on this host"), "{said}");
     // Ranks set by hand have no port of their own, but the one that all such jobs share.
     let by_hand = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)];

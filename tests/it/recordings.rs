@@ -221,7 +221,7 @@ fn the_master_under_slurm_is_the_first_host_of_the_step() {
         }
         // Names of Slurm's nodes need not be names of hosts.
         let expected = if name.contains("nodename-not-hostname") { "gpu01" } else { &recording.ranks[0].host };
-        // There the list of hosts does not tell, and everybody is warned.
+        // There the list of hosts does not show it, and every rank warns.
         let doubted = name.contains("arbitrary");
         for rank in 0..recording.ranks.len() {
             let info = recording.read(rank);

@@ -83,9 +83,9 @@ fn the_tables_of_launchers_are_what_the_code_does() {
     let rows: Vec<_> = Job::of_each().filter_map(|builder| Some(rows(&builder, &job(&builder)?))).collect();
     let long = rows.iter().map(|row| row[1].as_str()).collect::<Vec<_>>().join("\n");
     let short = short_table();
-    let header = "| launcher | name | what it does not tell on two nodes |\n| --- | --- | --- |\n";
+    let header = "| launcher | name | what it does not provide on two nodes |\n| --- | --- | --- |\n";
     assert_generated("README.md", header, "\n\n", &short);
-    let header = "| launcher | name | variables that are read | tells | does not tell (on two nodes) |\n| --- | --- | --- | --- | --- |\n";
+    let header = "| launcher | name | variables that are read | provides | does not provide (on two nodes) |\n| --- | --- | --- | --- | --- |\n";
     assert_generated("src/guide/variables.md", header, "\n\n", &long);
 }
 

@@ -117,7 +117,7 @@ fn find(environment: &Environment, launcher: Launcher) -> Option<Marker> {
     detectors_of(launcher).find_map(|detector| detector.detect(environment))
 }
 
-/// Those whose launchers may have started somebody since the context was written, the likeliest first.
+/// Those whose launchers may have started a process since the context was written, the likeliest first.
 fn changed(environment: &Environment, context: &Context) -> Vec<&'static Detector> {
     let changes =
         DETECTORS.iter().filter_map(|detector| Some((detector.change(environment, &context.seen)?, detector)));
@@ -130,7 +130,7 @@ fn changed(environment: &Environment, context: &Context) -> Vec<&'static Detecto
             .take(1)
             .collect();
     }
-    // What is always seen by a variable of its own has not changed those that others set too.
+    // A launcher that always sets its own variable has not changed those that others set too.
     let can_be = |launcher: Launcher| surest == Some(Change::Own) || !launcher.spec().nested.is_always_seen;
     let likeliest =
         changes.into_iter().filter(|(change, detector)| Some(*change) == surest && can_be(detector.launcher));

@@ -119,7 +119,7 @@ fn is_of_daemon(environment: &Environment, placement: &Placement, other: &Placem
         && open_mpi::is_of_remote_daemon(environment)
 }
 
-/// Whether two launchers place this process differently, in what both tell.
+/// Whether two launchers place this process differently, in what both provide.
 fn differ(one: &Placement, other: &Placement) -> bool {
     let both = |one: Option<u32>, other: Option<u32>| one.zip(other).is_some_and(|(one, other)| one != other);
     one.rank != other.rank || both(one.local.rank(), other.local.rank()) || both(one.local.size(), other.local.size())

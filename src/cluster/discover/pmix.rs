@@ -1,4 +1,4 @@
-//! What the launcher's PMIx server adds to what its variables tell.
+//! What the launcher's PMIx server adds to its variables.
 
 use crate::environment::Environment;
 use crate::error::{Error, Reason};

@@ -99,7 +99,7 @@ fn unexplained(environment: &Environment) -> Option<Finding> {
     let by_hand = spec.name == Launcher::User.name() && matches!(environment.get_str(name), Ok(Some("0" | "1")));
     Some(Finding {
         severity: if by_hand { Severity::Note } else { Severity::Warning },
-        code: "place-not-told",
+        code: "place-unknown",
         what: format!("{} is set, without what else {} sets", display_variable(environment, name), spec.title),
         why: "this process is taken to be alone; in a job of several processes each would be rank 0".into(),
         remedy: format!(

@@ -31,7 +31,7 @@ impl Look {
             let found = elsewhere.map(|(finding, found)| {
                 (finding, found.into_iter().map(|address| SocketAddr::new(address, port)).collect())
             });
-            // Whoever asked may have gone.
+            // The receiver may have gone.
             let _ = sender.send(found);
         };
         thread::Builder::new().name("look".to_owned()).spawn(look).ok()?;
@@ -51,6 +51,6 @@ impl Look {
         let is_taken = matches!(error, RendezvousError::PortInUse { .. });
         let has_another = info.default_port_is_own && own != info.master_port();
         (is_taken && has_another)
-            .then(|| format!("without MASTER_PORT={} the job meets at a port of its own, {own}", info.master_port()))
+            .then(|| format!("without MASTER_PORT={} the job meets at its own port, {own}", info.master_port()))
     }
 }

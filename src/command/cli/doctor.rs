@@ -47,7 +47,7 @@ pub(crate) fn run(overrides: Overrides, json: bool, timeout: Duration) -> Result
     match meet(&info, &own, timeout) {
         None if info.rank() == 0 => verdict(own.is_suspicious()),
         None => write_at_once(&text).map_err(Failure::from).and(verdict(own.is_suspicious())),
-        // Rank 0 tells of this one, too.
+        // Rank 0 reports this one, too.
         Some(Ok(None)) => Ok(()),
         Some(Ok(Some(reports))) => {
             write_at_once(&comparison(&reports))?;
@@ -77,7 +77,7 @@ fn report(info: &ClusterInfo, more: &[[String; 3]], findings: &[crate::Finding])
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Brings all ranks' reports to rank 0; the others get none. Nothing where there are no others, or nowhere to meet.
+/// Brings all ranks' reports to rank 0; the others get none. Does nothing without other ranks, or without a place to meet.
 fn meet(
     info: &ClusterInfo,
     own: &Summary,

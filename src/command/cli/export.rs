@@ -48,7 +48,7 @@ fn text(
 
 /// Where the words of an `export` are wrong: prints what makes the shell stop that evaluates them.
 ///
-/// A word that is no verb may have been meant for it.
+/// A word that is not a subcommand may have been meant for it.
 pub(super) fn stop_the_shell<'a>(mut verbs: impl Iterator<Item = &'a str>) {
     let mut words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     match words.next() {

@@ -27,7 +27,7 @@ pub(crate) fn run(overrides: Overrides, json: bool) -> Result<(), Failure> {
     Ok(stdout.flush()?)
 }
 
-/// What reading found, with these findings in place of its own.
+/// What reading found, with these findings instead.
 fn object(info: &ClusterInfo, findings: &[&Finding]) -> serde_json::Result<Value> {
     let mut object = serde_json::to_value(info)?;
     object["findings"] = serde_json::to_value(findings)?;

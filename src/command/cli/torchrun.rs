@@ -1,4 +1,4 @@
-//! A torchrun that would be given the variables of one rank, and start a job of its own.
+//! A torchrun that would get the variables of one rank and start a separate job.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -41,7 +41,7 @@ impl Quiet {
         if warnings.is_empty() || print_findings(&mut text, &warnings).is_err() {
             return;
         }
-        // In one write, so that the lines of several nodes do not mix. Nobody is left to read when stderr is closed.
+        // In one write, so that the lines of several nodes do not mix. A closed stderr has no reader.
         let _ = match anstream::AutoStream::choice(&io::stderr()) {
             anstream::ColorChoice::Never => io::stderr().write_all(&anstream::adapter::strip_bytes(&text).into_vec()),
             _ => anstream::stderr().write_all(&text),

@@ -1,7 +1,7 @@
 //! What `mpienv launch` starts in a worker's place: it sees to its own end, and becomes the worker.
 //!
-//! `mpienv launch` has a watchdog for its workers, which cannot know of one in the instant between its
-//! start and its being told of. Only the new process itself can ask Linux to be ended with its parent.
+//! `mpienv launch` has a watchdog for its workers, which does not know a worker in the instant between its
+//! start and its registration. Only the new process itself can ask Linux to kill it with its parent.
 
 use std::ffi::{OsStr, OsString};
 use std::process::{self, Command};
@@ -9,7 +9,7 @@ use std::process::{self, Command};
 use super::Failure;
 use super::exec::command;
 
-/// The first word of such a process; no verb, because it is for nobody else.
+/// The first word of such a process; not a subcommand, because users do not call it.
 const WORD: &str = "__worker";
 
 /// The command that becomes the command of these words.

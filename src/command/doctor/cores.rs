@@ -28,7 +28,7 @@ pub(crate) fn widen() -> bool {
     sched_setaffinity(None, &all).is_ok()
 }
 
-/// Nobody binds processes to cores where the system has no such thing.
+/// A system without core binding has no such finding.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn count() -> Option<(usize, usize)> {
     None
@@ -39,7 +39,7 @@ pub(crate) fn widen() -> bool {
     false
 }
 
-/// The cores that are allowed, against those that could be, the threads that are wanted and the node's ranks.
+/// The cores that are allowed, against those that could be, the threads asked for, and the node's ranks.
 pub(super) fn binding(info: &ClusterInfo, environment: &Environment, cores: Option<(usize, usize)>) -> Option<Finding> {
     let (allowed, all) = cores.filter(|(allowed, all)| allowed < all)?;
     let threads = threads(environment);
@@ -82,7 +82,7 @@ mod tests {
         let first = (0..CpuSet::MAX_CPU).find(|&core| before.is_set(core)).unwrap();
         let mut one = CpuSet::new();
         one.set(first);
-        // A thread of its own, as the binding would stay with the next test.
+        // In its own thread: the binding would affect the next test.
         let bound = std::thread::spawn(move || {
             sched_setaffinity(None, &one).unwrap();
             (count(), sched_getaffinity(None).unwrap() == one)

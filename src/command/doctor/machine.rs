@@ -94,7 +94,7 @@ fn resolve(name: String, patience: Duration) -> Result<Vec<IpAddr>, String> {
     let ask = move || {
         let found = (asked.as_str(), 0).to_socket_addrs();
         let found = found.map(|found| found.map(|address| address.ip().to_canonical()).collect());
-        // Whoever asked may have gone.
+        // The receiver may have gone.
         let _ = sender.send(found.map_err(|error: io::Error| error.to_string()));
     };
     thread::Builder::new().spawn(ask).map_err(|error| error.to_string())?;
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_port_is_taken_on_whatever_address_somebody_listens() {
         for address in ["0.0.0.0", "127.0.0.1", "::", "::1"] {
-            // Without IPv6 nobody listens there.
+            // Without IPv6 there is nothing to listen on.
             let Ok(listener) = TcpListener::bind((address, 0)) else { continue };
             let port = listener.local_addr().unwrap().port();
             assert!(!port_is_free_for("0", port), "{address}");

@@ -74,7 +74,7 @@ fn is_5_or_newer(version: &str) -> bool {
 /// A library that does not find the launcher: each of its processes is rank 0 of 1, or ends in MPI_Init.
 pub(super) fn differs(info: &ClusterInfo, environment: &Environment, machine: &Machine) -> Option<Finding> {
     let library = machine.mpi.as_ref().filter(|_| info.world_size() > 1)?;
-    // Open MPI 4 does not tell its version.
+    // Open MPI 4 does not show its version.
     let mpirun_5 = environment.get("OMPI_VERSION").and_then(|version| version.to_str()).is_some_and(is_5_or_newer);
     let by_pmix = environment.get("SLURM_MPI_TYPE").is_some_and(|kind| kind.as_encoded_bytes().starts_with(b"pmix"));
     let of_launcher =

@@ -39,7 +39,7 @@ fn place(info: &ClusterInfo, environment: &Environment) -> Result<Variables, Err
     let mut variables = vec![(of_size, size.to_string()), (of_rank, rank.to_string())];
     variables.push((of_local_rank, local_rank.to_string()));
     variables.extend(info.local_world_size().map(|size| (LOCAL_SIZE, size.to_string())));
-    // JAX asks only whether it is there: the coordinator has an address of its own.
+    // JAX asks only whether it is there: the coordinator's address comes from another variable.
     let is_there = environment.get(OPEN_MPI).is_some();
     variables.extend((!is_there).then(|| (OPEN_MPI, format!("0.0;tcp://127.0.0.1:{}", info.master_port()))));
     Ok(variables)

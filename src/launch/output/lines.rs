@@ -68,7 +68,7 @@ impl Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Read,
-    /// Nobody reads what it becomes: the worker is to learn of it.
+    /// The output has no reader: the worker must notice.
     Close,
 }
 

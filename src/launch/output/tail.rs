@@ -1,4 +1,4 @@
-//! The last lines that a worker wrote on stderr: what an error tells of its end.
+//! The last lines that a worker wrote on stderr: what an error quotes.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -6,9 +6,9 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How many lines of stderr an error tells.
+/// How many lines of stderr an error quotes.
 const LINES: usize = 3;
-/// How much of a line an error tells, in characters.
+/// How much of a line an error quotes, in characters.
 const WIDTH: usize = 300;
 /// How much of a file is looked at for its last lines, in bytes.
 const BYTES: u64 = 8 << 10;
@@ -27,7 +27,7 @@ impl Tail {
 
     /// Adds a line to the last ones, unless it is blank.
     pub(super) fn keep(&self, line: &[u8]) {
-        // Of a progress bar the last state counts; a terminal's colours are no words.
+        // Of a progress bar only the last state counts; a terminal's colors are not text.
         let line = line.trim_ascii().rsplit(|byte| *byte == b'\r').next().unwrap_or_default();
         let start = &line[..line.len().min(4 * WIDTH)];
         let text: String = String::from_utf8_lossy(start).chars().filter(|c| !c.is_control()).take(WIDTH).collect();

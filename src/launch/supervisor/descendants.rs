@@ -24,15 +24,15 @@ pub(super) struct Descendants {
 }
 
 impl Descendants {
-    /// Of a launch that begins now; to adopt is `wanted` of a process that has no children of its own.
-    pub(super) fn new(wanted: bool) -> Descendants {
+    /// Of a launch that begins now; `as_subreaper` asks to adopt orphans, for a process without other children.
+    pub(super) fn new(as_subreaper: bool) -> Descendants {
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
         let count = BEGUN.fetch_add(1, Ordering::Relaxed);
         let marker = format!("MPIENV_LAUNCH_{}_{count}_{time}", process::id());
         let since = Listing::open().and_then(|listing| listing.one(getpid())).map_or(0, |process| process.start);
         // What was here before, as by a shell's exec, may have orphans too.
         let adopted = subreaper();
-        let subreaper = wanted && ended_child() == Err(Errno::CHILD) && (adopted || adopt(true));
+        let subreaper = as_subreaper && ended_child() == Err(Errno::CHILD) && (adopted || adopt(true));
         Descendants { family: Family::new(marker, since), subreaper: subreaper.then(Vec::new), adopted }
     }
 
@@ -58,7 +58,7 @@ impl Descendants {
         self.family.living(listing, all, &ancestors(Some(listing)), is_first)
     }
 
-    /// Waits for adopted processes that have ended: nobody else does.
+    /// Reaps adopted processes, which have no other parent.
     pub(super) fn reap(&self, workers: &[Pid]) {
         let Some(own) = &self.subreaper else { return };
         if ended_child() != Ok(true) {

@@ -41,7 +41,7 @@ impl Supervisor {
         child.try_wait()
     }
 
-    /// Nothing tells of a stop.
+    /// Stops are not detected.
     pub(in crate::launch) fn newly_stopped(&mut self, _child: &Child) -> Option<Stop> {
         None
     }
@@ -75,7 +75,7 @@ impl Supervisor {
         false
     }
 
-    /// Nothing tells of a stop.
+    /// Stops are not detected.
     pub(in crate::launch) fn kill_if_stopped(&mut self, _child: &Child) {}
 
     /// Whether a signal of this number has been passed on.

@@ -2,7 +2,7 @@
 //!
 //! A process that has a parent is found through it. One whose parents have ended was given to an ancestor of the
 //! launching process by Linux, or to that process itself, and is known by a variable that it inherited: its name is this
-//! launch's own. A process that has the variable and another parent got it from somebody else, as jobs do from
+//! launch's own. A process that has the variable and another parent got it from another process, as jobs do from
 //! schedulers, and does not descend from a worker.
 
 use rustix::process::{Pid, getpid};

@@ -29,10 +29,10 @@ const PAUSE_PER_LOOK: u32 = 10;
 /// How long who was killed may take to be gone; what hangs in the system itself ends when that lets it.
 const KILLED_WITHIN: Duration = Duration::from_secs(1);
 
-/// The workers' ruler.
+/// Signals, ends and reaps the workers.
 #[derive(Debug)]
 pub(in crate::launch) struct Supervisor {
-    /// None once nobody is left to pass them on to.
+    /// None once no process is left to pass them on to.
     signals: Option<Signals>,
     watchdog: Watchdog,
     descendants: Descendants,
@@ -42,7 +42,7 @@ pub(in crate::launch) struct Supervisor {
     leftovers: Vec<Pid>,
     /// Workers that a signal has stopped.
     stopped: Vec<Pid>,
-    /// Where somebody was left when it was last looked: when to look again.
+    /// When to look again, if the last look found processes.
     look_again: Option<Duration>,
     passed: Vec<Signal>,
     /// Groups that were asked to end.
@@ -57,7 +57,7 @@ pub(in crate::launch) struct Waker(Option<UnixStream>);
 
 impl Waker {
     pub(in crate::launch) fn wake(&self) {
-        // Where nobody waits any more nobody is to be woken.
+        // An error means that nothing waits any more.
         self.0.as_ref().map(|mut stream| stream.write(&[0]));
     }
 }
@@ -132,9 +132,9 @@ impl Supervisor {
         })
     }
 
-    /// Asks all to end that have not been asked: the workers' groups, and beside them who has lost its parents.
+    /// Asks all to exit that have not been asked: the workers' groups, and orphans outside of them.
     ///
-    /// Who has a parent beside the groups is that one's to ask, which may itself be a launcher: no process is asked twice.
+    /// A process whose parent is outside of the groups is left to that parent, which may be a launcher: no process is asked twice.
     pub(in crate::launch) fn terminate(&mut self) {
         let look = self.look();
         self.ask_groups(Signal::TERM);
@@ -152,7 +152,7 @@ impl Supervisor {
 
     pub(in crate::launch) fn kill(&mut self, _children: &mut dyn Iterator<Item = &mut Child>) {
         let deadline = Instant::now() + KILLED_WITHIN;
-        // Who starts another while it is looked is found by the next look.
+        // The next look finds processes that were started during this one.
         while self.kill_all() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
@@ -192,7 +192,7 @@ impl Supervisor {
         }
     }
 
-    /// From now on signals do again what they did before, and nobody is left to get any.
+    /// Restores the signals' earlier actions; no process is left to receive any.
     pub(in crate::launch) fn stop_listening(&mut self) {
         self.let_go();
         self.signals = None;
@@ -250,14 +250,14 @@ impl Supervisor {
         for group in self.running.iter().chain(&self.leftovers) {
             if !self.terminated.contains(group) {
                 self.terminated.push(*group);
-                // A group that has just ended gets none, and needs none.
+                // A group that has just exited needs no signal.
                 let _ = kill_process_group(*group, signal);
             }
         }
         self.let_go_on();
     }
 
-    /// A worker that is stopped hears of a signal only when it goes on.
+    /// A stopped worker receives a signal only when it continues.
     fn let_go_on(&mut self) {
         for worker in self.stopped.drain(..).filter(|worker| self.running.contains(worker)) {
             let _ = kill_process_group(worker, Signal::CONT);

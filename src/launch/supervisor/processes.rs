@@ -158,7 +158,7 @@ mod tests {
         assert!(listing.one(seen.id).unwrap().lives);
         listing.send(Signal::KILL, &seen);
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(9));
-        // It has been waited for: nobody has the number, or another.
+        // It has been reaped: its number is free, or another process's.
         listing.send(Signal::KILL, &seen);
     }
 }

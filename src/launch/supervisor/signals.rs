@@ -1,4 +1,4 @@
-//! The signals that are passed on, and the one that tells a child's end.
+//! The signals that are passed on, and SIGCHLD.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -39,7 +39,7 @@ impl Signals {
     /// Begins to listen; from here on the signals end no longer this process.
     pub(super) fn new() -> io::Result<Signals> {
         let (wakes, waker) = UnixStream::pair()?;
-        // Whoever wakes never waits: what is full wakes already.
+        // Waking never blocks: a full pipe wakes already.
         waker.set_nonblocking(true)?;
         let ignored = MASKS.ignored;
         WAITING.fetch_add(1, Ordering::SeqCst);
@@ -47,7 +47,7 @@ impl Signals {
         // Under nohup a hang-up is to be ignored, by the workers too.
         for signal in PASSED_ON.into_iter().filter(|signal| ignored & bit(*signal) == 0) {
             let flag = Arc::new(AtomicBool::new(false));
-            // In this order, so that whoever is woken sees the flag.
+            // In this order, so that the woken thread sees the flag.
             signals.registered.push(flag::register(signal.as_raw(), Arc::clone(&flag))?);
             signals.registered.push(low_level::pipe::register(signal.as_raw(), signals.waker()?)?);
             signals.come.push((signal, flag));

@@ -84,7 +84,7 @@ impl Watchdog {
 
     fn say(&mut self, what: &str, value: impl Display) {
         if let Some((_, stdin)) = &mut self.process {
-            // A watchdog that somebody killed watches nothing more; the job goes on.
+            // Without its watchdog, if that was killed, the job goes on.
             let _ = stdin.write_all(format!("{what} {value}\n").as_bytes());
         }
     }

@@ -1,7 +1,7 @@
 //! Steps over several components of a heterogeneous job: `srun --het-group=0,1`, `srun A : B`.
 //!
 //! There `SLURM_STEP_NODELIST` is the sorted union of all components' hosts, while ranks and nodes are counted component by
-//! component. So the first host of the list need not be rank 0's; the components' own lists, in order, tell it.
+//! component. So the first host of the list need not be rank 0's; the components' own lists, in order, show it.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ const MOST_HOSTS: usize = 1 << 16;
 /// The components' hosts; `srun A : B` without an allocation sets the second alone.
 const LISTS: [&str; 2] = ["SLURM_JOB_NODELIST_HET_GROUP_", "SLURM_JOB_NODELIST_PACK_GROUP_"];
 
-/// Rank 0's host, and the variable that has it; `None` where the components' lists do not tell one host for sure.
+/// Rank 0's host, and the variable that has it; `None` if the components' lists leave a doubt.
 pub(super) fn first_host(environment: &Environment, step: &Hostlist<'_>, size: u32) -> Option<(String, String)> {
     let step: HashSet<_> = step.iter().take(MOST_HOSTS).collect();
     let mut found = None;
@@ -40,14 +40,14 @@ pub(super) fn first_host(environment: &Environment, step: &Hostlist<'_>, size: u
     found
 }
 
-/// Nothing tells which component's hosts come first.
+/// Nothing shows which component's hosts come first.
 pub(super) fn unknown_order(list: &str, size_variable: &str, size: u32) -> Finding {
     Finding {
         severity: Severity::Warning,
         code: "slurm-heterogeneous-step",
         what: format!("{size_variable}={size}, and {list:?} is the sorted list of the hosts of all components"),
         why: "ranks are counted component by component, so the first host of the list need not be rank 0's, and then the \
-              ranks wait for a master that nobody is"
+              ranks wait for a master that is never there"
             .into(),
         remedy: "give the first host of the first component to all ranks as MASTER_ADDR".into(),
     }

@@ -1,4 +1,4 @@
-//! Whoever connects, also where open files run out.
+//! Accepts connections, even when open files run out.
 
 use std::io;
 use std::net::SocketAddr;
@@ -54,7 +54,7 @@ impl Server<'_> {
         self.send(id, self.greeting.clone());
     }
 
-    /// Closes the oldest connection that is no rank, so that the next can be taken.
+    /// Closes the oldest connection that is not a rank's, so that the next can be accepted.
     fn make_room(&mut self) -> Result<(), RendezvousError> {
         let rejected = self.connections.iter().enumerate().filter_map(|(id, connection)| match connection {
             Some(Connection { stage: Stage::Member { .. }, .. }) | None => None,

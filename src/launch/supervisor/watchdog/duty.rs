@@ -23,7 +23,7 @@ use crate::launch::supervisor::processes::{Listing, Process};
 const PAUSE: Duration = Duration::from_millis(50);
 /// How many looks there are at most.
 const LOOKS: u32 = 100;
-/// How many looks in a row find nobody before it is over: who was being started at the first is there at the second.
+/// How many looks in a row must find no process: one that was being started at the first is there at the second.
 const QUIET_LOOKS: u32 = 2;
 
 /// A worker's group.
