@@ -30,9 +30,12 @@ fn a_wheel_carries_the_command_to_those_who_have_pip() {
 
     // The same profile and features as the command under test: nothing is compiled twice.
     let mut build = clean(maturin.to_str().unwrap());
-    for name in ["CARGO_HOME", "RUSTUP_HOME", "CARGO_TARGET_DIR"] {
+    for name in ["CARGO_HOME", "RUSTUP_HOME"] {
         build.envs(inherited(name).map(|value| (name, value)));
     }
+    // maturin moves the program away from where cargo puts it, where other tests look for the command.
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    build.env("CARGO_BUILD_BUILD_DIR", target).env("CARGO_TARGET_DIR", target.join("wheel"));
     build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".python"));
     build.args(["build", "--profile", "dev", "--all-features", "--auditwheel", "skip", "--out"]).arg(folder.path());
     succeeded(&mut build);
