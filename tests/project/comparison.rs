@@ -75,7 +75,7 @@ fn every_row_of_the_comparison_is_shown_by_a_test() {
     let names: Vec<&str> = rows.iter().map(|row| row[0]).collect();
     assert_eq!(names, SHOWN.iter().map(|(row, _)| *row).collect::<Vec<_>>());
     for row in &rows {
-        assert_eq!(row[1], "yes", "{}: what is not shown is not in the table", row[0]);
+        assert!(row[1].starts_with("yes"), "{}: what is not shown is not in the table", row[0]);
     }
     let tests: BTreeSet<_> = SHOWN.iter().flat_map(|(_, tests)| *tests).collect();
     for (file, name) in tests {
