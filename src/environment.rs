@@ -5,9 +5,9 @@ use std::ffi::{OsStr, OsString};
 
 use serde::de::DeserializeOwned;
 
-/// Environment variables as they were at one moment.
+/// A snapshot of environment variables.
 ///
-/// Names and values may be any bytes: a value that is not UTF-8 is an error only if it is asked for.
+/// Names and values need not be UTF-8. A value that is not UTF-8 causes an error only if it is read as text.
 ///
 /// ```
 /// use mpienv::launcher::open_mpi::OpenMpiVars;
@@ -37,10 +37,11 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// The environment of this process, now.
+    /// Takes a snapshot of this process's environment.
     ///
-    /// On Linux a [`ClusterInfo`](crate::ClusterInfo) read from it also knows which launcher's process started this one, if
-    /// the variables leave that open. Any other environment is its variables alone.
+    /// If its variables do not show which launcher started this process, a [`ClusterInfo`](crate::ClusterInfo) that
+    /// is read from it on Linux also inspects the parent processes. For any other environment, only the variables
+    /// count.
     #[must_use]
     pub fn current() -> Environment {
         #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
@@ -48,7 +49,7 @@ impl Environment {
         Environment { is_current: true, ..Environment::from_vars(vars) }
     }
 
-    /// An environment of these variables; of a name given twice the last value counts.
+    /// Creates an environment from these variables. If a name occurs twice, the last value counts.
     pub fn from_vars<N, V>(vars: impl IntoIterator<Item = (N, V)>) -> Environment
     where
         N: Into<OsString>,
@@ -59,16 +60,18 @@ impl Environment {
         Environment { vars, is_current: false }
     }
 
-    /// The value of a variable, as it is.
+    /// Returns the value of a variable unchanged, or `None` if it is not set.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&OsStr> {
         self.vars.get(OsStr::new(name)).map(OsString::as_os_str)
     }
 
-    /// The value of a variable as text, without surrounding blanks; set but blank is unset.
+    /// Returns the value of a variable as text, without surrounding ASCII whitespace.
+    ///
+    /// Returns `None` if the variable is not set or contains only whitespace.
     ///
     /// # Errors
-    /// When the value is not UTF-8.
+    /// Returns an error if the value is not UTF-8.
     pub fn get_str(&self, name: &str) -> Result<Option<&str>, ReadError> {
         let Some(value) = self.get(name) else { return Ok(None) };
         let text = value.to_str().ok_or_else(|| ReadError::NotUnicode {
@@ -79,7 +82,7 @@ impl Environment {
         Ok((!text.is_empty()).then_some(text))
     }
 
-    /// The same with some variables set, and those without a value unset.
+    /// Returns a copy with these changes. Variables with a value are set, and those without one are unset.
     pub(crate) fn with<'a>(&self, changes: impl IntoIterator<Item = (&'a str, Option<&'a str>)>) -> Environment {
         let mut vars = self.vars.clone();
         for (name, value) in changes {
@@ -91,7 +94,7 @@ impl Environment {
         Environment { vars, ..*self }
     }
 
-    /// Whether these are the variables of this process, whose parents can then be looked at.
+    /// Returns whether these are the variables of this process, so that its parent processes can be inspected.
     pub(crate) fn is_current(&self) -> bool {
         self.is_current
     }
@@ -109,10 +112,12 @@ impl Environment {
 
     /// Reads the variables of `T`, and no others.
     ///
-    /// Blanks around a value are trimmed; a blank value is as if unset. Numbers are plain decimal digits.
+    /// ASCII whitespace around a value is removed. A value that contains only whitespace counts as unset. Numbers
+    /// consist of decimal digits only.
     ///
     /// # Errors
-    /// When a variable that is no `Option` is missing, or a value is not of its field's type.
+    /// Returns an error if a variable whose field is not an `Option` is missing, if a value does not have the type of
+    /// its field, or if it is not UTF-8.
     pub fn read<T: Variables>(&self) -> Result<T, ReadError> {
         let mut pairs = Vec::with_capacity(T::VARIABLES.len());
         for variable in T::VARIABLES {
@@ -124,7 +129,7 @@ impl Environment {
             }
             pairs.push((variable, value));
         }
-        // By themselves, as envy's error does not say which one it refuses.
+        // Each variable is read alone, because envy's error does not say which one it rejects.
         let refused = |&(variable, value): &(&Variable, &str)| match from_fields::<T>(&[(variable, value)]) {
             Err(envy::Error::Custom(text)) => {
                 let reason = text.split(" while parsing value ").next().unwrap_or_default();
@@ -146,7 +151,7 @@ fn from_fields<T: DeserializeOwned>(pairs: &[(&Variable, &str)]) -> envy::Result
     envy::from_iter(pairs.iter().map(|(variable, value)| (variable.field.to_owned(), (*value).to_owned())))
 }
 
-/// One variable: what it means, and who says so.
+/// An environment variable, its meaning, and the page that documents it.
 ///
 /// ```
 /// use mpienv::{Launcher, Variable};
@@ -163,7 +168,7 @@ pub struct Variable {
     pub field: &'static str,
     /// What it means.
     pub meaning: &'static str,
-    /// The page that defines it, as a Markdown link, or from which version of its program it was recorded.
+    /// The page that defines it, as a Markdown link, or the program version from which it was recorded.
     pub page: &'static str,
 }
 
@@ -201,7 +206,9 @@ pub trait Variables: DeserializeOwned {
     const VARIABLES: &'static [Variable];
 }
 
-/// A struct of variables: each one's constant, name, field, type and meaning, under the page that defines them.
+/// Defines a struct of variables.
+///
+/// Each page that defines variables is followed by their constants, names, fields, types and meanings.
 macro_rules! variables {
     ($(#[$attribute:meta])* pub struct $vars:ident {
         $($page:literal { $($constant:ident = $name:literal => $field:ident: $type:ty, $meaning:literal;)+ })+
@@ -232,11 +239,11 @@ macro_rules! variables {
 }
 pub(crate) use variables;
 
-/// Why [`Environment::read`] could not read.
+/// The error of [`Environment::read`] and [`Environment::get_str`].
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// A variable that must be there is not.
+    /// A required variable is not set.
     #[error("{name} is not set")]
     Missing {
         /// The variable.
@@ -247,10 +254,10 @@ pub enum ReadError {
     NotUnicode {
         /// The variable.
         name: String,
-        /// Its value, as far as it can be shown.
+        /// Its value, with invalid bytes replaced.
         value: String,
     },
-    /// A variable's value is not of the type that is read.
+    /// A variable's value does not have the type of its field.
     #[error("{name}={value:?}: {reason}")]
     Invalid {
         /// The variable.
@@ -260,7 +267,7 @@ pub enum ReadError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The type that was asked for refused, and does not say which variable.
+    /// The requested type cannot be deserialized, and its error does not name a variable.
     #[error("{0}")]
     Other(String),
 }

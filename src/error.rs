@@ -8,7 +8,7 @@ use crate::launcher::{Launcher, Marker};
 use crate::value::host::HostError;
 use crate::value::rank::RankError;
 
-/// Prints an error's text for `Debug` too: `fn main() -> Result<(), mpienv::Error>` and `unwrap` show it.
+/// Prints an error's text for `Debug` too, because `unwrap` and `main` print errors with `Debug`.
 macro_rules! debug_is_text {
     ($error:ty) => {
         impl std::fmt::Debug for $error {
@@ -19,7 +19,7 @@ macro_rules! debug_is_text {
     };
 }
 
-/// Why an environment does not give this process a place in a job.
+/// The error of an environment from which a process's place in its job cannot be read.
 ///
 /// Its text is one paragraph: the launcher, the variable and its value, the reason and the remedy.
 ///
@@ -61,13 +61,13 @@ struct Details {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A variable is missing that another one needs.
+    /// A variable is missing, although another variable that requires it is set.
     #[error("not set, although {beside} is")]
     Missing {
         /// The variable that is set, with its value.
         beside: String,
     },
-    /// Not a plain decimal number, or too large a one.
+    /// The value is not a plain decimal number, or it is too large.
     #[error("not a whole number from 0 to {}", u32::MAX)]
     NotANumber,
     /// The value is not text.
@@ -86,10 +86,10 @@ pub enum Reason {
     #[error("{0}")]
     Malformed(String),
     /// No launcher has this name.
-    #[error("no launcher has this name")]
+    #[error("unknown launcher")]
     UnknownLauncher,
     /// The launcher that was selected did not start this process.
-    #[error("{} is selected, but its variables are not set", .0.title())]
+    #[error("{} ({}) is selected, but its variables are not set", .0.name(), .0.title())]
     LauncherAbsent(Launcher),
     /// There may be several nodes, and no variable names rank 0's host.
     #[error("the {world_size} ranks may be on several nodes, and no variable names rank 0's host")]
@@ -107,7 +107,7 @@ pub enum Reason {
     #[error("PMIx gave no answer: {0}")]
     Pmix(String),
     /// Workers were requested from a process that is not the only one on its node.
-    #[error("only a process that is alone on its node can start workers: {0}")]
+    #[error("this process cannot start workers, because it must be the job's only process on its node: {0}")]
     NotPerNode(String),
     /// No workers, or too many.
     #[error("a job cannot have {nodes} nodes with {workers} workers on each")]
@@ -223,11 +223,13 @@ pub(crate) fn quote(value: &str) -> String {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let details = &self.0;
-        if let Some(launcher) = details.launcher {
+        // The title of `user` is its variables, which the text names anyway.
+        if let Some(launcher) = details.launcher.filter(|launcher| *launcher != Launcher::User) {
             write!(f, "{}: ", launcher.title())?;
         }
         match (&details.variable, &details.value) {
             (Some(variable), Some(value)) => write!(f, "{variable}={}: ", quote(value))?,
+            (Some(variable), None) if matches!(details.reason, Reason::Missing { .. }) => write!(f, "{variable} is ")?,
             (Some(variable), None) => write!(f, "{variable}: ")?,
             (None, _) => {}
         }

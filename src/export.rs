@@ -27,16 +27,18 @@ use crate::launcher::{VARIABLES, seen};
 use crate::value::placement::Launcher;
 
 impl ClusterInfo {
-    /// The variables that PyTorch and its kin read, in a fixed order.
+    /// Returns the variables that PyTorch and compatible programs read, in a fixed order.
     ///
-    /// `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `NODE_RANK` (where known),
-    /// `MASTER_ADDR`, `MASTER_PORT`, `NCCL_SOCKET_IFNAME`; where something was asked of the
-    /// [`ClusterInfoBuilder`](crate::ClusterInfoBuilder), and for [`workers`](ClusterInfo::workers), `MPIENV_CONTEXT`, so
-    /// that reading them again gives the same result; and what must be unset. Exporting twice changes
-    /// nothing.
+    /// They are `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `NODE_RANK`, `MASTER_ADDR`, `MASTER_PORT` and
+    /// `NCCL_SOCKET_IFNAME`. Values that are unknown are left out. Variables that would mislead the program are
+    /// marked to be unset.
+    ///
+    /// If a [`ClusterInfoBuilder`](crate::ClusterInfoBuilder) overrides a value, and for
+    /// [`workers`](ClusterInfo::workers), the exports also contain `MPIENV_` variables, such as `MPIENV_CONTEXT`.
+    /// Reading the exports again then gives the same result. Exporting twice changes nothing.
     ///
     /// # Errors
-    /// When the master is not known: see [`ClusterInfo::master_addr`].
+    /// Returns an error if the master is unknown: see [`ClusterInfo::master_addr`].
     pub fn exports(&self) -> Result<Exports, Error> {
         let number = |value: Option<u32>| value.map(|value| value.to_string());
         let set = [
@@ -61,7 +63,7 @@ impl ClusterInfo {
         Ok(exports)
     }
 
-    /// What processes that inherit these exports learn besides the values.
+    /// Returns the context that processes inherit together with these exports.
     fn context(&self, launcher: Launcher, mut seen: Seen, exports: &Exports) -> Context {
         for (name, value) in exports.iter().filter(|(name, _)| VARIABLES.contains(*name) || name.starts_with("MASTER_"))
         {
@@ -77,9 +79,9 @@ impl ClusterInfo {
     }
 }
 
-/// Variables to set and to unset, in order.
+/// Variables to set and to unset, in a fixed order.
 ///
-/// [`Exports::apply_to`] gives them to a command; `Command::envs` cannot unset.
+/// To pass them to a command, use [`Exports::apply_to`], because `Command::envs` cannot unset variables.
 ///
 /// ```
 /// use std::process::Command;
@@ -102,16 +104,16 @@ pub struct Exports {
     variables: Vec<Variable>,
 }
 
-/// A name, and the value that it is to have; `None` where it is to be unset.
+/// The name of a variable and its value. `None` if the variable is to be unset.
 type Variable = (Cow<'static, str>, Option<String>);
 
 impl Exports {
-    /// Puts a value in place of what was to become of a variable.
+    /// Sets a variable, and replaces an earlier entry for it.
     fn set(&mut self, name: impl Into<Cow<'static, str>>, value: String) {
         self.put((name.into(), Some(value)));
     }
 
-    /// Unsets a variable, whatever was to become of it.
+    /// Unsets a variable, and replaces an earlier entry for it.
     fn remove(&mut self, name: impl Into<Cow<'static, str>>) {
         self.put((name.into(), None));
     }
@@ -123,18 +125,18 @@ impl Exports {
         }
     }
 
-    /// Every variable in order; `None` is one to unset.
+    /// Returns an iterator over all variables in order. The value is `None` if the variable is to be unset.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         self.variables.iter().map(|(name, value)| (&**name, value.as_deref()))
     }
 
-    /// The value of a variable that is to be set.
+    /// Returns the value to which a variable is set. `None` if it is to be unset or is not part of the exports.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.iter().find(|(found, _)| *found == name)?.1
     }
 
-    /// The names of variables that would mislead the program and are to be unset.
+    /// Returns the names of the variables to unset, because they would mislead the program.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -158,7 +160,7 @@ impl Exports {
         }
     }
 
-    /// The text that sets and unsets all of them in a dialect.
+    /// Returns the text that sets and unsets all variables in a dialect.
     ///
     /// ```
     /// use mpienv::{ClusterInfo, Dialect};
@@ -170,7 +172,7 @@ impl Exports {
     /// ```
     ///
     /// # Errors
-    /// When the dialect has no way to write a value, or to unset a variable.
+    /// Returns an error if the dialect cannot express a value or cannot unset a variable.
     pub fn to_text(&self, dialect: Dialect) -> Result<String, Unrepresentable> {
         dialect.document(self)
     }

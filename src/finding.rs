@@ -1,4 +1,4 @@
-//! Things seen that are suspicious but not fatal.
+//! Suspicious observations that do not prevent reading the environment.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 pub enum Severity {
     /// Good to know; nothing needs to be done.
     Note,
-    /// Probably wrong: a job may hang or use what it should not.
+    /// Probably wrong: the job may hang or use the wrong resources.
     Warning,
     /// Wrong: the job cannot work as it is.
     Error,

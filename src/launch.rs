@@ -37,7 +37,7 @@ use self::role::Role;
 use self::running::Running;
 use self::supervisor::Unbound;
 
-/// How many simulated ranks run together: each knows the hosts of all.
+/// The most simulated ranks that run together. Each rank's variables name the hosts of all ranks.
 #[cfg(any(feature = "cli", feature = "testing"))]
 const MOST_SIMULATED: u32 = 4096;
 /// How long the other workers may take to exit after one has failed.
@@ -96,13 +96,13 @@ enum Variables {
 }
 
 impl Launch {
-    /// `per_node` workers on this node.
+    /// Prepares `per_node` workers on this node.
     ///
-    /// Without a launcher, and unless a master port is set, the job gets a port that is free now, so that several jobs
-    /// fit on one machine.
+    /// If there is no launcher and no master port is set, the job gets a port that is free now. Several jobs can then
+    /// run on one machine.
     ///
     /// # Errors
-    /// The errors of [`ClusterInfo::workers`], or no port is free.
+    /// Returns the errors of [`ClusterInfo::workers`], or an error if no port is free.
     pub fn new(info: &ClusterInfo, per_node: u32) -> Result<Launch, LaunchError> {
         if info.launch_style == LaunchStyle::Alone && info.port_is_default {
             let port = port::free_port().map_err(LaunchError::NoPort)?;
@@ -112,9 +112,9 @@ impl Launch {
         Ok(Launch::of(info.workers(per_node)?))
     }
 
-    /// This process's own place, given to one worker.
+    /// Prepares one worker, which takes the place of this process.
     ///
-    /// For programs that need a scheduler in addition to rank 0's worker: see [`Launch::variables`].
+    /// Use it for programs that need a scheduler in addition to rank 0's worker: see [`Launch::variables`].
     ///
     /// ```
     /// use std::process::Command;
@@ -145,11 +145,11 @@ impl Launch {
         }
     }
 
-    /// All ranks of a simulated job, on this machine: each finds the variables that its launcher would give, and no
-    /// others of any launcher.
+    /// Prepares all ranks of a simulated job on this machine.
     ///
-    /// They meet where this machine can: `MASTER_ADDR` is 127.0.0.1, and `MASTER_PORT` is free now. With `keep_master`
-    /// they find what the launcher says, such as `node0`.
+    /// Each rank gets the variables that its launcher would set, and no variables of a real launcher. `MASTER_ADDR`
+    /// is 127.0.0.1 and `MASTER_PORT` is a port that is free now, so that the ranks can meet. With `keep_master`, the
+    /// ranks get the launcher's own master instead, such as `node0`.
     ///
     /// ```
     /// use std::process::Command;
@@ -166,7 +166,7 @@ impl Launch {
     /// ```
     ///
     /// # Errors
-    /// When the job has more than 4096 ranks, or no port is free.
+    /// Returns an error if the job has more than 4096 ranks, or if no port is free.
     #[cfg(any(feature = "cli", feature = "testing"))]
     pub fn simulated(job: &Job, keep_master: bool) -> Result<Launch, LaunchError> {
         let (ranks, most) = (job.world_size(), MOST_SIMULATED);
@@ -182,9 +182,9 @@ impl Launch {
         Ok(Launch { keep_binding: true, variables: Variables::Simulated(Box::new(job)), ..launch })
     }
 
-    /// How long the other workers may take to end once one has failed; 5 s by default.
+    /// Sets how long the other workers may take to exit after one has failed. The default is 5 s.
     ///
-    /// With the feature `launch` they are asked to end by SIGTERM. Afterwards they are killed.
+    /// With the feature `launch`, they first get SIGTERM. Workers that remain after this time are killed.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Launch {
         self.grace = grace;
@@ -198,12 +198,14 @@ impl Launch {
         self
     }
 
-    /// For programs that start nothing else: makes them the parent of what workers start and leave.
+    /// Makes this process adopt the orphaned descendants of workers (`PR_SET_CHILD_SUBREAPER`).
     ///
-    /// On Linux, with the feature `launch`, while the workers run (`PR_SET_CHILD_SUBREAPER`). Every descendant of a
-    /// worker is then found, also one that dropped its environment, unless this process is killed; and those that
-    /// have ended are waited for. Where this process has children already nothing changes. A child that it starts
-    /// while the workers run would be taken for a worker's: do not ask for this where that can be.
+    /// It applies on Linux with the feature `launch`, while the workers run. This process then finds every descendant
+    /// of a worker, even one that cleared its environment, unless this process is killed. It also reaps adopted
+    /// processes that have exited. If this process already has children, nothing changes.
+    ///
+    /// Use it only in programs that start no other processes while the workers run: such a process would be taken for
+    /// a descendant of a worker.
     ///
     /// ```
     /// use std::process::Command;
@@ -233,21 +235,22 @@ impl Launch {
 
     /// Which variables the workers get: see [`ClusterInfo::exports_for`]; PyTorch's by default.
     ///
-    /// Where the set needs a scheduler, rank 0's command is started once more as that. It ends with
-    /// the workers: when they all have ended it has the time of [`Launch::grace`] to end by itself.
+    /// If the programs need a scheduler, rank 0's command is started a second time as the scheduler. After all
+    /// workers have exited, the scheduler has the time of [`Launch::grace`] to exit by itself.
     #[must_use]
     pub fn variables(mut self, set: Target) -> Launch {
         self.variables = Variables::Exports(set);
         self
     }
 
-    /// Starts each worker as `command` says, with its own variables set, and waits for all.
+    /// Starts the command that `command` returns for each worker, with the worker's variables, and waits for all
+    /// workers.
     ///
-    /// The node's first worker has this process's stdin, unless that is a terminal; the others
-    /// have none.
+    /// The node's first worker inherits stdin, unless stdin is a terminal. The stdin of the other workers is empty.
     ///
     /// # Errors
-    /// A worker cannot be started, or fails. The error describes the first failure; all others have exited by then.
+    /// Returns an error if a worker cannot be started or fails. The error describes the first failure. By then all
+    /// other workers have exited.
     pub fn run(self, command: impl FnMut(&ClusterInfo) -> Command) -> Result<(), LaunchError> {
         let mut running = Running::new(self.output.clone(), self.grace, self.subreaper)?;
         self.start(&mut running, command)?;

@@ -1,6 +1,6 @@
 //! The launchers, one file each, and the order in which they are looked for.
 //!
-//! A launcher's file has its variables, a description and a function that reads them:
+//! A launcher's module has structs of variables, which [`Environment::read`](crate::Environment::read) fills:
 //!
 //! ```
 //! use mpienv::Environment;
@@ -86,11 +86,11 @@ macro_rules! launchers {
     };
 }
 
-// A new launcher is a file with its variables, SPEC and read, its `mod` above (in a macro rustfmt would not see it) and a line
-// here; `.ci/generate` then writes its row in README.
+// To add a launcher, write a file with its variables, `SPEC` and `read`, its `mod` above (rustfmt does not see a
+// `mod` in a macro) and a line here. `.ci/generate` then writes its row of the README.
 //
-// Innermost first: the first that is detected started this process. torchrun and mpirun are started inside Slurm steps and
-// leave Slurm's variables behind.
+// The order is innermost first: the first launcher that is detected started this process. For example, torchrun and
+// mpirun run inside Slurm steps, and their processes inherit Slurm's variables.
 launchers! {
     Torchrun = torchrun, "PyTorch's `torchrun` (torchelastic).";
     Horovod = horovod, "Horovod's `horovodrun` without MPI.";
@@ -122,7 +122,7 @@ impl Launcher {
         &LAUNCHERS[self as usize]
     }
 
-    /// The name for machines: in JSON, in `MPIENV_LAUNCHER`.
+    /// Returns the machine-readable name, as in JSON and in `MPIENV_LAUNCHER`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.spec().name
@@ -134,7 +134,7 @@ impl Launcher {
         self.spec().title
     }
 
-    /// The variables that are read of this launcher.
+    /// Returns the variables of this launcher that mpienv reads.
     ///
     /// ```
     /// use mpienv::Launcher;
@@ -145,7 +145,7 @@ impl Launcher {
         self.spec().variables()
     }
 
-    /// Whether MPI finds this launcher in a process that it started.
+    /// Returns whether an MPI program that this launcher started can join its job.
     ///
     /// ```
     /// use mpienv::{Environment, Launcher};
@@ -195,7 +195,9 @@ pub(crate) struct Detector {
     marker: fn(&Environment) -> Option<&'static str>,
 }
 
-/// Every way, in the order of [`LAUNCHERS`]; markers that several launchers set count just before a user's own variables.
+/// All detectors, in the order of [`LAUNCHERS`].
+///
+/// Markers that several launchers set come directly before the user's own variables.
 pub(crate) static DETECTORS: LazyLock<Vec<Detector>> = LazyLock::new(|| {
     let own = |launcher: Launcher| Detector { launcher, marker: launcher.spec().marker };
     let shared = |launcher: Launcher| Some(Detector { launcher, marker: launcher.spec().shared_marker? });

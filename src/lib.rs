@@ -15,13 +15,13 @@
 //! # Ok::<(), mpienv::Error>(())
 //! ```
 //!
-//! Reading changes no variable, opens no connection and touches no disk. Variables that contradict each other cause an
-//! [`Error`] that names launcher, variable, value, reason and remedy. Variables that are only suspicious cause a
-//! [`Finding`].
+//! Reading does not change variables, open connections or access the disk. If variables contradict each other, it
+//! returns an [`Error`] that names the launcher, the variable, its value, the reason and the remedy. If variables are
+//! only suspicious, it adds a [`Finding`].
 //!
 //! The [`guide`] describes the variables, the findings, and how mpienv compares with other libraries.
 
-// docs.rs says beside an item which feature brings it.
+// docs.rs shows which feature enables each item.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -81,7 +81,7 @@ pub use value::printable::printable;
 pub use value::rank::{Local, Rank, RankError};
 pub use value::token::Token;
 
-/// README's Rust runs too.
+/// Runs the Rust examples of the README as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,8 +1,8 @@
-//! Calls MPI, with a libmpi that is loaded at run time: one program for every MPI.
+//! Calls MPI through a libmpi that is loaded at run time, so that one program works with every MPI.
 //!
-//! Nothing of MPI is needed to build. The library is that of the launcher which started the
-//! process, and its ABI is recognised once it is loaded: Open MPI 4 and 5, MPICH and its kin (Intel
-//! MPI, MVAPICH, Cray MPICH), or the MPI 5 standard's.
+//! MPI is not needed to build the program. The library is that of the launcher that started the process. Its ABI is
+//! recognized after loading: Open MPI 4 and 5, MPICH and its derivatives (Intel MPI, MVAPICH, Cray MPICH), or the ABI
+//! of the MPI 5 standard.
 //!
 //! ```no_run
 //! use mpienv::mpi::{MpiVars, World};
@@ -19,8 +19,7 @@
 //! ```
 //!
 //! # Which library
-//! `MPIENV_MPI_LIB` alone, where it is set. Otherwise by the MPI whose programs the launcher starts, the first that can be
-//! loaded:
+//! If `MPIENV_MPI_LIB` is set, that library and no other. Otherwise, the first of these libraries that can be loaded:
 //!
 //! | the launcher starts programs of | libraries |
 //! | --- | --- |
@@ -31,27 +30,31 @@
 //! | any MPI, by PMI, as Slurm and Flux do | `libmpi.so.12`, `libmpich.so.12`, `libmpi_abi.so.1`, `libmpi.so.40` |
 //! | no MPI | as by PMIx; [`World::check`] then fails with more than one rank |
 //!
-//! Each is looked for in `OPAL_PREFIX/lib` (Open MPI's only), then in `lib`, `lib64` and
-//! `lib/release` beside the `bin` of the launcher that this process descends from (so that a
-//! launcher from `pip install` or a module finds its own library), then where the system's loader
-//! looks: `LD_LIBRARY_PATH` and the system's folders.
+//! mpienv looks for them in these places, in this order:
+//! 1. `OPAL_PREFIX/lib` (only Open MPI's library);
+//! 2. `lib`, `lib64` and `lib/release` next to the `bin` folder of the launcher from which this process descends, so
+//!    that a launcher from `pip install` or a module finds its own library;
+//! 3. where the system's loader looks: `LD_LIBRARY_PATH` and the system's folders.
 //!
 //! # Errors and lost ranks
-//! Errors come back as [`MpiError`], with MPI's own text: MPI_ERRORS_RETURN is set on every
-//! communicator. That a rank is lost is told by the launcher, which ends the others, and seldom by
-//! an error: a plain call waits for ever for a rank that hangs. [`Communicator::start_all_reduce_sum`]
-//! and [`Request::wait_within`] wait within a limit; [`World::abort`] then ends the job.
+//! Calls return an [`MpiError`] with MPI's own text, because MPI_ERRORS_RETURN is set on every communicator. If a
+//! rank is lost, a call seldom returns an error. Usually the launcher ends the other ranks. A blocking call waits
+//! forever for a rank that hangs. To wait with a limit, use [`Communicator::start_all_reduce_sum`] and
+//! [`Request::wait_within`], and then end the job with [`World::abort`].
 //!
-//! # What MPI does not know
-//! Open MPI looks for networks between machines even where all ranks are on one, and asks before it sends more than 4 KiB
-//! to a rank on the same machine. [`World::init_with`] tells it better, by [`Hints`].
+//! # Hints for Open MPI
+//! Open MPI looks for networks between machines even if all ranks are on one machine. It also asks the receiver
+//! before it sends more than 4 KiB to a rank on the same machine. To change this, pass [`Hints`] to
+//! [`World::init_with`].
 //!
 //! # Limits
-//! MPI is initialized once in a process, and used by the thread that did it (MPI_THREAD_FUNNELED).
-//! A library of another MPI than the launcher's may end the process in its initialization, before
-//! an error can come back. `libmpi_abi` of Intel MPI 2021.18 ends the process on every error: it takes
-//! MPI_ERRORS_RETURN for MPI_ERRORS_ABORT (its `libmpi.so.12`, which is tried first, does not). Under Open MPI 4, a process that has asked PMIx (feature `pmix`) cannot
-//! initialize MPI any more.
+//! - MPI can be initialized only once in a process. Only the thread that initialized it may use it
+//!   (MPI_THREAD_FUNNELED).
+//! - If the library belongs to another MPI than the launcher, its initialization may end the process before it can
+//!   return an error.
+//! - `libmpi_abi` of Intel MPI 2021.18 ends the process on every error, because it takes MPI_ERRORS_RETURN for
+//!   MPI_ERRORS_ABORT. Its `libmpi.so.12`, which is tried first, does not.
+//! - Under Open MPI 4, a process that has asked PMIx (feature `pmix`) can no longer initialize MPI.
 
 mod abi;
 mod api;
@@ -85,7 +88,7 @@ use crate::value::rank::Rank;
 use load::Loaded;
 use session::Session;
 
-/// What the environment says of MPI.
+/// The environment variables that concern MPI.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct MpiVars<'a> {
@@ -95,8 +98,8 @@ pub struct MpiVars<'a> {
     pub opal_prefix: Option<&'a OsStr>,
     /// `SLURM_MPI_TYPE`: how Slurm's processes meet: `pmix`, `pmi2`, ...
     pub slurm_mpi_type: Option<&'a OsStr>,
-    /// Whether `OMPI_MCA_pml`, `OMPI_MCA_mtl` or `OMPI_MCA_btl` is set, by `mpirun --mca` or a user: over what Open MPI's
-    /// ranks talk. [`Hints::one_machine`] then changes nothing.
+    /// Whether `mpirun --mca` or a user set Open MPI's transport: `OMPI_MCA_pml`, `OMPI_MCA_mtl` or `OMPI_MCA_btl`.
+    /// [`Hints::one_machine`] then changes nothing.
     pub transport_is_set: bool,
     /// Whether `OMPI_MCA_btl_vader_eager_limit` or `OMPI_MCA_btl_sm_eager_limit` is set. [`Hints::eager_limit`] then
     /// changes nothing.
@@ -104,7 +107,7 @@ pub struct MpiVars<'a> {
 }
 
 impl<'a> MpiVars<'a> {
-    /// Those of an environment.
+    /// Reads the variables of an environment.
     #[must_use]
     pub fn of(environment: &'a Environment) -> MpiVars<'a> {
         let is_set = |names: &[&str]| names.iter().any(|name| environment.get(name).is_some());
@@ -118,9 +121,9 @@ impl<'a> MpiVars<'a> {
     }
 }
 
-/// The library that [`World::init`] would load and what it calls itself, such as `Open MPI v4.1.4`.
+/// Returns the file that [`World::init`] would load, and the library's name and version, such as `Open MPI v4.1.4`.
 ///
-/// It is loaded, and stays so, and MPI is not initialized.
+/// The library is loaded and stays loaded, but MPI is not initialized.
 ///
 /// ```no_run
 /// use mpienv::mpi::{MpiVars, find_library};
@@ -133,7 +136,7 @@ impl<'a> MpiVars<'a> {
 /// ```
 ///
 /// # Errors
-/// When no library can be loaded, or it is none of a known ABI.
+/// Returns an error if no library can be loaded, or if the library's ABI is unknown.
 pub fn find_library(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(PathBuf, String), MpiError> {
     let (loaded, file) = load_for(launcher, vars)?;
     Ok((file, loaded.version()))
@@ -143,15 +146,14 @@ fn load_for(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(Loaded, PathBuf),
     load::load(launcher, library::candidates(launcher, vars, &library::programs_above()))
 }
 
-/// All ranks of the job, and MPI in this process from its initialization to its end.
+/// MPI in this process, from its initialization to its end, with all ranks of the job.
 ///
-/// End it with [`finalize`](World::finalize). A world that goes out of scope, with every communicator
-/// and request made from it, is finalized too if no call has failed, the process does not panic, and
-/// the other ranks come to the end within 1 s. Otherwise the process leaves without MPI_Finalize,
-/// which would wait for ranks that never come; launchers then kill the others.
+/// End it with [`finalize`](World::finalize). If you drop the world and every communicator and request made from it,
+/// MPI is also finalized, provided that no call has failed, the thread is not panicking, and the other ranks do the
+/// same within 1 s. Otherwise the process exits without MPI_Finalize, which would wait for ranks that never come.
+/// Launchers then kill the other ranks.
 ///
-/// After its own error, a program calls [`abort`](World::abort), rather than to let the others
-/// wait.
+/// If a program fails by itself, it should call [`abort`](World::abort), so that the other ranks do not wait for it.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -183,17 +185,17 @@ pub struct World {
 impl World {
     /// Loads the launcher's MPI library and initializes MPI (`MPI_Init_thread`).
     ///
-    /// It waits for the other ranks, without a limit. [`check`](World::check) is to follow.
+    /// It waits for the other ranks without a limit. Call [`check`](World::check) afterwards.
     ///
     /// # Errors
-    /// When no library can be loaded, it is none of a known ABI, or MPI returns an error. A library
-    /// may also end the process, when it does not understand the launcher.
+    /// Returns an error if no library can be loaded, if the library's ABI is unknown, or if MPI returns an error. A
+    /// library that does not understand the launcher may also end the process.
     pub fn init(launcher: Launcher, vars: &MpiVars<'_>) -> Result<World, MpiError> {
         let (loaded, library) = load_for(launcher, vars)?;
         World::begin(launcher, loaded, library)
     }
 
-    /// As [`init`](World::init), with what the program knows of its job.
+    /// Like [`init`](World::init), with hints about the job.
     ///
     /// # Safety
     /// Hints are set as variables of this process's environment. No other thread may read or change the environment
@@ -218,7 +220,7 @@ impl World {
         Ok(World { communicator, launcher })
     }
 
-    /// All ranks, to call MPI with.
+    /// Returns the communicator of all ranks.
     #[must_use]
     pub fn communicator(&self) -> &Communicator {
         &self.communicator
@@ -226,11 +228,11 @@ impl World {
 
     /// Compares MPI's rank and size with those of the environment.
     ///
-    /// They differ when the library belongs to another MPI than the launcher: each process is then
-    /// rank 0 of 1, and would compute the whole job by itself.
+    /// They differ if the library belongs to another MPI than the launcher. Each process is then rank 0 of 1, and
+    /// would compute the whole job by itself.
     ///
     /// # Errors
-    /// When they differ.
+    /// Returns an error if they differ.
     pub fn check(&self, rank: Rank) -> Result<(), MpiError> {
         if self.communicator.rank() == rank {
             return Ok(());
@@ -264,10 +266,10 @@ impl World {
 
     /// Waits for the other ranks, at most 60 s, and ends MPI in this process (`MPI_Finalize`).
     ///
-    /// What is left of communicators and requests then returns [`MpiError::Finalized`].
+    /// The remaining communicators and requests then return [`MpiError::Finalized`].
     ///
     /// # Errors
-    /// When the others do not come in time, a call that was started has not been waited for, or MPI
+    /// Returns an error if the other ranks do not come in time, if a started call has not been waited for, or if MPI
     /// returns an error.
     pub fn finalize(self) -> Result<(), MpiError> {
         self.finalize_within(Duration::from_secs(60))
@@ -281,15 +283,14 @@ impl World {
         self.communicator.end(limit)
     }
 
-    /// Ends this process and all other ranks (`MPI_Abort`), with an exit code where MPI can.
+    /// Ends this process and all other ranks (`MPI_Abort`), with this exit code if MPI supports it.
     ///
-    /// Nothing is dropped and no buffer of this process is flushed. It waits for 0.1 s first, for the
-    /// launcher to pass on what this process has written: Hydra ends the job faster than that, and
-    /// then loses one last line in ten.
+    /// No values are dropped, and no buffer of this process is flushed. It first waits for 0.1 s, so that the
+    /// launcher can pass on what this process has written. Without the wait, Hydra loses about one last line in ten.
     pub fn abort(&self, code: i32) -> ! {
         thread::sleep(Duration::from_millis(100));
         self.communicator.abort(code);
-        // MPI is finalized, or cannot.
+        // Reached if MPI is already finalized or cannot abort.
         process::abort()
     }
 }

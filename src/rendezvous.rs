@@ -38,9 +38,12 @@
 //! [`Rendezvous::gather`]; [`Rendezvous::all_gather`] sends every rank the whole table, so its traffic is the square of
 //! the blobs. Rank 0 needs an open file for each rank (`ulimit -n`).
 //!
-//! 100,000 ranks need a level between: the first rank of each node gathers its node (local rank and local size as
-//! rank and size, at a loopback address), and the nodes' first ranks meet, each with its node's blobs in one; local
-//! rank 0 then passes the result to its node in a second meeting. Rank 0 has 1,000 connections instead of 100,000.
+//! For 100,000 ranks, meet in two levels:
+//! 1. On each node, the ranks meet at a loopback address, with the local rank and local size as rank and size.
+//! 2. The first ranks of all nodes meet. Each brings the blobs of its node in one blob.
+//! 3. Each first rank passes the result on to its node in a second meeting.
+//!
+//! With 100 ranks on each node, rank 0 then has 1,000 connections instead of 100,000.
 //!
 //! `cargo bench --bench rendezvous -- --simulate-ranks N [--per-node P]`, until rank 0 has all blobs of 2 bytes, on two
 //! cores; the last row excludes the second meeting of each node:
@@ -103,8 +106,9 @@ impl Rendezvous {
         Rendezvous { rank, host, port, default_port: None, timeout: Duration::from_secs(60), token: Vec::new() }
     }
 
-    /// How long to wait for all ranks, from the call of `all_gather` or `gather` on; at most ten years. Up to ten seconds more
-    /// may pass if a rank that came stops answering.
+    /// Sets how long to wait for all ranks, counted from the call of `all_gather` or `gather`, at most ten years.
+    ///
+    /// If a rank that came stops answering, up to ten seconds more may pass.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Rendezvous {
         // So that no sum of an instant and a timeout overflows.
@@ -132,8 +136,8 @@ impl Rendezvous {
     /// Brings a blob and gets the blobs of all ranks.
     ///
     /// # Errors
-    /// The same on every rank that came, when not all ranks came in time, one was lost, or they do not fit together; else
-    /// what kept this rank from rank 0.
+    /// Returns the same error on every rank that came, if not all ranks came in time, a rank was lost, or the ranks
+    /// do not fit together. A rank that did not reach rank 0 gets an error that says why.
     pub fn all_gather(&self, blob: impl Into<Vec<u8>>) -> Result<Meeting, RendezvousError> {
         let blob = self.checked(blob.into())?;
         if self.rank.is_first() {

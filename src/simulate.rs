@@ -96,7 +96,7 @@ impl Job {
     /// How many ranks a job has at most: each takes memory, and every rank's variables may name all nodes.
     pub const MOST_RANKS: u32 = 1 << 20;
 
-    /// A job of any launcher; of Open MPI version 4, of Hydra MPICH's.
+    /// Returns a builder for a job of this launcher. For Open MPI it is version 4, and for Hydra it is MPICH's.
     pub fn of(launcher: Launcher) -> JobBuilder {
         JobBuilder {
             launcher,
@@ -257,13 +257,13 @@ pub enum JobError {
     #[error("a simulated job has at most {} ranks; ask for fewer", Job::MOST_RANKS)]
     TooLarge,
     /// A launcher that starts one process in all.
-    #[error("{} means one process; ask for one node with one", .0.title())]
+    #[error("\"{}\" means a single process; simulate one node with one process", .0.title())]
     OneProcess(Launcher),
     /// A launcher that starts processes on one node.
-    #[error("{} starts processes on one node; ask for one node", .0.title())]
+    #[error("{} runs on one node only; simulate one node", .0.title())]
     OneNode(Launcher),
     /// A launcher that starts one process on each node.
-    #[error("{} starts one process on each node; ask for one, and start workers from it", .0.title())]
+    #[error("{} starts one process on each node; simulate one process on each, and start the workers with `mpienv launch --nproc-per-node N`", .0.title())]
     OneProcessANode(Launcher),
 }
 

@@ -16,8 +16,8 @@ use proptest::prelude::*;
 
 use crate::simulate::{Job, JobBuilder};
 
-/// Any job of any launcher: up to 5 nodes, uneven ones too, ranks in blocks or dealt one by one,
-/// local ranks in any order.
+/// Returns a strategy for jobs of every launcher: up to 4 nodes with up to 5 ranks each, not always the same number.
+/// Ranks are assigned to nodes in blocks or one by one, and local ranks may be rotated.
 pub fn any_job() -> impl Strategy<Value = Job> {
     prop::sample::select(Job::of_each().collect::<Vec<_>>()).prop_flat_map(any_shape)
 }

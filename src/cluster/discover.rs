@@ -32,7 +32,7 @@ impl ClusterInfo {
     /// A process that no launcher started is rank 0 of 1.
     ///
     /// # Errors
-    /// When the variables contradict themselves: see [`Reason`](crate::Reason).
+    /// Returns an error if the variables contradict each other or are incomplete: see [`Reason`](crate::Reason).
     pub fn from_env() -> Result<ClusterInfo, Error> {
         ClusterInfoBuilder::default().from_env()
     }
@@ -49,7 +49,7 @@ impl ClusterInfo {
         ClusterInfoBuilder::default().from_vars(vars)
     }
 
-    /// As [`ClusterInfo::from_env`], read once: later calls give the first success.
+    /// Like [`ClusterInfo::from_env`], but reads the environment only once. Later calls return the first success.
     ///
     /// ```
     /// let info = mpienv::ClusterInfo::current()?;
@@ -91,7 +91,7 @@ impl ClusterInfo {
     }
 }
 
-/// What goes before the environment when a [`ClusterInfo`] is read.
+/// Reads a [`ClusterInfo`] with overrides, which take precedence over the environment.
 ///
 /// ```
 /// use mpienv::{ClusterInfo, ClusterInfoBuilder, Environment, Launcher, NcclIfname};
@@ -129,7 +129,7 @@ impl From<Overrides> for ClusterInfoBuilder {
 }
 
 impl ClusterInfoBuilder {
-    /// Believes this launcher alone; as the variable `MPIENV_LAUNCHER`, and before it.
+    /// Reads this launcher's variables only, like the variable `MPIENV_LAUNCHER`, which it overrides.
     pub fn launcher(mut self, launcher: Launcher) -> ClusterInfoBuilder {
         self.overrides.launcher = Some(launcher);
         self
@@ -156,8 +156,8 @@ impl ClusterInfoBuilder {
     /// Asks the launcher's PMIx server for rank 0's host and for the nodes: see [`pmix`](crate::pmix)
     /// for what that costs.
     ///
-    /// The answer goes before what the launcher's variables let us derive, and after whatever names
-    /// the master.
+    /// The answer takes precedence over values derived from the launcher's variables, but not over a setting that
+    /// names the master.
     #[cfg(feature = "pmix")]
     pub fn ask_pmix(mut self) -> ClusterInfoBuilder {
         self.ask_pmix = true;

@@ -17,10 +17,11 @@ use crate::value::port::Port;
 use crate::value::rank::{Local, Rank};
 use crate::value::token::Token;
 
-/// Where this process is in its cluster.
+/// The place of this process in its job: its rank and node, and where the ranks meet.
 ///
-/// Made by [`ClusterInfo::from_env`] and its kin, or by a [`ClusterInfoBuilder`](crate::ClusterInfoBuilder). Reading
-/// changes nothing: to pass the values on see [`ClusterInfo::exports`].
+/// Create it with [`ClusterInfo::from_env`], [`ClusterInfo::from_vars`] or a
+/// [`ClusterInfoBuilder`](crate::ClusterInfoBuilder). Reading does not change the environment. To pass the values on
+/// to another program, use [`ClusterInfo::exports`].
 ///
 /// ```
 /// use mpienv::ClusterInfo;
@@ -46,7 +47,7 @@ pub struct ClusterInfo {
     pub(crate) node_rank: Option<u32>,
     pub(crate) node_count: Option<u32>,
     pub(crate) launch_style: LaunchStyle,
-    /// The error says why there is none, and what to do.
+    /// The master's host, or the error that explains why it is unknown.
     pub(crate) master_addr: Result<Host, Error>,
     pub(crate) master_port: Port,
     pub(crate) nccl_socket_ifname: Option<String>,
@@ -56,35 +57,35 @@ pub struct ClusterInfo {
     /// Whether the port is a default: no argument and no variable sets it.
     pub(crate) port_is_default: bool,
     pub(crate) default_port: Port,
-    /// Whether no other job has that default.
+    /// Whether `default_port` is derived from this job, and not shared with other jobs.
     pub(crate) default_port_is_own: bool,
-    /// What was asked for, under the names of the variables that ask for the same.
+    /// The overrides to export, under the names of the variables that request the same.
     pub(crate) overrides: Vec<(&'static str, String)>,
     /// Inherited variables that would mislead the program.
     pub(crate) to_unset: Vec<&'static str>,
-    /// The launcher that the exports name in `MPIENV_CONTEXT`; `None` where they have none.
+    /// The launcher that the exports name in `MPIENV_CONTEXT`. `None` if they do not set that variable.
     pub(crate) leaves_context: Option<Launcher>,
     pub(crate) inherited: Inherited,
-    /// Whether the master's address and port, and the token, are this job's alone: no person set them for all.
+    /// Whether the master's address, its port and the token belong to this job only. False if a user set them.
     pub(crate) addr_is_own: bool,
     pub(crate) port_is_own: bool,
     pub(crate) token_is_own: bool,
 }
 
 impl ClusterInfo {
-    /// Who started this process.
+    /// Returns the launcher that started this process.
     #[must_use]
     pub fn launcher(&self) -> Launcher {
         self.launcher
     }
 
-    /// This process among all of the job, counted from 0; always below the world size.
+    /// Returns the rank of this process in the job. Ranks start at 0 and are below the world size.
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.rank.index()
     }
 
-    /// How many processes the job has; at least 1.
+    /// Returns the number of processes in the job, at least 1.
     #[must_use]
     pub fn world_size(&self) -> u32 {
         self.rank.size()
@@ -96,45 +97,47 @@ impl ClusterInfo {
         self.rank
     }
 
-    /// This process among those on its node, counted from 0: the number of its device.
+    /// Returns the rank of this process among those on its node, starting at 0.
     ///
-    /// In no fixed relation to the rank. `None` if the launcher does not provide it.
+    /// Programs use it to select their GPU. It has no fixed relation to the rank. `None` if the launcher does not
+    /// provide it.
     #[must_use]
     pub fn local_rank(&self) -> Option<u32> {
         self.local.rank()
     }
 
-    /// How many of the job's processes are on this node. `None` if the launcher does not provide it.
+    /// Returns the number of the job's processes on this node, or `None` if the launcher does not provide it.
     #[must_use]
     pub fn local_world_size(&self) -> Option<u32> {
         self.local.size()
     }
 
-    /// This node among the job's, counted from 0. `None` when it is not known; never guessed.
+    /// Returns the number of this node in the job, starting at 0. `None` if it is unknown; mpienv does not guess it.
     #[must_use]
     pub fn node_rank(&self) -> Option<u32> {
         self.node_rank
     }
 
-    /// How many nodes the job has. `None` when it is not known; never guessed.
+    /// Returns the number of nodes in the job. `None` if it is unknown; mpienv does not guess it.
     #[must_use]
     pub fn node_count(&self) -> Option<u32> {
         self.node_count
     }
 
-    /// How the processes are spread over nodes.
+    /// Returns how the processes are distributed over nodes.
     #[must_use]
     pub fn launch_style(&self) -> LaunchStyle {
         self.launch_style
     }
 
-    /// Rank 0's host, the same on all ranks.
+    /// Returns the host of rank 0, where the ranks meet. It is the same on all ranks.
     ///
-    /// On AWS Batch's main node, which does not know its own address, it is 0.0.0.0: rank 0 listens on every interface.
+    /// The exception is the main node of AWS Batch. It does not know its own address, so rank 0 listens on every
+    /// interface there, and the host is 0.0.0.0.
     ///
     /// # Errors
-    /// When there may be several nodes and nothing names rank 0's host; the text lists the ways to
-    /// name it.
+    /// Returns an error if there may be several nodes and nothing names rank 0's host. The error's text lists the
+    /// ways to name it.
     pub fn master_addr(&self) -> Result<&Host, Error> {
         self.master_addr.as_ref().map_err(Error::clone)
     }
@@ -145,20 +148,21 @@ impl ClusterInfo {
         self.master_port
     }
 
-    /// The port that this rank would use by default: that of ranks which a user's `MASTER_PORT` does not
-    /// reach.
+    /// Returns the port that this rank would use if no `MASTER_PORT` or option were set.
+    ///
+    /// If a user's `MASTER_PORT` reaches only some ranks, the other ranks use this port.
     #[must_use]
     pub fn default_master_port(&self) -> Port {
         self.default_port
     }
 
-    /// NCCL's choice of network interfaces, in NCCL's grammar; `None` to leave it to NCCL.
+    /// Returns the network interfaces that NCCL may use, in NCCL's syntax. `None` if NCCL chooses by itself.
     #[must_use]
     pub fn nccl_socket_ifname(&self) -> Option<&str> {
         self.nccl_socket_ifname.as_deref()
     }
 
-    /// What this job's ranks know and those of another job do not; empty if nothing identifies the job.
+    /// Returns the token that only the ranks of this job share. It is empty if nothing identifies the job.
     #[must_use]
     pub fn token(&self) -> &Token {
         &self.token
@@ -170,14 +174,16 @@ impl ClusterInfo {
         &self.provenance
     }
 
-    /// What is suspicious in the environment, though not fatal.
+    /// Returns what is suspicious in the environment but did not prevent reading it.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 }
 
-/// The environment that a place was read from. It is not part of the place, and is not printed: it may hold secrets.
+/// The environment from which a [`ClusterInfo`] was read.
+///
+/// Comparisons ignore it. `Debug` does not print it, because it may contain secrets.
 #[derive(Clone)]
 pub(crate) struct Inherited(Arc<Environment>);
 
@@ -209,7 +215,7 @@ impl fmt::Debug for Inherited {
     }
 }
 
-/// Where each value of a [`ClusterInfo`] comes from: a variable's name, or a rule in words.
+/// The source of each value of a [`ClusterInfo`]: the name of a variable, or a description of a rule.
 ///
 /// ```
 /// use mpienv::{ClusterInfo, Provenance};
@@ -218,7 +224,7 @@ impl fmt::Debug for Inherited {
 /// let provenance: &Provenance = info.provenance();
 /// assert_eq!(provenance.master_port, "MASTER_PORT");
 /// assert_eq!(provenance.master_addr, "all ranks are on this node");
-/// // A rank that the variable did not reach takes another port; this job has one rank and its own port.
+/// // Without MASTER_PORT, this job of one rank would use a port of its own.
 /// assert!((20000..30000).contains(&info.default_master_port().get()));
 /// # Ok::<(), mpienv::Error>(())
 /// ```
@@ -239,7 +245,7 @@ pub struct Provenance {
     pub nccl_socket_ifname: Cow<'static, str>,
 }
 
-/// The object of `mpienv show --json`: a contract.
+/// Serializes to the object that `mpienv show --json` prints. Its format is stable.
 impl Serialize for ClusterInfo {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_struct("ClusterInfo", 13)?;

@@ -27,7 +27,7 @@ const DEFAULT: &str = "^docker0,lo";
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NcclIfname {
-    /// What is set, and nothing where nothing is.
+    /// Keeps an inherited value, and sets nothing if there is none.
     Keep,
     /// Nothing: NCCL chooses by itself.
     Unset,

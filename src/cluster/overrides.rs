@@ -41,7 +41,7 @@ pub(crate) const OF_WORKERS: [&str; 4] = [LAUNCHER, MASTER_ADDR, MASTER_PORT, TO
 pub enum MasterPort {
     /// This one.
     Fixed(Port),
-    /// The one that follows from the job's identity: 20000 to 29999, another for every job and step.
+    /// A port derived from the job's identity, from 20000 to 29999, so that jobs and steps have different ports.
     FromJob,
 }
 

@@ -15,9 +15,10 @@ impl ClusterInfo {
     /// The places of `per_node` workers that this process starts on its node, in rank order.
     ///
     /// For jobs with one process on each node: worker `i` here has rank `node * per_node + i` of
-    /// `nodes * per_node`. A process alone starts its workers as a job on this node. The workers'
-    /// [`exports`](ClusterInfo::exports) set `MPIENV_CONTEXT` too, so that they count before all that the
-    /// workers inherit, until another launcher starts processes from a worker: those are that launcher's.
+    /// `nodes * per_node`. A process that is the whole job starts its workers as a job on this node.
+    ///
+    /// The workers' [`exports`](ClusterInfo::exports) also set `MPIENV_CONTEXT`, so that they take precedence over
+    /// all inherited variables. If a worker starts another launcher, the processes of that launcher belong to it.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -56,11 +57,11 @@ impl ClusterInfo {
         (0..per_node).map(worker).collect()
     }
 
-    /// The same place; its exports also tell an mpienv in the command that this process has its place.
+    /// Returns the same place, whose exports also set `MPIENV_CONTEXT`.
     ///
-    /// For a program that this process becomes or starts. When that starts a launcher, its processes have another place,
-    /// and are seen to; without this the outer launcher's variables may be taken for theirs. `mpienv exec` and
-    /// [`Launch`](crate::Launch) do it.
+    /// Use it for a program that this process becomes or starts, if that program may itself start a launcher. mpienv
+    /// in the inner launcher's processes then reads the inner place. Without the mark, it may take the outer
+    /// launcher's variables for theirs. `mpienv exec` and [`Launch`](crate::Launch) use it.
     ///
     /// ```
     /// use mpienv::ClusterInfo;

@@ -30,11 +30,13 @@ const MAPPING: &[&str] = &["OMPI_MCA_rmaps_base_mapping_policy", "PRTE_MCA_rmaps
 const PARTS: &[&str] =
     &["hwthread", "core", "l1cache", "l2cache", "l3cache", "numa", "socket", "package", "board", "rankfile"];
 
-/// Lets this thread, and what it becomes or starts, use all of the host's cores where Open MPI bound it to fewer by default.
+/// Lets this thread, and what it becomes or starts, use all of the host's cores if Open MPI bound it to fewer.
 ///
-/// Open MPI binds each of one or two ranks to one core, and a program with several threads is then slower than under
-/// torchrun, which binds nothing. A binding stays where mpirun was asked for cores (version 5 does not show that), where it leaves a rank its share of the node's cores, and under other launchers. Gives whether something has changed;
-/// never elsewhere than on Linux.
+/// By default Open MPI binds each of one or two ranks to one core. A program with several threads is then slower than
+/// under torchrun, which binds nothing. The binding stays if mpirun was asked for cores (which version 5 does not
+/// show), if it leaves the rank its share of the node's cores, and under other launchers.
+///
+/// Returns whether the binding has changed, which happens only on Linux.
 ///
 /// ```
 /// use mpienv::{ClusterInfo, Environment, widen_default_binding};

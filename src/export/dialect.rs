@@ -17,8 +17,8 @@ use crate::export::{Exports, cmd, csh, docker, dotenv, fish, github, posix, powe
 /// | [`GitHub`](Dialect::GitHub) | `github` | the next steps of a GitHub Actions job | `mpienv export --shell github >> "$GITHUB_ENV"` | a carriage return at the end; what is to be unset is set to an empty text |
 /// | [`Json`](Dialect::Json) | `json` | programs | any JSON parser | - |
 ///
-/// What a dialect cannot say is [`Unrepresentable`], and nothing is written. None but JSON can
-/// hold a NUL, which no environment can hold either.
+/// If a dialect cannot express a variable, the result is [`Unrepresentable`], and nothing is written. Only JSON can
+/// contain a NUL, which no environment can contain either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
@@ -61,11 +61,11 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// What makes a script stop that evaluates it, for want of variables: a shell takes no notice of the exit code of a
-    /// command whose output it evaluates.
+    /// Returns the text to print if the export fails: it makes the script that evaluates it fail, too.
     ///
-    /// Shells stop by it under `set -e`, or see it as the status of `eval`; PowerShell stops. It is empty where the text is
-    /// read as data.
+    /// It is needed because a shell ignores the exit code of a command whose output it evaluates. Under `set -e` the
+    /// shell stops. Without it, `eval` returns a non-zero status. PowerShell always stops. The text is empty for
+    /// dialects that are read as data.
     ///
     /// ```
     /// use mpienv::Dialect;

@@ -34,8 +34,7 @@ impl ClusterInfo {
     /// ```
     ///
     /// # Errors
-    /// When this process is not the only one on its node, or does not know whether it is; when the
-    /// master is not known.
+    /// Returns an error if this process is not known to be the only one on its node, or if the master is unknown.
     pub fn per_node_exports(&self) -> Result<Exports, Error> {
         self.check_per_node()?;
         let (node, nodes) = (self.rank().to_string(), self.world_size().to_string());

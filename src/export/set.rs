@@ -38,8 +38,8 @@ pub enum Target {
     Torch,
     /// Programs written for MindSpore's `msrun`.
     ///
-    /// They also need a scheduler: the program of rank 0 once more with `MS_ROLE=MS_SCHED`, which
-    /// [`Launch`](crate::Launch) starts.
+    /// They also need a scheduler: a second process of rank 0's program, with `MS_ROLE=MS_SCHED`.
+    /// [`Launch`](crate::Launch) starts it.
     MindSpore,
     /// `jax.distributed.initialize()` without arguments. JAX reads the number of processes and its own number from Open MPI 4
     /// or Slurm. Under other launchers, and in workers, it reads them from Open MPI's variables, which mpienv sets.
@@ -86,7 +86,7 @@ impl Target {
         }
     }
 
-    /// What a helper of rank 0 has instead of its worker's variables; none for most sets.
+    /// Returns the variables by which the scheduler differs from rank 0. `None` if the program needs no scheduler.
     pub(crate) fn scheduler(self) -> Option<&'static [(&'static str, Option<&'static str>)]> {
         (self == Target::MindSpore).then_some(mindspore::SCHEDULER)
     }
@@ -102,9 +102,9 @@ impl FromStr for Target {
 }
 
 impl ClusterInfo {
-    /// The variables that a program of this set reads: [`exports`](ClusterInfo::exports), and more.
+    /// Returns the variables that a program reads: those of [`exports`](ClusterInfo::exports), and its own.
     ///
-    /// Variables of other launchers are unset where the environment that this was read from has them.
+    /// Inherited launcher variables that would mislead the program are unset, as listed in [`Target`].
     ///
     /// ```
     /// use mpienv::{ClusterInfo, Target};
@@ -122,7 +122,8 @@ impl ClusterInfo {
     /// ```
     ///
     /// # Errors
-    /// As [`ClusterInfo::exports`].
+    /// Same as [`ClusterInfo::exports`]. For [`Target::Jax`] it also returns an error if JAX needs the local rank and
+    /// the launcher does not provide it.
     pub fn exports_for(&self, set: Target) -> Result<Exports, Error> {
         let inherited: &Environment = &self.inherited;
         let mut exports = self.exports()?;
@@ -135,7 +136,7 @@ impl ClusterInfo {
         place.into_iter().for_each(|(name, value)| exports.set(name, value));
         let wanted = |name: &&str| unset.iter().any(|prefix| name.starts_with(prefix)) && is_plain(name);
         let names: Vec<_> = inherited.names().filter(wanted).map(str::to_owned).collect();
-        // Who reads again cannot find the launcher by variables that are gone.
+        // mpienv in a child process cannot detect the launcher by variables that were unset.
         let is_gone = !names.is_empty();
         if is_gone && inherited.is_set(LAUNCHER) && self.leaves_context.is_none() {
             exports.set(LAUNCHER, Launcher::User.name().to_owned());
@@ -151,7 +152,7 @@ impl ClusterInfo {
     }
 }
 
-/// Whether a name that begins as one of ours can stand in every dialect; another's variable no program asks for.
+/// Returns whether every dialect can express this name. Programs do not read variables with other names.
 fn is_plain(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }

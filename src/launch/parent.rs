@@ -4,11 +4,11 @@ use std::io;
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
-/// From now on this process is killed when the thread that started it ends; Linux only.
+/// Asks Linux to kill this process when the thread that started it ends.
 ///
-/// What it becomes by [`exec`](crate::exec) is so too; what it starts is not. [`Launch`](crate::Launch) ends workers
-/// when it is killed; a worker that calls this first is safe also in the instant in which it is started.
-/// `parent` is the process ID of the process that started this one; if that has exited already, the call fails.
+/// The request survives [`exec`](crate::exec), but child processes do not inherit it. [`Launch`](crate::Launch) ends
+/// its workers if it is killed, except for a worker that it is just starting. A worker that calls this function first
+/// closes that gap. `parent` is the process ID of the process that started this one.
 ///
 /// ```no_run
 /// use std::process::Command;

@@ -140,7 +140,7 @@ fn what_it_needs(path: &Path) -> String {
     // What cannot be read says nothing of itself.
     let _ = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
     let Some(line) = head.strip_prefix(b"#!") else {
-        return "its loader is not on this host: it was built for another C library or another machine (`file` shows \
+        return "its dynamic loader is not on this host, because it was built for another C library or CPU (`file` shows \
                 which)"
             .to_owned();
     };

@@ -1,8 +1,8 @@
-//! How this system lets a process rule over those that it started.
+//! What this system provides to control the processes that a process started.
 //!
-//! With the feature `launch`, on Unix, each worker has its own process group: a worker's own
-//! children end with it, and signals are passed on. On Linux so it is with all that descends from a
-//! worker, in whatever group. Without the feature workers are only killed.
+//! With the feature `launch`, on Unix, each worker has its own process group: the children of a worker end with it,
+//! and signals are passed on. On Linux, all descendants of a worker end with it, in any process group. Without the
+//! feature, workers are only killed.
 
 #[cfg(all(feature = "launch", target_os = "linux"))]
 mod binding;

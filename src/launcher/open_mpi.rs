@@ -43,7 +43,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     starts: Starts::Processes,
     advice: Advice {
         start: "start the process with mpirun",
-        one_per_node: "`mpirun --map-by ppr:1:node`; on Azure process_count_per_node = 1",
+        one_per_node: "`mpirun --map-by ppr:1:node`; on Azure `process_count_per_instance: 1`",
         // mpirun passes nothing of the caller's environment on without -x.
         give_master: "`mpirun -x MASTER_ADDR=HOST`",
         unbind: Some("mpirun --bind-to none"),

@@ -120,11 +120,12 @@ pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     let evidence = display_variable(environment, evidence);
     let size =
         if environment.is_set(SIZE) { format!(" and {}", display_variable(environment, SIZE)) } else { String::new() };
+    let verb = if size.is_empty() { "is" } else { "are" };
     Some(Finding {
         severity,
         code: "slurm-not-a-task",
-        what: format!("{evidence}{size} are set, but this process is not a task of a step"),
-        why: "a batch script and the shell of salloc run once, whatever number of tasks they ask for: this process is taken to be alone".into(),
+        what: format!("{evidence}{size} {verb} set, but srun did not start this process"),
+        why: "a batch script or a shell of salloc runs once, however many tasks it requests: mpienv treats this process as the only one".into(),
         remedy: "start the program with `srun`, which starts every task".into(),
     })
 }

@@ -156,7 +156,7 @@ impl Marker {
 
     /// The error of a process whose rank does not follow from its platform's variables.
     pub(crate) fn cannot_place(self, why: &str, variable: &'static str, value: &str) -> Error {
-        let reason = Reason::Malformed(format!("the rank does not follow from it: {why}"));
+        let reason = Reason::Malformed(format!("it does not determine the rank: {why}"));
         let remedy = "set RANK, WORLD_SIZE and MASTER_ADDR, or MPIENV_LAUNCHER=alone for a process by itself";
         Error::new(reason, remedy).by(self.launcher).of(variable).found(value)
     }

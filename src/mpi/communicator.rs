@@ -14,12 +14,11 @@ use crate::value::rank::Rank;
 
 /// Ranks that call MPI together: all of them, or a part that [`split`](Communicator::split) made.
 ///
-/// Every rank of a communicator makes the same calls in the same order. A plain call waits for the
-/// other ranks as long as it takes, on its own core; one that hangs makes it wait forever. A
-/// call that was started ([`start_all_reduce_sum`](Communicator::start_all_reduce_sum), ...) can be
-/// waited for within a limit.
+/// Every rank of a communicator must make the same calls in the same order. A blocking call keeps a core busy until
+/// the other ranks have made it, and waits forever if one of them hangs. A started call
+/// ([`start_all_reduce_sum`](Communicator::start_all_reduce_sum), ...) can be waited for with a limit.
 ///
-/// It stays in the thread that initialized MPI: it is neither `Send` nor `Sync`.
+/// A communicator stays in the thread that initialized MPI: it is neither `Send` nor `Sync`.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -94,10 +93,10 @@ impl Communicator {
         self.rank().size()
     }
 
-    /// Adds the ranks' `values` element by element, in place; every rank gets the sum
-    /// (`MPI_Allreduce`). All ranks give as many values.
+    /// Adds the `values` of all ranks element by element, in place (`MPI_Allreduce`). Every rank gets the sum.
     ///
-    /// The order of the sum is the library's: it may differ between libraries and sizes.
+    /// All ranks must pass the same number of values. The library chooses the order of the additions, which may
+    /// differ between libraries and sizes.
     ///
     /// # Errors
     /// When MPI returns an error; the values are then undefined.
@@ -178,22 +177,23 @@ impl Communicator {
         with!(group = &self.group => Request::barrier(&group.session, group.comm))
     }
 
-    /// Starts to gather a block of one length from every rank, in the order of the ranks, to every
-    /// rank (`MPI_Iallgather`). All ranks give as many bytes.
+    /// Starts to gather one block from every rank on every rank, in rank order (`MPI_Iallgather`).
+    ///
+    /// All blocks must have the same length.
     ///
     /// # Errors
-    /// When MPI returns an error, or all blocks do not fit memory.
+    /// Returns an error if MPI returns an error, or if the blocks do not fit into memory.
     pub fn start_all_gather(&self, block: &[u8]) -> Result<Request<Vec<u8>>, MpiError> {
         with!(group = &self.group => Request::all_gather(&group.session, group.comm, group.rank, block))
     }
 
-    /// Splits the ranks: those of one `color` become a communicator, where they are in the order of
-    /// their `key`, and of their rank here where keys are equal (`MPI_Comm_split`).
+    /// Splits the ranks into one communicator for each `color` (`MPI_Comm_split`).
     ///
-    /// It waits for the other ranks without a limit.
+    /// The ranks of a new communicator are ordered by `key`, and by their present rank if keys are equal. The call
+    /// waits for the other ranks without a limit.
     ///
     /// # Errors
-    /// When MPI returns an error, or color or key are 2^31 or more.
+    /// Returns an error if MPI returns an error, or if `color` or `key` is 2^31 or more.
     pub fn split(&self, color: u32, key: u32) -> Result<Communicator, MpiError> {
         let group = match &self.group {
             AnyAbi::Pointers(group) => AnyAbi::Pointers(group.split(color, key)?),

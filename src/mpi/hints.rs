@@ -11,7 +11,7 @@ pub(super) const VADER_EAGER_LIMIT: &str = "OMPI_MCA_btl_vader_eager_limit";
 /// Open MPI 5 calls it sm.
 pub(super) const SM_EAGER_LIMIT: &str = "OMPI_MCA_btl_sm_eager_limit";
 
-/// What a program knows of its job and Open MPI does not, which makes Open MPI faster; nothing by default.
+/// What a program knows about its job and Open MPI does not. Open MPI is faster with it. The default is no hints.
 ///
 /// Hints become parameters of Open MPI (`OMPI_MCA_...`, see `ompi_info --all` and
 /// <https://docs.open-mpi.org/en/main/mca.html>) where neither `mpirun --mca` nor the environment sets them. Other
@@ -45,8 +45,8 @@ impl Hints {
         Hints { one_machine, ..self }
     }
 
-    /// The longest message, in bytes with its head, that goes to a rank on the same machine at once; before a longer one
-    /// the receiver is asked, which takes some microseconds. Open MPI's default is 4096.
+    /// Sets the longest message, in bytes with its header, that is sent to a rank on the same machine at once. Before
+    /// a longer message Open MPI asks the receiver, which takes some microseconds. Open MPI's default is 4096.
     ///
     /// `btl_vader_eager_limit`, in Open MPI 5 `btl_sm_eager_limit`.
     pub const fn eager_limit(self, bytes: u32) -> Hints {

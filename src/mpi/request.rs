@@ -14,11 +14,10 @@ use super::error::MpiError;
 use super::session::{Session, done_within};
 use crate::value::rank::Rank;
 
-/// A call that was started: MPI has its buffer until it is done.
+/// A started call. MPI uses its buffer until the call is done.
 ///
-/// MPI goes on with the call while [`test`](Request::test) or a wait asks. A request that goes out
-/// of scope before it is done never gives its buffer's memory back, and MPI cannot be finalized
-/// any more: a started call cannot be taken back.
+/// MPI makes progress on the call during [`test`](Request::test) or a wait. A started call cannot be canceled: if you
+/// drop a request before it is done, its buffer is leaked, and MPI can no longer be finalized.
 ///
 /// ```no_run
 /// use std::time::Duration;

@@ -51,8 +51,8 @@ pub enum RendezvousError {
     },
     /// Rank 0 has no room for more connections.
     #[error(
-        "rank 0 ran out of open files after {joined} of {size} ranks had come: each rank needs one; raise the limit of \
-         rank 0 (`ulimit -n`) above {size}"
+        "rank 0 ran out of open files after {joined} of {size} ranks had connected: each rank needs one; raise rank 0's \
+         limit (`ulimit -n`) to {size} plus at least 64"
     )]
     OpenFiles {
         /// How many ranks had come, rank 0 included.
@@ -86,8 +86,8 @@ pub enum RendezvousError {
     },
     /// The master's port belongs to another job.
     #[error(
-        "rank {rank} was rejected at {master}: rank 0 there has another token, because it belongs to another job or \
-         MPIENV_TOKEN differs between ranks; give this job a different MASTER_PORT, or all its ranks the same token"
+        "rank 0 at {master} rejected rank {rank}, because its token differs: it belongs to another job, or MPIENV_TOKEN is \
+         not the same on all ranks; give this job its own MASTER_PORT, or set the same MPIENV_TOKEN on all ranks"
     )]
     OtherJob {
         /// This rank.
@@ -96,7 +96,7 @@ pub enum RendezvousError {
         master: String,
     },
     /// Rank 0 answered, and then was lost.
-    #[error("rank {rank} lost rank 0 at {master} before all ranks had come: {reason}; look at rank 0's output")]
+    #[error("rank {rank} lost rank 0 at {master} before all ranks had connected: {reason}; see rank 0's output")]
     MasterLost {
         /// This rank.
         rank: u32,
@@ -107,8 +107,8 @@ pub enum RendezvousError {
     },
     /// Rank 0 answered, but sent no verdict by its deadline.
     #[error(
-        "rank {rank} got no verdict from rank 0 at {master} within {}: rank 0 is stopped, or its host is cut off; look at \
-         rank 0's output", seconds(*.waited)
+        "rank {rank} connected to rank 0 at {master}, but got no result within {}: rank 0's process is stopped, or its host \
+         is cut off; see rank 0's output", seconds(*.waited)
     )]
     NoVerdict {
         /// This rank.
@@ -157,10 +157,14 @@ pub enum ConnectFailure {
     )]
     Refused,
     /// The network has no route.
-    #[error("no route to it ({0}); check that MASTER_ADDR is on a network that this host shares with rank 0's host")]
+    #[error(
+        "cannot reach it ({0}): there is no route, or a firewall rejects the port; check that MASTER_ADDR is on a network that this host shares with rank 0's host, and that TCP to this port is allowed"
+    )]
     NoRoute(String),
     /// Nothing answered at all.
-    #[error("no answer to the connection: the host is down, or a firewall drops packets to that port")]
+    #[error(
+        "no answer to the connection: the host is down, or a firewall drops packets to that port; check the host, its firewall or security group, and on Kubernetes the NetworkPolicy"
+    )]
     TimedOut,
     /// Something else listens there.
     #[error("another program answered ({0}); give all ranks another MASTER_PORT")]

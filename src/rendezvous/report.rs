@@ -117,11 +117,11 @@ impl Problems {
             return;
         }
         let named = self.duplicates.iter().take(NAMED).map(|(rank, first, second)| match first {
-            Some(first) => format!("rank {rank} came twice, from {first} and from {second}"),
-            None => format!("rank {rank} came twice, as the master itself and from {second}"),
+            Some(first) => format!("two processes say they are rank {rank}: one at {first} and one at {second}"),
+            None => format!("two processes say they are rank {rank}: the master itself and one at {second}"),
         });
         parts.push(format!(
-            "{}{}: two processes have the same rank; give each a different one",
+            "{}{}; start all ranks with one launcher command, and do not set RANK by hand",
             named.collect::<Vec<_>>().join(", "),
             more(self.duplicates.len())
         ));
@@ -149,7 +149,7 @@ impl Problems {
             return;
         }
         parts.push(format!(
-            "{} came and {} lost before all ranks had come: killed, failed or cut off; look at {} output",
+            "{} connected, but {} lost before all ranks had connected: killed, failed or cut off; see {} output",
             ranks_from(&self.lost),
             if self.lost.len() == 1 { "was" } else { "were" },
             if self.lost.len() == 1 { "its" } else { "their" },
@@ -166,8 +166,8 @@ impl Problems {
         }
         let one = matches!(missing[..], [(first, last)] if first == last);
         parts.push(format!(
-            "{} {} of {size} {} not come to {master} within {}: not started, failed before, or given another MASTER_ADDR \
-             or MASTER_PORT; look at {} output",
+            "{} {} of {size} {} not connected to {master} within {}: not started, failed earlier, or using a different \
+             MASTER_ADDR or MASTER_PORT; see {} output",
             if one { "rank" } else { "ranks" },
             list(&missing),
             if one { "has" } else { "have" },
@@ -181,7 +181,7 @@ impl Problems {
             return;
         }
         parts.push(format!(
-            "{} came but stopped answering within {}: stopped, or {} host was cut off or lost",
+            "{} connected, then stopped answering within {}: the process is stopped, or {} host is down or cut off; check that host",
             ranks_from(&self.unanswered),
             seconds(waited),
             if self.unanswered.len() == 1 { "its" } else { "their" },
@@ -329,11 +329,11 @@ mod tests {
         for part in [
             "ranks 0-1 say 8, ranks 5-6 (10.0.0.2) say 16",
             "the ranks disagree on MASTER_PORT: ranks 0-1 say 6105, rank 4 (10.0.0.2) says 54965",
-            "rank 1 came twice, from 10.0.0.1 and from 10.0.0.2, rank 0 came twice, as the master itself and from 10.0.0.2",
+            "two processes say they are rank 1: one at 10.0.0.1 and one at 10.0.0.2, two processes say they are rank 0: the master itself and one at 10.0.0.2",
             "rank 3 (10.0.0.2) runs mpienv 0.1.0",
-            "rank 2 (10.0.0.2) came and was lost",
-            "rank 7 of 8 has not come",
-            "rank 1 (10.0.0.1) came but stopped answering within 60 s: stopped, or its host was cut off or lost",
+            "rank 2 (10.0.0.2) connected, but was lost",
+            "rank 7 of 8 has not connected",
+            "rank 1 (10.0.0.1) connected, then stopped answering within 60 s: the process is stopped, or its host is down or cut off",
             "3 connections that were not ranks of this job were rejected, with another job's token from 10.0.0.2",
         ] {
             assert!(text.contains(part), "{part:?} is not in {text:?}");

@@ -79,7 +79,8 @@ impl JobBuilder {
         self.launcher.spec().starts == Starts::Processes
     }
 
-    /// Another job than those with other numbers: its launcher gives it another identity, if it gives one.
+    /// Sets the number of the job. Jobs with different numbers have different identities, if their launcher gives
+    /// any.
     ///
     /// ```
     /// use mpienv::simulate::Job;

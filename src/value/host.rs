@@ -46,7 +46,7 @@ impl Host {
     /// Every interface of this machine: where rank 0 listens if it does not know its own address.
     pub(crate) const ANY: Host = Host(HostKind::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
 
-    /// The IP address, when the host was given as one.
+    /// Returns the IP address, or `None` if the host is a name.
     #[must_use]
     pub fn address(&self) -> Option<IpAddr> {
         match &self.0 {
@@ -56,7 +56,7 @@ impl Host {
         }
     }
 
-    /// Whether this is the machine itself: a loopback address, or the name `localhost`.
+    /// Returns whether this is the local machine: a loopback address or the name `localhost`.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         match &self.0 {
@@ -74,10 +74,10 @@ impl Host {
         }
     }
 
-    /// Reads a host that may carry a port: `host`, `host:port`, `[v6]`, `[v6]:port`, bare `v6`.
+    /// Parses a host with an optional port: `host`, `host:port`, `[v6]`, `[v6]:port` or bare `v6`.
     ///
     /// # Errors
-    /// When the host is not a host, or what follows it is not a port.
+    /// Returns an error if the host is invalid, or if the text after it is not a valid port.
     pub fn parse_with_port(text: &str) -> Result<(Host, Option<Port>), HostError> {
         if let Some(rest) = text.strip_prefix('[') {
             let (host, after) = rest.split_once(']').ok_or(HostError::Bracket)?;
@@ -101,16 +101,16 @@ impl Host {
     }
 }
 
-/// The host and port that a bare IPv6 address may be meant as, though it reads as one address: `fd00::1:6105`.
+/// Returns the host and port that a user may have meant by a bare IPv6 address such as `fd00::1:6105`.
 ///
-/// Quiet where that is unlikely: low numbers end many addresses; before a port stands a whole address; and four groups
-/// after `::` are an interface's own half of one.
+/// Returns `None` if that is unlikely: the last group is a low number, with which many addresses end; the text before
+/// it is not a complete address; or four groups follow `::`, which are the interface's half of an address.
 pub(crate) fn meant_with_port(text: &str) -> Option<(Ipv6Addr, Port)> {
     const LOWEST_LIKELY: u16 = 1024;
     let (front, last) = text.rsplit_once(':')?;
     let port = last.parse::<Port>().ok().filter(|port| port.get() >= LOWEST_LIKELY && !last.starts_with('0'))?;
     let is_half = text.split_once("::").is_some_and(|(_, half)| half.split(':').count() == 4);
-    // The whole must be an address too; otherwise the error is a different one.
+    // The whole text must be an address too. If it is not, parsing reports another error.
     text.parse::<Ipv6Addr>().ok().filter(|_| !is_half)?;
     Some((front.parse().ok()?, port))
 }
@@ -135,6 +135,15 @@ impl FromStr for Host {
         if let Ok(address) = text.parse() {
             return Ok(Host(HostKind::Address(address)));
         }
+        if text.contains("://") {
+            return Err(HostError::Url);
+        }
+        if let Some((host, port)) = text.split_once(':')
+            && let Ok(port) = port.parse()
+            && (check_name(host).is_ok() || host.parse::<IpAddr>().is_ok())
+        {
+            return Err(HostError::HasPort(port));
+        }
         if text.contains(':') {
             return parse_zoned(text);
         }
@@ -157,7 +166,7 @@ fn check_name(name: &str) -> Result<(), HostError> {
     // DNS host names have no underscores, but container networks and schedulers use them.
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if let Some(found) = name.chars().find(|&c| !plain(c)) {
-        return Err(HostError::Character(found));
+        return Err(if matches!(found, ',' | '[') { HostError::List } else { HostError::Character(found) });
     }
     if name.len() > LONGEST_NAME {
         return Err(HostError::TooLong);
@@ -197,9 +206,18 @@ impl Serialize for Host {
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// Nothing before the colon, or nothing at all.
+    /// The text is empty, or nothing precedes the colon.
     #[error("the host is empty")]
     Empty,
+    /// A host and a port, where only a host is expected.
+    #[error("it has a port; give the host alone, and the port {0} as MASTER_PORT")]
+    HasPort(Port),
+    /// The address of a page or service.
+    #[error("it is a URL; give only the host's name or address")]
+    Url,
+    /// Several hosts, where one is expected.
+    #[error("it is a list of hosts; give only one, the host of rank 0")]
+    List,
     /// A character that no host name has.
     #[error("{0:?} cannot be part of a host name")]
     Character(char),
@@ -209,7 +227,7 @@ pub enum HostError {
     /// A part between two dots is empty, too long, or begins or ends with a dash.
     #[error("{0:?} cannot be a label of a host name")]
     Label(String),
-    /// Digits where a name was expected: a resolver takes it for an address.
+    /// The last part has only digits, so a resolver would take the name for an address.
     #[error("it looks like an IPv4 address but is not one")]
     NotIpv4,
     /// Colons, but no IPv6 address.

@@ -1,4 +1,4 @@
-//! A name that nothing has.
+//! A name that is unknown.
 
 /// Why a text is not the name of a [`Launcher`](crate::Launcher) or a [`Target`](crate::Target).
 ///
@@ -6,10 +6,10 @@
 /// use mpienv::{Target, UnknownName};
 ///
 /// let error: UnknownName = "tensorflow".parse::<Target>().unwrap_err();
-/// assert_eq!(error.to_string(), "no program has this name; there are torch, mindspore, jax");
+/// assert_eq!(error.to_string(), "unknown program; choose one of torch, mindspore, jax");
 /// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no {kind} has this name; there are {}", .names.join(", "))]
+#[error("unknown {kind}; choose one of {}", .names.join(", "))]
 pub struct UnknownName {
     kind: &'static str,
     names: Vec<&'static str>,

@@ -34,7 +34,7 @@ pub enum LaunchStyle {
     Alone,
     /// Every process is on this node.
     SingleNode,
-    /// One process on this node, more on others: a launcher of workers, by design.
+    /// One process on this node, and more on others. Such a process usually starts the workers of its node.
     PerNode,
     /// Several processes on this node, more on others.
     PerProcess,
@@ -94,7 +94,7 @@ pub(crate) struct Placement {
     pub node_rank: Option<Sourced<u32>>,
     pub node_count: Option<Sourced<u32>>,
     pub master_addr: Option<Sourced<Host>>,
-    /// Why rank 0 may not be there; nothing to those who name another host.
+    /// Why rank 0 may not be on `master_addr`. Ignored if another source names a different host.
     pub master_doubt: Option<Finding>,
     /// The port that the platform names.
     pub master_port: Option<Sourced<Port>>,

@@ -26,7 +26,7 @@ impl Port {
     /// The master's port on one node, as in Azure's published helper.
     pub const ONE_NODE: Port = Port::literal(54965);
 
-    /// The port of that number, unless it is 0.
+    /// Creates a port. Returns `None` if `number` is 0.
     #[must_use]
     pub const fn new(number: u16) -> Option<Port> {
         match NonZeroU16::new(number) {
@@ -73,7 +73,7 @@ impl Serialize for Port {
     }
 }
 
-/// A text that is not a [`Port`].
+/// The error of parsing a text that is not a [`Port`].
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a port is a number from 1 to 65535")]
 pub struct PortError;

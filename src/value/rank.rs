@@ -1,9 +1,9 @@
-//! A rank that is always inside its size.
+//! A rank that is always smaller than its group's size.
 
 use std::fmt;
 use std::num::NonZeroU32;
 
-/// A rank within a group of known size: `0 <= rank < size`, by construction.
+/// A rank in a group of known size. The constructor guarantees `rank < size`.
 ///
 /// ```
 /// use mpienv::{Rank, RankError};
@@ -23,10 +23,10 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// Rank `index` of a group of `size`.
+    /// Creates rank `index` of a group of `size` ranks.
     ///
     /// # Errors
-    /// When `size` is 0, or `index` is not below it.
+    /// Returns an error if `size` is 0 or `index >= size`.
     pub const fn new(index: u32, size: u32) -> Result<Rank, RankError> {
         match NonZeroU32::new(size) {
             None => Err(RankError::NoMembers),
@@ -44,7 +44,7 @@ impl Rank {
         self.index
     }
 
-    /// How many ranks the group has; at least 1.
+    /// Returns the number of ranks in the group, at least 1.
     #[must_use]
     pub const fn size(self) -> u32 {
         self.size.get()
@@ -69,7 +69,9 @@ impl fmt::Display for Rank {
     }
 }
 
-/// A process's place on its node, as far as it is known: `local rank < local size <= world size`.
+/// The rank of a process on its node and the number of processes there, if they are known.
+///
+/// The constructor guarantees `local rank < local size <= world size`.
 ///
 /// ```
 /// use mpienv::{Local, Rank};
@@ -92,11 +94,11 @@ impl Local {
     /// Neither the local rank nor the local size is known.
     pub const UNKNOWN: Local = Local { rank: None, size: None };
 
-    /// A local rank and size within `world`.
+    /// Creates a local rank and a local size, of which either may be unknown, in a job of `world.size()` ranks.
     ///
     /// # Errors
-    /// When the size is 0 or above the world's, or the rank is not below the size (not below the
-    /// world's where the local size is not known).
+    /// Returns an error if the local size is 0 or larger than the world size, or if the local rank is not smaller
+    /// than the local size. If the local size is unknown, the local rank must be smaller than the world size.
     pub fn new(rank: Option<u32>, size: Option<u32>, world: Rank) -> Result<Local, RankError> {
         if let Some(size) = size.filter(|&size| size > world.size()) {
             return Err(RankError::AboveWorld { size, world: world.size() });
@@ -109,28 +111,28 @@ impl Local {
         Ok(Local { rank, size })
     }
 
-    /// The rank among the processes of this node, counted from 0.
+    /// Returns the rank among the processes of this node, starting at 0. `None` if it is unknown.
     #[must_use]
     pub const fn rank(self) -> Option<u32> {
         self.rank
     }
 
-    /// How many of the job's processes are on this node.
+    /// Returns the number of the job's processes on this node. `None` if it is unknown.
     #[must_use]
     pub const fn size(self) -> Option<u32> {
         self.size
     }
 }
 
-/// Why numbers are not a [`Rank`], or not a [`Local`].
+/// The error of [`Rank::new`] and [`Local::new`].
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RankError {
     /// The size is 0.
-    #[error("a group has at least one rank")]
+    #[error("must be at least 1")]
     NoMembers,
     /// The rank is not below the size.
-    #[error("ranks of a group of {size} are 0 to {}", size - 1)]
+    #[error("must be from 0 to {}, because the size is {size}", size - 1)]
     Outside {
         /// The rank that was given.
         index: u32,
@@ -138,7 +140,7 @@ pub enum RankError {
         size: u32,
     },
     /// More processes on one node than there are in all.
-    #[error("a node of {size} processes cannot be part of a world of {world}")]
+    #[error("this node has {size} processes, but the whole job has only {world}")]
     AboveWorld {
         /// The local size that was given.
         size: u32,

@@ -105,7 +105,7 @@ fn a_rank_that_mpirun_cannot_bring_is_named_by_all_others() {
         for rank in [0, 1, 3] {
             assert_eq!(text(&format!("code.{rank}")), "124\n", "rank {rank}");
             let said = text(&format!("said.{rank}"));
-            assert!(said.starts_with("mpienv: rank 2 of 4 has not come to 127.0.0.1:"), "rank {rank}: {said}");
+            assert!(said.starts_with("mpienv: rank 2 of 4 has not connected to 127.0.0.1:"), "rank {rank}: {said}");
             assert!(said.contains(" within 3 s: "), "rank {rank}: {said}");
         }
     }
@@ -121,7 +121,7 @@ fn rank_0_names_the_missing_one_before_mpirun_ends_it() {
     let output = command.args(["--tag-output", "sh", "-c", script]).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(124), "{stderr}");
-    assert!(stderr.contains("[1,0]<stderr>:mpienv: rank 2 of 4 has not come to 127.0.0.1:"), "{stderr}");
+    assert!(stderr.contains("[1,0]<stderr>:mpienv: rank 2 of 4 has not connected to 127.0.0.1:"), "{stderr}");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn a_network_without_a_way_to_the_master_is_named() {
     command.env("RANK", "1").env("WORLD_SIZE", "2").env("MASTER_ADDR", "10.9.8.7").env("MASTER_PORT", "6105");
     let (code, _, stderr) = ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     assert_eq!(code, Some(124), "{stderr}");
-    let text = "mpienv: rank 1 did not reach rank 0 at 10.9.8.7:6105 within 1 s: no route to it";
+    let text = "mpienv: rank 1 did not reach rank 0 at 10.9.8.7:6105 within 1 s: cannot reach it";
     assert!(stderr.starts_with(text), "{stderr}");
 }
 
@@ -255,7 +255,7 @@ fn another_jobs_ranks_are_kept_out() {
     let zero = spawn("0", "one");
     let (code, _, stderr) = ended(spawn("1", "two"));
     assert_eq!(code, Some(3), "{stderr}");
-    assert!(stderr.contains("has another token, because it belongs to another job or"), "{stderr}");
+    assert!(stderr.contains("because its token differs: it belongs to another job, or"), "{stderr}");
     let (code, _, stderr) = ended(zero);
     assert_eq!(code, Some(124), "{stderr}");
 }
@@ -277,7 +277,7 @@ fn rank_0_says_that_the_masters_address_is_not_its_own() {
     assert_eq!(code, Some(124), "{said}");
     let not_here = "mpienv: this is rank 0, but MASTER_ADDR 192.0.2.9 is not one of this host's addresses: ";
     assert!(said.starts_with(not_here) && said.contains("to all ranks as MASTER_ADDR; "), "{said}");
-    assert!(said.contains("rank 1 of 2 has not come to 192.0.2.9:"), "{said}");
+    assert!(said.contains("rank 1 of 2 has not connected to 192.0.2.9:"), "{said}");
     // On Azure another variable goes before.
     let (code, said) = rank_0_with(&[("AZ_BATCH_MASTER_NODE", "192.0.2.9:6000")]);
     assert_eq!(code, Some(124), "{said}");

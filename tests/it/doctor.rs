@@ -208,7 +208,7 @@ fn a_bridge_that_nccl_selects_is_left_for_what_the_host_has_else() {
     let (lo, bridge, eth) = (("lo", "127.0.0.1"), ("docker1", "172.18.0.1"), ("eth0", "10.0.0.4"));
     let default = "^docker0,lo";
     let only = |value| format!("NCCL_SOCKET_IFNAME={value} allows only docker1");
-    let none = "set MPIENV_NCCL_IFNAME to an interface of the cluster's network; this host has none";
+    let none = "this host has no other interface; give it one on the cluster's network, and set MPIENV_NCCL_IFNAME to its name";
     assert_eq!(told(default, &[lo, bridge], "2"), Some((only(default), none.to_owned())));
     assert_eq!(told(default, &[lo, bridge], "4"), Some((only(default), "set MPIENV_NCCL_IFNAME=lo".to_owned())));
     assert_eq!(
@@ -248,7 +248,7 @@ fn a_binding_is_told_against_threads_and_ranks_with_the_launchers_own_remedy() {
         found.into_iter().find(|f| f.code == "cpu-binding").map(|f| (f.severity, f.what, f.remedy))
     };
     let told_as = |severity, what: &str, remedy: &str| Some((severity, what.to_owned(), remedy.to_owned()));
-    let open_mpi = "mpirun --bind-to none, or fewer threads";
+    let open_mpi = "start it with mpirun --bind-to none, or use fewer threads";
     assert_eq!(
         told(RANK_0, (1, 64)),
         told_as(
@@ -270,7 +270,7 @@ fn a_binding_is_told_against_threads_and_ranks_with_the_launchers_own_remedy() {
         told_as(
             Severity::Note,
             "bound to 1 of 2 cores, by what started it, with OMP_NUM_THREADS=1",
-            "start it without taskset, numactl and the like (`mpirun --bind-to none`), or fewer threads"
+            "start it without taskset, numactl and the like (`mpirun --bind-to none`), or use fewer threads"
         )
     );
     assert_eq!(told(RANK_0, (64, 64)), None);

@@ -43,15 +43,15 @@ fn every_fault_names_launcher_variable_value_reason_and_remedy() {
     let table: &[(&[(&str, &str)], String)] = &[
         (
             &[("OMPI_COMM_WORLD_SIZE", "-")],
-            format!("Open MPI: OMPI_COMM_WORLD_SIZE: not set, although OMPI_COMM_WORLD_RANK=\"1\" is; {start} OMPI_COMM_WORLD_RANK"),
+            format!("Open MPI: OMPI_COMM_WORLD_SIZE is not set, although OMPI_COMM_WORLD_RANK=\"1\" is; {start} OMPI_COMM_WORLD_RANK"),
         ),
         (
             &[("OMPI_COMM_WORLD_RANK", " ")],
-            format!("Open MPI: OMPI_COMM_WORLD_RANK: not set, although OMPI_COMM_WORLD_SIZE=\"4\" is; {start} OMPI_COMM_WORLD_SIZE"),
+            format!("Open MPI: OMPI_COMM_WORLD_RANK is not set, although OMPI_COMM_WORLD_SIZE=\"4\" is; {start} OMPI_COMM_WORLD_SIZE"),
         ),
         (
             &[("OMPI_COMM_WORLD_LOCAL_SIZE", "-")],
-            format!("Open MPI: OMPI_COMM_WORLD_LOCAL_SIZE: not set, although OMPI_COMM_WORLD_RANK=\"1\" is; {start} OMPI_COMM_WORLD_RANK"),
+            format!("Open MPI: OMPI_COMM_WORLD_LOCAL_SIZE is not set, although OMPI_COMM_WORLD_RANK=\"1\" is; {start} OMPI_COMM_WORLD_RANK"),
         ),
         (
             &[("OMPI_COMM_WORLD_RANK", "-1")],
@@ -71,19 +71,19 @@ fn every_fault_names_launcher_variable_value_reason_and_remedy() {
         ),
         (
             &[("OMPI_COMM_WORLD_RANK", "4")],
-            format!("Open MPI: OMPI_COMM_WORLD_RANK=\"4\": ranks of a group of 4 are 0 to 3; {start} OMPI_COMM_WORLD_RANK {left}"),
+            format!("Open MPI: OMPI_COMM_WORLD_RANK=\"4\": must be from 0 to 3, because the size is 4; {start} OMPI_COMM_WORLD_RANK {left}"),
         ),
         (
             &[("OMPI_COMM_WORLD_SIZE", "0")],
-            format!("Open MPI: OMPI_COMM_WORLD_SIZE=\"0\": a group has at least one rank; {start} OMPI_COMM_WORLD_SIZE {left}"),
+            format!("Open MPI: OMPI_COMM_WORLD_SIZE=\"0\": must be at least 1; {start} OMPI_COMM_WORLD_SIZE {left}"),
         ),
         (
             &[("OMPI_COMM_WORLD_LOCAL_RANK", "2")],
-            format!("Open MPI: OMPI_COMM_WORLD_LOCAL_RANK=\"2\": ranks of a group of 2 are 0 to 1; {start} OMPI_COMM_WORLD_LOCAL_RANK {left}"),
+            format!("Open MPI: OMPI_COMM_WORLD_LOCAL_RANK=\"2\": must be from 0 to 1, because the size is 2; {start} OMPI_COMM_WORLD_LOCAL_RANK {left}"),
         ),
         (
             &[("OMPI_COMM_WORLD_LOCAL_SIZE", "5")],
-            format!("Open MPI: OMPI_COMM_WORLD_LOCAL_SIZE=\"5\": a node of 5 processes cannot be part of a world of 4; {start} OMPI_COMM_WORLD_LOCAL_SIZE {left}"),
+            format!("Open MPI: OMPI_COMM_WORLD_LOCAL_SIZE=\"5\": this node has 5 processes, but the whole job has only 4; {start} OMPI_COMM_WORLD_LOCAL_SIZE {left}"),
         ),
         (
             &[("MASTER_ADDR", "-")],
@@ -118,6 +118,24 @@ fn every_fault_names_launcher_variable_value_reason_and_remedy() {
             "MASTER_ADDR=\"node/0\": not a host: '/' cannot be part of a host name; correct MASTER_ADDR or unset it".to_owned(),
         ),
         (
+            &[("MASTER_ADDR", "10.0.0.4:29500")],
+            "MASTER_ADDR=\"10.0.0.4:29500\": not a host: it has a port; give the host alone, and the port 29500 as MASTER_PORT; \
+             correct MASTER_ADDR or unset it"
+                .to_owned(),
+        ),
+        (
+            &[("MPIENV_MASTER_ADDR", "http://node-0:80")],
+            "MPIENV_MASTER_ADDR=\"http://node-0:80\": not a host: it is a URL; give only the host's name or address; \
+             correct MPIENV_MASTER_ADDR or unset it"
+                .to_owned(),
+        ),
+        (
+            &[("MASTER_ADDR", "gpu[01-04]")],
+            "MASTER_ADDR=\"gpu[01-04]\": not a host: it is a list of hosts; give only one, the host of rank 0; \
+             correct MASTER_ADDR or unset it"
+                .to_owned(),
+        ),
+        (
             &[("MASTER_ADDR", "1001")],
             "MASTER_ADDR=\"1001\": not a host: it looks like an IPv4 address but is not one; correct MASTER_ADDR or unset it".to_owned(),
         ),
@@ -132,19 +150,19 @@ fn every_fault_names_launcher_variable_value_reason_and_remedy() {
         (
             &[("MPIENV_LAUNCHER", "mpirun")],
             format!(
-                "MPIENV_LAUNCHER=\"mpirun\": no launcher has this name; unset MPIENV_LAUNCHER or set it to one of {}",
+                "MPIENV_LAUNCHER=\"mpirun\": unknown launcher; unset MPIENV_LAUNCHER or set it to one of {}",
                 mpienv::Launcher::ALL.iter().map(|launcher| launcher.name()).collect::<Vec<_>>().join(", ")
             ),
         ),
         (
             &[("MPIENV_LAUNCHER", "user")],
-            "MPIENV_LAUNCHER=\"user\": RANK and WORLD_SIZE is selected, but its variables are not set; \
+            "MPIENV_LAUNCHER=\"user\": user (RANK and WORLD_SIZE) is selected, but its variables are not set; \
              select the launcher that started this process, or none (unset MPIENV_LAUNCHER)"
                 .to_owned(),
         ),
         (
             &[("MPIENV_LAUNCHER", "user"), ("RANK", "2")],
-            "RANK and WORLD_SIZE: WORLD_SIZE: not set, although RANK=\"2\" is; \
+            "WORLD_SIZE is not set, although RANK=\"2\" is; \
              set RANK, WORLD_SIZE and the related variables together, or unset RANK"
                 .to_owned(),
         ),
@@ -167,9 +185,9 @@ fn workers_are_refused_where_the_node_has_other_ranks() {
     let info = ClusterInfo::from_vars(changed(&[])).unwrap();
     assert_eq!(
         info.workers(2).unwrap_err().to_string(),
-        "Open MPI: only a process that is alone on its node can start workers: \
+        "Open MPI: this process cannot start workers, because it must be the job's only process on its node: \
          2 ranks of the job are on its node; \
-          start one process on each node: `mpirun --map-by ppr:1:node`; on Azure process_count_per_node = 1; \
+          start one process on each node: `mpirun --map-by ppr:1:node`; on Azure `process_count_per_instance: 1`; \
           to start an independent job, set MPIENV_LAUNCHER=alone"
     );
     let node = [("OMPI_COMM_WORLD_LOCAL_RANK", "0"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "1")];
@@ -254,7 +272,7 @@ fn the_first_program_prints_an_error_as_text_and_names_no_option_that_it_does_no
     // The command has one, and says so.
     let output = clean("mpienv").envs(nowhere).arg("export").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("MASTER_ADDR=HOST; mpienv also takes --master-addr HOST, or --ask-pmix"), "{said}");
+    assert!(said.contains("MASTER_ADDR=HOST; or pass --master-addr HOST, or --ask-pmix"), "{said}");
 }
 
 #[test]

@@ -250,7 +250,12 @@ fn several_processes_on_the_node_start_no_workers() {
     let output = launch("several", 2, &[], "true").envs(SECOND_NODE).env("OMPI_COMM_WORLD_LOCAL_SIZE", "2").output();
     let Output { status, stderr, .. } = output.unwrap();
     assert_eq!(status.code(), Some(1));
-    assert!(text(&stderr).contains("only a process that is alone on its node can start workers"), "{}", text(&stderr));
+    assert!(
+        text(&stderr)
+            .contains("this process cannot start workers, because it must be the job's only process on its node"),
+        "{}",
+        text(&stderr)
+    );
 }
 
 #[test]

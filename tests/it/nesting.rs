@@ -311,7 +311,7 @@ fn a_worker_whose_rank_was_unset_is_refused() {
     let output =
         nested("mpienv launch --nproc-per-node 1 -- env -u RANK -u WORLD_SIZE mpienv export").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("MPIENV_CONTEXT: RANK and WORLD_SIZE"), "{said}");
+    assert!(said.contains("MPIENV_CONTEXT: user (RANK and WORLD_SIZE)"), "{said}");
     let output = nested("MPIENV_CONTEXT=2 mpienv export").output().unwrap();
     assert_eq!(
         String::from_utf8_lossy(&output.stderr),

@@ -42,7 +42,7 @@ fn leader_worker_set() {
     assert_eq!(node(LWS), (Launcher::LeaderWorkerSet, 1, 2, "vllm-0.vllm.ns".into()));
     // Up to version 0.5 the pod's number is not set.
     let error = error(&LWS[..2]);
-    assert!(error.contains("LWS_WORKER_INDEX: not set") && error.contains("version 0.6"), "{error}");
+    assert!(error.contains("LWS_WORKER_INDEX is not set") && error.contains("version 0.6"), "{error}");
     assert_eq!(read(&[("LWS_LEADER_ADDRESS", "a"), ("LWS_GROUP_SIZE", "1")]).unwrap().world_size(), 1);
 }
 
@@ -192,7 +192,7 @@ fn runpod() {
     // WORLD_SIZE is that of all GPUs, and there is no RANK.
     assert_eq!(node(RUNPOD), (Launcher::RunPod, 1, 2, "10.65.0.2".into()));
     let error = error(&[("PRIMARY_ADDR", "10.65.0.2"), ("NUM_NODES", "2"), ("WORLD_SIZE", "16")]);
-    assert!(error.contains("RunPod: NODE_RANK: not set"), "{error}");
+    assert!(error.contains("RunPod: NODE_RANK is not set"), "{error}");
     // A worker that a script has started there.
     let worker = [RUNPOD, &[("RANK", "9"), ("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "8")]].concat();
     assert_eq!(read(&worker).unwrap().launcher(), Launcher::User);

@@ -132,7 +132,7 @@ fn missing_ranks_are_named_to_all_that_came() {
     thread::sleep(Duration::from_millis(200));
     let error = part(0, 9, port).timeout(short).all_gather("").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    assert!(error.to_string().starts_with("ranks 1,3-6,8 of 9 have not come to 127.0.0.1:"), "{error}");
+    assert!(error.to_string().starts_with("ranks 1,3-6,8 of 9 have not connected to 127.0.0.1:"), "{error}");
     for other in others {
         let told = other.join().unwrap().unwrap_err();
         assert_eq!((told.to_string(), told.kind()), (error.to_string(), ErrorKind::TimedOut));
@@ -144,7 +144,10 @@ fn a_rank_that_comes_twice_is_named_to_all() {
     let port = free_port();
     let others = [1, 2, 2].map(|i| start(part(i, 4, port), ""));
     let error = part(0, 4, port).all_gather("").unwrap_err();
-    assert!(error.to_string().starts_with("rank 2 came twice, from 127.0.0.1 and from 127.0.0.1:"), "{error}");
+    assert!(
+        error.to_string().starts_with("two processes say they are rank 2: one at 127.0.0.1 and one at 127.0.0.1;"),
+        "{error}"
+    );
     assert_eq!(error.kind(), ErrorKind::Refused);
     for other in others {
         assert_eq!(other.join().unwrap().unwrap_err().to_string(), error.to_string());
@@ -236,7 +239,7 @@ fn a_rank_lost_after_its_hello_is_named_to_all() {
     });
     let error = part(0, 4, port).all_gather("").unwrap_err();
     lost.join().unwrap();
-    assert!(error.to_string().starts_with("rank 2 (127.0.0.1) came and was lost before"), "{error}");
+    assert!(error.to_string().starts_with("rank 2 (127.0.0.1) connected, but was lost before"), "{error}");
     let told = other.join().unwrap().unwrap_err();
     assert_eq!((told.to_string(), told.kind()), (error.to_string(), ErrorKind::Lost));
 }
@@ -253,7 +256,7 @@ fn a_rank_that_is_stopped_or_cut_off_after_it_came_is_named_to_all() {
     let two = start(short(2), "");
     let begun = Instant::now();
     let told = two.join().unwrap().unwrap_err();
-    let text = "rank 1 (127.0.0.1) came but stopped answering within ";
+    let text = "rank 1 (127.0.0.1) connected, then stopped answering within ";
     assert!(told.to_string().starts_with(text), "{told}");
     let error = zero.join().unwrap().unwrap_err();
     assert_eq!((told.to_string(), told.kind()), (error.to_string(), ErrorKind::TimedOut));

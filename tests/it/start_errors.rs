@@ -35,7 +35,7 @@ fn the_remedy_fits_what_a_program_lacks() {
         ("/no/such/program", 127, "check that it is installed on this host and on PATH"),
         (&missing, 126, "its first line names the interpreter \"/no/such/interpreter\", which is not on this host"),
         (&windows, 126, "its first line ends with a carriage return"),
-        (foreign, 126, "its loader is not on this host"),
+        (foreign, 126, "its dynamic loader is not on this host"),
         (&plain, 126, "it is not executable: chmod +x "),
         (folder, 126, "it is a folder: choose a program in it"),
     ];

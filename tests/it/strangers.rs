@@ -166,7 +166,7 @@ fn a_flood_does_not_move_the_deadline_and_is_counted() {
     assert_eq!((code, stdout.as_str()), (Some(124), ""), "{stderr}");
     assert!(waited < Duration::from_secs(4) + SLACK, "{waited:?}");
     assert!(grown < GROWTH, "{grown} KiB");
-    assert!(stderr.contains("ranks 1-2 of 3 have not come"), "{stderr}");
+    assert!(stderr.contains("ranks 1-2 of 3 have not connected"), "{stderr}");
     assert!(stderr.contains(" connections that were not ranks of this job were rejected"), "{stderr}");
 }
 

@@ -109,6 +109,12 @@ fn check_fails_in_a_batch_script_that_has_not_started_its_tasks() {
     let (status, stdout, stderr) = run(&["check", "--timeout", "5"], &[SCRIPT]);
     assert_eq!((status, stdout.as_str()), (Some(3), ""), "{stderr}");
     assert!(stderr.starts_with("mpienv: nothing was checked: ") && stderr.contains("`srun`"), "{stderr}");
+    let of_flux: Vars = &[("FLUX_ENCLOSING_ID", "f1")];
+    for (vars, remedy) in [(of_flux, "`flux run`"), (&[("OMPI_COMM_WORLD_LOCAL_RANK", "1")], "mpirun")] {
+        let (status, _, stderr) = run(&["check", "--timeout", "5"], &[vars]);
+        assert_eq!(status, Some(3), "{stderr}");
+        assert!(stderr.starts_with("mpienv: nothing was checked: ") && stderr.contains(remedy), "{stderr}");
+    }
     // A job of one task is all there.
     let port = free_port().to_string();
     let (status, stdout, stderr) =

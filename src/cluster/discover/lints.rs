@@ -55,7 +55,7 @@ pub(super) fn stale_agent_store(environment: &Environment, placement: &Placement
         code: "stale-agent-store",
         what: format!("{AGENT_STORE} is set, but torchrun did not start this process"),
         why: "PyTorch's ranks would wait for a store that no process serves".into(),
-        remedy: format!("unset {AGENT_STORE}; export, exec and launch do"),
+        remedy: format!("unset {AGENT_STORE}, or use mpienv export, exec or launch, which unset it"),
     })
 }
 
@@ -82,7 +82,7 @@ pub(super) fn partly_inherited(environment: &Environment, placement: &Placement,
         severity: Severity::Warning,
         code: "partly-inherited",
         what: format!("RANK or WORLD_SIZE has changed since mpienv set it, but {known} have not"),
-        why: "the local rank may be that of the process that started this one".into(),
+        why: "LOCAL_RANK may still be that of the parent process".into(),
         remedy: format!("set {LOCAL_RANK} and {LOCAL_WORLD_SIZE} together with RANK and WORLD_SIZE, or unset them"),
     })
 }

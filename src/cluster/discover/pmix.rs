@@ -11,7 +11,7 @@ const SOURCE: &str = "the launcher's PMIx server";
 /// Asks, and puts the answer in place of what was derived.
 pub(crate) fn complete(placement: &mut Placement, environment: &Environment) -> Result<(), Error> {
     let refused = |text: String| {
-        Error::new(Reason::Pmix(text), "or do not ask PMIx, and set MASTER_ADDR for all ranks").by(placement.launcher)
+        Error::new(Reason::Pmix(text), "do not ask PMIx, and set MASTER_ADDR on all ranks").by(placement.launcher)
     };
     let answer = pmix::ask(&PmixVars::of(environment)).map_err(|error| refused(error.to_string()))?;
     let (rank, size) = (placement.rank.index(), placement.rank.size());

@@ -45,7 +45,7 @@ impl Look {
             let answers = addresses.iter().any(|address| TcpStream::connect_timeout(address, LOOK).is_ok());
             let answers =
                 if answers { format!("; another program answers there, on port {port}") } else { String::new() };
-            return Some(format!("{what}{answers}: {why}; {remedy}"));
+            return Some(format!("{what}{answers}; {why}; {remedy}"));
         }
         let own = info.default_master_port();
         let is_taken = matches!(error, RendezvousError::PortInUse { .. });

@@ -15,12 +15,12 @@ use super::{Failure, Overrides, Quiet, print_findings};
 const AFTER_RANK_0: Duration = Duration::from_millis(500);
 
 /// A process that met itself alone has not shown that the job's tasks can meet.
-const NOT_A_TASK: &str = "slurm-not-a-task";
+const NOT_A_TASK: [&str; 3] = ["slurm-not-a-task", "flux-not-a-task", "place-unknown"];
 
 pub(crate) fn run(overrides: Overrides, timeout: Duration, json: bool, quiet: Quiet) -> Result<(), Failure> {
     let environment = Environment::current();
     let info = overrides.read_from(&environment, quiet)?;
-    let is_not_a_task = |finding: &&Finding| finding.code == NOT_A_TASK && finding.severity > Severity::Note;
+    let is_not_a_task = |finding: &&Finding| NOT_A_TASK.contains(&finding.code) && finding.severity > Severity::Note;
     if let Some(Finding { what, why, remedy, .. }) = info.findings().iter().find(is_not_a_task).cloned() {
         return Err(Failure::NotATask { what, why, remedy });
     }

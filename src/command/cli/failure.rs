@@ -17,19 +17,19 @@ pub(crate) enum Failure {
     Environment(#[from] crate::Error),
     #[error(transparent)]
     Unrepresentable(#[from] crate::Unrepresentable),
-    #[error("problems found, see above")]
+    #[error("doctor found problems; see the findings above")]
     Findings,
     #[error(transparent)]
     Check(#[from] CheckError),
-    #[error("all ranks met, but they do not fit together; see above")]
+    #[error("all ranks connected, but their settings conflict; see above")]
     Disagreement,
     #[error("nothing was checked: {what}; {why}; {remedy}")]
     NotATask { what: String, why: String, remedy: String },
     #[error(
-        "each of the {ranks} ranks would start a torchrun, and each torchrun a separate job: torchrun starts the ranks of a \
-         node itself and does not read RANK and WORLD_SIZE; {remedy}"
+        "each of the {ranks} ranks would start its own torchrun, and each torchrun would run a separate job; torchrun starts \
+         all ranks of a node itself and ignores RANK and WORLD_SIZE; {remedy}"
     )]
-    TorchrunByRank { ranks: u64, remedy: &'static str },
+    TorchrunByRank { ranks: u64, remedy: String },
     #[error(transparent)]
     Launch(LaunchError),
     #[error("this worker was not started: {0}; start the job again")]
@@ -38,7 +38,7 @@ pub(crate) enum Failure {
     Shape(#[from] JobError),
     #[error("rank {rank} does not exist in a job of {size}; choose one from 0 to {}", size - 1)]
     NoSuchRank { rank: u32, size: u32 },
-    #[error("the command of rank {rank} exited with {status}; see its output for the cause")]
+    #[error("the command of rank {rank} failed ({status}); see its output for the cause")]
     Rank { rank: u32, status: ExitStatus },
     #[error("cannot write stdout: {0}; check the disk, or the program that reads the output")]
     Output(#[from] io::Error),

@@ -6,7 +6,7 @@ use crate::{Error, Finding, LaunchError, Reason};
 use super::Failure;
 
 /// Two ways to name rank 0's host.
-const MASTER: &str = "mpienv also takes --master-addr HOST, or --ask-pmix if the launcher has a PMIx server";
+const MASTER: &str = "or pass --master-addr HOST, or --ask-pmix if the launcher has a PMIx server";
 
 /// The option that helps against a failure.
 pub(super) fn for_failure(failure: &Failure) -> Option<&'static str> {
@@ -14,7 +14,7 @@ pub(super) fn for_failure(failure: &Failure) -> Option<&'static str> {
         Failure::Environment(error)
         | Failure::Check(CheckError::Environment(error))
         | Failure::Launch(LaunchError::Environment(error)) => for_error(error),
-        Failure::Launch(LaunchError::TooManyRanks { .. }) => Some("--rank R"),
+        Failure::Launch(LaunchError::TooManyRanks { .. }) => Some("or simulate one rank with --rank R"),
         Failure::Unrepresentable(_) => Some("--shell NAME"),
         _ => None,
     }
@@ -23,8 +23,8 @@ pub(super) fn for_failure(failure: &Failure) -> Option<&'static str> {
 fn for_error(error: &Error) -> Option<&'static str> {
     match error.reason() {
         Reason::MasterUnknown { .. } => Some(MASTER),
-        Reason::NotPerNode(_) => Some("mpienv also takes --launcher alone"),
-        Reason::NoLocalRank => Some("mpienv also takes --launcher user; or omit --for jax"),
+        Reason::NotPerNode(_) => Some("or pass --launcher alone"),
+        Reason::NoLocalRank => Some("or pass --launcher user, or omit --for jax"),
         _ => None,
     }
 }
@@ -34,7 +34,7 @@ pub(super) fn for_finding(finding: &Finding) -> Option<&'static str> {
     match finding.code {
         "master-unknown" => Some(MASTER),
         "master-not-here" => Some("under Open MPI, --ask-pmix finds the host"),
-        "nccl-nothing-left" | "nccl-bridge" => Some("mpienv also takes --nccl-ifname"),
+        "nccl-nothing-left" | "nccl-bridge" => Some("or pass --nccl-ifname"),
         _ => None,
     }
 }

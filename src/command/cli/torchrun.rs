@@ -9,14 +9,19 @@ use super::Failure;
 
 const PER_NODE: &str =
     "use `mpienv exec --per-node -- torchrun ...`, which tells each node's torchrun about the other nodes";
-const PER_RANK: &str = "start the program without torchrun, as in `mpienv exec -- python train.py`; or start one process on \
-                        each node (`mpirun --map-by ppr:1:node`) with `mpienv exec --per-node -- torchrun ...`";
-const LAUNCH: &str = "start the program without torchrun, as in `mpienv launch --nproc-per-node 8 -- python train.py`: \
+const LAUNCH: &str = "start the program without torchrun, as in `mpienv launch --nproc-per-node N -- python train.py`: \
                       launch starts the ranks of a node as torchrun does";
 
 /// `exec` of a torchrun by one of several ranks.
 pub(super) fn check_exec(info: &ClusterInfo, environment: &Environment, words: &[OsString]) -> Result<(), Failure> {
-    let remedy = if info.launch_style() == LaunchStyle::PerNode { PER_NODE } else { PER_RANK };
+    let remedy = match info.launch_style() {
+        LaunchStyle::PerNode => PER_NODE.to_owned(),
+        _ => format!(
+            "start the program without torchrun, as in `mpienv exec -- python train.py`; or start one process on each node \
+             ({}) with `mpienv exec --per-node -- torchrun ...`",
+            info.launcher().spec().advice.one_per_node
+        ),
+    };
     check(info.world_size().into(), environment, words, remedy)
 }
 
@@ -27,10 +32,10 @@ pub(super) fn check_launch(
     workers: u32,
     words: &[OsString],
 ) -> Result<(), Failure> {
-    check(u64::from(info.world_size()) * u64::from(workers), environment, words, LAUNCH)
+    check(u64::from(info.world_size()) * u64::from(workers), environment, words, LAUNCH.to_owned())
 }
 
-fn check(ranks: u64, environment: &Environment, words: &[OsString], remedy: &'static str) -> Result<(), Failure> {
+fn check(ranks: u64, environment: &Environment, words: &[OsString], remedy: String) -> Result<(), Failure> {
     // Options or variables that name the nodes show that this is on purpose.
     let variables = ["PET_NNODES", "PET_RDZV_ENDPOINT"];
     let words = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();

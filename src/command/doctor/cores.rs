@@ -1,4 +1,4 @@
-//! Whether this process may use the cores that are there for it.
+//! Whether this process may use all cores that its cgroup allows.
 
 use super::finding;
 use crate::cluster::info::ClusterInfo;
@@ -53,13 +53,16 @@ pub(super) fn binding(info: &ClusterInfo, environment: &Environment, cores: Opti
     });
     let unbind = info.launcher().spec().advice.unbind;
     let by = unbind.map_or("what started it", |_| info.launcher().title());
-    let unbind = unbind.unwrap_or("start it without taskset, numactl and the like (`mpirun --bind-to none`)");
+    let unbind = unbind.map_or_else(
+        || "start it without taskset, numactl and the like (`mpirun --bind-to none`)".to_owned(),
+        |unbind| format!("start it with {unbind}"),
+    );
     finding(
         severity,
         "cpu-binding",
         format!("bound to {allowed} of {all} cores, by {by}{threads}{ranks}"),
         "threads and workers that this process starts share these cores",
-        format!("{unbind}, or fewer threads"),
+        format!("{unbind}, or use fewer threads"),
     )
 }
 

@@ -21,8 +21,9 @@ pub(super) fn cuda(info: &ClusterInfo, environment: &Environment) -> Option<Find
         severity,
         "cuda-devices",
         format!("CUDA_VISIBLE_DEVICES={devices} shows {count} {shown} to the {size} ranks of this node"),
-        "a program that selects the device of its LOCAL_RANK finds none, or shares one",
-        "make as many devices visible as the node has ranks; if the launcher gives each rank one device, use device 0"
+        "a program that uses the device numbered LOCAL_RANK finds no such device, or shares one with another rank",
+        "make as many devices visible as the node has ranks (on Slurm, --gpus-per-node instead of --gpus-per-task), or let \
+         each rank use device 0 if the launcher gives it one device"
             .into(),
     )
 }

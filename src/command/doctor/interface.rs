@@ -1,4 +1,4 @@
-//! Which of this host's interfaces the variables choose that choose network interfaces.
+//! Which of this host's interfaces NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME choose.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
             "nccl-address",
             format!("NCCL_SOCKET_IFNAME={value} has the address {address}"),
             "NCCL compares it with the names of interfaces, and none has this name",
-            format!("the interface's name{}", of_address(machine, address)),
+            format!("set NCCL_SOCKET_IFNAME to the interface's name{}", of_address(machine, address)),
         );
     }
     let (names, left) = (machine.names(), selected(value, machine));
@@ -39,7 +39,7 @@ pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         _ => (format!("{} in addition to {}", bridges.join(", "), others.join(",")), others),
     };
     let remedy = match better[..] {
-        [] => "set MPIENV_NCCL_IFNAME to an interface of the cluster's network; this host has none".to_owned(),
+        [] => "this host has no other interface; give it one on the cluster's network, and set MPIENV_NCCL_IFNAME to its name".to_owned(),
         _ => format!("set MPIENV_NCCL_IFNAME={}", better.join(",")),
     };
     finding(
@@ -95,7 +95,7 @@ pub(super) fn gloo(environment: &Environment, machine: &Machine) -> Option<Findi
         "gloo-no-such-interface",
         format!("GLOO_SOCKET_IFNAME={value} names {wrong:?}, but this host has {}", names.join(", ")),
         "gloo needs complete names: it does not accept NCCL's ^, prefixes or addresses",
-        "one of these names".into(),
+        "set GLOO_SOCKET_IFNAME to one of these names".into(),
     )
 }
 

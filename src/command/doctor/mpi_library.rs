@@ -78,7 +78,7 @@ pub(super) fn differs(info: &ClusterInfo, environment: &Environment, machine: &M
     let mpirun_5 = environment.get("OMPI_VERSION").and_then(|version| version.to_str()).is_some_and(is_5_or_newer);
     let by_pmix = environment.get("SLURM_MPI_TYPE").is_some_and(|kind| kind.as_encoded_bytes().starts_with(b"pmix"));
     let of_launcher =
-        "put the launcher's MPI first in LD_LIBRARY_PATH, or start the job by the mpiexec of that library";
+        "put the launcher's MPI first in LD_LIBRARY_PATH, or start the job with the mpiexec of that library";
     let (is_foreign, remedy) = match info.launcher().spec().mpi {
         MpiFamily::OpenMpi => (!library.is_open_mpi() || mpirun_5 && !library.is_open_mpi_5(), of_launcher),
         MpiFamily::Spectrum => (!library.is_open_mpi(), of_launcher),

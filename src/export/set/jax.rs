@@ -31,8 +31,8 @@ fn place(info: &ClusterInfo, environment: &Environment) -> Result<Variables, Err
         return Ok(Vec::new());
     }
     let [Some(size), Some(rank), Some(local_rank)] = values else {
-        let remedy = "start the program with MPIENV_LAUNCHER=user and RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE set, \
-                      or give num_processes and process_id to jax.distributed.initialize and do without JAX's variables";
+        let remedy = "set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and MPIENV_LAUNCHER=user, or omit --for jax and pass \
+                      num_processes and process_id to jax.distributed.initialize";
         return Err(Error::new(Reason::NoLocalRank, remedy).by(info.launcher()));
     };
     let [of_size, of_rank, of_local_rank] = OF_OPEN_MPI;

@@ -26,7 +26,7 @@ use crate::launch::stopped::Stop;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How much longer than a look the pause after it is at least: machines may have thousands of processes.
 const PAUSE_PER_LOOK: u32 = 10;
-/// How long who was killed may take to be gone; what hangs in the system itself ends when that lets it.
+/// How long killed processes may take to disappear. One that hangs in a system call exits when that call returns.
 const KILLED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Signals, ends and reaps the workers.

@@ -27,13 +27,15 @@ const WORD: &str = "__mpienv-watchdog";
 /// Whether this program serves as a watchdog when it is started as one.
 static SERVES: AtomicBool = AtomicBool::new(false);
 
-/// For the first line of `main` in a program that uses [`Launch`](crate::Launch): lets it be the watchdog of its workers.
+/// Lets this program serve as the watchdog of its own workers. Call it in the first line of `main`.
 ///
-/// `Launch` then starts the program once more as a process that does nothing but wait, and that kills the workers and
-/// what descends from them when this process is killed by a signal that nothing can catch. In that process this
-/// function returns true once that is done, and `main` returns. In a program that does not call it workers have no
-/// watchdog: those that call [`end_with_parent`](crate::end_with_parent) end all the same, and what they have started
-/// stays.
+/// [`Launch`](crate::Launch) then starts the program a second time, as a process that only waits. If the first
+/// process is killed by a signal that it cannot catch, this watchdog kills the workers and their descendants. In the
+/// watchdog, this function returns true once it has finished, and `main` must then return. In all other processes it
+/// returns false.
+///
+/// In a program that does not call this function, workers have no watchdog. Workers that call
+/// [`end_with_parent`](crate::end_with_parent) still end, but the processes that they started do not.
 ///
 /// ```no_run
 /// use std::process::Command;

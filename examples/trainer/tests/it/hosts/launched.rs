@@ -160,7 +160,7 @@ fn a_port_that_some_ranks_only_were_told_ends_the_start_with_their_names() {
                     assert!(said.contains(part), "{what}: {said}");
                 }
                 // Before the deadline.
-                assert!(!said.contains("come to"), "{what}: {said}");
+                assert!(!said.contains("connected to"), "{what}: {said}");
             }
         }
     }

@@ -26,7 +26,7 @@ const LOSSES: [&str; 6] = [
     " before all ranks had come",
     " is lost: ",
     " did not come within ",
-    " not come to 10.77.0.1:",
+    " not connected to 10.77.0.1:",
     " did not reach rank 0 at ",
     " got no verdict from rank 0 at ",
 ];
