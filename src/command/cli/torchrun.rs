@@ -132,7 +132,7 @@ mod tests {
         let none = Environment::default();
         let refused = |ranks, environment: &Environment, words: &[&str]| {
             let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-            check(ranks, environment, &words, LAUNCH).is_err()
+            check(ranks, environment, &words, LAUNCH.to_owned()).is_err()
         };
         let of = |line: &'static str| line.split(' ').collect::<Vec<_>>();
         for words in [
