@@ -1,7 +1,6 @@
 //! What ranks do together: sum, gather, broadcast, wait.
 
 pub mod alone;
-pub mod counting;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod split;

@@ -37,9 +37,6 @@ pub trait Model {
     /// The name of the architecture, which all ranks must have in common.
     fn name(&self) -> &'static str;
 
-    /// How many parameters there are.
-    fn parameter_count(&self) -> usize;
-
     /// The names and shapes of the parameters, in the order in which they lie in the slice: what files call them.
     fn parameter_shapes(&self) -> Shapes;
 

@@ -59,11 +59,6 @@ impl Tcp {
         Tcp { rank, group, others: Vec::new(), sum: Vec::new(), rejected: 0 }
     }
 
-    /// How long a wait for a rank may take without a byte from it, in all groups; 60 s is a good value.
-    pub fn set_timeout(&mut self, timeout: Duration) {
-        self.group.set_timeout(timeout);
-    }
-
     fn size(&self) -> usize {
         self.group.size()
     }

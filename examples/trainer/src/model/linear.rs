@@ -31,10 +31,6 @@ impl Model for Linear {
         "linear"
     }
 
-    fn parameter_count(&self) -> usize {
-        WEIGHTS + CLASSES
-    }
-
     fn parameter_shapes(&self) -> Shapes {
         vec![("weight", vec![CLASSES, PIXELS]), ("bias", vec![CLASSES])]
     }
@@ -117,8 +113,8 @@ mod tests {
         let (images, labels) = batch(4);
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut model = Linear::new(4);
-            let mut gradient = vec![0.0; model.parameter_count()];
-            let parameters = vec![bad; model.parameter_count()];
+            let mut gradient = vec![0.0; WEIGHTS + CLASSES];
+            let parameters = vec![bad; WEIGHTS + CLASSES];
             let loss = model.gradient(&parameters, &images, &labels, 4, &mut gradient);
             assert!(!loss.is_finite(), "{bad}: {loss}");
             assert!(!model.evaluate(&parameters, &images, &labels).loss.is_finite());

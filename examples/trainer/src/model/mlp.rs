@@ -14,9 +14,6 @@ pub const HIDDEN: usize = 128;
 type First = Dense<PIXELS, HIDDEN, 4, 2>;
 type Second = Dense<HIDDEN, CLASSES, 5, 2>;
 
-/// How many parameters there are.
-const PARAMETERS: usize = First::WEIGHTS + HIDDEN + Second::WEIGHTS + CLASSES;
-
 /// The model with a hidden layer.
 ///
 /// Parameters: weights of shape (128, 784), row by row, 128 biases, weights of shape (10, 128), 10 biases.
@@ -55,10 +52,6 @@ impl Mlp {
 impl Model for Mlp {
     fn name(&self) -> &'static str {
         "mlp"
-    }
-
-    fn parameter_count(&self) -> usize {
-        PARAMETERS
     }
 
     fn parameter_shapes(&self) -> Shapes {
@@ -127,6 +120,8 @@ impl Model for Mlp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PARAMETERS: usize = First::WEIGHTS + HIDDEN + Second::WEIGHTS + CLASSES;
     use crate::model::sample::{assert_gradient, assert_parts_add_up, batch};
 
     /// The loss of a sample, in f64, straight from its definition.
@@ -167,7 +162,7 @@ mod tests {
         let (images, labels) = batch(32);
         let mut model = Mlp::new(32);
         let parameters = model.initial_parameters(1);
-        assert_eq!(parameters.len(), model.parameter_count());
+        assert_eq!(parameters.len(), PARAMETERS);
         let loss = model.evaluate(&parameters, &images, &labels).loss / 32.0;
         assert!((2.2..3.5).contains(&loss), "{loss}");
         let spread = |values: &[f32]| values.iter().map(|x| x * x).sum::<f32>() / values.len() as f32;

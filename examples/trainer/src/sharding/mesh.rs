@@ -64,11 +64,6 @@ impl Mesh {
         self.dims.iter().product()
     }
 
-    /// The number of axes.
-    pub fn axes(&self) -> usize {
-        self.dims.len()
-    }
-
     /// How many ranks differ in `axes` alone: into how many parts they cut.
     pub fn size(&self, axes: &[Axis]) -> u32 {
         axes.iter().map(|&axis| self.dims[axis]).product()

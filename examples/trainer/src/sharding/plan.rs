@@ -11,7 +11,7 @@ use super::network::{Network, Parameter, UnknownOperator};
 use super::propagate::{CutError, NUMBER_BYTES};
 use super::redistribute::Step;
 use super::strategy::Strategy;
-use crate::collective::counting::Traffic;
+use super::traffic::Traffic;
 
 /// Which collective calls a plan may use. The numbers that come out are the same, to rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -159,16 +159,6 @@ impl Plan {
     /// The ranks' grid.
     pub fn mesh(&self) -> &Mesh {
         &self.mesh
-    }
-
-    /// What is trained.
-    pub fn network(&self) -> &Network {
-        &self.network
-    }
-
-    /// The strategy of each operator, those that were found included.
-    pub fn strategies(&self) -> &[Strategy] {
-        &self.strategies
     }
 
     /// Each operator with its strategy: `matmul ((2,4),(4,1)), relu ((2,4),)`.

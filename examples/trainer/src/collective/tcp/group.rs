@@ -1,12 +1,10 @@
 //! A group of the ranks that one line joins: all of them, or some.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::time::Duration;
-
 use super::peer::Call;
 use super::transfer::{Inbox, Links, rank};
 use crate::collective::CollectiveError;
+use std::cell::RefCell;
+use std::rc::Rc;
 
 /// Ranks of a group, by their place in it; a member's index on the line is its rank in the world.
 #[derive(Debug)]
@@ -58,10 +56,6 @@ impl Group {
 
     pub(super) fn size(&self) -> usize {
         self.members.len()
-    }
-
-    pub(super) fn set_timeout(&self, timeout: Duration) {
-        self.links.borrow_mut().set_timeout(timeout);
     }
 
     /// The transfers that follow belong to a sum of so many numbers; 0 for what is no sum.

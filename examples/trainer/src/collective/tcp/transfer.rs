@@ -87,10 +87,6 @@ impl Links {
         self.peers.len()
     }
 
-    pub(super) fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = timeout;
-    }
-
     /// Sends `out(peer)` to each peer and fills `inbox`, all at once.
     pub(super) fn transfer<'b>(
         &mut self,
