@@ -15,6 +15,7 @@ use crate::collective::Collective;
 use crate::config_check;
 use crate::data::Dataset;
 use crate::folder_lock::LockError;
+use crate::list::join;
 use crate::parameters::{self, OtherShapes, Shapes};
 use crate::stop::Stop;
 use crate::tensor_file::{TensorFile, TensorFileError};
@@ -62,7 +63,7 @@ impl Run {
             ("learning rate", config.learning_rate.to_string()),
             ("seed", config.seed.to_string()),
             ("order", config.order.to_string()),
-            ("training set, labels 0 to 9", train.class_counts().map(|count| count.to_string()).join(" ")),
+            ("training set, labels 0 to 9", join(train.class_counts(), " ")),
         ];
         Run { terms, shapes }
     }

@@ -18,6 +18,7 @@ pub mod exit;
 pub mod fetch;
 pub mod folder_lock;
 pub(crate) mod hex;
+pub(crate) mod list;
 pub mod log;
 pub mod metrics;
 pub mod mnist;

@@ -19,6 +19,7 @@ use crate::model::{Evaluation, Model};
 use crate::replicas::Divergence;
 use crate::sampler::{self, Order};
 use crate::sharding::execute::ExecuteError;
+use crate::sharding::number::Number;
 use crate::stop::Signal;
 use data_parallel::DataParallel;
 pub use sharded::Sharded;
@@ -346,10 +347,10 @@ fn evaluate(
 
 /// Puts rank 0's parameters in place of those of all others.
 fn take_first_parameters(parameters: &mut [f32], group: &mut dyn Collective) -> Result<(), CollectiveError> {
-    let mut bytes: Vec<u8> = parameters.iter().flat_map(|parameter| parameter.to_le_bytes()).collect();
+    let mut bytes = f32::to_bytes(parameters);
     group.broadcast(&mut bytes, 0)?;
-    for (parameter, &bytes) in parameters.iter_mut().zip(bytes.as_chunks().0) {
-        *parameter = f32::from_le_bytes(bytes);
+    for (parameter, number) in parameters.iter_mut().zip(f32::from_bytes(&bytes)) {
+        *parameter = number;
     }
     Ok(())
 }

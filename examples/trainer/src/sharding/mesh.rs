@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::list::join;
+
 /// A dimension of a [`Mesh`], counted from 0.
 pub type Axis = usize;
 
@@ -102,7 +104,7 @@ impl Mesh {
 
 impl fmt::Display for Mesh {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "({})", self.dims.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
+        write!(f, "({})", join(&self.dims, ","))
     }
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::layout::Layout;
 use super::mesh::Mesh;
 use super::network::{Network, Parameter, UnknownOperator};
+use super::operator::Operator;
 use super::propagate::{CutError, NUMBER_BYTES};
 use super::redistribute::Step;
 use super::strategy::Strategy;
@@ -69,39 +70,24 @@ pub enum Operation {
     Input(Feed),
     /// Takes a parameter, by its number.
     Load(usize),
-    /// The product of two matrices.
-    MatMul,
-    /// A row added to each row.
-    BiasAdd,
-    /// Everything below 0 becomes 0.
-    Relu,
-    /// The mean of squared differences.
-    Mse,
-    /// The mean cross-entropy of softmax.
-    Xent,
-    /// The gradient of a product's first input: of the product's gradient and the second input.
+    /// Computes an operator of the network.
+    Forward(Operator),
+    /// The gradient of a product's first input, from the product's gradient and the second input.
     MatMulGradFirst,
-    /// The gradient of a product's second input: of the first input and the product's gradient.
+    /// The gradient of a product's second input, from the first input and the product's gradient.
     MatMulGradSecond,
-    /// The gradient of the row that was added: of the result's gradient.
+    /// The gradient of the added row, from the result's gradient.
     BiasAddGrad,
-    /// Of the result's gradient and the result.
+    /// From the result's gradient and the result.
     ReluGrad,
-    /// Of the value and the labels.
+    /// From the value and the labels.
     MseGrad,
-    /// Of the logits and the labels.
+    /// From the logits and the labels.
     XentGrad,
-    /// Moves a tensor's parts.
+    /// Redistributes a tensor's parts.
     Move(Step),
-    /// Moves a parameter, by its number, by its gradient.
-    Momentum {
-        /// The number of the parameter.
-        parameter: usize,
-        /// What the movement is multiplied with.
-        learning_rate: f64,
-        /// What is kept of the movement of the step before.
-        momentum: f64,
-    },
+    /// Updates a parameter, by its number, with its gradient.
+    Momentum { parameter: usize, learning_rate: f64, momentum: f64 },
 }
 
 /// One instruction; its number is that of its result.
