@@ -84,7 +84,7 @@ pub enum CollectiveError {
     /// Nothing can watch over the ranks of an MPI job.
     #[cfg(feature = "mpi")]
     #[error("nothing can watch over the ranks: {0}")]
-    Watch(#[source] std::io::Error),
+    Watch(std::io::Error),
     /// MPI returned an error.
     #[cfg(feature = "mpi")]
     #[error(transparent)]

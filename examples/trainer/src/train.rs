@@ -149,7 +149,13 @@ pub enum TrainError {
     Collective(#[from] CollectiveError),
     /// The reports cannot be written.
     #[error("the reports cannot be written: {0}")]
-    Report(#[from] io::Error),
+    Report(io::Error),
+}
+
+impl From<io::Error> for TrainError {
+    fn from(error: io::Error) -> TrainError {
+        TrainError::Report(error)
+    }
 }
 
 impl From<ExecuteError> for TrainError {

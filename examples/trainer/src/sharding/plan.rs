@@ -29,7 +29,7 @@ pub enum Collectives {
 pub enum PlanError {
     /// An operator is not there.
     #[error("--strategy: {0}")]
-    Operator(#[from] UnknownOperator),
+    Operator(UnknownOperator),
     /// The operators cannot be cut so.
     #[error(transparent)]
     Cut(#[from] CutError),

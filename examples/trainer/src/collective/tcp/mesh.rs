@@ -28,10 +28,16 @@ pub enum ConnectError {
     #[error(
         "this rank cannot open a socket for the other ranks: {0}; check this host's network and its limit of open files"
     )]
-    Socket(#[from] io::Error),
+    Socket(io::Error),
     /// A rank was at the rendezvous, and cannot be reached.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
+}
+
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> ConnectError {
+        ConnectError::Socket(error)
+    }
 }
 
 /// Where the ranks of a job meet.
