@@ -114,11 +114,6 @@ pub fn sgd_step(parameters: &mut [f32], gradient: &[f32], learning_rate: f32) {
     }
 }
 
-/// ReLU that passes NaN on: `max` would turn it into 0, and a run that diverged would look well.
-fn relu(x: f32) -> f32 {
-    if x < 0.0 { 0.0 } else { x }
-}
-
 /// `count` values of N(0, `deviation`) for parameter number `parameter`.
 fn normal_values(seed: u64, parameter: u32, deviation: f64, count: usize) -> impl Iterator<Item = f32> {
     let mut values = Stream::new(seed, Purpose::Parameter(parameter));

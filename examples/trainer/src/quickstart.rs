@@ -44,7 +44,7 @@ const HIDDEN: usize = 16;
 pub fn run(options: &QuickstartArgs, out: &mut dyn Write) -> Result<(), QuickstartError> {
     match &options.action {
         Some(Action::Plan(show)) => {
-            let text = plan(&show.sharding, show.ranks)?.text(show.rank)?;
+            let text = plan(&show.sharding, show.planned.ranks)?.text(show.planned.rank)?;
             out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(QuickstartError::Output)
         }
         Some(Action::Merge(merge)) => {

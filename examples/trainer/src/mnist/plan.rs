@@ -16,6 +16,6 @@ pub fn plan(model: Architecture, cuts: &Cuts, learning_rate: f32, world: u32, sh
 
 /// The text of a plan: the network, then the instructions of a rank.
 pub fn text(show: &Show) -> Result<String, PlanError> {
-    let Show { ranks, rank, model, batch_size, learning_rate, ref cuts } = *show;
-    plan(model, cuts, learning_rate, ranks, batch_size as usize)?.text(rank)
+    let Show { ref planned, model, batch_size, learning_rate, ref cuts } = *show;
+    plan(model, cuts, learning_rate, planned.ranks, batch_size as usize)?.text(planned.rank)
 }

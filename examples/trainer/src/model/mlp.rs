@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use super::dense::Dense;
-use super::{Model, cross_entropy, normal_values, relu};
+use super::{Model, cross_entropy, normal_values};
 use crate::batch::Image;
 use crate::data::{CLASSES, PIXELS};
 use crate::parameters::Shapes;
+use crate::sharding::operator::relu;
 
 /// Outputs of the hidden layer.
 pub const HIDDEN: usize = 128;
@@ -93,10 +94,7 @@ impl Model for Mlp {
         self.second.weight_gradients(rows, hidden, weights);
         self.second.bias_gradients(rows, biases);
         self.second.input_gradients(&parameters[FIRST.end..][..Second::WEIGHTS], rows, hidden_gradients);
-        for (gradient, &x) in hidden_gradients.as_flattened_mut().iter_mut().zip(hidden.as_flattened()) {
-            // The gradient of ReLU at 0 is 0.
-            *gradient = if x > 0.0 { *gradient } else { 0.0 };
-        }
+        relu::mask(hidden_gradients.as_flattened_mut(), hidden.as_flattened());
         let (weights, biases) = first.split_at_mut(First::WEIGHTS);
         self.first.weight_gradients(hidden_gradients, images, weights);
         self.first.bias_gradients(hidden_gradients, biases);
@@ -108,9 +106,7 @@ impl Model for Mlp {
         let (weights, biases) = first.split_at(First::WEIGHTS);
         self.first.outputs(weights, biases, images, &mut self.hidden);
         let hidden = &mut self.hidden[..images.len()];
-        for x in hidden.as_flattened_mut() {
-            *x = relu(*x);
-        }
+        relu::rectify(hidden.as_flattened_mut());
         let (weights, biases) = second.split_at(Second::WEIGHTS);
         self.second.outputs(weights, biases, hidden, &mut self.rows);
         &mut self.rows[..images.len()]

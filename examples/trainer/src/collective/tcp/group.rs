@@ -1,7 +1,7 @@
 //! A group of the ranks that one line joins: all of them, or some.
 
 use super::peer::Call;
-use super::transfer::{Inbox, Links, rank};
+use super::transfer::{Inbox, Links};
 use crate::collective::CollectiveError;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -77,7 +77,7 @@ impl Group {
 
     /// The loss of the rank at a place.
     pub(super) fn lost(&self, place: usize, reason: String) -> CollectiveError {
-        self.links.borrow().lost(rank(self.members.get(place).copied().unwrap_or(place)), reason)
+        self.links.borrow().lost(self.members.get(place).copied().unwrap_or(place) as u32, reason)
     }
 
     /// What this rank has written to all others since the beginning, in all groups, heads included.
