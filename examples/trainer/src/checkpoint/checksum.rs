@@ -1,10 +1,8 @@
-//! What a checkpoint says about itself, and the digest that tells whether it is as it was written.
+//! The metadata of a checkpoint, and the digest that detects damage.
 
 use std::collections::BTreeMap;
 
-use sha2::{Digest, Sha256};
-
-use crate::hex::hex;
+use crate::digest::PartsDigest;
 use crate::tensor_file::{NamedTensor, TensorFile};
 
 /// Texts by name.
@@ -13,13 +11,13 @@ pub(super) type Entries = BTreeMap<String, String>;
 /// The entry that holds the digest: SHA-256, in hexadecimal, of all other entries and the tensors.
 const DIGEST: &str = "sha256";
 
-/// The file of those tensors, with the entries and their digest as JSON in its metadata.
+/// The file of those tensors, with the entries and the digest as JSON in its metadata.
 pub(super) fn add(mut entries: Entries, tensors: Vec<NamedTensor>) -> TensorFile {
     entries.insert(DIGEST.to_owned(), digest(&entries, &tensors));
     TensorFile { about: serde_json::json!(entries).to_string(), tensors }
 }
 
-/// The entries of a file whose digest is right; else what is wrong.
+/// The entries of a file with the right digest, or what is wrong.
 pub(super) fn verify(file: &TensorFile) -> Result<Entries, String> {
     let entries: Entries =
         serde_json::from_str(&file.about).map_err(|error| format!("its metadata cannot be read: {error}"))?;
@@ -27,31 +25,26 @@ pub(super) fn verify(file: &TensorFile) -> Result<Entries, String> {
     match entries.get(DIGEST) {
         Some(then) if *then == now => Ok(entries),
         Some(then) => Err(format!("it has changed since it was written: its SHA-256 is {now}, and was {then}")),
-        None => Err("it has no SHA-256 that tells whether it is whole".to_owned()),
+        None => Err("it has no SHA-256 that shows whether it is complete".to_owned()),
     }
 }
 
 fn digest(entries: &Entries, tensors: &[NamedTensor]) -> String {
-    let mut sha = Sha256::new();
-    // Lengths first, so that no two contents run together.
-    let mut part = |bytes: &[u8]| {
-        sha.update((bytes.len() as u64).to_le_bytes());
-        sha.update(bytes);
-    };
+    let mut sha = PartsDigest::default();
     for (name, text) in entries.iter().filter(|(name, _)| *name != DIGEST) {
-        part(name.as_bytes());
-        part(text.as_bytes());
+        sha.add(name);
+        sha.add(text);
     }
     let mut tensors: Vec<&NamedTensor> = tensors.iter().collect();
     // As files order them.
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
     for NamedTensor { name, numbers, shape, bytes } in tensors {
-        part(name.as_bytes());
-        part(&(numbers.size() as u64).to_le_bytes());
-        part(&shape.iter().flat_map(|&length| (length as u64).to_le_bytes()).collect::<Vec<_>>());
-        part(bytes);
+        sha.add(name);
+        sha.add((numbers.size() as u64).to_le_bytes());
+        sha.add(shape.iter().flat_map(|&length| (length as u64).to_le_bytes()).collect::<Vec<_>>());
+        sha.add(bytes);
     }
-    hex(&sha.finalize())
+    sha.finish()
 }
 
 #[cfg(test)]
