@@ -12,8 +12,9 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::Finding;
 use crate::value::host::Host;
-use crate::value::placement::{LaunchStyle, Launcher};
+use crate::value::placement::{LaunchStyle, Launcher, Sourced};
 use crate::value::port::Port;
+use crate::value::port_range::PortRange;
 use crate::value::rank::{Local, Rank};
 use crate::value::token::Token;
 
@@ -49,12 +50,16 @@ pub struct ClusterInfo {
     /// The error says why there is none, and what to do.
     pub(crate) master_addr: Result<Host, Error>,
     pub(crate) master_port: Port,
+    /// As the platform's variable has it.
+    pub(crate) workers: Option<Sourced<String>>,
     pub(crate) nccl_socket_ifname: Option<String>,
     pub(crate) provenance: Provenance,
     pub(crate) findings: Vec<Finding>,
     pub(crate) token: Token,
     /// Whether nobody asked for the port, here or by a variable.
     pub(crate) port_is_default: bool,
+    /// Where ports are derived.
+    pub(crate) port_range: PortRange,
     pub(crate) default_port: Port,
     /// Whether no other job has that default.
     pub(crate) default_port_is_own: bool,
@@ -143,6 +148,24 @@ impl ClusterInfo {
     #[must_use]
     pub fn master_port(&self) -> Port {
         self.master_port
+    }
+
+    /// How many workers the platform says to start on each node, which is the number of the node's GPUs.
+    ///
+    /// From `SKYPILOT_NUM_GPUS_PER_NODE`, `DSTACK_GPUS_PER_NODE`, `LEPTON_RESOURCE_ACCELERATOR_NUM`, `MLP_WORKER_GPU`,
+    /// `NUM_TRAINERS` (RunPod), `PET_NPROC_PER_NODE` (Kubeflow), `NPROC_PER_NODE` (PAI). `None` if there is no such
+    /// variable, or it does not hold a number above 0.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let vars = [("SKYPILOT_NODE_RANK", "0"), ("SKYPILOT_NUM_NODES", "2"), ("SKYPILOT_NUM_GPUS_PER_NODE", "8")];
+    /// assert_eq!(ClusterInfo::from_vars(vars)?.workers_per_node(), Some(8));
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    #[must_use]
+    pub fn workers_per_node(&self) -> Option<u32> {
+        self.workers.as_ref()?.value.parse().ok().filter(|&workers| workers > 0)
     }
 
     /// The port that this rank would take if nobody asked for one: that of ranks which a user's `MASTER_PORT` does not

@@ -53,5 +53,5 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         (None, Some(ips)) => placement.with_master(marker, IPS, ips.lines().next()),
         (master, _) => placement.with_master(marker, MASTER, master.as_deref()),
     };
-    Ok(placement?.with_job(RUN, vars.run))
+    Ok(placement?.with_workers(GPUS, vars.gpus).with_job(RUN, vars.run))
 }

@@ -56,5 +56,5 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     }
     let placement = Placement::one_per_node(marker.launcher, (INDEX, vars.index), (WORKERS, vars.workers))?;
     let placement = placement.with_master(marker, HOST, vars.host.as_deref())?;
-    Ok(placement.with_port(marker, PORT, vars.port.as_deref())?.with_job(TASK, vars.task))
+    Ok(placement.with_port(marker, PORT, vars.port.as_deref())?.with_workers(GPUS, vars.gpus).with_job(TASK, vars.task))
 }

@@ -64,5 +64,5 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: SkyPilotVars = marker.read(environment)?;
     let placement = Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;
     let first = vars.ips.as_deref().and_then(|ips| ips.lines().next());
-    Ok(placement.with_master(marker, IPS, first)?.with_job(TASK, vars.task))
+    Ok(placement.with_master(marker, IPS, first)?.with_workers(GPUS, vars.gpus).with_job(TASK, vars.task))
 }

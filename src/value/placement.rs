@@ -98,6 +98,8 @@ pub(crate) struct Placement {
     pub master_doubt: Option<Finding>,
     /// The port that the platform names.
     pub master_port: Option<Sourced<Port>>,
+    /// How many workers the platform says to start on each node, as its variable has it.
+    pub workers: Option<Sourced<String>>,
     /// The job as its scheduler or launcher knows it.
     pub job: Option<Sourced<Job>>,
     pub findings: Vec<Finding>,
@@ -126,6 +128,7 @@ impl Placement {
             master_addr: None,
             master_doubt: None,
             master_port: None,
+            workers: None,
             job: None,
             findings: Vec::new(),
         })
@@ -186,6 +189,12 @@ impl Placement {
             self.master_port = Some(Sourced::new(port, variable));
         }
         Ok(self)
+    }
+
+    /// Adds the number of workers of each node, if it is known.
+    pub(crate) fn with_workers(mut self, variable: &'static str, number: Option<String>) -> Placement {
+        self.workers = number.map(|number| Sourced::new(number.trim().to_owned(), variable));
+        self
     }
 
     /// Adds the job's identity, if it is known: a master port follows from it.
