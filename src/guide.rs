@@ -6,6 +6,9 @@ pub mod variables {}
 #[doc = include_str!("guide/findings.md")]
 pub mod findings {}
 
+#[doc = include_str!("guide/platforms.md")]
+pub mod platforms {}
+
 #[doc = include_str!("guide/launch.md")]
 pub mod launch {}
 

@@ -15,6 +15,7 @@ use crate::value::port::Port;
 ///
 /// let range: PortRange = "1400-1999".parse()?;
 /// assert_eq!((range.first().get(), range.last().get()), (1400, 1999));
+/// assert_eq!(PortRange::new(range.first(), range.last()), Some(range));
 /// assert_eq!(PortRange::default().to_string(), "20000-29999");
 /// assert_eq!("1999-1400".parse::<PortRange>(), Err(PortRangeError));
 /// // A process by itself takes a port from there.
