@@ -153,7 +153,8 @@ impl ClusterInfo {
     /// How many workers the platform says to start on each node, which is the number of the node's GPUs.
     ///
     /// From `SKYPILOT_NUM_GPUS_PER_NODE`, `DSTACK_GPUS_PER_NODE`, `LEPTON_RESOURCE_ACCELERATOR_NUM`, `MLP_WORKER_GPU`,
-    /// `NUM_TRAINERS` (RunPod), `PET_NPROC_PER_NODE` (Kubeflow), `NPROC_PER_NODE` (PAI). `None` if there is no such
+    /// `NUM_TRAINERS` (RunPod), `PET_NPROC_PER_NODE` (Kubeflow), `NPROC_PER_NODE` (PAI), `SM_NUM_GPUS` (SageMaker),
+    /// `MA_NUM_GPUS` (ModelArts). `None` if there is no such
     /// variable, or it does not hold a number above 0.
     ///
     /// ```

@@ -67,8 +67,9 @@ enum Verb {
         /// Print the node's variables instead, for a torchrun on each node
         ///
         /// Sets NODE_RANK, NNODES, MASTER_ADDR, MASTER_PORT and torchrun's own PET_NODE_RANK, PET_NNODES, PET_MASTER_ADDR,
-        /// PET_MASTER_PORT, so that `torchrun --nproc-per-node 8 train.py` finds the other nodes. Unsets RANK,
-        /// WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE.
+        /// PET_MASTER_PORT, so that `torchrun --nproc-per-node 8 train.py` finds the other nodes, and PET_NPROC_PER_NODE if
+        /// the platform gives the number of workers. Unsets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE. If the
+        /// platform does not give the place of the node, add --one-per-node, or --node-rank and --nnodes.
         #[arg(long, conflicts_with = "set")]
         per_node: bool,
         /// Print all findings on stderr, including notes

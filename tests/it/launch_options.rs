@@ -118,6 +118,8 @@ fn each_platforms_own_number_of_workers_is_read() {
         (Launcher::RunPod, "NUM_TRAINERS"),
         (Launcher::Lepton, "LEPTON_RESOURCE_ACCELERATOR_NUM"),
         (Launcher::Mlp, "MLP_WORKER_GPU"),
+        (Launcher::SageMaker, "SM_NUM_GPUS"),
+        (Launcher::Volcano, "MA_NUM_GPUS"),
     ] {
         let mut vars = Job::of(platform).nodes(2).build().unwrap().environment(1).unwrap();
         vars.retain(|(name, _)| name != variable);

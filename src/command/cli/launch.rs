@@ -18,7 +18,7 @@ pub(crate) struct LaunchOptions {
     /// How many workers to start on this node: a number, `auto`, `gpu` or `cpu`; the same on all nodes
     ///
     /// auto: the platform's number (SKYPILOT_NUM_GPUS_PER_NODE, DSTACK_GPUS_PER_NODE, PET_NPROC_PER_NODE, NUM_TRAINERS,
-    /// LEPTON_RESOURCE_ACCELERATOR_NUM, MLP_WORKER_GPU, NPROC_PER_NODE), else one for each visible device
+    /// LEPTON_RESOURCE_ACCELERATOR_NUM, MLP_WORKER_GPU, SM_NUM_GPUS, MA_NUM_GPUS, NPROC_PER_NODE), else one for each visible device
     /// (CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ASCEND_RT_VISIBLE_DEVICES, /dev), else one for
     /// each core that the workers may use. mpienv says on stderr which. gpu: the devices; cpu: the cores. On several nodes
     /// each node counts for itself, and all must come to the same number, or the ranks do not fit together.

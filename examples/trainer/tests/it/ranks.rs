@@ -66,7 +66,7 @@ fn two_jobs_of_mpirun_train_at_the_same_time_on_one_machine_without_any_option()
     let start = || {
         let mut command = job(Path::new("mpirun"), &[], 2, env!("CARGO_BIN_EXE_mnist"));
         // Each job finds its own port.
-        command.env_remove("MASTER_PORT").args(["--epochs", "1", "--quiet", "--backend", "tcp"]);
+        command.env_remove("MASTER_PORT").args(["--epochs", "1", "--quiet"]);
         spawn(&mut command)
     };
     for pair in 0..10 {
