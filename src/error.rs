@@ -82,6 +82,9 @@ pub enum Reason {
     /// Not a TCP port.
     #[error("not a port from 1 to 65535")]
     NotAPort,
+    /// Not a range of TCP ports.
+    #[error("not a range of ports from 1 to 65535, as in 1400-1999")]
+    NotAPortRange,
     /// A value that does not have the form that its launcher documents.
     #[error("{0}")]
     Malformed(String),

@@ -9,6 +9,9 @@ pub mod findings {}
 #[doc = include_str!("guide/hangs.md")]
 pub mod hangs {}
 
+#[doc = include_str!("guide/platforms.md")]
+pub mod platforms {}
+
 #[doc = include_str!("guide/launch.md")]
 pub mod launch {}
 

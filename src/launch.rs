@@ -32,6 +32,8 @@ use crate::simulate::Job;
 #[cfg(any(feature = "cli", feature = "testing"))]
 use crate::value::host::Host;
 use crate::value::placement::LaunchStyle;
+#[cfg(any(feature = "cli", feature = "testing"))]
+use crate::value::port_range::PortRange;
 
 use self::role::Role;
 use self::running::Running;
@@ -105,7 +107,7 @@ impl Launch {
     /// Returns the errors of [`ClusterInfo::workers`], or an error if no port is free.
     pub fn new(info: &ClusterInfo, per_node: u32) -> Result<Launch, LaunchError> {
         if info.launch_style == LaunchStyle::Alone && info.port_is_default {
-            let port = port::free_port().map_err(LaunchError::NoPort)?;
+            let port = port::free_port(info.port_range).map_err(LaunchError::NoPort)?;
             let info = info.with_own_port(port, "free when the workers were started");
             return Ok(Launch::of(info.workers(per_node)?));
         }
@@ -175,7 +177,7 @@ impl Launch {
         }
         let mut job = job.clone();
         if !keep_master {
-            job = job.with_master(Host::LOOPBACK, port::free_port().map_err(LaunchError::NoPort)?);
+            job = job.with_master(Host::LOOPBACK, port::free_port(PortRange::default()).map_err(LaunchError::NoPort)?);
         }
         let workers: Result<Vec<ClusterInfo>, _> = job.environments().map(ClusterInfo::from_vars).collect();
         let launch = Launch::of(workers?);

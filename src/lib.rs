@@ -77,6 +77,7 @@ pub use value::host_name::host_name;
 pub use value::name::UnknownName;
 pub use value::placement::LaunchStyle;
 pub use value::port::{Port, PortError};
+pub use value::port_range::{PortRange, PortRangeError};
 pub use value::printable::printable;
 pub use value::rank::{Local, Rank, RankError};
 pub use value::token::Token;

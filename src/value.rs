@@ -6,6 +6,7 @@ pub(crate) mod job;
 pub(crate) mod name;
 pub(crate) mod placement;
 pub(crate) mod port;
+pub(crate) mod port_range;
 pub(crate) mod printable;
 pub(crate) mod rank;
 pub(crate) mod token;

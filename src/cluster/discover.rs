@@ -1,5 +1,7 @@
 //! Chooses the launcher, fills in master and interface, checks the whole: gives a [`ClusterInfo`].
 
+mod builder;
+mod by_hand;
 mod choice;
 mod hosts;
 mod lints;
@@ -13,14 +15,13 @@ use once_cell::sync::OnceCell;
 
 use crate::cluster::azure::AzureVars;
 use crate::cluster::info::{ClusterInfo, Inherited, Provenance};
-use crate::cluster::master::{self, Naming};
-use crate::cluster::nccl::{self, NcclIfname};
-use crate::cluster::overrides::{self, MasterPort, Overrides};
+use crate::cluster::master::{self, Naming, PortRule};
+use crate::cluster::nccl;
+use crate::cluster::overrides::{self, Overrides};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::launcher::context::Context;
 use crate::launcher::starter::Starter;
-use crate::value::host::Host;
 use crate::value::placement::{LaunchStyle, Launcher, NOT_PROVIDED, Placement, Source, Sourced};
 use crate::value::rank::Rank;
 use crate::value::token::Token;
@@ -101,6 +102,7 @@ impl ClusterInfo {
 ///     .launcher(Launcher::OpenMpi)
 ///     .master_addr("node-0".parse()?)
 ///     .master_port("29500".parse()?)
+///     .port_range("1400-1999".parse()?)
 ///     .nccl_ifname(NcclIfname::Unset);
 /// let vars = [
 ///     ("OMPI_COMM_WORLD_RANK", "5"),
@@ -130,30 +132,6 @@ impl From<Overrides> for ClusterInfoBuilder {
 }
 
 impl ClusterInfoBuilder {
-    /// Reads this launcher's variables only, like the variable `MPIENV_LAUNCHER`, which it overrides.
-    pub fn launcher(mut self, launcher: Launcher) -> ClusterInfoBuilder {
-        self.overrides.launcher = Some(launcher);
-        self
-    }
-
-    /// Rank 0's host; as the variable `MPIENV_MASTER_ADDR`, and before it and all else.
-    pub fn master_addr(mut self, host: Host) -> ClusterInfoBuilder {
-        self.overrides.master_addr = Some(host);
-        self
-    }
-
-    /// The port at rank 0's host; as the variable `MPIENV_MASTER_PORT`, and before it and all else.
-    pub fn master_port(mut self, port: MasterPort) -> ClusterInfoBuilder {
-        self.overrides.master_port = Some(port);
-        self
-    }
-
-    /// What becomes of `NCCL_SOCKET_IFNAME`; as the variable `MPIENV_NCCL_IFNAME`, and before it.
-    pub fn nccl_ifname(mut self, ifname: NcclIfname) -> ClusterInfoBuilder {
-        self.overrides.nccl_ifname = Some(ifname);
-        self
-    }
-
     /// Asks the launcher's PMIx server for rank 0's host and for the nodes: see [`pmix`](crate::pmix)
     /// for what that costs.
     ///
@@ -199,10 +177,17 @@ impl ClusterInfoBuilder {
         // A process is alone if that is asked for, by name or by an exported place.
         let is_unplaced =
             choice.marker.launcher == Launcher::Alone && overrides.launcher.is_none() && !choice.is_of_context;
-        if is_unplaced {
-            unplaced::refuse(environment)?;
+        let read = || match is_unplaced.then(|| unplaced::refuse(environment)) {
+            Some(Err(error)) => Err(error),
+            _ => (choice.marker.launcher.spec().read)(environment, choice.marker),
+        };
+        let (mut placement, choice) = match self.overrides.node {
+            Some(node) => (by_hand::node(node, read())?, by_hand::choice()),
+            None => (read()?, choice),
+        };
+        if self.overrides.one_per_node {
+            placement = by_hand::one_per_node(placement)?;
         }
-        let mut placement = (choice.marker.launcher.spec().read)(environment, choice.marker)?;
         #[cfg(feature = "pmix")]
         if self.ask_pmix {
             self::pmix::complete(&mut placement, environment)?;
@@ -212,20 +197,21 @@ impl ClusterInfoBuilder {
         drop_strange_node_count(&mut placement);
         fill_nodes(&mut placement, azure.is_some());
         check_nodes(&placement)?;
-        let outer = context.as_ref().filter(|_| !choice.is_of_context);
+        let outer = context.as_ref().filter(|_| !choice.is_of_context && self.overrides.node.is_none());
         let left = outer.map(|outer| lints::left_by_outer(whole, &placement, outer)).unwrap_or_default();
         let partly_inherited = outer.and_then(|outer| lints::partly_inherited(environment, &placement, outer));
         // What the process around this one chose, where no other launcher has started this one.
         let context = context.filter(|_| choice.is_of_context);
 
         let mut findings = std::mem::take(&mut placement.findings);
-        if is_unplaced && findings.is_empty() {
+        if is_unplaced && findings.is_empty() && self.overrides.node.is_none() {
             findings.extend(unplaced::finding(environment));
         }
         findings.extend(partly_inherited);
         findings.extend(lints::disagreements(environment, &placement, &choice));
         findings.extend(lints::local_rank_order(&placement));
         findings.extend(lints::stale_agent_store(environment, &placement));
+        findings.extend(lints::pyxis_port(environment, &placement));
         let naming =
             Naming { azure: azure.as_ref(), explicit: overrides.master_addr, inherited_first: choice.is_of_context };
         let master_addr = master::addr(environment, &placement, naming, &mut findings)?;
@@ -234,8 +220,8 @@ impl ClusterInfoBuilder {
         if derived.is_some() && master_addr.as_ref().map(|master| &master.value) == derived {
             findings.extend(placement.master_doubt.take());
         }
-        let (master_port, port_is_default) =
-            master::port(environment, &placement, azure.is_some(), overrides.master_port)?;
+        let rule = PortRule { on_azure: azure.is_some(), range: overrides.port_range };
+        let (master_port, port_is_default) = master::port(environment, &placement, rule, overrides.master_port)?;
         let nccl = nccl::ifname(environment, azure.is_some(), overrides.nccl_ifname)?;
         let unwanted = nccl.value.is_none().then_some(nccl::VARIABLE);
         let stale = (placement.launcher != Launcher::Torchrun).then_some(lints::AGENT_STORE);
@@ -269,7 +255,7 @@ impl ClusterInfoBuilder {
             (None, Some(text)) => Token::new(text),
             (None, None) => placement.job.as_ref().map(|job| Token::of_job(&job.value)).unwrap_or_default(),
         };
-        let default_port = master::default_port(&placement, azure.is_some()).value;
+        let default_port = master::default_port(&placement, rule).value;
         let default_port_is_own = master::default_is_own(&placement, azure.is_some());
         let launch_style = placement.style();
         let provenance = Provenance {
@@ -295,18 +281,20 @@ impl ClusterInfoBuilder {
             launch_style,
             master_addr,
             master_port: master_port.value,
+            workers: placement.workers,
             nccl_socket_ifname: nccl.value,
             hosts: hosts.value,
             provenance,
             findings,
             token,
             port_is_default,
+            port_range: rule.range(),
             default_port,
             default_port_is_own,
             overrides: self.overrides.exported(),
             to_unset,
             // Reading it again must give what was asked for.
-            leaves_context: self.overrides.place_this_process().then_some(placement.launcher),
+            leaves_context: self.overrides.place_this_process().then(|| self.overrides.reader(placement.launcher)),
             inherited: Inherited::new(whole),
             addr_is_own,
             port_is_own,

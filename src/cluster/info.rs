@@ -12,8 +12,9 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::Finding;
 use crate::value::host::Host;
-use crate::value::placement::{LaunchStyle, Launcher};
+use crate::value::placement::{LaunchStyle, Launcher, Sourced};
 use crate::value::port::Port;
+use crate::value::port_range::PortRange;
 use crate::value::rank::{Local, Rank};
 use crate::value::token::Token;
 
@@ -50,6 +51,8 @@ pub struct ClusterInfo {
     /// The master's host, or the error that explains why it is unknown.
     pub(crate) master_addr: Result<Host, Error>,
     pub(crate) master_port: Port,
+    /// As the platform's variable has it.
+    pub(crate) workers: Option<Sourced<String>>,
     pub(crate) nccl_socket_ifname: Option<String>,
     pub(crate) hosts: Option<Arc<[Host]>>,
     pub(crate) provenance: Provenance,
@@ -57,6 +60,8 @@ pub struct ClusterInfo {
     pub(crate) token: Token,
     /// Whether the port is a default: no argument and no variable sets it.
     pub(crate) port_is_default: bool,
+    /// Where ports are derived.
+    pub(crate) port_range: PortRange,
     pub(crate) default_port: Port,
     /// Whether `default_port` is derived from this job, and not shared with other jobs.
     pub(crate) default_port_is_own: bool,
@@ -147,6 +152,25 @@ impl ClusterInfo {
     #[must_use]
     pub fn master_port(&self) -> Port {
         self.master_port
+    }
+
+    /// How many workers the platform says to start on each node, which is the number of the node's GPUs.
+    ///
+    /// From `SKYPILOT_NUM_GPUS_PER_NODE`, `DSTACK_GPUS_PER_NODE`, `LEPTON_RESOURCE_ACCELERATOR_NUM`, `MLP_WORKER_GPU`,
+    /// `NUM_TRAINERS` (RunPod), `PET_NPROC_PER_NODE` (Kubeflow), `NPROC_PER_NODE` (PAI), `SM_NUM_GPUS` (SageMaker),
+    /// `MA_NUM_GPUS` (ModelArts). `None` if there is no such
+    /// variable, or it does not hold a number above 0.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let vars = [("SKYPILOT_NODE_RANK", "0"), ("SKYPILOT_NUM_NODES", "2"), ("SKYPILOT_NUM_GPUS_PER_NODE", "8")];
+    /// assert_eq!(ClusterInfo::from_vars(vars)?.workers_per_node(), Some(8));
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    #[must_use]
+    pub fn workers_per_node(&self) -> Option<u32> {
+        self.workers.as_ref()?.value.parse().ok().filter(|&workers| workers > 0)
     }
 
     /// Returns the port that this rank would use if no `MASTER_PORT` or option were set.

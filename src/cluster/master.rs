@@ -5,10 +5,12 @@ use crate::cluster::overrides::{self, MasterPort};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
+use crate::launcher::Starts;
 use crate::value::host::{Host, HostError, meant_with_port};
 use crate::value::job::port_of_this_process;
 use crate::value::placement::{Placement, Sourced};
 use crate::value::port::Port;
+use crate::value::port_range::PortRange;
 
 pub(crate) const MASTER_ADDR: &str = "MASTER_ADDR";
 pub(crate) const MASTER_PORT: &str = "MASTER_PORT";
@@ -134,62 +136,77 @@ pub(crate) fn unknown_finding(error: &Error) -> Finding {
     }
 }
 
+/// From which ports one is taken, and whether Azure's own numbers come first.
+#[derive(Clone, Copy)]
+pub(crate) struct PortRule {
+    pub on_azure: bool,
+    pub range: Option<PortRange>,
+}
+
+impl PortRule {
+    pub(crate) fn range(self) -> PortRange {
+        self.range.unwrap_or_default()
+    }
+}
+
 /// The port at rank 0's host, and whether it is a default: a pure function of what all ranks share.
 pub(crate) fn port(
     environment: &Environment,
     placement: &Placement,
-    on_azure: bool,
+    rule: PortRule,
     explicit: Option<Sourced<MasterPort>>,
 ) -> Result<(Sourced<Port>, bool), Error> {
     match explicit {
         Some(Sourced { value: MasterPort::Fixed(port), source }) => return Ok((Sourced::new(port, source), false)),
-        Some(Sourced { value: MasterPort::FromJob, .. }) => return Ok((of_job(placement)?, false)),
+        Some(Sourced { value: MasterPort::FromJob, .. }) => return Ok((of_job(placement, rule.range())?, false)),
         None => {}
     }
     if let Some(text) = environment.get_str(MASTER_PORT).map_err(Error::reading_setting)? {
         let port = text.parse().map_err(|_| Error::of_setting(Reason::NotAPort, MASTER_PORT, text))?;
         return Ok((Sourced::new(port, MASTER_PORT), false));
     }
-    Ok((default_port(placement, on_azure), placement.master_port.is_none()))
+    Ok((default_port(placement, rule), placement.master_port.is_none()))
 }
 
-/// The default port of a rank.
+/// The port of a rank if no option or variable sets one.
 ///
 /// The first that applies: the platform's, Azure's, the job's own, for one process its own, else one number for all jobs.
-pub(crate) fn default_port(placement: &Placement, on_azure: bool) -> Sourced<Port> {
+pub(crate) fn default_port(placement: &Placement, rule: PortRule) -> Sourced<Port> {
     let one_node = placement.is_one_node();
     if let Some(port) = &placement.master_port {
         return port.clone();
     }
-    if on_azure {
-        let number = if one_node { Port::ONE_NODE } else { Port::SEVERAL_NODES };
+    let number = if one_node { Port::ONE_NODE } else { Port::SEVERAL_NODES };
+    if rule.on_azure {
         return Sourced::new(number, if one_node { "Azure's on one node" } else { "Azure's on several nodes" });
     }
-    own_port(placement).unwrap_or_else(|| match one_node {
-        true => Sourced::new(Port::ONE_NODE, "default on one node"),
-        false => Sourced::new(Port::SEVERAL_NODES, "default on several nodes"),
+    // Other ports may be closed to a job that has a range.
+    let number = rule.range.map_or(number, |range| range.port(number.get().into()));
+    own_port(placement, rule.range()).unwrap_or_else(|| match one_node {
+        true => Sourced::new(number, "default on one node"),
+        false => Sourced::new(number, "default on several nodes"),
     })
 }
 
 /// Whether the default port is this job's own, and not one that other jobs share or that a platform names.
 pub(crate) fn default_is_own(placement: &Placement, on_azure: bool) -> bool {
-    placement.master_port.is_none() && !on_azure && own_port(placement).is_some()
+    placement.master_port.is_none() && !on_azure && own_port(placement, PortRange::default()).is_some()
 }
 
-/// A port that other jobs do not have, where all ranks of this one can know it.
-fn own_port(placement: &Placement) -> Option<Sourced<Port>> {
-    if let Some(job) = &placement.job {
-        return Some(Sourced::new(job.value.port()?, job.source.clone()));
-    }
+/// A port that other jobs do not have, if all ranks of this one can know it.
+fn own_port(placement: &Placement, range: PortRange) -> Option<Sourced<Port>> {
     let is_alone = placement.rank.size() == 1;
-    is_alone
-        .then(port_of_this_process)
-        .flatten()
-        .map(|port| Sourced::new(port, "derived from this process, the only one"))
+    // A platform's job with one process has the same identity in all processes of its node.
+    let is_shared = is_alone && placement.launcher.spec().starts == Starts::OnePerNode;
+    match &placement.job {
+        Some(job) if !is_shared => Some(Sourced::new(job.value.port(range), job.source.clone())),
+        _ if is_alone => Some(Sourced::new(port_of_this_process(range), "derived from this process, the only one")),
+        _ => None,
+    }
 }
 
-fn of_job(placement: &Placement) -> Result<Sourced<Port>, Error> {
-    own_port(placement).ok_or_else(|| {
+fn of_job(placement: &Placement, range: PortRange) -> Result<Sourced<Port>, Error> {
+    own_port(placement, range).ok_or_else(|| {
         Error::new(Reason::NoJobIdentity, "give a number as the port").by(placement.launcher).of(overrides::MASTER_PORT)
     })
 }

@@ -9,6 +9,8 @@ use crate::error::{Error, Reason};
 use crate::value::host::{Host, HostError};
 use crate::value::placement::{Launcher, Sourced};
 use crate::value::port::{Port, PortError};
+use crate::value::port_range::PortRange;
+use crate::value::rank::Rank;
 
 /// Asks for a launcher: `open-mpi`, `user`, ...
 pub(crate) const LAUNCHER: &str = "MPIENV_LAUNCHER";
@@ -16,6 +18,8 @@ pub(crate) const LAUNCHER: &str = "MPIENV_LAUNCHER";
 pub(crate) const MASTER_ADDR: &str = "MPIENV_MASTER_ADDR";
 /// Asks for the port at rank 0's host.
 pub(crate) const MASTER_PORT: &str = "MPIENV_MASTER_PORT";
+/// Asks for the ports from which a job's own is chosen.
+pub(crate) const PORT_RANGE: &str = "MPIENV_PORT_RANGE";
 /// Asks for a value of `NCCL_SOCKET_IFNAME`, or to `keep` or `unset` it.
 pub(crate) const NCCL_IFNAME: &str = "MPIENV_NCCL_IFNAME";
 
@@ -41,7 +45,7 @@ pub(crate) const OF_WORKERS: [&str; 4] = [LAUNCHER, MASTER_ADDR, MASTER_PORT, TO
 pub enum MasterPort {
     /// This one.
     Fixed(Port),
-    /// A port derived from the job's identity, from 20000 to 29999, so that jobs and steps have different ports.
+    /// A port derived from the job's identity, in the [`PortRange`], so that jobs and steps have different ports.
     FromJob,
 }
 
@@ -68,7 +72,10 @@ pub(crate) struct Overrides {
     pub launcher: Option<Launcher>,
     pub master_addr: Option<Host>,
     pub master_port: Option<MasterPort>,
+    pub port_range: Option<PortRange>,
     pub nccl_ifname: Option<NcclIfname>,
+    pub node: Option<Rank>,
+    pub one_per_node: bool,
 }
 
 /// The same, with what variables ask for, and who asked.
@@ -76,6 +83,7 @@ pub(crate) struct SourcedOverrides {
     pub launcher: Option<Sourced<Launcher>>,
     pub master_addr: Option<Sourced<Host>>,
     pub master_port: Option<Sourced<MasterPort>>,
+    pub port_range: Option<PortRange>,
     pub nccl_ifname: Option<Sourced<NcclIfname>>,
 }
 
@@ -92,18 +100,33 @@ impl Overrides {
             master_port: explicit(&self.master_port, environment, MASTER_PORT, |text| {
                 text.parse().map_err(|_| Error::of_setting(Reason::NotAPort, MASTER_PORT, text))
             })?,
+            port_range: explicit(&self.port_range, environment, PORT_RANGE, |text| {
+                text.parse().map_err(|_| Error::of_setting(Reason::NotAPortRange, PORT_RANGE, text))
+            })?
+            .map(|range| range.value),
             nccl_ifname: explicit(&self.nccl_ifname, environment, NCCL_IFNAME, |text| Ok(NcclIfname::from(text)))?,
         })
     }
 
     /// Variables that ask for the same, but for what places this process alone.
     pub(crate) fn exported(&self) -> Vec<(&'static str, String)> {
-        self.nccl_ifname.iter().map(|ifname| (NCCL_IFNAME, ifname.to_string())).collect()
+        let ifname = self.nccl_ifname.iter().map(|ifname| (NCCL_IFNAME, ifname.to_string()));
+        ifname.chain(self.port_range.map(|range| (PORT_RANGE, range.to_string()))).collect()
     }
 
-    /// Whether a launcher or a master is asked for, which are this process's and not those of jobs that it starts.
+    /// Whether a launcher, a master or a node is asked for, which are this process's and not those of jobs that it starts.
     pub(crate) fn place_this_process(&self) -> bool {
-        self.launcher.is_some() || self.master_addr.is_some() || self.master_port.is_some()
+        self.launcher.is_some() || self.master_addr.is_some() || self.master_port.is_some() || self.give_node()
+    }
+
+    /// The launcher whose variables give the same place again in processes that inherit the exports.
+    pub(crate) fn reader(&self, launcher: Launcher) -> Launcher {
+        if self.give_node() { Launcher::User } else { launcher }
+    }
+
+    /// Whether the process is said to be the only one on its node, which no launcher's variables show.
+    pub(crate) fn give_node(&self) -> bool {
+        self.node.is_some() || self.one_per_node
     }
 }
 

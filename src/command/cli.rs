@@ -11,6 +11,7 @@ mod failure;
 mod hint;
 mod launch;
 mod man;
+mod overrides;
 mod pmix;
 mod shell;
 mod show;
@@ -18,23 +19,22 @@ mod simulate;
 mod torchrun;
 mod warn;
 mod worker;
+mod worker_count;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::process;
 use std::time::Duration;
 
-use crate::cluster::overrides;
 use crate::simulate::{Job, JobError};
-use crate::{
-    ClusterInfo, ClusterInfoBuilder, Environment, Finding, Host, Launcher, MasterPort, NcclIfname, Severity, Target,
-};
+use crate::{Finding, Launcher, Severity, Target};
 use anstream::adapter::strip_str;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use self::exit_code::ExitCode;
 use self::failure::Failure;
+use self::overrides::Overrides;
 use self::shell::Shell;
 use self::warn::Quiet;
 
@@ -67,8 +67,9 @@ enum Verb {
         /// Print the node's variables instead, for a torchrun on each node
         ///
         /// Sets NODE_RANK, NNODES, MASTER_ADDR, MASTER_PORT and torchrun's own PET_NODE_RANK, PET_NNODES, PET_MASTER_ADDR,
-        /// PET_MASTER_PORT, so that `torchrun --nproc-per-node 8 train.py` finds the other nodes. Unsets RANK,
-        /// WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE.
+        /// PET_MASTER_PORT, so that `torchrun --nproc-per-node 8 train.py` finds the other nodes, and PET_NPROC_PER_NODE if
+        /// the platform gives the number of workers. Unsets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE. If the
+        /// platform does not give the place of the node, add --one-per-node, or --node-rank and --nnodes.
         #[arg(long, conflicts_with = "set")]
         per_node: bool,
         /// Print all findings on stderr, including notes
@@ -237,25 +238,6 @@ fn set() -> impl TypedValueParser<Value = Target> {
     names.try_map(|name| name.parse::<Target>())
 }
 
-#[derive(Args, Debug)]
-struct Overrides {
-    /// Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]
-    #[arg(long, value_name = "NAME")]
-    launcher: Option<Launcher>,
-    /// The host of rank 0 [env: MPIENV_MASTER_ADDR]
-    #[arg(long, value_name = "HOST")]
-    master_addr: Option<Host>,
-    /// The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]
-    #[arg(long, value_name = "PORT")]
-    master_port: Option<MasterPort>,
-    /// NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]
-    #[arg(long, value_name = "VALUE")]
-    nccl_ifname: Option<NcclIfname>,
-    /// Ask the launcher's PMIx server for the host of rank 0; `mpienv export --help` has its limits
-    #[arg(long)]
-    ask_pmix: bool,
-}
-
 fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse().ok().filter(|number: &f64| *number > 0.0);
     // A year is as good as forever, and can be added to any moment.
@@ -265,21 +247,6 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 fn seconds_or_none(text: &str) -> Result<Duration, String> {
     if text.parse() == Ok(0.0) { Ok(Duration::ZERO) } else { seconds(text) }
-}
-
-impl Overrides {
-    fn read_from(self, environment: &Environment, quiet: Quiet) -> Result<ClusterInfo, crate::Error> {
-        let Overrides { launcher, master_addr, master_port, nccl_ifname, ask_pmix } = self;
-        let overrides = overrides::Overrides { launcher, master_addr, master_port, nccl_ifname };
-        let mut builder = ClusterInfoBuilder::from(overrides);
-        if ask_pmix {
-            if !quiet.is_asked(environment) {
-                pmix::warn_of_asking(environment);
-            }
-            builder = builder.ask_pmix();
-        }
-        builder.from_environment(environment)
-    }
 }
 
 /// Parses the command line, runs the command, and reports errors.

@@ -20,10 +20,11 @@
 //! ```
 
 pub(crate) mod cores;
-mod devices;
+pub(crate) mod devices;
 mod interface;
 mod machine;
 mod mpi_library;
+mod port;
 
 pub use machine::Machine;
 pub use mpi_library::MpiLibrary;
@@ -50,8 +51,8 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
         master_not_here(info, machine),
         master_loopback(info, machine),
         master_link_local(info),
-        port_in_use(info, machine),
-        port_ephemeral(info, machine),
+        port::in_use(info, machine),
+        port::ephemeral(info, machine),
         hostname_loopback(info, machine),
         stale_session(environment, machine),
         proxy(info, environment),
@@ -297,43 +298,6 @@ fn is_link_local(address: &IpAddr) -> bool {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => address.is_unicast_link_local(),
     }
-}
-
-fn port_in_use(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
-    if info.rank() != 0 || machine.port_is_free {
-        return None;
-    }
-    let port = info.master_port();
-    finding(
-        Severity::Error,
-        "port-in-use",
-        format!("this is rank 0, but another program already listens on its port {port}"),
-        "rank 0 cannot listen there, or the ranks connect to that program",
-        match info.default_master_port() {
-            own if own != port => format!(
-                "unset MASTER_PORT, so that the job uses its own port {own}; or stop that program (`ss -tlnp sport = :{port}` shows it)"
-            ),
-            _ => format!(
-                "give all ranks another MASTER_PORT, or stop that program (`ss -tlnp sport = :{port}` shows it)"
-            ),
-        },
-    )
-}
-
-fn port_ephemeral(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
-    let port = info.master_port().get();
-    let range = machine.ephemeral_ports.clone().filter(|range| range.contains(&port))?;
-    finding(
-        Severity::Note,
-        "port-ephemeral",
-        format!(
-            "MASTER_PORT {port} is in this host's range of outgoing connections, {} to {}",
-            range.start(),
-            range.end()
-        ),
-        "an outgoing connection may occupy it when rank 0 tries to listen",
-        "choose a MASTER_PORT from 20000 to 29999".into(),
-    )
 }
 
 fn hostname_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {

@@ -113,7 +113,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         return read_jax(environment, marker);
     }
     let vars: PetVars = marker.read(environment)?;
-    let mut placement = Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;
+    let placement = Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;
+    let mut placement = placement.with_workers(PER_NODE, vars.per_node);
     if let Some(text) = vars.master_addr {
         let host = text.parse().map_err(|error: HostError| Error::of_setting(error, MASTER_ADDR, &text))?;
         placement.master_addr = Some(Sourced::new(host, MASTER_ADDR));

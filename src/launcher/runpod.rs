@@ -54,5 +54,5 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: RunPodVars = marker.read(environment)?;
     let placement = Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;
-    placement.with_master(marker, PRIMARY, vars.primary.as_deref())
+    placement.with_workers(TRAINERS, vars.trainers).with_master(marker, PRIMARY, vars.primary.as_deref())
 }

@@ -15,6 +15,7 @@ variables! {
         "[SageMaker training toolkit](https://github.com/aws/sagemaker-training-toolkit/blob/master/ENVIRONMENT_VARIABLES.md)" {
             HOSTS = "SM_HOSTS" => hosts: String, "`[\"algo-1\",\"algo-2\"]`: all hosts; the first is the master";
             CURRENT = "SM_CURRENT_HOST" => current: String, "`algo-1`: this host";
+            GPUS = "SM_NUM_GPUS" => gpus: Option<String>, "this host's GPUs";
         }
     }
 }
@@ -29,13 +30,14 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process as SageMaker's entry point", ..Advice::PLAIN },
     mpi: MpiFamily::None,
-    nested: Nested::PLAIN,
+    nested: Nested { outside: &[GPUS], ..Nested::PLAIN },
     samples: &[Sample {
         title: "SageMaker",
         set: |process, vars| {
             let hosts: Vec<_> = (1..=process.nodes).map(|host| format!("\"algo-{host}\"")).collect();
             vars.set(HOSTS, format!("[{}]", hosts.join(",")));
             vars.set(CURRENT, format!("algo-{}", process.node + 1));
+            vars.set(GPUS, 8);
         },
     }],
 };
@@ -53,7 +55,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if let Some(first) = hosts.first() {
         placement.master_addr = Some(Sourced::new(marker.host(HOSTS, first)?, format!("{HOSTS}: the first")));
     }
-    Ok(placement.with_hosts(HOSTS, hosts))
+    Ok(placement.with_workers(GPUS, vars.gpus).with_hosts(HOSTS, hosts))
 }
 
 /// The texts of a JSON list of plain texts; a host's name needs no escapes.

@@ -64,7 +64,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     }
     let vars: SkyPilotVars = marker.read(environment)?;
     let placement = Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;
-    let placement = placement.with_job(TASK, vars.task);
+    let placement = placement.with_workers(GPUS, vars.gpus).with_job(TASK, vars.task);
     let Some(ips) = vars.ips else { return Ok(placement) };
     Ok(placement.with_master(marker, IPS, ips.lines().next())?.with_hosts(IPS, ips.lines()))
 }

@@ -36,13 +36,25 @@ variables! {
     }
 }
 
+variables! {
+    /// How many workers a pod should start: of PAI's DLC and of Kubeflow's PyTorchJob.
+    pub struct PodVars {
+        "[Alibaba Cloud PAI: environment variables of DLC](https://www.alibabacloud.com/help/en/pai/general-environment-variables)" {
+            NPROC = "NPROC_PER_NODE" => nproc: Option<String>, "GPUs of each pod";
+        }
+        "[Kubeflow Training Operator: PyTorchJob](https://github.com/kubeflow/training-operator/blob/v1.9.0/pkg/controller.v1/pytorch/envvar.go)" {
+            PET_NPROC = "PET_NPROC_PER_NODE" => pet_nproc: Option<String>, "workers of each pod: a number, `auto`, `cpu` or `gpu`";
+        }
+    }
+}
+
 /// What shows that a platform has set RANK and WORLD_SIZE, where they do not come with a local rank: once on each node.
 const PLATFORMS: &[&str] = &["KUBERNETES_SERVICE_HOST", "CLOUD_ML_JOB_ID", "VC_TASK_INDEX"];
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     name: "user",
     title: "RANK and WORLD_SIZE",
-    variables: &[UserVars::VARIABLES, DeepSpeedVars::VARIABLES],
+    variables: &[UserVars::VARIABLES, DeepSpeedVars::VARIABLES, PodVars::VARIABLES],
     marker: |environment| {
         // A pod of an indexed job or of RunPod has its rank elsewhere.
         let size = || {
@@ -61,7 +73,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     mpi: MpiFamily::None,
     // Who sets RANK and WORLD_SIZE sets the master with them, and not always the node's number.
-    nested: Nested { may_inherit: &[NODE_RANK], outside: &[LOCAL_SIZE, CROSS_SIZE], ..Nested::PLAIN },
+    nested: Nested { may_inherit: &[NODE_RANK], outside: &[LOCAL_SIZE, CROSS_SIZE, NPROC, PET_NPROC], ..Nested::PLAIN },
     samples: &[Sample { title: "RANK and WORLD_SIZE", set }],
 };
 
@@ -80,7 +92,10 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let (rank, size) = ((RANK, vars.rank), (WORLD_SIZE, vars.world_size));
     let no_local = vars.local_rank.is_none() && vars.local_world_size.is_none();
     if no_local && vars.node_rank.is_none_or(|node| node == vars.rank) && first_set(environment, PLATFORMS).is_some() {
-        return Placement::one_per_node(marker.launcher, rank, size);
+        let (placement, pod) =
+            (Placement::one_per_node(marker.launcher, rank, size)?, marker.read::<PodVars>(environment)?);
+        let variable = if pod.pet_nproc.is_some() { PET_NPROC } else { NPROC };
+        return Ok(placement.with_workers(variable, pod.pet_nproc.or(pod.nproc)));
     }
     let placement = Placement::new(marker.launcher, rank, size)?;
     // The names are of no use one by one, because others have them too.

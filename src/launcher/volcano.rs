@@ -23,6 +23,9 @@ variables! {
             MASTER_COUNT = "VC_MASTER_NUM" => master_count: Option<u32>, "how many these are";
             WORKER_COUNT = "VC_WORKER_NUM" => worker_count: Option<u32>, "the same";
         }
+        "[ModelArts: environment variables of a training container](https://support.huaweicloud.com/intl/en-us/usermanual-standard-modelarts/develop-modelarts-0104.html)" {
+            GPUS = "MA_NUM_GPUS" => gpus: Option<String>, "the container's GPUs or NPUs";
+        }
     }
 }
 
@@ -39,7 +42,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process in a pod of a job with the plugins env and svc", ..Advice::PLAIN },
     mpi: MpiFamily::None,
-    nested: Nested::PLAIN,
+    nested: Nested { outside: &[GPUS], ..Nested::PLAIN },
     samples: &[Sample {
         title: "Volcano",
         set: |process, vars| {
@@ -109,6 +112,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if placement.rank.size() == 1 && first.hosts.first().copied().map(first_label) != name {
         placement.findings.push(other_host(first, name));
     }
+    let placement = placement.with_workers(GPUS, vars.gpus);
     let placement = placement.with_master(marker, first.variable.to_owned(), first.hosts.first().copied())?;
     Ok(placement.with_hosts(lists.join(", "), tasks.iter().flat_map(|task| &task.hosts)))
 }

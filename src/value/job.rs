@@ -5,13 +5,13 @@ use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use crate::value::port::Port;
+use crate::value::port_range::PortRange;
 
 /// What a scheduler calls a job, a step of it, and how often it was restarted: the same on all ranks.
 ///
 /// From it follows a master port, so that two jobs, or two steps of one job, on one node do not
-/// meet at the same port: `20000 + (FNV-1a-64("JOB/RESTARTS") + STEP) mod 10000`, where `STEP` is
-/// the step's number, or FNV-1a-64 of its text if it is not a number. The range lies below Linux's
-/// ephemeral ports (32768 and up) and below the node ports of Kubernetes (30000 and up).
+/// meet at the same port: `FIRST + (FNV-1a-64("JOB/RESTARTS") + STEP) mod SIZE`, where `STEP` is the step's number, or
+/// FNV-1a-64 of its text if it is not a number, and the range has SIZE ports from FIRST on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     pub id: String,
@@ -19,36 +19,27 @@ pub(crate) struct Job {
     pub restarts: u32,
 }
 
-/// The lowest port that a job's identity gives.
-const LOWEST: u64 = 20_000;
-/// How many ports there are from the lowest on.
-const PORTS: u64 = 10_000;
-
 impl Job {
-    /// The port that follows from the identity, 20000 to 29999.
-    pub(crate) fn port(&self) -> Option<Port> {
+    /// The port of the range that follows from the identity.
+    pub(crate) fn port(&self, range: PortRange) -> Port {
         let job = fnv_1a(format!("{}/{}", self.id, self.restarts).as_bytes());
         let step = match self.step.as_str() {
             "" => 0,
             step => step.parse().unwrap_or_else(|_| fnv_1a(step.as_bytes())),
         };
-        in_range(job.wrapping_add(step))
+        range.port(job.wrapping_add(step))
     }
 }
 
 /// A port for a process that is a whole job: one that another such process on this machine does not get, but once in
-/// 10,000 times. The same as long as the process lives.
-pub(crate) fn port_of_this_process() -> Option<Port> {
-    static PORT: OnceLock<Option<Port>> = OnceLock::new();
-    *PORT.get_or_init(|| {
+/// 10,000 times with the default range. The same as long as the process lives.
+pub(crate) fn port_of_this_process(range: PortRange) -> Port {
+    static NUMBER: OnceLock<u64> = OnceLock::new();
+    range.port(*NUMBER.get_or_init(|| {
         // Two containers may share a network, and each has a process 1.
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        in_range(fnv_1a(format!("{}/{}", process::id(), now.as_nanos()).as_bytes()))
-    })
-}
-
-fn in_range(number: u64) -> Option<Port> {
-    u16::try_from(LOWEST + number % PORTS).ok().and_then(Port::new)
+        fnv_1a(format!("{}/{}", process::id(), now.as_nanos()).as_bytes())
+    }))
 }
 
 /// FNV-1a with 64 bits: short, published, the same in every version of this crate.
@@ -61,7 +52,7 @@ mod tests {
     use super::*;
 
     fn port(id: &str, step: &str, restarts: u32) -> u16 {
-        Job { id: id.into(), step: step.into(), restarts }.port().unwrap().get()
+        Job { id: id.into(), step: step.into(), restarts }.port(PortRange::default()).get()
     }
 
     #[test]

@@ -100,6 +100,8 @@ pub(crate) struct Placement {
     pub master_port: Option<Sourced<Port>>,
     /// All hosts in the order of their numbers, as far as the launcher lists them, or why there is no list.
     pub hosts: Sourced<Option<Vec<Host>>>,
+    /// How many workers the platform says to start on each node, as its variable has it.
+    pub workers: Option<Sourced<String>>,
     /// The job as its scheduler or launcher knows it.
     pub job: Option<Sourced<Job>>,
     pub findings: Vec<Finding>,
@@ -131,7 +133,8 @@ impl Placement {
             master_addr: None,
             master_doubt: None,
             master_port: None,
-            hosts: Sourced::new(None, NOT_TOLD),
+            hosts: Sourced::new(None, NOT_PROVIDED),
+            workers: None,
             job: None,
             findings: Vec::new(),
         })
@@ -218,6 +221,12 @@ impl Placement {
     /// Says why the hosts are not known.
     pub(crate) fn without_hosts(mut self, why: impl Into<Source>) -> Placement {
         self.hosts = Sourced::new(None, why);
+        self
+    }
+
+    /// Adds the number of workers of each node, if it is known.
+    pub(crate) fn with_workers(mut self, variable: &'static str, number: Option<String>) -> Placement {
+        self.workers = number.map(|number| Sourced::new(number.trim().to_owned(), variable));
         self
     }
 

@@ -26,6 +26,10 @@ impl Port {
     /// The master's port on one node, as in Azure's published helper.
     pub const ONE_NODE: Port = Port::literal(54965);
 
+    /// The ends of the range from which ports are derived by default.
+    pub(crate) const LOWEST_DERIVED: Port = Port::literal(20_000);
+    pub(crate) const HIGHEST_DERIVED: Port = Port::literal(29_999);
+
     /// Creates a port. Returns `None` if `number` is 0.
     #[must_use]
     pub const fn new(number: u16) -> Option<Port> {

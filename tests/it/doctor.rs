@@ -354,3 +354,21 @@ fn a_rank_that_does_not_meet_the_others_reports_for_itself() {
     let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
     assert!(text.contains("launcher ") && !text.contains("not compared"), "{text}");
 }
+
+#[test]
+fn a_derived_port_among_outgoing_connections_names_that_range_and_the_variable_that_moves_the_port() {
+    let step = [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "2"), ("SLURM_STEP_ID", "0"), ("SLURM_JOB_ID", "7")];
+    let step = [&step[..], &[("SLURM_STEP_NODELIST", "a,b"), ("MASTER_ADDR", "10.0.0.4")]].concat();
+    let found = |more: &[(&str, &str)]| {
+        let vars = || step.iter().chain(more).copied();
+        let machine = Machine { ephemeral_ports: Some(9000..=65000), mpi: None, ..host() };
+        let info = ClusterInfo::from_vars(vars()).unwrap();
+        examine(&info, &Environment::from_vars(vars()), &machine)
+    };
+    let findings = found(&[]);
+    assert_eq!(findings.iter().map(|finding| finding.code).collect::<Vec<_>>(), ["port-ephemeral"]);
+    assert!(findings[0].what.contains("9000 to 65000"), "{:?}", findings[0]);
+    assert_eq!(findings[0].remedy, "set MPIENV_PORT_RANGE=8000-8999 for all ranks");
+    assert!(found(&[("MPIENV_PORT_RANGE", "8000-8999")]).is_empty());
+    assert_eq!(found(&[("MASTER_PORT", "29500")])[0].remedy, "choose a MASTER_PORT from 8000 to 8999");
+}

@@ -18,6 +18,7 @@ mod support {
 }
 
 mod azure;
+mod by_hand;
 mod check;
 mod choice;
 mod command;
@@ -47,6 +48,7 @@ mod mpi;
 mod mpirun;
 mod nesting;
 mod platforms;
+mod ports;
 mod programs;
 mod properties;
 mod recordings;

@@ -354,7 +354,7 @@ proptest! {
                 "SKYPILOT_NUM_GPUS_PER_NODE", "DSTACK_GPUS_PER_NODE", "DSTACK_RUN_ID", "LEPTON_JOB_WORKER_PREFIX",
                 "LEPTON_SUBDOMAIN", "LEPTON_RESOURCE_ACCELERATOR_NUM", "MLP_ROLE", "MLP_WORKER_0_PORT", "MLP_WORKER_GPU",
                 "MLP_TASK_ID", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NPROC_PER_NODE", "JAX_COORDINATOR_ADDRESS",
-                "TORCHELASTIC_ERROR_FILE"];
+                "TORCHELASTIC_ERROR_FILE", "SM_NUM_GPUS", "MA_NUM_GPUS"];
             launcher.variables().map(|variable| variable.name).filter(move |name| !outside.contains(name))
         }).collect();
         for vars in job {

@@ -15,6 +15,7 @@ mod comparison;
 mod jobs;
 mod package;
 mod pictures;
+mod platforms;
 mod readme;
 mod wheel;
 mod workflow;

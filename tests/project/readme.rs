@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::support::tool::{clean, inherited, is_there};
+use mpienv::simulate::Job;
 
 /// One command of a block and the lines it prints.
 #[derive(Debug, Default)]
@@ -99,6 +100,21 @@ fn every_console_block_prints_what_the_readme_says() {
 #[test]
 fn every_console_block_prints_what_the_page_of_examples_says() {
     run_commands_of("examples/README.md", 3);
+}
+
+#[test]
+fn every_console_block_prints_what_the_guides_page_of_platforms_says() {
+    run_commands_of("src/guide/platforms.md", 12);
+}
+
+#[test]
+fn the_guides_page_of_platforms_has_every_one_that_starts_one_process_on_each_node() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/guide/platforms.md");
+    let text = fs::read_to_string(page).unwrap();
+    for builder in Job::of_each().filter(|builder| builder.clone().nodes(2).per_node(2).build().is_err()) {
+        let Ok(job) = builder.nodes(2).build() else { continue };
+        assert!(text.contains(&format!(" --launcher {} ", job.launcher())), "{}", job.launcher());
+    }
 }
 
 #[test]

@@ -45,6 +45,33 @@ fn can_be_in_blocks(placement: &Placement, first: Option<u32>, local_size: u32) 
     fit(first, node.value) && fits_after
 }
 
+/// The port that enroot's hook for PyTorch derives from Slurm's job alone.
+pub(super) fn pyxis_port(environment: &Environment, placement: &Placement) -> Option<Finding> {
+    let number = |name: &str| environment.get_str(name).ok().flatten()?.parse::<u64>().ok();
+    let is_of_hook = ["RANK", "WORLD_SIZE", LOCAL_RANK].iter().all(|name| environment.is_set(name));
+    let (job, port) = (number("SLURM_JOB_ID")?, number("MASTER_PORT")?);
+    // Of its present version, and of former ones.
+    let is_asked = environment.is_set(overrides::MASTER_PORT);
+    if placement.launcher != Launcher::Slurm
+        || !is_of_hook
+        || is_asked
+        || ![job % 4536 + 61000, job % 16384 + 49152].contains(&port)
+    {
+        return None;
+    }
+    Some(Finding {
+        severity: Severity::Note,
+        code: "pyxis-master-port",
+        what: format!("MASTER_PORT {port} follows from SLURM_JOB_ID {job}, as enroot's hook for PyTorch sets it"),
+        why: "it is the same for all steps of the job: two steps on one node at the same time cannot both listen there"
+            .into(),
+        remedy: format!(
+            "for several steps at a time, set {}=auto, which gives each step its own",
+            overrides::MASTER_PORT
+        ),
+    })
+}
+
 /// A store that torchrun's agent serves, without torchrun.
 pub(super) fn stale_agent_store(environment: &Environment, placement: &Placement) -> Option<Finding> {
     if !environment.is_set(AGENT_STORE) || placement.launcher == Launcher::Torchrun {

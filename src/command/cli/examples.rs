@@ -39,6 +39,8 @@ pub(crate) const LAUNCH: &str = "\
 Examples:
   mpienv launch --nproc-per-node 4 -- python train.py                          4 ranks on this machine
   mpirun -n 2 -H a:1,b:1 mpienv launch --nproc-per-node 8 -- python train.py   8 on each of 2 nodes
+  mpienv launch --nproc-per-node auto -- python train.py                       the platform's number, or one for each GPU
+  mpienv launch --nproc-per-node 8 --node-rank 1 --nnodes 2 --master-addr node0 -- python train.py
   srun -N 2 --ntasks-per-node 1 mpienv launch --nproc-per-node 8 --log-dir logs -- ./train";
 
 pub(crate) const SHOW: &str = "\

@@ -1,12 +1,19 @@
 //! Options of this command that fix an error or finding; the library does not know them.
 
 use crate::command::check::CheckError;
-use crate::{Error, Finding, LaunchError, Reason};
+use crate::launcher::Starts;
+use crate::{Error, Finding, LaunchError, Launcher, Reason};
 
 use super::Failure;
 
 /// Two ways to name rank 0's host.
 const MASTER: &str = "or pass --master-addr HOST, or --ask-pmix if the launcher has a PMIx server";
+
+/// How to say what a platform does not.
+const NODE: &str = "for one process on each node, mpienv also takes --node-rank R --nnodes N --master-addr HOST";
+
+/// Variables of processes that a launcher started without a size.
+const OF_TASKS: &[&str] = &["PMIX_RANK", "PBS_TASKNUM"];
 
 /// The option that helps against a failure.
 pub(super) fn for_failure(failure: &Failure) -> Option<&'static str> {
@@ -23,16 +30,27 @@ pub(super) fn for_failure(failure: &Failure) -> Option<&'static str> {
 fn for_error(error: &Error) -> Option<&'static str> {
     match error.reason() {
         Reason::MasterUnknown { .. } => Some(MASTER),
-        Reason::NotPerNode(_) => Some("or pass --launcher alone"),
+        Reason::NotPerNode(_) => {
+            Some("or pass --launcher alone, or --one-per-node if no other process of the job is on its node")
+        }
+        Reason::Missing { .. } | Reason::Malformed(_) if may_be_node(error) => Some(NODE),
         Reason::NoLocalRank => Some("or pass --launcher user, or omit --for jax"),
         _ => None,
     }
+}
+
+/// Whether the process may be the only one on its node, of a platform that does not give its place.
+fn may_be_node(error: &Error) -> bool {
+    let is_platform = |launcher: Launcher| launcher == Launcher::User || launcher.spec().starts == Starts::OnePerNode;
+    let is_task = || error.variable().is_some_and(|name| OF_TASKS.contains(&name));
+    error.launcher().map_or_else(is_task, is_platform)
 }
 
 /// The option that helps against a finding.
 pub(super) fn for_finding(finding: &Finding) -> Option<&'static str> {
     match finding.code {
         "master-unknown" => Some(MASTER),
+        "place-unknown" => Some(NODE),
         "master-not-here" => Some("under Open MPI, --ask-pmix finds the host"),
         "nccl-nothing-left" | "nccl-bridge" => Some("or pass --nccl-ifname"),
         _ => None,

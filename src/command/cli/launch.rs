@@ -9,14 +9,21 @@ use clap::Args;
 
 use super::exec::command;
 use super::worker::worker;
-use super::{Failure, Overrides, Quiet, torchrun};
+use super::worker_count::{Node, WorkerCount};
+use super::{Failure, Overrides, Quiet, print_line, torchrun};
 
 /// How workers are started and stopped.
 #[derive(Args, Debug)]
 pub(crate) struct LaunchOptions {
-    /// How many workers to start on this node
-    #[arg(long, value_name = "N", alias = "nproc_per_node", value_parser = workers, allow_negative_numbers = true)]
-    nproc_per_node: u32,
+    /// How many workers to start on this node: a number, `auto`, `gpu` or `cpu`; the same on all nodes
+    ///
+    /// auto: the platform's number (SKYPILOT_NUM_GPUS_PER_NODE, DSTACK_GPUS_PER_NODE, PET_NPROC_PER_NODE, NUM_TRAINERS,
+    /// LEPTON_RESOURCE_ACCELERATOR_NUM, MLP_WORKER_GPU, SM_NUM_GPUS, MA_NUM_GPUS, NPROC_PER_NODE), else one for each visible device
+    /// (CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ASCEND_RT_VISIBLE_DEVICES, /dev), else one for
+    /// each core that the workers may use. mpienv says on stderr which. gpu: the devices; cpu: the cores. On several nodes
+    /// each node counts for itself, and all must come to the same number, or the ranks do not fit together.
+    #[arg(long, value_name = "N", alias = "nproc_per_node", value_parser = WorkerCount::parse, allow_negative_numbers = true)]
+    nproc_per_node: WorkerCount,
     /// Write the workers' output to DIR/rank.K/stdout and DIR/rank.K/stderr instead
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
@@ -26,18 +33,6 @@ pub(crate) struct LaunchOptions {
     /// Keep the launcher's binding to cores; without this option the workers may use all cores
     #[arg(long)]
     keep_binding: bool,
-}
-
-fn workers(text: &str) -> Result<u32, String> {
-    match text.parse() {
-        Ok(number) if (1..=ClusterInfo::MOST_WORKERS).contains(&number) => Ok(number),
-        // torchrun counts by itself.
-        _ if ["gpu", "cpu", "auto", "xpu"].contains(&text) => {
-            let count = if text == "cpu" { "$(nproc)" } else { "$(nvidia-smi -L | wc -l)" };
-            Err(format!("mpienv does not count devices: give the number, as in --nproc-per-node {count}"))
-        }
-        _ => Err(format!("expected a whole number from 1 to {}", ClusterInfo::MOST_WORKERS)),
-    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -56,13 +51,34 @@ pub(crate) fn run(
 ) -> Result<(), Failure> {
     let environment = Environment::current();
     let info = overrides.read_from(&environment, quiet)?;
-    torchrun::check_launch(&info, &environment, options.nproc_per_node, &words)?;
+    let workers = count(&info, &environment, &options, quiet)?;
+    torchrun::check_launch(&info, &environment, workers, &words)?;
     quiet.warn(&info, &environment);
     let output = options.log_dir.map_or(Output::Prefixed, Output::LogDir);
-    let launch = Launch::new(&info, options.nproc_per_node).map_err(|error| failure(&words, error))?;
+    let launch = Launch::new(&info, workers).map_err(|error| failure(&words, error))?;
     let launch = launch.variables(set).output(output).grace(options.grace).subreaper();
     let launch = if options.keep_binding { launch.keep_binding() } else { launch };
     launch.run(|_| worker(&words)).map_err(|error| failure(&words, error))
+}
+
+/// How many workers this node gets; says where the number comes from if it was counted.
+fn count(
+    info: &ClusterInfo,
+    environment: &Environment,
+    options: &LaunchOptions,
+    quiet: Quiet,
+) -> Result<u32, crate::Error> {
+    if let WorkerCount::Fixed(workers) = options.nproc_per_node {
+        return Ok(workers);
+    }
+    info.check_per_node()?;
+    let node = Node::here(options.keep_binding);
+    let (workers, source) = options.nproc_per_node.resolve(info.workers.as_ref(), environment, &node)?;
+    if !quiet.is_asked(environment) {
+        let noun = if workers == 1 { "worker" } else { "workers" };
+        print_line(&format!("mpienv: {workers} {noun} on this node: {source}\n"));
+    }
+    Ok(workers)
 }
 
 /// Why workers failed; a command that cannot be started gets the same message as from `exec`.

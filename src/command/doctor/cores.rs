@@ -28,6 +28,16 @@ pub(crate) fn widen() -> bool {
     sched_setaffinity(None, &all).is_ok()
 }
 
+/// How many cores a process that this one starts may use: of a binding, if it keeps that, and of its container's share.
+pub(crate) fn usable(keep_binding: bool) -> u32 {
+    let count = move || {
+        let _ = !keep_binding && widen();
+        std::thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX))
+    };
+    // Affinity is the thread's own: this one's stays.
+    std::thread::Builder::new().spawn(count).ok().and_then(|counted| counted.join().ok()).unwrap_or(1)
+}
+
 /// A system without core binding has no such finding.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn count() -> Option<(usize, usize)> {

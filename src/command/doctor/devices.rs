@@ -29,7 +29,7 @@ pub(super) fn cuda(info: &ClusterInfo, environment: &Environment) -> Option<Find
 }
 
 /// How many devices CUDA sees: its list ends at the first entry that is none, and is empty where one comes twice.
-fn visible(list: &str) -> usize {
+pub(crate) fn visible(list: &str) -> usize {
     let devices: Vec<&str> = list.split(',').map(str::trim).take_while(|entry| is_device(entry)).collect();
     let twice = devices.iter().enumerate().any(|(index, device)| devices[..index].contains(device));
     if twice { 0 } else { devices.len() }

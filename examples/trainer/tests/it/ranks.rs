@@ -59,6 +59,25 @@ fn mpirun_starts_two_ranks_on_real_mnist() {
 }
 
 #[test]
+fn two_jobs_of_mpirun_train_at_the_same_time_on_one_machine_without_any_option() {
+    if !is_there("mpirun") {
+        return;
+    }
+    let start = || {
+        let mut command = job(Path::new("mpirun"), &[], 2, env!("CARGO_BIN_EXE_mnist"));
+        // Each job finds its own port.
+        command.env_remove("MASTER_PORT").args(["--epochs", "1", "--quiet"]);
+        spawn(&mut command)
+    };
+    for pair in 0..10 {
+        for child in [start(), start()] {
+            let output = child.wait_with_output().unwrap();
+            assert!(accuracy(&output) > 0.5, "pair {pair}: {}", said(&output));
+        }
+    }
+}
+
+#[test]
 fn a_port_in_use_at_rank_0_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

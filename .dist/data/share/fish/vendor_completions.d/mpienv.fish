@@ -39,7 +39,10 @@ complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "help" -d 'Print this 
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l master-addr -d 'The host of rank 0 [env: MPIENV_MASTER_ADDR]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l port-range -d 'Derive ports from this range, 20000-29999 by default; the same on all ranks [env: MPIENV_PORT_RANGE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l shell -d 'The shell or file format to print for' -r -f -a "sh\t'Any POSIX shell: sh, dash, ksh'
 bash\t'Same as sh'
 zsh\t'Same as sh'
@@ -54,6 +57,7 @@ json\t'One JSON object for programs; null means unset'"
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l for -d 'Also set the variables that this program reads' -r -f -a "torch\t''
 mindspore\t''
 jax\t''"
+complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l per-node -d 'Print the node\'s variables instead, for a torchrun on each node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -s v -l verbose -d 'Print all findings on stderr, including notes'
@@ -62,10 +66,14 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand export" -s h -l help -d 'P
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l master-addr -d 'The host of rank 0 [env: MPIENV_MASTER_ADDR]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l port-range -d 'Derive ports from this range, 20000-29999 by default; the same on all ranks [env: MPIENV_PORT_RANGE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l for -d 'Also set the variables that this program reads' -r -f -a "torch\t''
 mindspore\t''
 jax\t''"
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l per-node -d 'Set the node\'s variables instead, for a torchrun on each node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l keep-binding -d 'Keep Open MPI\'s default binding to cores; without this option the command may use all cores'
@@ -74,13 +82,17 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -s h -l help -d 'Pri
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l master-addr -d 'The host of rank 0 [env: MPIENV_MASTER_ADDR]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l port-range -d 'Derive ports from this range, 20000-29999 by default; the same on all ranks [env: MPIENV_PORT_RANGE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l for -d 'Also set the variables that this program reads' -r -f -a "torch\t''
 mindspore\t''
 jax\t''"
-complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l nproc-per-node -d 'How many workers to start on this node' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l nproc-per-node -d 'How many workers to start on this node: a number, `auto`, `gpu` or `cpu`; the same on all nodes' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l log-dir -d 'Write the workers\' output to DIR/rank.K/stdout and DIR/rank.K/stderr instead' -r -F
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l grace -d 'How long the other workers may take to exit after one has failed' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l keep-binding -d 'Keep the launcher\'s binding to cores; without this option the workers may use all cores'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
@@ -88,23 +100,35 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -s h -l help -d 'P
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l master-addr -d 'The host of rank 0 [env: MPIENV_MASTER_ADDR]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l port-range -d 'Derive ports from this range, 20000-29999 by default; the same on all ranks [env: MPIENV_PORT_RANGE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l json -d 'Print one JSON object'
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -s h -l help -d 'Print help'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l master-addr -d 'The host of rank 0 [env: MPIENV_MASTER_ADDR]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l port-range -d 'Derive ports from this range, 20000-29999 by default; the same on all ranks [env: MPIENV_PORT_RANGE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l timeout -d 'How long to wait for the other ranks, in seconds; 0 inspects this rank only' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l json -d 'Print one JSON object'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l master-addr -d 'The host of rank 0 [env: MPIENV_MASTER_ADDR]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l port-range -d 'Derive ports from this range, 20000-29999 by default; the same on all ranks [env: MPIENV_PORT_RANGE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l timeout -d 'How long to wait for all ranks, in seconds' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l json -d 'Print the map as one JSON object'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'

@@ -1,0 +1,51 @@
+//! Places that a person gives because the platform does not.
+
+use crate::error::{Error, Reason};
+use crate::launcher::{Marker, Starts};
+use crate::value::placement::{Launcher, Placement, Sourced};
+use crate::value::rank::Rank;
+
+use super::choice::Choice;
+
+/// The source of a value that an option or the program gives.
+const ASKED: &str = "asked for";
+
+/// The only process on this node; a platform's master, port and job stay.
+pub(super) fn node(node: Rank, read: Result<Placement, Error>) -> Result<Placement, Error> {
+    let (rank, count) = ((ASKED, node.index()), (ASKED, node.size()));
+    let placement = Placement::one_per_node(Launcher::User, rank, count)?;
+    // What is missing is what the person has given.
+    let Some(platform) = read.ok().filter(|read| read.launcher.spec().starts == Starts::OnePerNode) else {
+        return Ok(placement);
+    };
+    let Placement { master_addr, master_doubt, master_port, workers, job, .. } = platform;
+    Ok(Placement { master_addr, master_doubt, master_port, workers, job, ..placement })
+}
+
+/// The choice of a place that does not come from a launcher's variables.
+pub(super) fn choice() -> Choice {
+    let marker = Marker { launcher: Launcher::User, variable: "" };
+    Choice { marker, source: ASKED.into(), rest: Vec::new(), is_of_context: false, starter: None }
+}
+
+/// The same process, if it is the only one on its node: its rank and its world count nodes.
+pub(super) fn one_per_node(placement: Placement) -> Result<Placement, Error> {
+    let (rank, size) = (placement.rank.index(), placement.rank.size());
+    let of = |known: &Option<Sourced<u32>>| known.as_ref().map(|known| (known.source.clone(), known.value));
+    let known = [
+        (placement.local.size().map(|size| (placement.local_size_source.clone(), size)), 1),
+        (placement.local.rank().map(|rank| (placement.local_rank_source.clone(), rank)), 0),
+        (of(&placement.node_rank), rank),
+        (of(&placement.node_count), size),
+    ];
+    for (known, expected) in known {
+        if let Some((variable, value)) = known.filter(|(_, value)| *value != expected) {
+            let reason = "one process on each node was requested, and this contradicts it";
+            let remedy = format!("start one process on each node: {}", placement.launcher.spec().advice.one_per_node);
+            let error = Error::new(Reason::Malformed(reason.to_owned()), remedy).by(placement.launcher);
+            return Err(error.of(variable).found(value.to_string()));
+        }
+    }
+    let placement = placement.with_local((ASKED, Some(0)), (ASKED, Some(1)))?;
+    Ok(placement.with_nodes((ASKED, Some(rank)), (ASKED, Some(size))))
+}

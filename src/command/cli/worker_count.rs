@@ -1,0 +1,186 @@
+//! How many workers `launch` starts on this node.
+
+use std::fs;
+use std::path::Path;
+
+use crate::command::doctor::cores;
+use crate::command::doctor::devices::visible;
+use crate::value::placement::Sourced;
+use crate::{ClusterInfo, Environment, Error, Reason};
+
+/// What `--nproc-per-node` asks for, in torchrun's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WorkerCount {
+    Fixed(u32),
+    /// The platform's number, else one for each device, else one for each core.
+    Auto,
+    /// One for each device.
+    Gpu,
+    /// One for each core.
+    Cpu,
+}
+
+impl WorkerCount {
+    /// As clap's parsers do.
+    pub(super) fn parse(text: &str) -> Result<WorkerCount, String> {
+        match (text, text.parse()) {
+            ("auto", _) => Ok(WorkerCount::Auto),
+            ("gpu", _) => Ok(WorkerCount::Gpu),
+            ("cpu", _) => Ok(WorkerCount::Cpu),
+            (_, Ok(number)) if (1..=ClusterInfo::MOST_WORKERS).contains(&number) => Ok(WorkerCount::Fixed(number)),
+            _ => Err(format!("expected a whole number from 1 to {}, or auto, gpu or cpu", ClusterInfo::MOST_WORKERS)),
+        }
+    }
+
+    /// The number, and where it comes from.
+    pub(super) fn resolve(
+        self,
+        platform: Option<&Sourced<String>>,
+        environment: &Environment,
+        node: &Node,
+    ) -> Result<(u32, String), Error> {
+        match self {
+            WorkerCount::Fixed(number) => Ok((number, "--nproc-per-node".to_owned())),
+            WorkerCount::Auto => match platform {
+                Some(Sourced { value, source }) => of_platform(value, source, environment, node),
+                None => Ok(node.devices(environment).unwrap_or_else(|| node.cores())),
+            },
+            WorkerCount::Gpu => node.devices(environment).ok_or_else(no_device),
+            WorkerCount::Cpu => Ok(node.cores()),
+        }
+    }
+}
+
+/// A platform's variable holds a number, 0 if it has no GPU, or one of torchrun's words.
+fn of_platform(value: &str, variable: &str, environment: &Environment, node: &Node) -> Result<(u32, String), Error> {
+    match WorkerCount::parse(value) {
+        Ok(WorkerCount::Fixed(number)) => Ok((number, format!("{variable}={value}"))),
+        Ok(word) => word.resolve(None, environment, node),
+        Err(_) if value == "0" => WorkerCount::Auto.resolve(None, environment, node),
+        Err(_) => {
+            let remedy = format!("correct {variable}, or give the number, as in --nproc-per-node 8");
+            Err(Error::new(Reason::NotANumber, remedy).of(variable.to_owned()).found(value))
+        }
+    }
+}
+
+fn no_device() -> Error {
+    let reason = Reason::Malformed("this node shows no device".to_owned());
+    Error::new(reason, "give the number, as in --nproc-per-node 8, or use auto").of("--nproc-per-node").found("gpu")
+}
+
+/// Lists of the devices that a process may use; the first that is set counts.
+const LISTS: [&str; 4] =
+    ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"];
+
+/// What this node has for workers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Node {
+    /// Devices of `/dev`: how many, and under which name.
+    devices: (u32, &'static str),
+    /// Cores that the workers may use.
+    cores: u32,
+}
+
+impl Node {
+    /// This node as it is now; without their binding the workers may use more cores than this process.
+    pub(super) fn here(keep_binding: bool) -> Node {
+        let kinds = [
+            ("/dev/nvidia*", numbered("nvidia")),
+            ("/dev/davinci*", numbered("davinci")),
+            ("/dev/dri/renderD*", amd()),
+        ];
+        let found = kinds.into_iter().find(|(_, count)| *count > 0);
+        let devices = found.map_or((0, ""), |(name, count)| (count, name));
+        Node { devices, cores: cores::usable(keep_binding) }
+    }
+
+    /// `None` if there is none, or if all are hidden.
+    fn devices(&self, environment: &Environment) -> Option<(u32, String)> {
+        let list = LISTS.iter().find_map(|name| Some((name, environment.get(name)?.to_string_lossy())));
+        let (count, source) = match list {
+            Some((name, list)) => (u32::try_from(visible(&list)).ok()?, format!("{name}={list}")),
+            None => (self.devices.0, format!("one for each device, {}", self.devices.1)),
+        };
+        (count > 0).then_some((count, source))
+    }
+
+    fn cores(&self) -> (u32, String) {
+        (self.cores, "one for each core that they may use, because no device was found".to_owned())
+    }
+}
+
+/// The files of `/dev` with this name and a number.
+fn numbered(name: &str) -> u32 {
+    let is_device = |file: &str| {
+        let number = file.strip_prefix(name);
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let files = fs::read_dir("/dev").into_iter().flatten().flatten();
+    count(files.filter(|file| file.file_name().to_str().is_some_and(is_device)))
+}
+
+/// AMD's GPUs that this container has: `/sys` lists those of the whole host.
+fn amd() -> u32 {
+    let nodes = fs::read_dir("/sys/class/kfd/kfd/topology/nodes").into_iter().flatten().flatten();
+    let properties = nodes.filter_map(|node| fs::read_to_string(node.path().join("properties")).ok());
+    count(properties.filter(|text| {
+        let minor = text.lines().find_map(|line| line.strip_prefix("drm_render_minor "));
+        // A processor's is 0.
+        minor.is_some_and(|minor| minor != "0" && Path::new(&format!("/dev/dri/renderD{minor}")).exists())
+    }))
+}
+
+fn count<T>(items: impl Iterator<Item = T>) -> u32 {
+    u32::try_from(items.count()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GPUS: Node = Node { devices: (4, "/dev/nvidia*"), cores: 64 };
+    const NONE: Node = Node { devices: (0, ""), cores: 64 };
+
+    fn auto(platform: Option<&str>, vars: &[(&str, &str)], node: Node) -> Result<(u32, String), Error> {
+        let platform = platform.map(|value| Sourced::new(value.to_owned(), "NUM_GPUS"));
+        let environment = Environment::from_vars(vars.iter().copied());
+        WorkerCount::Auto.resolve(platform.as_ref(), &environment, &node)
+    }
+
+    #[test]
+    fn the_platforms_number_goes_before_the_visible_devices_and_these_before_the_cores() {
+        let cores = "one for each core that they may use, because no device was found";
+        let hidden = [("CUDA_VISIBLE_DEVICES", "")];
+        let two = [("CUDA_VISIBLE_DEVICES", "2,3")];
+        let rocm = [("ROCR_VISIBLE_DEVICES", "0")];
+        let ascend = [("ASCEND_RT_VISIBLE_DEVICES", "0,1,2")];
+        for (platform, vars, node, expected) in [
+            (Some("8"), &two[..], GPUS, (8, "NUM_GPUS=8")),
+            (Some("0"), &two, GPUS, (2, "CUDA_VISIBLE_DEVICES=2,3")),
+            (Some("0"), &[], NONE, (64, cores)),
+            (Some("auto"), &[], GPUS, (4, "one for each device, /dev/nvidia*")),
+            (Some("gpu"), &[], GPUS, (4, "one for each device, /dev/nvidia*")),
+            (Some("cpu"), &[], GPUS, (64, cores)),
+            (None, &two, GPUS, (2, "CUDA_VISIBLE_DEVICES=2,3")),
+            (None, &rocm, GPUS, (1, "ROCR_VISIBLE_DEVICES=0")),
+            (None, &ascend, NONE, (3, "ASCEND_RT_VISIBLE_DEVICES=0,1,2")),
+            (None, &[], GPUS, (4, "one for each device, /dev/nvidia*")),
+            (None, &hidden, GPUS, (64, cores)),
+            (None, &[], NONE, (64, cores)),
+        ] {
+            let (number, source) = auto(platform, vars, node).unwrap();
+            assert_eq!((number, source.as_str()), expected, "{platform:?} {vars:?}");
+        }
+    }
+
+    #[test]
+    fn a_platforms_number_that_is_not_one_is_an_error_with_its_variable() {
+        for bad in ["eight", "0.5", "-1", "70000"] {
+            let error = auto(Some(bad), &[], NONE).unwrap_err();
+            assert_eq!((error.variable(), error.value()), (Some("NUM_GPUS"), Some(bad)));
+        }
+        let error = WorkerCount::Gpu.resolve(None, &Environment::default(), &NONE).unwrap_err().to_string();
+        assert!(error.contains("shows no device"), "{error}");
+    }
+}

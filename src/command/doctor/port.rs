@@ -1,0 +1,93 @@
+//! Whether rank 0 can listen on the master's port.
+
+use std::ops::RangeInclusive;
+
+use super::{Machine, finding};
+use crate::cluster::info::ClusterInfo;
+use crate::cluster::overrides;
+use crate::finding::{Finding, Severity};
+use crate::value::port_range::PortRange;
+
+/// Another program has the master's port.
+pub(super) fn in_use(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
+    if info.rank() != 0 || machine.port_is_free {
+        return None;
+    }
+    let port = info.master_port();
+    finding(
+        Severity::Error,
+        "port-in-use",
+        format!("this is rank 0, but another program already listens on its port {port}"),
+        "rank 0 cannot listen there, or the ranks connect to that program",
+        match info.default_master_port() {
+            own if own != port => format!(
+                "unset MASTER_PORT, so that the job uses its own port {own}; or stop that program (`ss -tlnp sport = :{port}` shows it)"
+            ),
+            _ => format!(
+                "give all ranks another MASTER_PORT, or stop that program (`ss -tlnp sport = :{port}` shows it)"
+            ),
+        },
+    )
+}
+
+/// An outgoing connection may take the master's port.
+pub(super) fn ephemeral(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
+    let port = info.master_port().get();
+    let range = machine.ephemeral_ports.clone().filter(|range| range.contains(&port))?;
+    let is_set = ["MASTER_PORT", overrides::MASTER_PORT, "asked for"].contains(&&*info.provenance().master_port);
+    let remedy = match outside(&range) {
+        Some(free) if is_set => format!("choose a MASTER_PORT from {} to {}", free.first(), free.last()),
+        Some(free) => format!("set {}={free} for all ranks", overrides::PORT_RANGE),
+        None => format!(
+            "make that range smaller: `sysctl net.ipv4.ip_local_port_range=\"32768 60999\"`, or set {} for all ranks",
+            overrides::PORT_RANGE
+        ),
+    };
+    finding(
+        Severity::Note,
+        "port-ephemeral",
+        format!(
+            "MASTER_PORT {port} is in this host's range of outgoing connections, {} to {}",
+            range.start(),
+            range.end()
+        ),
+        "an outgoing connection may occupy it when rank 0 tries to listen",
+        remedy,
+    )
+}
+
+/// Ports that no outgoing connection takes and that need no privilege: the default range, or those just below or above.
+fn outside(ephemeral: &RangeInclusive<u16>) -> Option<PortRange> {
+    const FEWEST: u16 = 100;
+    const MOST: u16 = 1000;
+    const UNPRIVILEGED: u16 = 1024;
+    let (start, end) = (*ephemeral.start(), *ephemeral.end());
+    let default = PortRange::default();
+    if start > default.last().get() || end < default.first().get() {
+        return Some(default);
+    }
+    let below = (start.saturating_sub(MOST).max(UNPRIVILEGED), start.saturating_sub(1));
+    let above = (end.saturating_add(1), end.saturating_add(MOST));
+    let wide = |(first, last): &(u16, u16)| last.saturating_sub(*first) >= FEWEST;
+    let (first, last) = [below, above].into_iter().find(wide)?;
+    format!("{first}-{last}").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ports_that_are_suggested_are_outside_the_range_of_outgoing_connections() {
+        for (start, end, free) in [
+            (32_768, 60_999, Some("20000-29999")),
+            (9_000, 65_000, Some("8000-8999")),
+            (1_500, 60_999, Some("1024-1499")),
+            (1_024, 60_999, Some("61000-61999")),
+            (1_024, 65_500, None),
+            (1, 65_535, None),
+        ] {
+            assert_eq!(outside(&(start..=end)).map(|range| range.to_string()).as_deref(), free, "{start} {end}");
+        }
+    }
+}

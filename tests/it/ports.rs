@@ -1,0 +1,125 @@
+//! The master's port: from which range it is derived, and who gets one of its own.
+
+use mpienv::simulate::Job;
+use mpienv::{ClusterInfo, Launcher, MasterPort, PortRange};
+
+use crate::support::tool::clean;
+
+type Pairs<'a> = &'a [(&'a str, &'a str)];
+
+fn port(vars: Pairs) -> u16 {
+    ClusterInfo::from_vars(vars.iter().copied()).unwrap().master_port().get()
+}
+
+const MPIRUN: Pairs = &[
+    ("OMPI_COMM_WORLD_RANK", "1"),
+    ("OMPI_COMM_WORLD_SIZE", "2"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+    ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+];
+const NAMESPACE: (&str, &str) = ("PMIX_NAMESPACE", "3203661825");
+const AZURE: (&str, &str) = ("AZ_BATCHAI_MPI_MASTER_NODE", "localhost");
+
+#[test]
+fn a_range_moves_every_derived_port_and_keeps_the_formula() {
+    let range = |text: &'static str| ("MPIENV_PORT_RANGE", text);
+    let step = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2"), ("SLURM_JOB_ID", "4711"), ("SLURM_STEP_ID", "12")];
+    let step = [&step[..], &[("SLURM_STEP_NODELIST", "a,b")]].concat();
+    assert_eq!(port(&step), 24257);
+    // The same number modulo the size of the range.
+    let whole = port(&[&step[..], &[range("1000-10999")]].concat());
+    assert_eq!(whole, 1000 + 4257);
+    let job = [MPIRUN, &[NAMESPACE]].concat();
+    for (vars, is_alone) in [(&step, false), (&job, false), (&MPIRUN.to_vec(), false), (&Vec::new(), true)] {
+        let moved = [&vars[..], &[range("1400-1999")]].concat();
+        assert!((1400..=1999).contains(&port(&moved)), "{vars:?}");
+        assert_eq!(port(&moved), port(&moved), "{is_alone}");
+        assert_eq!(port(&[&vars[..], &[range("1500-1500")]].concat()), 1500, "{vars:?}");
+    }
+    // What is set for the job, and what Azure's users know, stays.
+    assert_eq!(port(&[&step[..], &[range("1400-1999"), ("MASTER_PORT", "29500")]].concat()), 29500);
+    assert_eq!(port(&[&job[..], &[range("1400-1999"), AZURE]].concat()), 54965);
+    let asked = [&job[..], &[range("1400-1999"), AZURE, ("MPIENV_MASTER_PORT", "auto")]].concat();
+    assert!((1400..=1999).contains(&port(&asked)));
+    // The program goes before the variable.
+    let builder = ClusterInfo::builder().port_range("3000-3009".parse::<PortRange>().unwrap());
+    let info = builder.master_port(MasterPort::FromJob).from_vars(asked).unwrap();
+    assert!((3000..=3009).contains(&info.master_port().get()));
+    assert_eq!(info.exports().unwrap().get("MPIENV_PORT_RANGE"), Some("3000-3009"));
+}
+
+#[test]
+fn a_range_that_is_none_is_an_error_with_variable_value_reason_and_remedy() {
+    for bad in ["1999-1400", "1400", "0-10", "1-70000", "low-high"] {
+        let error = ClusterInfo::from_vars([("MPIENV_PORT_RANGE", bad)]).unwrap_err().to_string();
+        let text = format!(
+            "MPIENV_PORT_RANGE=\"{bad}\": not a range of ports from 1 to 65535, as in 1400-1999; correct MPIENV_PORT_RANGE or \
+             unset it"
+        );
+        assert_eq!(error, text);
+    }
+    let output = clean("mpienv").args(["show", "--port-range", "9-1"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && said.contains("the lower one first, as in 1400-1999"), "{said}");
+}
+
+#[test]
+fn a_launch_without_a_launcher_takes_a_free_port_of_the_range() {
+    let launch = |options: &[&str], range: Option<&str>| -> u16 {
+        let mut command = clean("mpienv");
+        command.envs(range.map(|range| ("MPIENV_PORT_RANGE", range))).args(["launch", "--nproc-per-node", "1"]);
+        let output = command.args(options).args(["--", "printenv", "MASTER_PORT"]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("[0] ").parse().unwrap()
+    };
+    assert!((14_000..=14_999).contains(&launch(&["--port-range", "14000-14999"], None)));
+    assert!((15_000..=15_999).contains(&launch(&[], Some("15000-15999"))));
+}
+
+#[test]
+fn two_processes_of_a_platforms_job_of_one_node_do_not_share_a_port() {
+    let show = |vars: &[(String, String)]| -> u64 {
+        let output = clean("mpienv").envs(vars.iter().cloned()).args(["show", "--json"]).output().unwrap();
+        let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(shown["world_size"], 1, "{shown}");
+        shown["master_port"].as_u64().unwrap()
+    };
+    for platform in [Launcher::SkyPilot, Launcher::Dstack, Launcher::Lepton, Launcher::LeaderWorkerSet] {
+        let vars = Job::of(platform).build().unwrap().environment(0).unwrap();
+        let ports = [show(&vars), show(&vars)];
+        assert!(
+            ports[0] != ports[1] && ports.iter().all(|port| (20_000..30_000).contains(port)),
+            "{platform}: {ports:?}"
+        );
+    }
+}
+
+#[test]
+fn the_port_of_enroots_hook_is_a_finding_because_all_steps_of_a_job_have_it() {
+    let step: Pairs = &[
+        ("SLURM_PROCID", "1"),
+        ("SLURM_NTASKS", "2"),
+        ("SLURM_LOCALID", "1"),
+        ("SLURM_JOB_ID", "104711"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_STEP_NODELIST", "a"),
+        ("SLURM_STEP_TASKS_PER_NODE", "2"),
+        ("RANK", "1"),
+        ("WORLD_SIZE", "2"),
+        ("LOCAL_RANK", "1"),
+        ("MASTER_ADDR", "a"),
+    ];
+    let codes = |more: Pairs| {
+        let info = ClusterInfo::from_vars([step, more].concat()).unwrap();
+        info.findings().iter().map(|finding| finding.code).collect::<Vec<_>>()
+    };
+    for port in [104_711 % 4536 + 61_000, 104_711 % 16_384 + 49_152] {
+        let port = port.to_string();
+        assert_eq!(codes(&[("MASTER_PORT", &port)]), ["pyxis-master-port"], "{port}");
+        // A person who asks for another has it.
+        let info = [step, &[("MASTER_PORT", &port), ("MPIENV_MASTER_PORT", "auto")]].concat();
+        let info = ClusterInfo::from_vars(info).unwrap();
+        assert!((20_000..30_000).contains(&info.master_port().get()) && info.findings().is_empty(), "{info:?}");
+    }
+    assert_eq!(codes(&[("MASTER_PORT", "29500")]), [""; 0]);
+}
