@@ -241,6 +241,12 @@ impl Launch {
         self
     }
 
+    /// The places of the workers.
+    #[cfg(feature = "cli")]
+    pub(crate) fn workers(&self) -> &[ClusterInfo] {
+        &self.workers
+    }
+
     /// Starts each worker as `command` says, with its own variables set, and waits for all.
     ///
     /// The node's first worker has this process's stdin, unless that is a terminal; the others

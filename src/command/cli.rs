@@ -16,7 +16,9 @@ mod shell;
 mod show;
 mod simulate;
 mod torchrun;
+mod wait;
 mod warn;
+mod words;
 mod worker;
 
 use std::ffi::OsString;

@@ -28,6 +28,8 @@ mod mpi_library;
 pub use machine::Machine;
 pub use mpi_library::MpiLibrary;
 
+pub(crate) use machine::addresses;
+
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;

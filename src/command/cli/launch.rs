@@ -8,6 +8,8 @@ use crate::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError, T
 use clap::Args;
 
 use super::exec::command;
+use super::wait::MeetOption;
+use super::words::TemplateOption;
 use super::worker::worker;
 use super::{Failure, Overrides, Quiet, torchrun};
 
@@ -26,6 +28,10 @@ pub(crate) struct LaunchOptions {
     /// Keep the launcher's binding to cores; without this option the workers may use all cores
     #[arg(long)]
     keep_binding: bool,
+    #[command(flatten)]
+    template: TemplateOption,
+    #[command(flatten)]
+    meet: MeetOption,
 }
 
 fn workers(text: &str) -> Result<u32, String> {
@@ -57,12 +63,21 @@ pub(crate) fn run(
     let environment = Environment::current();
     let info = overrides.read_from(&environment, quiet)?;
     torchrun::check_launch(&info, &environment, options.nproc_per_node, &words)?;
-    quiet.warn(&info, &environment);
     let output = options.log_dir.map_or(Output::Prefixed, Output::LogDir);
     let launch = Launch::new(&info, options.nproc_per_node).map_err(|error| failure(&words, error))?;
+    let of_each: Result<Vec<_>, Failure> =
+        launch.workers().iter().map(|place| options.template.apply(|| Ok(place.placeholders()), &words)).collect();
+    let of_each = of_each?;
+    let words = of_each.first().map_or(&words[..], |words| words);
+    quiet.warn(&info, &environment);
+    options.meet.wait(&info)?;
     let launch = launch.variables(set).output(output).grace(options.grace).subreaper();
     let launch = if options.keep_binding { launch.keep_binding() } else { launch };
-    launch.run(|_| worker(&words)).map_err(|error| failure(&words, error))
+    let words_of = |place: &ClusterInfo| {
+        let index = place.local_rank().and_then(|index| usize::try_from(index).ok());
+        index.and_then(|index| of_each.get(index)).map_or(words, |words| words)
+    };
+    launch.run(|place| worker(words_of(place))).map_err(|error| failure(words, error))
 }
 
 /// Why workers failed; a command that cannot be started gets the same message as from `exec`.
