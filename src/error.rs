@@ -100,9 +100,20 @@ pub enum Reason {
     /// A port derived from the job was requested, but the launcher does not identify the job.
     #[error("a port derived from the job was requested, but the launcher does not identify the job")]
     NoJobIdentity,
-    /// The program needs the local rank, but the launcher does not tell it.
-    #[error("JAX needs the local rank, but the launcher does not tell it")]
-    NoLocalRank,
+    /// The program needs the local rank, but the launcher does not give it.
+    #[error("{program} needs the local rank, but the launcher does not give it to its processes")]
+    NoLocalRank {
+        /// The program.
+        program: &'static str,
+    },
+    /// The program needs a value that the launcher does not give.
+    #[error("{program} needs {what}")]
+    ProgramNeeds {
+        /// The program.
+        program: &'static str,
+        /// What it needs, and why that is not known.
+        what: String,
+    },
     /// The launcher's PMIx server did not give an answer.
     #[error("PMIx gave no answer: {0}")]
     Pmix(String),

@@ -18,7 +18,7 @@ mod template;
 pub use dialect::{Dialect, Unrepresentable};
 #[cfg(feature = "cli")]
 pub(crate) use posix::quoted as shell_quoted;
-pub use set::Target;
+pub use set::{Target, TargetVariable};
 pub use template::{Placeholders, TemplateError};
 
 use std::borrow::Cow;

@@ -24,7 +24,7 @@ fn for_error(error: &Error) -> Option<&'static str> {
     match error.reason() {
         Reason::MasterUnknown { .. } => Some(MASTER),
         Reason::NotPerNode(_) => Some("mpienv also takes --launcher alone"),
-        Reason::NoLocalRank => Some("mpienv also takes --launcher user; or omit --for jax"),
+        Reason::NoLocalRank { .. } => Some("mpienv also takes --launcher user; or omit --for"),
         _ => None,
     }
 }
