@@ -21,6 +21,8 @@ mod azure;
 mod check;
 mod choice;
 mod command;
+#[cfg(unix)]
+mod command_lines;
 #[cfg(target_os = "linux")]
 mod descendants;
 mod dialects;
@@ -61,4 +63,6 @@ mod table;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod token;
+#[cfg(unix)]
+mod waiting;
 mod warnings;
