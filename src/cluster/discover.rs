@@ -1,6 +1,7 @@
 //! Chooses the launcher, fills in master and interface, checks the whole: gives a [`ClusterInfo`].
 
 mod choice;
+mod hosts;
 mod lints;
 #[cfg(feature = "pmix")]
 mod pmix;
@@ -228,6 +229,7 @@ impl ClusterInfoBuilder {
         let naming =
             Naming { azure: azure.as_ref(), explicit: overrides.master_addr, inherited_first: choice.is_of_context };
         let master_addr = master::addr(environment, &placement, naming, &mut findings)?;
+        let hosts = hosts::hosts(&placement, master_addr.as_ref());
         let derived = placement.master_addr.as_ref().map(|derived| &derived.value);
         if derived.is_some() && master_addr.as_ref().map(|master| &master.value) == derived {
             findings.extend(placement.master_doubt.take());
@@ -282,6 +284,7 @@ impl ClusterInfoBuilder {
             master_addr: master_addr_source,
             master_port: master_port.source,
             nccl_socket_ifname: nccl.source,
+            hosts: hosts.source,
         };
         Ok(ClusterInfo {
             launcher: placement.launcher,
@@ -293,6 +296,7 @@ impl ClusterInfoBuilder {
             master_addr,
             master_port: master_port.value,
             nccl_socket_ifname: nccl.value,
+            hosts: hosts.value,
             provenance,
             findings,
             token,

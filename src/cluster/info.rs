@@ -50,6 +50,7 @@ pub struct ClusterInfo {
     pub(crate) master_addr: Result<Host, Error>,
     pub(crate) master_port: Port,
     pub(crate) nccl_socket_ifname: Option<String>,
+    pub(crate) hosts: Option<Arc<[Host]>>,
     pub(crate) provenance: Provenance,
     pub(crate) findings: Vec<Finding>,
     pub(crate) token: Token,
@@ -158,6 +159,32 @@ impl ClusterInfo {
         self.nccl_socket_ifname.as_deref()
     }
 
+    /// The hosts of all nodes, in the order of [`ClusterInfo::node_rank`]: rank 0's host is the first.
+    ///
+    /// `None` if the launcher has no such list: Slurm, SageMaker, SkyPilot, dstack, Volcano, DGX Cloud Lepton, Volcengine's
+    /// platform and Vertex AI have one. A list of another length than [`ClusterInfo::node_count`] does not count, and neither
+    /// does one whose order is not the nodes'; [`Provenance::hosts`] then says why. If all ranks are on this node, it is the
+    /// launcher's name for it, or else [`ClusterInfo::master_addr`].
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let info = ClusterInfo::from_vars([
+    ///     ("SKYPILOT_NODE_RANK", "1"),
+    ///     ("SKYPILOT_NUM_NODES", "2"),
+    ///     ("SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5"),
+    /// ])?;
+    /// let hosts = info.hosts().expect("SkyPilot lists them");
+    /// assert_eq!(hosts, ["10.0.0.4".parse()?, "10.0.0.5".parse()?]);
+    /// assert_eq!(info.master_addr()?, &hosts[0]);
+    /// assert_eq!(info.provenance().hosts, "SKYPILOT_NODE_IPS");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn hosts(&self) -> Option<&[Host]> {
+        self.hosts.as_deref()
+    }
+
     /// What this job's ranks know and those of another job do not; empty where nothing tells.
     #[must_use]
     pub fn token(&self) -> &Token {
@@ -237,12 +264,13 @@ pub struct Provenance {
     pub master_addr: Cow<'static, str>,
     pub master_port: Cow<'static, str>,
     pub nccl_socket_ifname: Cow<'static, str>,
+    pub hosts: Cow<'static, str>,
 }
 
 /// The object of `mpienv show --json`: a contract.
 impl Serialize for ClusterInfo {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_struct("ClusterInfo", 13)?;
+        let mut object = serializer.serialize_struct("ClusterInfo", 14)?;
         object.serialize_field("launcher", &self.launcher)?;
         object.serialize_field("rank", &self.rank())?;
         object.serialize_field("world_size", &self.world_size())?;
@@ -254,6 +282,7 @@ impl Serialize for ClusterInfo {
         object.serialize_field("master_addr", &self.master_addr.as_ref().ok())?;
         object.serialize_field("master_port", &self.master_port)?;
         object.serialize_field("nccl_socket_ifname", &self.nccl_socket_ifname)?;
+        object.serialize_field("hosts", &self.hosts())?;
         object.serialize_field("provenance", &self.provenance)?;
         object.serialize_field("findings", &self.findings)?;
         object.end()

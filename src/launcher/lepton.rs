@@ -54,5 +54,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let mut placement = Placement::one_per_node(marker.launcher, (INDEX, vars.index), (WORKERS, vars.workers))?;
     placement.master_port = PORT.map(|port| Sourced::new(port, "Lepton's convention"));
     let Some((prefix, subdomain)) = vars.prefix.zip(vars.subdomain) else { return Ok(placement) };
-    placement.with_master(marker, SUBDOMAIN, Some(&format!("{prefix}-0.{subdomain}")))
+    let host = |worker: u32| format!("{prefix}-{worker}.{subdomain}");
+    let placement = placement.with_master(marker, SUBDOMAIN, Some(&host(0)))?;
+    Ok(placement.with_hosts(format!("{PREFIX}, {SUBDOMAIN}"), (0..vars.workers).map(host)))
 }

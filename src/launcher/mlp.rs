@@ -40,7 +40,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             vars.set(INDEX, process.node);
             vars.set(WORKERS, process.nodes);
             vars.set(ROLE, "WORKER");
-            vars.set(HOST, process.address(0));
+            for worker in 0..process.nodes {
+                vars.set(&format!("MLP_WORKER_{worker}_HOST"), process.address(worker));
+            }
             vars.set(PORT, 9006);
             vars.set(GPUS, 8);
             vars.set(TASK, format!("t-20261122080000-{}", process.job));
@@ -56,5 +58,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     }
     let placement = Placement::one_per_node(marker.launcher, (INDEX, vars.index), (WORKERS, vars.workers))?;
     let placement = placement.with_master(marker, HOST, vars.host.as_deref())?;
-    Ok(placement.with_port(marker, PORT, vars.port.as_deref())?.with_job(TASK, vars.task))
+    let placement = placement.with_port(marker, PORT, vars.port.as_deref())?.with_job(TASK, vars.task);
+    let host = |worker: u32| environment.get_str(&format!("MLP_WORKER_{worker}_HOST")).ok().flatten();
+    let hosts = (0..vars.workers).map_while(host);
+    Ok(placement.with_hosts("MLP_WORKER_0_HOST, MLP_WORKER_1_HOST, ...", hosts))
 }

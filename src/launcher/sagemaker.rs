@@ -53,7 +53,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if let Some(first) = hosts.first() {
         placement.master_addr = Some(Sourced::new(marker.host(HOSTS, first)?, format!("{HOSTS}: the first")));
     }
-    Ok(placement)
+    Ok(placement.with_hosts(HOSTS, hosts))
 }
 
 /// The texts of a JSON list of plain texts; a host's name needs no escapes.

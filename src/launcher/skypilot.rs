@@ -59,10 +59,12 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         let vars: SetupVars = marker.read(environment)?;
         let nodes = u32::try_from(vars.ips.lines().count()).unwrap_or(u32::MAX);
         let placement = Placement::one_per_node(marker.launcher, (SETUP_RANK, vars.rank), (SETUP_IPS, nodes))?;
-        return placement.with_master(marker, SETUP_IPS, vars.ips.lines().next());
+        let placement = placement.with_master(marker, SETUP_IPS, vars.ips.lines().next())?;
+        return Ok(placement.with_hosts(SETUP_IPS, vars.ips.lines()));
     }
     let vars: SkyPilotVars = marker.read(environment)?;
     let placement = Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;
-    let first = vars.ips.as_deref().and_then(|ips| ips.lines().next());
-    Ok(placement.with_master(marker, IPS, first)?.with_job(TASK, vars.task))
+    let placement = placement.with_job(TASK, vars.task);
+    let Some(ips) = vars.ips else { return Ok(placement) };
+    Ok(placement.with_master(marker, IPS, ips.lines().next())?.with_hosts(IPS, ips.lines()))
 }

@@ -12,7 +12,7 @@ use crate::finding::{Finding, Severity};
 use crate::hostlist::Hostlist;
 use crate::launcher::sample::{Process, Sample, Setter};
 use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, display_variable, first_set};
-use crate::value::host::{Host, HostError};
+use crate::value::host::HostError;
 use crate::value::job::Job;
 use crate::value::placement::{Placement, Sourced};
 
@@ -163,9 +163,9 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         placement.findings.push(local_sizes_differ(&vars, here, per_node));
     }
     if let Some(list) = &vars.nodelist {
-        placement.master_addr = Some(first_host(marker, list)?);
+        placement = with_hosts(marker, placement, list)?;
         if let Some(components) = vars.components {
-            set_first_of_components(environment, marker, &mut placement, list, components)?;
+            placement = with_components(environment, marker, placement, list, components)?;
         }
         if vars.distribution.as_deref() == Some("arbitrary") && nodes.1.is_none_or(|nodes| nodes > 1) {
             placement.master_doubt = Some(arbitrary(list));
@@ -202,34 +202,38 @@ fn ranks_of_node(text: &str, node: u32) -> Option<Option<u32>> {
     Some(found)
 }
 
-fn first_host(marker: Marker, list: &str) -> Result<Sourced<Host>, Error> {
+/// Adds the hosts of a step, of which the first is rank 0's.
+fn with_hosts(marker: Marker, mut placement: Placement, list: &str) -> Result<Placement, Error> {
     let malformed = |reason: String| marker.refuse(Reason::Malformed(reason), NODELIST, list);
     let parsed = Hostlist::parse(list).map_err(|error| malformed(error.to_string()))?;
     let host = parsed.first().parse().map_err(|error: HostError| marker.refuse(error, NODELIST, list))?;
-    Ok(Sourced::new(host, format!("{NODELIST}: the first host")))
+    placement.master_addr = Some(Sourced::new(host, format!("{NODELIST}: the first host")));
+    Ok(placement.with_hosts(NODELIST, parsed.iter()))
 }
 
-/// Puts rank 0's host of a heterogeneous step in place of the first of the sorted list.
-fn set_first_of_components(
+/// Puts the hosts of a heterogeneous step in the order of its components in place of the sorted list.
+fn with_components(
     environment: &Environment,
     marker: Marker,
-    placement: &mut Placement,
+    mut placement: Placement,
     list: &str,
     components: u32,
-) -> Result<(), Error> {
-    let Ok(step) = Hostlist::parse(list) else { return Ok(()) };
+) -> Result<Placement, Error> {
+    let Ok(step) = Hostlist::parse(list) else { return Ok(placement) };
     if step.len() == 1 {
-        return Ok(());
+        return Ok(placement);
     }
-    match heterogeneous::first_host(environment, &step, components) {
-        Some((host, variable)) => {
-            let host = marker.host(&variable, &host)?;
-            let source = format!("{variable}: the first host that {NODELIST} has too");
-            placement.master_addr = Some(Sourced::new(host, source));
-        }
-        None => placement.master_doubt = Some(heterogeneous::unknown_order(list, COMPONENTS, components)),
-    }
-    Ok(())
+    let Some(order) = heterogeneous::order(environment, &step, components) else {
+        placement.master_doubt = Some(heterogeneous::unknown_order(list, COMPONENTS, components));
+        return Ok(placement);
+    };
+    let host = marker.host(&order.variable, &order.first)?;
+    let source = format!("{}: the first host that {NODELIST} has too", order.variable);
+    placement.master_addr = Some(Sourced::new(host, source));
+    Ok(match order.hosts {
+        Some(hosts) => placement.with_hosts(format!("{NODELIST}, in the order of the components"), hosts),
+        None => placement.without_hosts("a host is of several components of the job"),
+    })
 }
 
 fn local_sizes_differ(vars: &SlurmVars, here: u32, per_node: u32) -> Finding {

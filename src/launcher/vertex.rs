@@ -59,24 +59,26 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let Some((pool, index)) = task(&vars.cluster) else {
         return Err(malformed("no task with the type and index of a worker pool"));
     };
-    let (mut before, mut size, mut first) = (None, 0, None);
+    let (mut before, mut size, mut all) = (None, 0, Vec::new());
     for number in 0..MOST_POOLS {
         let hosts = hosts(&vars.cluster, number).unwrap_or_default();
-        first = first.or_else(|| hosts.first().copied());
         if number == pool {
             before = Some(size).filter(|_| (index as usize) < hosts.len());
         }
         size += u32::try_from(hosts.len()).unwrap_or(u32::MAX >> 4);
+        all.extend(hosts);
     }
     let before = before.ok_or_else(|| malformed("the task is not in its worker pool"))?;
     let mut placement = Placement::one_per_node(marker.launcher, (SPEC_TEXT, before + index), (SPEC_TEXT, size))?;
-    if let Some(first) = first {
+    if let Some(first) = all.first() {
         let (host, _) =
             Host::parse_with_port(first).map_err(|error: HostError| marker.refuse(error, SPEC_TEXT, first))?;
         placement.master_addr =
             Some(Sourced::new(host, format!("{SPEC_TEXT}: the first host of the first worker pool")));
     }
-    Ok(placement.with_job(JOB, vars.job))
+    // A replica's port is TensorFlow's.
+    let names = all.iter().map(|host| host.rsplit_once(':').map_or(*host, |(name, _)| name));
+    Ok(placement.with_hosts(SPEC_TEXT, names).with_job(JOB, vars.job))
 }
 
 /// A cluster has at most that many worker pools.

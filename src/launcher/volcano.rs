@@ -109,7 +109,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if placement.rank.size() == 1 && first.hosts.first().copied().map(first_label) != name {
         placement.findings.push(other_host(first, name));
     }
-    placement.with_master(marker, first.variable.to_owned(), first.hosts.first().copied())
+    let placement = placement.with_master(marker, first.variable.to_owned(), first.hosts.first().copied())?;
+    Ok(placement.with_hosts(lists.join(", "), tasks.iter().flat_map(|task| &task.hosts)))
 }
 
 /// A list of one host, which this one is not: where the other tasks' lists are missing, each pod would be alone.

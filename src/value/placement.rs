@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::error::{Error, Reason};
+use crate::error::{Error, Reason, quote};
 use crate::finding::Finding;
 use crate::launcher::Marker;
 use crate::value::host::Host;
@@ -98,10 +98,15 @@ pub(crate) struct Placement {
     pub master_doubt: Option<Finding>,
     /// The port that the platform names.
     pub master_port: Option<Sourced<Port>>,
+    /// All hosts in the order of their numbers, as far as the launcher lists them, or why there is no list.
+    pub hosts: Sourced<Option<Vec<Host>>>,
     /// The job as its scheduler or launcher knows it.
     pub job: Option<Sourced<Job>>,
     pub findings: Vec<Finding>,
 }
+
+/// How many hosts are read of a list: as many as Slurm allows in a range.
+pub(crate) const MOST_HOSTS: usize = 1 << 16;
 
 /// The source of a value that the launcher keeps to itself.
 pub(crate) const NOT_TOLD: &str = "not told by the launcher";
@@ -126,6 +131,7 @@ impl Placement {
             master_addr: None,
             master_doubt: None,
             master_port: None,
+            hosts: Sourced::new(None, NOT_TOLD),
             job: None,
             findings: Vec::new(),
         })
@@ -186,6 +192,33 @@ impl Placement {
             self.master_port = Some(Sourced::new(port, variable));
         }
         Ok(self)
+    }
+
+    /// Adds the hosts of all nodes, in the order of the nodes' numbers.
+    pub(crate) fn with_hosts<T: AsRef<str>>(
+        mut self,
+        source: impl Into<Source>,
+        texts: impl IntoIterator<Item = T>,
+    ) -> Placement {
+        let source = source.into();
+        let mut hosts = Vec::new();
+        for text in texts {
+            let text = text.as_ref().trim();
+            match text.parse() {
+                Ok(host) if hosts.len() < MOST_HOSTS => hosts.push(host),
+                Ok(_) => return self.without_hosts(format!("{source} has more than {MOST_HOSTS} hosts")),
+                // Rank 0's host alone is needed to meet.
+                Err(error) => return self.without_hosts(format!("{source} has {}: {error}", quote(text))),
+            }
+        }
+        self.hosts = Sourced::new(Some(hosts), source);
+        self
+    }
+
+    /// Says why the hosts are not known.
+    pub(crate) fn without_hosts(mut self, why: impl Into<Source>) -> Placement {
+        self.hosts = Sourced::new(None, why);
+        self
     }
 
     /// Adds the job's identity, if it is known: a master port follows from it.

@@ -35,6 +35,7 @@ mod foreign_processes;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod generated;
+mod host_lists;
 mod hostlist;
 mod hosts;
 mod jax;

@@ -151,6 +151,8 @@ proptest! {
                 prop_assert_eq!(info.master_addr().ok(), infos[0].master_addr().ok());
             }
             prop_assert_eq!(info.master_port(), infos[0].master_port());
+            prop_assert_eq!(info.hosts(), infos[0].hosts());
+            prop_assert!(info.hosts().is_none_or(|hosts| hosts.len() == job.counts().len()));
             if let Some(local_rank) = info.local_rank() {
                 prop_assert_eq!(local_rank, place.local_rank);
             }

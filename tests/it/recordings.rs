@@ -235,6 +235,25 @@ fn the_master_under_slurm_is_the_first_host_of_the_step() {
 }
 
 #[test]
+fn the_hosts_under_slurm_are_in_the_order_of_their_first_ranks() {
+    let mut listed = 0;
+    for (name, recording) in recordings("slurm-").into_iter().filter(|(name, _)| launcher_of(name) == "slurm") {
+        for rank in 0..recording.ranks.len() {
+            let info = recording.read(rank);
+            let hosts = info.hosts().map(|hosts| hosts.iter().map(ToString::to_string).collect::<Vec<_>>());
+            match name.as_str() {
+                name if name.contains("arbitrary") => assert_eq!(hosts, None, "{name} rank {rank}"),
+                // Names of Slurm's nodes need not be names of hosts.
+                name if name.contains("nodename") => assert_eq!(hosts.unwrap(), ["gpu01", "gpu02"]),
+                _ => assert_eq!(hosts.unwrap(), recording.hosts(), "{name} rank {rank}"),
+            }
+            listed += u32::from(info.hosts().is_some());
+        }
+    }
+    assert!(listed > 50, "{listed}");
+}
+
+#[test]
 fn the_master_of_a_heterogeneous_step_is_the_first_components_first_host() {
     let mut sorted_otherwise = 0;
     for (name, recording) in recordings("slurm-25.11.7") {

@@ -3,10 +3,13 @@
 use std::io::{self, Write};
 
 use crate::command::doctor;
-use crate::{ClusterInfo, Environment, Finding};
+use crate::{ClusterInfo, Environment, Finding, Host};
 use serde_json::Value;
 
 use super::{Failure, Overrides, Quiet, print_findings};
+
+/// How many hosts the table has in full; JSON has all.
+const MOST_SHOWN: usize = 4;
 
 pub(crate) fn run(overrides: Overrides, json: bool) -> Result<(), Failure> {
     let environment = Environment::current();
@@ -64,7 +67,18 @@ pub(super) fn rows(info: &ClusterInfo) -> Vec<[String; 3]> {
         ("master address", info.master_addr().map_or("-".to_owned(), ToString::to_string), &from.master_addr),
         ("master port", info.master_port().to_string(), &from.master_port),
         ("NCCL interfaces", info.nccl_socket_ifname().unwrap_or("-").to_owned(), &from.nccl_socket_ifname),
+        ("hosts", info.hosts().map_or("-".to_owned(), hosts), &from.hosts),
     ]
     .map(|(name, value, source)| [name.to_owned(), value, source.to_string()])
     .to_vec()
+}
+
+/// The hosts of a few nodes, or the first and the last of many.
+fn hosts(hosts: &[Host]) -> String {
+    match hosts {
+        [first, second, .., last] if hosts.len() > MOST_SHOWN => {
+            format!("{first}, {second}, ..., {last} ({} hosts)", hosts.len())
+        }
+        all => all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
 }

@@ -3,41 +3,53 @@
 //! There `SLURM_STEP_NODELIST` is the sorted union of all components' hosts, while ranks and nodes are counted component by
 //! component. So the first host of the list need not be rank 0's; the components' own lists, in order, tell it.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::hostlist::Hostlist;
+use crate::value::placement::MOST_HOSTS;
 
 /// How many components Slurm allows in a job: `MAX_HET_JOB_COMPS` of its controller.
 const MOST_COMPONENTS: u32 = 128;
 
-/// How many hosts are looked at in a list: as many as Slurm allows in a range.
-const MOST_HOSTS: usize = 1 << 16;
-
 /// The components' hosts; `srun A : B` without an allocation sets the second alone.
 const LISTS: [&str; 2] = ["SLURM_JOB_NODELIST_HET_GROUP_", "SLURM_JOB_NODELIST_PACK_GROUP_"];
 
-/// Rank 0's host, and the variable that has it; `None` where the components' lists do not tell one host for sure.
-pub(super) fn first_host(environment: &Environment, step: &Hostlist<'_>, size: u32) -> Option<(String, String)> {
+/// A step's hosts, component by component.
+pub(super) struct Order {
+    /// Rank 0's host.
+    pub first: String,
+    /// The variable that has it.
+    pub variable: String,
+    /// All hosts; `None` if one is of several components.
+    pub hosts: Option<Vec<String>>,
+}
+
+/// The order of a step's hosts; `None` where the components' lists do not tell one first host for sure.
+pub(super) fn order(environment: &Environment, step: &Hostlist<'_>, size: u32) -> Option<Order> {
     let step: HashSet<_> = step.iter().take(MOST_HOSTS).collect();
-    let mut found = None;
+    let mut first = None;
+    let mut hosts: Vec<Cow<'_, str>> = Vec::new();
     for component in 0..size.min(MOST_COMPONENTS) {
         let names = LISTS.map(|list| format!("{list}{component}"));
         let text = |name: &String| environment.get_str(name).ok().flatten();
         let variable = names.iter().find(|name| text(name).is_some())?;
         let list = Hostlist::parse(text(variable)?).ok()?;
-        let hosts = || list.iter().take(MOST_HOSTS);
-        match &found {
-            None => {
-                found = hosts().find(|host| step.contains(host)).map(|host| (host.into_owned(), variable.to_owned()));
-            }
+        let before = hosts.len();
+        hosts.extend(list.iter().take(MOST_HOSTS).filter(|host| step.contains(host)));
+        match &first {
+            None => first = hosts.first().map(|host| (host.clone().into_owned(), variable.to_owned())),
             // On a node of two components the step may be of the later one, which begins elsewhere.
-            Some((host, _)) if hosts().any(|other| other == *host) => return None,
+            Some((first, _)) if hosts[before..].contains(&Cow::Borrowed(first)) => return None,
             Some(_) => {}
         }
     }
-    found
+    let (first, variable) = first?;
+    let is_each_once = hosts.iter().collect::<HashSet<_>>().len() == hosts.len();
+    let hosts = is_each_once.then(|| hosts.into_iter().map(Cow::into_owned).collect());
+    Some(Order { first, variable, hosts })
 }
 
 /// Nothing tells which component's hosts come first.
