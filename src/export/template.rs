@@ -7,6 +7,7 @@ use std::ffi::OsString;
 
 use crate::cluster::info::ClusterInfo;
 use crate::error::Error;
+use crate::value::host::Host;
 use parse::{Operand, Piece, parse};
 
 /// The placeholders, each with what takes its place.
@@ -57,6 +58,7 @@ const PLACEHOLDERS: &[Placeholder] = &[
         meaning: "`host:port` of rank 0, with an IPv6 address in brackets",
         value: |info| Ok(Value::Text(info.master_addr().map_err(Unknown::Error)?.with_port(info.master_port()))),
     },
+    Placeholder { name: "hosts", meaning: "the hosts of all nodes, in order, with commas", value: hosts },
 ];
 
 /// What is only known of a process, not of the node whose programs it starts.
@@ -89,6 +91,12 @@ fn number(value: u32) -> Value {
 fn known(info: &ClusterInfo, value: Option<u32>) -> Result<Value, Unknown> {
     let why = || Unknown::Because(format!("{} does not give it to its processes", info.launcher().title()));
     value.map(number).ok_or_else(why)
+}
+
+fn hosts(info: &ClusterInfo) -> Result<Value, Unknown> {
+    let names = |hosts: &[Host]| hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let why = || Unknown::Because(info.provenance().hosts.to_string());
+    info.hosts().map(|hosts| Value::Text(names(hosts))).ok_or_else(why)
 }
 
 fn node(info: &ClusterInfo, value: Option<u32>) -> Result<Value, Unknown> {

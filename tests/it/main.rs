@@ -54,6 +54,7 @@ mod properties;
 mod recordings;
 #[cfg(feature = "rendezvous")]
 mod rendezvous;
+mod sets;
 #[cfg(unix)]
 mod simulate;
 #[cfg(target_os = "linux")]

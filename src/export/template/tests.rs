@@ -29,6 +29,7 @@ fn each_placeholder_has_its_value() {
         ("{rank}/{world_size}", "5/8"),
         ("{local_rank} {local_world_size} {nproc_per_node}", "1 4 4"),
         ("-n{node_rank}of{nnodes}", "-n1of2"),
+        ("{hosts}", "node0,node1"),
         ("{master_addr}", "fe80::1"),
         ("{master}", "[fe80::1]:65530"),
         ("{ rank }", "5"),
