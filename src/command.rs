@@ -4,5 +4,6 @@ pub(crate) mod binding;
 pub mod check;
 mod cli;
 pub mod doctor;
+mod resolve;
 
 pub use cli::main;

@@ -104,8 +104,19 @@ pub enum Reason {
     #[error("a port derived from the job was requested, but the launcher does not identify the job")]
     NoJobIdentity,
     /// The program needs the local rank, but the launcher does not provide it.
-    #[error("JAX needs the local rank, but the launcher does not provide it")]
-    NoLocalRank,
+    #[error("{program} needs the local rank, but the launcher does not provide it")]
+    NoLocalRank {
+        /// The program.
+        program: &'static str,
+    },
+    /// The program needs a value that the launcher does not provide.
+    #[error("{program} needs {what}")]
+    ProgramNeeds {
+        /// The program.
+        program: &'static str,
+        /// What it needs, and why that is not known.
+        what: String,
+    },
     /// The launcher's PMIx server did not give an answer.
     #[error("PMIx gave no answer: {0}")]
     Pmix(String),

@@ -13,9 +13,13 @@ mod per_node;
 mod posix;
 mod powershell;
 mod set;
+mod template;
 
 pub use dialect::{Dialect, Unrepresentable};
-pub use set::Target;
+#[cfg(feature = "cli")]
+pub(crate) use posix::quoted as shell_quoted;
+pub use set::{Target, TargetVariable};
+pub use template::{Placeholders, TemplateError};
 
 use std::borrow::Cow;
 use std::process::Command;

@@ -3,6 +3,9 @@
 #[doc = include_str!("guide/variables.md")]
 pub mod variables {}
 
+#[doc = include_str!("guide/programs.md")]
+pub mod programs {}
+
 #[doc = include_str!("guide/findings.md")]
 pub mod findings {}
 

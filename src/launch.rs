@@ -245,6 +245,12 @@ impl Launch {
         self
     }
 
+    /// The places of the workers.
+    #[cfg(feature = "cli")]
+    pub(crate) fn workers(&self) -> &[ClusterInfo] {
+        &self.workers
+    }
+
     /// Starts the command that `command` returns for each worker, with the worker's variables, and waits for all
     /// workers.
     ///

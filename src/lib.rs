@@ -60,7 +60,7 @@ pub use cluster::overrides::MasterPort;
 pub use command::binding::widen_default_binding;
 pub use environment::{Environment, ReadError, Variable, Variables};
 pub use error::{Error, Reason};
-pub use export::{Dialect, Exports, Target, Unrepresentable};
+pub use export::{Dialect, Exports, Placeholders, Target, TargetVariable, TemplateError, Unrepresentable};
 pub use finding::{Finding, Severity};
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub use launch::end_with_parent;

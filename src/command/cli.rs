@@ -17,7 +17,9 @@ mod shell;
 mod show;
 mod simulate;
 mod torchrun;
+mod wait;
 mod warn;
+mod words;
 mod worker;
 mod worker_count;
 
@@ -225,12 +227,21 @@ fn ranks(text: &str) -> Result<u32, String> {
 #[derive(Args, Clone, Copy, Debug)]
 struct Program {
     /// Also set the variables that this program reads
-    ///
-    /// mindspore: sets MS_WORKER_NUM, MS_SCHED_HOST, MS_SCHED_PORT, MS_NODE_ID, MS_ROLE as msrun does, and unsets
-    /// inherited OMPI_*, PMIX_*, PMI_*. exec and launch start rank 0's command a second time as the scheduler. jax: sets
-    /// JAX_COORDINATOR_ADDRESS, and OMPI_COMM_WORLD_SIZE, _RANK, _LOCAL_RANK if JAX does not recognize the launcher.
-    #[arg(long = "for", value_name = "PROGRAM", default_value = "torch", value_parser = set())]
+    #[arg(long = "for", value_name = "PROGRAM", default_value = "torch", value_parser = set(), long_help = sets())]
     set: Target,
+}
+
+fn sets() -> String {
+    let mut text = "Also set the variables that this program reads\n\n".to_owned();
+    for set in Target::ALL {
+        let names: Vec<_> = set.variables().map(|variable| variable.name).collect();
+        let names =
+            if names.is_empty() { "RANK and so on, as with every program".to_owned() } else { names.join(", ") };
+        let unset = set.removed_prefixes();
+        let unset = if unset.is_empty() { String::new() } else { format!("; unsets inherited {}*", unset.join("*, ")) };
+        text += &format!("{} ({}): {names}{unset}{}\n", set.name(), set.title(), set.note());
+    }
+    text
 }
 
 fn set() -> impl TypedValueParser<Value = Target> {

@@ -29,6 +29,8 @@ mod port;
 pub use machine::Machine;
 pub use mpi_library::MpiLibrary;
 
+pub(crate) use machine::addresses;
+
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;

@@ -16,7 +16,7 @@ impl Lines for Posix {
 }
 
 /// The value as one word, quoted where a shell would read anything into it.
-fn quoted(value: &str) -> String {
+pub(crate) fn quoted(value: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':' | ',' | '@');
     if !value.is_empty() && value.chars().all(plain) {
         return value.to_owned();

@@ -1,62 +1,137 @@
 //! The variables that a program reads: PyTorch's, and those of other programs.
 
+mod deepspeed;
 mod jax;
+mod lightning;
 mod mindspore;
+mod mistralrs;
+mod mlx;
+mod oneccl;
+mod paddle;
+mod peers;
+mod tensorflow;
+mod torch;
 
 use std::str::FromStr;
 
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::LAUNCHER;
 use crate::environment::Environment;
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::export::Exports;
 use crate::launcher::context::CONTEXT;
 use crate::launcher::seen;
 use crate::value::name::{self, UnknownName};
 use crate::value::placement::Launcher;
 
-/// The programs whose variables can be exported.
-///
-/// | set | sets, in addition to PyTorch's variables | unsets if inherited |
-/// | --- | --- | --- |
-/// | [`Torch`](Target::Torch) | - | - |
-/// | [`MindSpore`](Target::MindSpore) | `MS_WORKER_NUM`, `MS_SCHED_HOST`, `MS_SCHED_PORT`, `MS_NODE_ID`, `MS_ROLE=MS_WORKER` | `OMPI_*`, `PMIX_*`, `PMI_*` |
-/// | [`Jax`](Target::Jax) | `JAX_COORDINATOR_ADDRESS`; `OMPI_COMM_WORLD_SIZE`, `_RANK`, `_LOCAL_RANK`, `_LOCAL_SIZE` and `OMPI_MCA_orte_hnp_uri`, if JAX could not find this process's place | - |
-///
-/// ```
-/// use mpienv::Target;
-///
-/// for &set in Target::ALL {
-///     assert_eq!(set.name().parse(), Ok(set));
-/// }
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Target {
-    /// PyTorch and programs that read its variables: [`ClusterInfo::exports`].
-    #[default]
-    Torch,
-    /// Programs written for MindSpore's `msrun`.
-    ///
-    /// They also need a scheduler: a second process of rank 0's program, with `MS_ROLE=MS_SCHED`.
-    /// [`Launch`](crate::Launch) starts it.
-    MindSpore,
-    /// `jax.distributed.initialize()` without arguments. JAX reads the number of processes and its own number from Open MPI 4
-    /// or Slurm. Under other launchers, and in workers, it reads them from Open MPI's variables, which mpienv sets.
-    Jax,
+macro_rules! targets {
+    ($($target:ident = $file:ident, $meaning:literal;)+) => {
+        /// The programs whose variables can be exported.
+        ///
+        /// [The guide](crate::guide::variables) lists the variables of each, with the page that defines them.
+        ///
+        /// ```
+        /// use mpienv::{Target, TargetVariable};
+        ///
+        /// for &set in Target::ALL {
+        ///     assert_eq!(set.name().parse(), Ok(set));
+        ///     println!("--for {}: {}{}", set.name(), set.title(), set.note());
+        ///     for TargetVariable { name, meaning, page, .. } in set.variables() {
+        ///         println!("  {name}: {meaning} ({page})");
+        ///     }
+        ///     println!("  unset if inherited: {:?}", set.removed_prefixes());
+        /// }
+        /// ```
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Target {
+            #[default]
+            $(#[doc = $meaning] $target,)+
+        }
+
+        impl Target {
+            /// Every set.
+            pub const ALL: &'static [Target] = &[$(Target::$target,)+];
+
+            const fn set(self) -> &'static Set {
+                match self {
+                    $(Target::$target => &$file::SET,)+
+                }
+            }
+        }
+    };
 }
 
-/// What a set has beside PyTorch's variables.
-struct Additions {
-    variables: &'static [Addition],
-    /// The variables by which the program detects a launcher and reads this process's place, in this environment.
+// A new set is a file with its SET, its `mod` above and a line here; `.ci/generate` then writes its rows in the guide.
+targets! {
+    Torch = torch, "PyTorch and programs that read its variables: [`ClusterInfo::exports`].";
+    Jax = jax, "`jax.distributed.initialize()` without arguments.\n\nJAX reads the number of processes and its own number from Open MPI 4 or Slurm. Under other launchers, and in workers, it reads them from Open MPI's variables, which mpienv sets.";
+    MindSpore = mindspore, "Programs written for MindSpore's `msrun`.\n\nThey also need a scheduler: the program of rank 0 once more with `MS_ROLE=MS_SCHED`, which [`Launch`](crate::Launch) starts.";
+    Lightning = lightning, "Lightning's `Fabric` and `Trainer`.";
+    DeepSpeed = deepspeed, "Programs written for DeepSpeed's launcher.";
+    TensorFlow = tensorflow, "TensorFlow's `MultiWorkerMirroredStrategy`.";
+    Paddle = paddle, "PaddlePaddle's `init_parallel_env()`.";
+    OneCcl = oneccl, "Intel's oneCCL, also in PyTorch.";
+    Mlx = mlx, "Apple's MLX.";
+    MistralRs = mistralrs, "mistral.rs, one process on each node.";
+}
+
+/// A variable that a set adds to PyTorch's.
+///
+/// ```
+/// use mpienv::{Target, TargetVariable};
+///
+/// let variables: Vec<&TargetVariable> = Target::MindSpore.variables().collect();
+/// assert_eq!((variables[0].name, variables[0].meaning), ("MS_WORKER_NUM", "the number of processes"));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TargetVariable {
+    /// Its name.
+    pub name: &'static str,
+    /// What mpienv sets it to.
+    pub meaning: &'static str,
+    /// The page or file that defines it, as a Markdown link.
+    pub page: &'static str,
+}
+
+/// What a set has besides PyTorch's variables.
+struct Set {
+    /// The name, as `--for` takes it.
+    name: &'static str,
+    /// The program's name for people.
+    title: &'static str,
+    /// What else is to be known, as the rest of a sentence; may be empty.
+    note: &'static str,
+    additions: &'static [Addition],
+    /// Variables that depend on the environment, too.
     place: Option<Placing>,
     /// Inherited variables whose names begin so are unset.
     unset: &'static [&'static str],
+    /// What a helper of rank 0 has instead of its worker's variables.
+    scheduler: Option<&'static [(&'static str, Option<&'static str>)]>,
 }
 
-/// A variable's name and its value.
-type Addition = (&'static str, fn(&ClusterInfo) -> Result<String, Error>);
+impl Set {
+    /// A set without variables.
+    const PLAIN: Set = Set { name: "", title: "", note: "", additions: &[], place: None, unset: &[], scheduler: None };
+}
+
+/// A variable and its value; `None` where it is not set, or where the set's `place` decides.
+struct Addition {
+    variable: TargetVariable,
+    value: fn(&ClusterInfo) -> Result<Option<String>, Error>,
+}
+
+/// One row of a set's table.
+const fn addition(
+    name: &'static str,
+    meaning: &'static str,
+    page: &'static str,
+    value: fn(&ClusterInfo) -> Result<Option<String>, Error>,
+) -> Addition {
+    Addition { variable: TargetVariable { name, meaning, page }, value }
+}
 
 /// The launcher variables by which a program reads the place of an info, in an environment.
 type Placing = fn(&ClusterInfo, &Environment) -> Result<Variables, Error>;
@@ -64,31 +139,52 @@ type Placing = fn(&ClusterInfo, &Environment) -> Result<Variables, Error>;
 /// Names with their values.
 type Variables = Vec<(&'static str, String)>;
 
-impl Target {
-    /// Every set.
-    pub const ALL: &'static [Target] = &[Target::Torch, Target::MindSpore, Target::Jax];
+/// The local rank, without which a program cannot start.
+fn local_rank(info: &ClusterInfo, target: Target) -> Result<u32, Error> {
+    info.local_rank().ok_or_else(|| {
+        let remedy =
+            "start the program with MPIENV_LAUNCHER=user and RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE set";
+        Error::new(Reason::NoLocalRank { program: target.title() }, remedy).by(info.launcher())
+    })
+}
 
+fn number(value: Option<u32>) -> Result<Option<String>, Error> {
+    Ok(value.map(|value| value.to_string()))
+}
+
+impl Target {
     /// The name, as `--for` takes it.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Target::Torch => "torch",
-            Target::MindSpore => "mindspore",
-            Target::Jax => "jax",
-        }
+        self.set().name
     }
 
-    fn additions(self) -> Additions {
-        match self {
-            Target::Torch => Additions { variables: &[], place: None, unset: &[] },
-            Target::MindSpore => mindspore::ADDITIONS,
-            Target::Jax => jax::ADDITIONS,
-        }
+    /// The program's name for people.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        self.set().title
+    }
+
+    /// What else is to be known of the set, as the rest of a sentence; may be empty.
+    #[must_use]
+    pub const fn note(self) -> &'static str {
+        self.set().note
+    }
+
+    /// The variables that the set adds to PyTorch's, those among them that are set in some environments only.
+    pub fn variables(self) -> impl Iterator<Item = &'static TargetVariable> {
+        self.set().additions.iter().map(|addition| &addition.variable)
+    }
+
+    /// The beginnings of the names of variables that are unset if they are inherited.
+    #[must_use]
+    pub const fn removed_prefixes(self) -> &'static [&'static str] {
+        self.set().unset
     }
 
     /// Returns the variables by which the scheduler differs from rank 0. `None` if the program needs no scheduler.
     pub(crate) fn scheduler(self) -> Option<&'static [(&'static str, Option<&'static str>)]> {
-        (self == Target::MindSpore).then_some(mindspore::SCHEDULER)
+        self.set().scheduler
     }
 }
 
@@ -122,14 +218,16 @@ impl ClusterInfo {
     /// ```
     ///
     /// # Errors
-    /// Same as [`ClusterInfo::exports`]. For [`Target::Jax`] it also returns an error if JAX needs the local rank and
-    /// the launcher does not provide it.
+    /// Same as [`ClusterInfo::exports`]. It also returns an error if the program needs a value that the launcher does not
+    /// provide, such as the local rank or the hosts of all ranks.
     pub fn exports_for(&self, set: Target) -> Result<Exports, Error> {
         let inherited: &Environment = &self.inherited;
         let mut exports = self.exports()?;
-        let Additions { variables, place, unset } = set.additions();
-        for (name, value) in variables {
-            exports.set(*name, value(self)?);
+        let Set { additions, place, unset, .. } = set.set();
+        for Addition { variable, value } in *additions {
+            if let Some(value) = value(self)? {
+                exports.set(variable.name, value);
+            }
         }
         let place = place.map(|place| place(self, &inherited.with(exports.iter()))).transpose()?.unwrap_or_default();
         let is_placed = !place.is_empty();
@@ -156,3 +254,6 @@ impl ClusterInfo {
 fn is_plain(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
+
+#[cfg(test)]
+mod tests;

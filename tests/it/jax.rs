@@ -86,7 +86,7 @@ fn a_local_rank_that_is_not_known_is_an_error_for_jax() {
     let environment = Environment::from_vars([("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("MASTER_ADDR", "a")]);
     let info = ClusterInfo::builder().from_environment(&environment).unwrap();
     let error = info.exports_for(Target::Jax).unwrap_err();
-    assert_eq!((error.reason(), error.launcher()), (&Reason::NoLocalRank, Some(Launcher::Hydra)));
+    assert_eq!((error.reason(), error.launcher()), (&Reason::NoLocalRank { program: "JAX" }, Some(Launcher::Hydra)));
     assert!(info.exports_for(Target::Torch).is_ok());
 }
 

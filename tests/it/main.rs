@@ -22,6 +22,8 @@ mod by_hand;
 mod check;
 mod choice;
 mod command;
+#[cfg(unix)]
+mod command_lines;
 #[cfg(target_os = "linux")]
 mod descendants;
 mod dialects;
@@ -54,6 +56,7 @@ mod properties;
 mod recordings;
 #[cfg(feature = "rendezvous")]
 mod rendezvous;
+mod sets;
 #[cfg(unix)]
 mod simulate;
 #[cfg(target_os = "linux")]
@@ -64,4 +67,6 @@ mod table;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod token;
+#[cfg(unix)]
+mod waiting;
 mod warnings;

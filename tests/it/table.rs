@@ -1,11 +1,11 @@
-//! The tables of launchers, in README and in the guide, are what the code does.
+//! The tables of launchers and programs, in README and in the guide, are what the code does.
 
 use std::fs;
 use std::path::Path;
 
 use crate::support::tool::inherited;
 use mpienv::simulate::{Job, JobBuilder};
-use mpienv::{ClusterInfo, Launcher, Port};
+use mpienv::{ClusterInfo, Launcher, Placeholders, Port, Target, TargetVariable};
 
 /// A job on two nodes, with two processes on each where the launcher starts so many; without a launcher there is none.
 fn job(builder: &JobBuilder) -> Option<Job> {
@@ -87,6 +87,30 @@ fn the_tables_of_launchers_are_what_the_code_does() {
     assert_generated("README.md", header, "\n\n", &short);
     let header = "| launcher | name | variables that are read | provides | does not provide (on two nodes) |\n| --- | --- | --- | --- | --- |\n";
     assert_generated("src/guide/variables.md", header, "\n\n", &long);
+}
+
+#[test]
+fn the_tables_of_programs_are_what_the_code_does() {
+    let sets = || Target::ALL.iter().filter(|set| set.variables().count() > 0);
+    let unset = |set: &Target| match set.removed_prefixes() {
+        [] => "-".to_owned(),
+        prefixes => prefixes.iter().map(|prefix| format!("`{prefix}*`")).collect::<Vec<_>>().join(", "),
+    };
+    let note = |set: &Target| if set.note().is_empty() { "-" } else { set.note().trim_start_matches("; ") };
+    let rows = sets().map(|set| format!("| `{}` | {} | {} | {} |", set.name(), set.title(), unset(set), note(set)));
+    let header = "| `--for` | program | unsets if inherited | note |\n| --- | --- | --- | --- |\n";
+    assert_generated("src/guide/variables.md", header, "\n\n", &rows.collect::<Vec<_>>().join("\n"));
+    let row = |set: &Target, TargetVariable { name, meaning, page, .. }: &TargetVariable| {
+        format!("| `{}` | `{name}` | {meaning} | {page} |", set.name())
+    };
+    let rows = sets().flat_map(|set| set.variables().map(move |variable| row(set, variable)));
+    let header = "| `--for` | variable | value | read in |\n| --- | --- | --- | --- |\n";
+    assert_generated("src/guide/variables.md", header, "\n\n", &rows.collect::<Vec<_>>().join("\n"));
+    let names = sets().map(|set| format!("`{}`", set.name())).collect::<Vec<_>>().join(", ");
+    assert_generated("README.md", "[the variables of other programs](src/guide/variables.md): ", ".", &names);
+    let rows = Placeholders::names().map(|(name, meaning)| format!("| `{{{name}}}` | {meaning} |"));
+    let header = "| placeholder | what it becomes |\n| --- | --- |\n";
+    assert_generated("src/guide/programs.md", header, "\n\n", &rows.collect::<Vec<_>>().join("\n"));
 }
 
 #[test]

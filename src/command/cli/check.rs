@@ -25,15 +25,7 @@ pub(crate) fn run(overrides: Overrides, timeout: Duration, json: bool, quiet: Qu
         return Err(Failure::NotATask { what, why, remedy });
     }
     quiet.warn(&info, &environment);
-    let checked = check::check(&info, host_name().unwrap_or_default(), timeout);
-    let is_told = matches!(
-        checked,
-        Err(CheckError::Rendezvous(Missing { .. } | Lost { .. } | Mismatch { .. }) | CheckError::Inconsistent { .. })
-    );
-    if is_told && info.rank() != 0 {
-        thread::sleep(AFTER_RANK_0);
-    }
-    let Some(map) = checked? else { return Ok(()) };
+    let Some(map) = meet(&info, timeout)? else { return Ok(()) };
     if json {
         let text = serde_json::to_string_pretty(&map).map_err(io::Error::from)?;
         writeln!(io::stdout().lock(), "{text}")?;
@@ -44,6 +36,19 @@ pub(crate) fn run(overrides: Overrides, timeout: Duration, json: bool, quiet: Qu
         true => Err(Failure::Disagreement),
         false => Ok(()),
     }
+}
+
+/// All ranks meet; rank 0 gets the map.
+pub(super) fn meet(info: &ClusterInfo, timeout: Duration) -> Result<Option<JobMap>, CheckError> {
+    let met = check::check(info, host_name().unwrap_or_default(), timeout);
+    let has_report = matches!(
+        met,
+        Err(CheckError::Rendezvous(Missing { .. } | Lost { .. } | Mismatch { .. }) | CheckError::Inconsistent { .. })
+    );
+    if has_report && info.rank() != 0 {
+        thread::sleep(AFTER_RANK_0);
+    }
+    met
 }
 
 fn print_map(mut to: impl Write, map: &JobMap, info: &ClusterInfo) -> io::Result<()> {

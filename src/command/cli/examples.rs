@@ -33,7 +33,10 @@ Examples:
   mpirun -n 4 mpienv exec --master-port 29500 -- ./train
   mpirun -n 4 mpienv exec -- sh -c 'echo $RANK of $WORLD_SIZE on $MASTER_ADDR'
   mpirun -n 2 -H a:1,b:1 mpienv exec --per-node -- torchrun --nproc-per-node 8 train.py
-  mpirun -n 2 mpienv exec --for mindspore -- python net.py";
+  mpirun -n 2 mpienv exec --for mindspore -- python net.py
+  srun mpienv exec --meet 600 -- python train.py                     start when all ranks have arrived
+  srun mpienv exec --template -- vllm serve M --nnodes {nnodes} --node-rank {node_rank} --master-addr {master_addr} \
+    {other_nodes}--headless                                          one process on each node";
 
 pub(crate) const LAUNCH: &str = "\
 Examples:

@@ -6,6 +6,8 @@ use std::process::Command;
 use crate::{Environment, Launch, Target, widen_default_binding};
 use clap::Args;
 
+use super::wait::{MasterOption, MeetOption};
+use super::words::{self, TemplateOption};
 use super::worker::worker;
 use super::{Failure, Overrides, Quiet, launch, torchrun};
 
@@ -25,6 +27,15 @@ pub(crate) struct ExecOptions {
     /// between mpirun and mpienv: neither shows that you asked.
     #[arg(long)]
     keep_binding: bool,
+    #[command(flatten)]
+    template: TemplateOption,
+    /// Print the words of the command, one a line and quoted for a shell, and start nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    master: MasterOption,
+    #[command(flatten)]
+    meet: MeetOption,
 }
 
 pub(crate) fn run(
@@ -36,10 +47,22 @@ pub(crate) fn run(
 ) -> Result<(), Failure> {
     let environment = Environment::current();
     let info = overrides.read_from(&environment, quiet)?;
+    let values = || if options.per_node { info.per_node_placeholders() } else { Ok(info.placeholders()) };
+    let words = options.template.apply(values, &words)?;
     if !options.per_node {
         torchrun::check_exec(&info, &environment, &words)?;
     }
     quiet.warn(&info, &environment);
+    if options.dry_run {
+        return Ok(words::print(&words)?);
+    }
+    // What can be wrong here is found before anything is waited for.
+    let exports = match options.per_node {
+        true => info.per_node_exports(),
+        false => info.marked().exports_for(set),
+    }?;
+    options.master.wait(&info)?;
+    options.meet.wait(&info)?;
     if !options.keep_binding {
         widen_default_binding(&info, &environment);
     }
@@ -49,11 +72,7 @@ pub(crate) fn run(
         return launch.run(|_| worker(&words)).map_err(|error| launch::failure(&words, error));
     }
     let mut command = command(&words);
-    let exports = match options.per_node {
-        true => info.per_node_exports(),
-        false => info.marked().exports_for(set),
-    };
-    exports?.apply_to(&mut command);
+    exports.apply_to(&mut command);
     Err(crate::exec(&mut command).into())
 }
 

@@ -4,9 +4,10 @@ use std::io;
 use std::process::ExitStatus;
 
 use crate::command::check::CheckError;
+use crate::command::resolve::Unresolved;
 use crate::rendezvous::ErrorKind;
 use crate::simulate::JobError;
-use crate::{LaunchError, StartError};
+use crate::{LaunchError, StartError, TemplateError};
 
 use super::exit_code::ExitCode;
 
@@ -17,6 +18,10 @@ pub(crate) enum Failure {
     Environment(#[from] crate::Error),
     #[error(transparent)]
     Unrepresentable(#[from] crate::Unrepresentable),
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    #[error(transparent)]
+    Unresolved(#[from] Unresolved),
     #[error("doctor found problems; see the findings above")]
     Findings,
     #[error(transparent)]
@@ -60,6 +65,8 @@ impl Failure {
     pub(super) fn exit_code(&self) -> ExitCode {
         match self {
             _ if self.is_by_reader() => ExitCode::READER_GONE,
+            Failure::Template(error) if error.is_by_environment() => ExitCode::WRONG_ENVIRONMENT,
+            Failure::Unresolved(_) => ExitCode::TIMED_OUT,
             Failure::Environment(_) | Failure::Unrepresentable(_) | Failure::Output(_) => ExitCode::WRONG_ENVIRONMENT,
             Failure::Check(CheckError::Environment(_)) => ExitCode::WRONG_ENVIRONMENT,
             Failure::Check(CheckError::Rendezvous(error) | CheckError::Master { error, .. })
@@ -72,6 +79,7 @@ impl Failure {
             }
             Failure::Shape(_)
             | Failure::NoSuchRank { .. }
+            | Failure::Template(_)
             | Failure::TorchrunByRank { .. }
             | Failure::Launch(LaunchError::TooManyRanks { .. }) => ExitCode::USAGE,
             Failure::Rank { status, .. } | Failure::Launch(LaunchError::Failed { status, .. }) => {

@@ -34,7 +34,7 @@ fn for_error(error: &Error) -> Option<&'static str> {
             Some("or pass --launcher alone, or --one-per-node if no other process of the job is on its node")
         }
         Reason::Missing { .. } | Reason::Malformed(_) if may_be_node(error) => Some(NODE),
-        Reason::NoLocalRank => Some("or pass --launcher user, or omit --for jax"),
+        Reason::NoLocalRank { .. } => Some("or pass --launcher user, or omit --for"),
         _ => None,
     }
 }

@@ -8,6 +8,8 @@ use crate::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError, T
 use clap::Args;
 
 use super::exec::command;
+use super::wait::MeetOption;
+use super::words::TemplateOption;
 use super::worker::worker;
 use super::worker_count::{Node, WorkerCount};
 use super::{Failure, Overrides, Quiet, print_line, torchrun};
@@ -33,6 +35,10 @@ pub(crate) struct LaunchOptions {
     /// Keep the launcher's binding to cores; without this option the workers may use all cores
     #[arg(long)]
     keep_binding: bool,
+    #[command(flatten)]
+    template: TemplateOption,
+    #[command(flatten)]
+    meet: MeetOption,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -53,12 +59,21 @@ pub(crate) fn run(
     let info = overrides.read_from(&environment, quiet)?;
     let workers = count(&info, &environment, &options, quiet)?;
     torchrun::check_launch(&info, &environment, workers, &words)?;
-    quiet.warn(&info, &environment);
     let output = options.log_dir.map_or(Output::Prefixed, Output::LogDir);
     let launch = Launch::new(&info, workers).map_err(|error| failure(&words, error))?;
+    let of_each: Result<Vec<_>, Failure> =
+        launch.workers().iter().map(|place| options.template.apply(|| Ok(place.placeholders()), &words)).collect();
+    let of_each = of_each?;
+    let words = of_each.first().map_or(&words[..], |words| words);
+    quiet.warn(&info, &environment);
+    options.meet.wait(&info)?;
     let launch = launch.variables(set).output(output).grace(options.grace).subreaper();
     let launch = if options.keep_binding { launch.keep_binding() } else { launch };
-    launch.run(|_| worker(&words)).map_err(|error| failure(&words, error))
+    let words_of = |place: &ClusterInfo| {
+        let index = place.local_rank().and_then(|index| usize::try_from(index).ok());
+        index.and_then(|index| of_each.get(index)).map_or(words, |words| words)
+    };
+    launch.run(|place| worker(words_of(place))).map_err(|error| failure(words, error))
 }
 
 /// How many workers this node gets; says where the number comes from if it was counted.

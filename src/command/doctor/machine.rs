@@ -80,7 +80,7 @@ fn mpi(_info: &ClusterInfo, _environment: &Environment) -> Option<MpiLibrary> {
     None
 }
 
-pub(super) fn addresses(host: &Host, patience: Duration) -> Result<Vec<IpAddr>, String> {
+pub(crate) fn addresses(host: &Host, patience: Duration) -> Result<Vec<IpAddr>, String> {
     match host.address() {
         Some(address) => Ok(vec![address.to_canonical()]),
         None => resolve(host.to_string(), patience),

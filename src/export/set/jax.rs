@@ -5,15 +5,31 @@
 //! is there, or what they say is of another process (that which started the workers, or an outer launcher), Open MPI's
 //! variables are set as this process's place is: JAX looks at them first.
 
-use super::{Additions, Variables};
+use super::{Set, Target, Variables, addition, local_rank};
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
-use crate::error::{Error, Reason};
+use crate::error::Error;
 
-pub(super) const ADDITIONS: Additions = Additions {
-    variables: &[("JAX_COORDINATOR_ADDRESS", |info| Ok(info.master_addr()?.with_port(info.master_port())))],
+const PAGE: &str = "[jax/_src/distributed.py](https://github.com/jax-ml/jax/blob/jax-v0.10.2/jax/_src/distributed.py)";
+const CLUSTER: &str = "[jax/_src/clusters/ompi_cluster.py]\
+                       (https://github.com/jax-ml/jax/blob/jax-v0.10.2/jax/_src/clusters/ompi_cluster.py)";
+
+pub(super) const SET: Set = Set {
+    name: "jax",
+    title: "JAX",
+    note: "; OMPI_* only if JAX would not find the place of the process from Open MPI 4 or Slurm by itself",
+    additions: &[
+        addition("JAX_COORDINATOR_ADDRESS", "`host:port` of rank 0", PAGE, |info| {
+            Ok(Some(info.master_addr()?.with_port(info.master_port())))
+        }),
+        addition(OF_OPEN_MPI[0], "the number of processes", CLUSTER, |_| Ok(None)),
+        addition(OF_OPEN_MPI[1], "the number of this process, from 0", CLUSTER, |_| Ok(None)),
+        addition(OF_OPEN_MPI[2], "the number of this process on its node, from 0", CLUSTER, |_| Ok(None)),
+        addition(LOCAL_SIZE, "the number of processes on this node", CLUSTER, |_| Ok(None)),
+        addition(OPEN_MPI, "any value: it shows JAX the variables above", CLUSTER, |_| Ok(None)),
+    ],
     place: Some(place),
-    unset: &[],
+    ..Set::PLAIN
 };
 
 const OPEN_MPI: &str = "OMPI_MCA_orte_hnp_uri";
@@ -30,11 +46,7 @@ fn place(info: &ClusterInfo, environment: &Environment) -> Result<Variables, Err
     if detected(environment).is_some_and(|names| says(environment, names, values)) {
         return Ok(Vec::new());
     }
-    let [Some(size), Some(rank), Some(local_rank)] = values else {
-        let remedy = "set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and MPIENV_LAUNCHER=user, or omit --for jax and pass \
-                      num_processes and process_id to jax.distributed.initialize";
-        return Err(Error::new(Reason::NoLocalRank, remedy).by(info.launcher()));
-    };
+    let (size, rank, local_rank) = (info.world_size(), info.rank(), local_rank(info, Target::Jax)?);
     let [of_size, of_rank, of_local_rank] = OF_OPEN_MPI;
     let mut variables = vec![(of_size, size.to_string()), (of_rank, rank.to_string())];
     variables.push((of_local_rank, local_rank.to_string()));

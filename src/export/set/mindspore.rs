@@ -5,19 +5,27 @@
 //!
 //! [msrun]: https://www.mindspore.cn/tutorials/en/master/parallel/msrun_launcher.html
 
-use super::Additions;
+use super::{Set, addition, number};
 
-pub(super) const ADDITIONS: Additions = Additions {
-    variables: &[
-        ("MS_WORKER_NUM", |info| Ok(info.world_size().to_string())),
-        ("MS_SCHED_HOST", |info| Ok(info.master_addr()?.to_string())),
-        ("MS_SCHED_PORT", |info| Ok(info.master_port().to_string())),
-        ("MS_NODE_ID", |info| Ok(info.rank().to_string())),
-        ("MS_ROLE", |_| Ok("MS_WORKER".to_owned())),
+const PAGE: &str = "[msrun](https://www.mindspore.cn/tutorials/en/master/parallel/msrun_launcher.html)";
+
+pub(super) const SET: Set = Set {
+    name: "mindspore",
+    title: "MindSpore",
+    note: "; exec and launch start rank 0's command a second time as the scheduler",
+    additions: &[
+        addition("MS_WORKER_NUM", "the number of processes", PAGE, |info| number(Some(info.world_size()))),
+        addition("MS_SCHED_HOST", "the host of rank 0", PAGE, |info| Ok(Some(info.master_addr()?.to_string()))),
+        addition("MS_SCHED_PORT", "the port at the host of rank 0", PAGE, |info| {
+            Ok(Some(info.master_port().to_string()))
+        }),
+        addition("MS_NODE_ID", "the number of this process, from 0", PAGE, |info| number(Some(info.rank()))),
+        addition("MS_ROLE", "`MS_WORKER`", PAGE, |_| Ok(Some("MS_WORKER".to_owned()))),
     ],
-    place: None,
     unset: &["OMPI_", "PMIX_", "PMI_"],
+    scheduler: Some(SCHEDULER),
+    ..Set::PLAIN
 };
 
 /// The scheduler has no rank; all else is as rank 0's worker has it.
-pub(super) const SCHEDULER: &[(&str, Option<&str>)] = &[("MS_ROLE", Some("MS_SCHED")), ("MS_NODE_ID", None)];
+const SCHEDULER: &[(&str, Option<&str>)] = &[("MS_ROLE", Some("MS_SCHED")), ("MS_NODE_ID", None)];

@@ -1,0 +1,149 @@
+"""A process's place in a cluster under any launcher: rank, world size, local rank, and the master's address.
+
+The command ``mpienv``, which this package brings, reads the variables of the launcher. It runs once, in the first call.
+
+>>> import mpienv_rs as mpienv
+>>> info = mpienv.info()
+>>> info.rank, info.world_size, info.is_main
+(0, 1, True)
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from ._command import Error, find_command
+
+__all__ = ["Error", "Finding", "Info", "export", "find_command", "info", "init_process_group"]
+
+# Ranks that differ in one of these cannot meet, or use the same device.
+_PLACE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something suspicious in the environment: what, why it matters, and the remedy."""
+
+    severity: str
+    """``error``, ``warning`` or ``note``."""
+    code: str
+    what: str
+    why: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Info:
+    """The place of this process. What the launcher does not tell is ``None``, never guessed."""
+
+    launcher: str
+    rank: int
+    world_size: int
+    local_rank: Optional[int]
+    local_world_size: Optional[int]
+    node_rank: Optional[int]
+    num_nodes: Optional[int]
+    master_addr: Optional[str]
+    """``None`` if the job may have several nodes and nothing names the host of rank 0."""
+    master_port: int
+    hosts: Optional[Tuple[str, ...]]
+    """The hosts in the order of their nodes."""
+    sources: Mapping[str, str]
+    """Where each value comes from: a variable, or a rule in words."""
+    findings: Tuple[Finding, ...]
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0."""
+        return self.rank == 0
+
+
+@functools.lru_cache(maxsize=None)
+def info() -> Info:
+    """The place of this process.
+
+    >>> place = info()
+    >>> print(f"rank {place.rank} of {place.world_size}, started by {place.launcher}: {place.sources['rank']}")
+    rank 0 of 1, started by alone: no launcher's variables are set
+
+    Raises `Error` with the text of the command if the launcher's variables contradict each other.
+    """
+    shown = _ask("show", "--json")
+    hosts: Optional[List[str]] = shown.get("hosts")
+    keys = ("severity", "code", "what", "why", "remedy")
+    return Info(
+        launcher=shown["launcher"],
+        rank=shown["rank"],
+        world_size=shown["world_size"],
+        local_rank=shown["local_rank"],
+        local_world_size=shown["local_world_size"],
+        node_rank=shown["node_rank"],
+        num_nodes=shown["node_count"],
+        master_addr=shown["master_addr"],
+        master_port=shown["master_port"],
+        hosts=None if hosts is None else tuple(hosts),
+        sources=MappingProxyType(shown["provenance"]),
+        findings=tuple(Finding(**{key: finding[key] for key in keys}) for finding in shown["findings"]),
+    )
+
+
+def export(overwrite: bool = False) -> Info:
+    """Sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and the like in ``os.environ``, and returns the place.
+
+    A variable that is already set keeps its value. If the value is of another place than this one, that is an `Error`.
+    With ``overwrite=True`` all variables are set. Variables that would make PyTorch hang are removed.
+
+    >>> _ = export()
+    >>> os.environ["RANK"], os.environ["WORLD_SIZE"]
+    ('0', '1')
+    """
+    place = info()
+    variables = _variables()
+    if not overwrite:
+        for name in _PLACE:
+            value, old = variables.get(name), os.environ.get(name, "").strip()
+            if value is not None and old not in ("", value):
+                raise Error(f"{name} is {old!r}, and mpienv finds {value!r}; unset {name}, or call export(overwrite=True)")
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        elif overwrite or not os.environ.get(name, "").strip():
+            os.environ[name] = value
+    return place
+
+
+def init_process_group(backend: Optional[str] = None, *, overwrite: bool = False, **options: Any) -> Info:
+    """Calls `export`, then ``torch.distributed.init_process_group(backend, **options)``, and returns the place.
+
+    PyTorch is imported here, and nowhere else in this package.
+    """
+    place = export(overwrite)
+    distributed = importlib.import_module("torch.distributed")
+    distributed.init_process_group(backend, **options)
+    return place
+
+
+@functools.lru_cache(maxsize=None)
+def _variables() -> Dict[str, Optional[str]]:
+    """What `export` sets; ``None`` is to be removed."""
+    return _ask("export", "--shell", "json")
+
+
+def _ask(*words: str) -> Any:
+    command = [find_command(), *words]
+    try:
+        answer = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", check=False)
+    except OSError as error:
+        raise Error(f"cannot start {command[0]}: {error}; install mpienv-rs again") from error
+    if answer.returncode != 0:
+        text = answer.stderr.strip()
+        prefix = "mpienv: "
+        raise Error(text[len(prefix) :] if text.startswith(prefix) else text)
+    return json.loads(answer.stdout)

@@ -1,0 +1,48 @@
+//! What is waited for before the command starts.
+
+use std::time::Duration;
+
+use crate::command::resolve;
+use crate::{ClusterInfo, Severity};
+use clap::Args;
+
+use super::{Failure, check, print_findings, seconds};
+
+/// How long to wait for the other ranks.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct MeetOption {
+    /// Start once all ranks have arrived, or fail after so many seconds and name the missing ones
+    ///
+    /// The ranks meet at the master as in `mpienv check`, and then start together, so that the program's own time limit
+    /// does not run while a rank is late. If a rank does not come, all ranks that came name it, and exit with code 124.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    meet: Option<Duration>,
+}
+
+/// How long to wait for the master's name.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct MasterOption {
+    /// Start once the master's name resolves, or fail after so many seconds
+    ///
+    /// In Kubernetes, pods start before their names resolve. If the name does not resolve in time, the exit code is 124.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    wait_for_master: Option<Duration>,
+}
+
+impl MasterOption {
+    pub(super) fn wait(self, info: &ClusterInfo) -> Result<(), Failure> {
+        let Some(patience) = self.wait_for_master else { return Ok(()) };
+        Ok(resolve::wait(info.master_addr()?, patience)?)
+    }
+}
+
+impl MeetOption {
+    pub(super) fn wait(self, info: &ClusterInfo) -> Result<(), Failure> {
+        let Some(patience) = self.meet else { return Ok(()) };
+        let Some(map) = check::meet(info, patience)? else { return Ok(()) };
+        let errors = map.findings().into_iter().filter(|finding| finding.severity == Severity::Error);
+        let errors: Vec<_> = errors.collect();
+        print_findings(anstream::stderr().lock(), &errors)?;
+        if errors.is_empty() { Ok(()) } else { Err(Failure::Disagreement) }
+    }
+}

@@ -1,0 +1,90 @@
+//! The words of the command that is started, with placeholders where they are asked for.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+
+use crate::export::shell_quoted;
+use crate::{Placeholders, TemplateError};
+use clap::Args;
+
+/// Whether the command's words have placeholders.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct TemplateOption {
+    /// Replace placeholders such as {node_rank} in the words of the command
+    #[arg(long, long_help = long_help())]
+    template: bool,
+}
+
+fn long_help() -> String {
+    let mut text = "Replace placeholders such as {node_rank} in the words of the command\n\n".to_owned();
+    for (name, meaning) in Placeholders::names() {
+        text += &format!("{{{name}}}: {}\n", meaning.replace('`', ""));
+    }
+    text + "\n{node_rank*8}, {master_port+1} and {nnodes-1}: one product, sum or difference of placeholders and numbers. \
+            {{ and }}: braces. A word that starts with {first_node} is kept on node 0 only, without the placeholder; one that \
+            starts with {other_nodes} is kept on the other nodes only. No shell reads the words. A placeholder that does not \
+            exist or has no value is an error, and nothing starts."
+}
+
+impl TemplateOption {
+    /// The words as they are started.
+    pub(super) fn apply<'a>(
+        self,
+        values: impl FnOnce() -> Result<Placeholders, crate::Error>,
+        words: &'a [OsString],
+    ) -> Result<Cow<'a, [OsString]>, super::Failure> {
+        if !self.template {
+            return Ok(Cow::Borrowed(words));
+        }
+        let expanded: Result<_, TemplateError> = values()?.expand_words(words);
+        Ok(Cow::Owned(expanded?))
+    }
+}
+
+/// Prints the words, one a line, each as a shell reads it.
+pub(super) fn print(words: &[OsString]) -> io::Result<()> {
+    let mut text = Vec::new();
+    for word in words {
+        text.extend(quoted(word));
+        text.push(b'\n');
+    }
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(&text)?;
+    stdout.flush()
+}
+
+fn quoted(word: &OsStr) -> Vec<u8> {
+    match word.to_str() {
+        // An option's `=` needs no quotes.
+        Some(text) => match text.strip_prefix('-').and_then(|_| text.split_once('=')) {
+            Some((name, value)) if shell_quoted(name) == name && !value.is_empty() => {
+                format!("{name}={}", shell_quoted(value)).into_bytes()
+            }
+            _ => shell_quoted(text).into_bytes(),
+        },
+        None => [b"'", word.as_encoded_bytes(), b"'"].concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_quoted_where_a_shell_would_read_something_into_it() {
+        for (word, expected) in [
+            ("serve", "serve"),
+            ("", "''"),
+            ("a b", "'a b'"),
+            ("$HOME", "'$HOME'"),
+            ("it's", r"'it'\''s'"),
+            ("--port=6379", "--port=6379"),
+            ("--port=", "'--port='"),
+            ("--name=a b", "--name='a b'"),
+            ("A=1", "'A=1'"),
+        ] {
+            assert_eq!(quoted(OsStr::new(word)), expected.as_bytes(), "{word}");
+        }
+    }
+}

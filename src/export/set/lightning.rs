@@ -1,0 +1,38 @@
+//! What Lightning's `Fabric` and `Trainer` read.
+//!
+//! Without a launcher that Lightning knows, it takes the number of the process from `NODE_RANK` and `LOCAL_RANK` and from how
+//! many devices the program asks for, and ignores `RANK`. `TORCHELASTIC_RUN_ID` makes it read torchrun's variables, before
+//! Slurm's and MPI's.
+
+use super::{Set, Target, Variables, addition, local_rank, number};
+use crate::cluster::info::ClusterInfo;
+use crate::environment::Environment;
+use crate::error::Error;
+
+const RUN_ID: &str = "TORCHELASTIC_RUN_ID";
+const GROUP_RANK: &str = "GROUP_RANK";
+
+const PAGE: &str = "[torchelastic.py](https://github.com/Lightning-AI/pytorch-lightning/blob/master/src/lightning/fabric/\
+                    plugins/environments/torchelastic.py)";
+
+pub(super) const SET: Set = Set {
+    name: "lightning",
+    title: "Lightning",
+    note: "; the program still passes devices and num_nodes: LOCAL_WORLD_SIZE and NNODES",
+    additions: &[
+        addition(RUN_ID, "any value: it makes Lightning read RANK and WORLD_SIZE", PAGE, |_| Ok(None)),
+        addition(GROUP_RANK, "the number of this node, from 0; unset if it is not known", PAGE, |_| Ok(None)),
+        addition("NNODES", "the number of nodes; unset if it is not known", PAGE, |info| number(info.node_count())),
+    ],
+    place: Some(place),
+    ..Set::PLAIN
+};
+
+/// torchrun's variables, where torchrun has not set them.
+fn place(info: &ClusterInfo, environment: &Environment) -> Result<Variables, Error> {
+    local_rank(info, Target::Lightning)?;
+    let mut variables = Vec::new();
+    variables.extend((!environment.is_set(RUN_ID)).then(|| (RUN_ID, "mpienv".to_owned())));
+    variables.extend(info.node_rank().map(|node| (GROUP_RANK, node.to_string())));
+    Ok(variables)
+}

@@ -1,0 +1,28 @@
+//! What TensorFlow's `MultiWorkerMirroredStrategy` reads.
+
+use super::peers::endpoints;
+use super::{Set, Target, addition};
+use crate::cluster::info::ClusterInfo;
+use crate::error::Error;
+
+const PAGE: &str = "[multi-worker training](https://www.tensorflow.org/tutorials/distribute/multi_worker_with_keras)";
+
+pub(super) const SET: Set = Set {
+    name: "tensorflow",
+    title: "TensorFlow",
+    note: "; needs the hosts of all ranks, and takes the ports from the master's on, one for each rank of a node",
+    additions: &[addition(
+        "TF_CONFIG",
+        "JSON: where each rank listens, and which of them this process is",
+        PAGE,
+        config,
+    )],
+    ..Set::PLAIN
+};
+
+fn config(info: &ClusterInfo) -> Result<Option<String>, Error> {
+    // Neither hosts nor ports have anything in them that JSON escapes.
+    let workers: Vec<_> = endpoints(info, Target::TensorFlow)?.iter().map(|worker| format!("\"{worker}\"")).collect();
+    let (workers, rank) = (workers.join(", "), info.rank());
+    Ok(Some(format!(r#"{{"cluster": {{"worker": [{workers}]}}, "task": {{"type": "worker", "index": {rank}}}}}"#)))
+}

@@ -1,0 +1,378 @@
+//! Commands with placeholders: `{node_rank}` becomes this process's value.
+
+mod parse;
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+
+use crate::cluster::info::ClusterInfo;
+use crate::error::Error;
+use crate::value::host::Host;
+use parse::{Operand, Piece, parse};
+
+/// The placeholders, each with what takes its place.
+const PLACEHOLDERS: &[Placeholder] = &[
+    Placeholder {
+        name: "rank",
+        meaning: "the number of this process in the job, from 0",
+        value: |info| Ok(number(info.rank())),
+    },
+    Placeholder {
+        name: "world_size",
+        meaning: "the number of processes in the job",
+        value: |info| Ok(number(info.world_size())),
+    },
+    Placeholder {
+        name: "local_rank",
+        meaning: "the number of this process on its node, from 0",
+        value: |info| known(info, info.local_rank()),
+    },
+    Placeholder {
+        name: "local_world_size",
+        meaning: "the number of processes on this node",
+        value: |info| known(info, info.local_world_size()),
+    },
+    Placeholder {
+        name: "nproc_per_node",
+        meaning: "the same as `local_world_size`, as launchers name it",
+        value: |info| known(info, info.local_world_size()),
+    },
+    Placeholder {
+        name: "node_rank",
+        meaning: "the number of this node, from 0",
+        value: |info| node(info, info.node_rank()),
+    },
+    Placeholder { name: "nnodes", meaning: "the number of nodes", value: |info| node(info, info.node_count()) },
+    Placeholder {
+        name: "master_addr",
+        meaning: "the host of rank 0: a name, or an address without brackets",
+        value: |info| Ok(Value::Text(info.master_addr().map_err(Unknown::Error)?.to_string())),
+    },
+    Placeholder {
+        name: "master_port",
+        meaning: "the port at the host of rank 0",
+        value: |info| Ok(Value::Number(info.master_port().get().into())),
+    },
+    Placeholder {
+        name: "master",
+        meaning: "`host:port` of rank 0, with an IPv6 address in brackets",
+        value: |info| Ok(Value::Text(info.master_addr().map_err(Unknown::Error)?.with_port(info.master_port()))),
+    },
+    Placeholder { name: "hosts", meaning: "the hosts of all nodes, in order, with commas", value: hosts },
+];
+
+/// What is only known of a process, not of the node whose programs it starts.
+const OF_PROCESS: [&str; 5] = ["rank", "world_size", "local_rank", "local_world_size", "nproc_per_node"];
+
+const MASTER_PORT: &str = "master_port";
+
+struct Placeholder {
+    name: &'static str,
+    meaning: &'static str,
+    value: fn(&ClusterInfo) -> Result<Value, Unknown>,
+}
+
+/// What takes a placeholder's place.
+enum Value {
+    Number(u64),
+    Text(String),
+}
+
+/// Why a placeholder has no value.
+enum Unknown {
+    Error(Error),
+    Because(String),
+}
+
+fn number(value: u32) -> Value {
+    Value::Number(value.into())
+}
+
+fn known(info: &ClusterInfo, value: Option<u32>) -> Result<Value, Unknown> {
+    let why = || Unknown::Because(format!("{} does not give it to its processes", info.launcher().title()));
+    value.map(number).ok_or_else(why)
+}
+
+fn hosts(info: &ClusterInfo) -> Result<Value, Unknown> {
+    let names = |hosts: &[Host]| hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let why = || Unknown::Because(info.provenance().hosts.to_string());
+    info.hosts().map(|hosts| Value::Text(names(hosts))).ok_or_else(why)
+}
+
+fn node(info: &ClusterInfo, value: Option<u32>) -> Result<Value, Unknown> {
+    let advice = &info.launcher().spec().advice;
+    let why = || {
+        let title = info.launcher().title();
+        Unknown::Because(format!(
+            "{title} does not give it to its processes; start one process on each node: {}",
+            advice.one_per_node
+        ))
+    };
+    value.map(number).ok_or_else(why)
+}
+
+/// The values that replace placeholders in the words of a command.
+///
+/// | in a word | what it becomes |
+/// | --- | --- |
+/// | `{name}` | the value of one of [`Placeholders::names`] |
+/// | `{name+1}`, `{name*name}`, `{name-1}` | one sum, product or difference of numbers and placeholders that are numbers |
+/// | `{{`, `}}` | a brace |
+/// | `{first_node}WORD` | `WORD` on node 0; on other nodes the word is left out |
+/// | `{other_nodes}WORD` | `WORD` on all nodes but node 0, where the word is left out |
+///
+/// No shell reads the words, so that a value is never split and never run.
+///
+/// ```
+/// use mpienv::{ClusterInfo, Placeholders, TemplateError};
+///
+/// let info = ClusterInfo::from_vars([
+///     ("SLURM_PROCID", "5"),
+///     ("SLURM_STEP_NUM_TASKS", "8"),
+///     ("SLURM_LOCALID", "1"),
+///     ("SLURM_STEP_TASKS_PER_NODE", "4(x2)"),
+///     ("SLURM_NODEID", "1"),
+///     ("SLURM_STEP_NUM_NODES", "2"),
+///     ("SLURM_STEP_NODELIST", "node[0-1]"),
+///     ("SLURM_STEP_ID", "0"),
+/// ])?;
+/// let values: Placeholders = info.placeholders();
+/// assert_eq!(values.expand("--addr={master_addr}").unwrap().as_deref(), Some("--addr=node0"));
+/// assert_eq!(values.expand("{node_rank*nproc_per_node}").unwrap().as_deref(), Some("4"));
+/// assert_eq!(values.expand("{other_nodes}--headless").unwrap().as_deref(), Some("--headless"));
+/// assert_eq!(values.expand("{first_node}--head").unwrap(), None);
+///
+/// let error: TemplateError = values.expand("{node}").unwrap_err();
+/// assert!(error.to_string().starts_with("\"{node}\": there is no placeholder {node}; the names are rank, world_size, "));
+/// let words = values.expand_words(&["ray".into(), "{first_node}--head".into()])?;
+/// assert_eq!(words, ["ray"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Placeholders {
+    info: ClusterInfo,
+    /// Whether the command is for the whole node.
+    per_node: bool,
+}
+
+impl Placeholders {
+    /// The name of each placeholder, and what takes its place.
+    pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+        PLACEHOLDERS.iter().map(|placeholder| (placeholder.name, placeholder.meaning))
+    }
+
+    /// A word with each placeholder replaced; `None` if the word is for other nodes.
+    ///
+    /// # Errors
+    /// A placeholder that does not exist or has no value here, or braces that do not form one.
+    pub fn expand(&self, word: &str) -> Result<Option<String>, TemplateError> {
+        self.expanded(word).map_err(|fault| TemplateError { word: word.to_owned(), fault })
+    }
+
+    /// The words of a command with each placeholder replaced, without those that are for other nodes.
+    ///
+    /// Words that are not UTF-8 are kept as they are.
+    ///
+    /// # Errors
+    /// As [`Placeholders::expand`]; if no word is left; if a word has braces and is not UTF-8.
+    pub fn expand_words(&self, words: &[OsString]) -> Result<Vec<OsString>, TemplateError> {
+        let mut expanded = Vec::new();
+        for word in words {
+            match word.to_str() {
+                Some(text) => expanded.extend(self.expand(text)?.map(OsString::from)),
+                None if word.as_encoded_bytes().iter().any(|byte| b"{}".contains(byte)) => {
+                    return Err(TemplateError { word: word.to_string_lossy().into_owned(), fault: Fault::NotUnicode });
+                }
+                None => expanded.push(word.clone()),
+            }
+        }
+        if expanded.is_empty() {
+            let word = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+            return Err(TemplateError { word, fault: Fault::NothingLeft });
+        }
+        Ok(expanded)
+    }
+
+    fn expanded(&self, word: &str) -> Result<Option<String>, Fault> {
+        let mut text = String::new();
+        for piece in parse(word)? {
+            match piece {
+                Piece::Text(piece) => text += &piece,
+                Piece::Condition { first_node } => {
+                    // A condition is the first piece of its word.
+                    if (self.node_rank()? == 0) != first_node {
+                        // What is wrong with the rest is wrong on every node.
+                        return parse(word)?.into_iter().try_for_each(|piece| self.check(&piece)).map(|()| None);
+                    }
+                }
+                Piece::Value(name) => text += &self.text(name)?,
+                Piece::Sum { left, sign, right } => text += &self.sum(left, sign, right)?.to_string(),
+            }
+        }
+        Ok(Some(text))
+    }
+
+    /// Whether the names of a word that is left out exist.
+    fn check(&self, piece: &Piece<'_>) -> Result<(), Fault> {
+        let names = match *piece {
+            Piece::Value(name) => [Operand::Name(name), Operand::Number(0)],
+            Piece::Sum { left, right, .. } => [left, right],
+            _ => return Ok(()),
+        };
+        names.into_iter().try_for_each(|operand| match operand {
+            Operand::Name(name) => find(name).map(drop),
+            Operand::Number(_) => Ok(()),
+        })
+    }
+
+    fn node_rank(&self) -> Result<u64, Fault> {
+        self.number("node_rank")
+    }
+
+    fn value(&self, name: &str) -> Result<Value, Fault> {
+        let placeholder = find(name)?;
+        let not_known = |why: String| Fault::NotKnown { name: name.to_owned(), why, known: self.known() };
+        if self.per_node && OF_PROCESS.contains(&name) {
+            return Err(not_known("the command is for the whole node".to_owned()));
+        }
+        (placeholder.value)(&self.info).map_err(|unknown| match unknown {
+            Unknown::Error(error) => Fault::Environment(error),
+            Unknown::Because(why) => not_known(why),
+        })
+    }
+
+    /// The names that have a value here.
+    fn known(&self) -> Vec<&'static str> {
+        let is_known = |placeholder: &&Placeholder| {
+            !(self.per_node && OF_PROCESS.contains(&placeholder.name)) && (placeholder.value)(&self.info).is_ok()
+        };
+        PLACEHOLDERS.iter().filter(is_known).map(|placeholder| placeholder.name).collect()
+    }
+
+    fn text(&self, name: &str) -> Result<String, Fault> {
+        Ok(match self.value(name)? {
+            Value::Number(number) => number.to_string(),
+            Value::Text(text) => text,
+        })
+    }
+
+    fn number(&self, name: &str) -> Result<u64, Fault> {
+        match self.value(name)? {
+            Value::Number(number) => Ok(number),
+            Value::Text(_) => Err(Fault::NotANumber(name.to_owned())),
+        }
+    }
+
+    fn sum(&self, left: Operand<'_>, sign: char, right: Operand<'_>) -> Result<u64, Fault> {
+        let operand = |operand: Operand<'_>| match operand {
+            Operand::Name(name) => self.number(name),
+            Operand::Number(number) => Ok(number),
+        };
+        let (a, b) = (operand(left)?, operand(right)?);
+        let result = match sign {
+            '+' => a.checked_add(b),
+            '-' => a.checked_sub(b),
+            _ => a.checked_mul(b),
+        };
+        let is_port = [left, right].contains(&Operand::Name(MASTER_PORT));
+        let most = if is_port { u64::from(u16::MAX) } else { u64::MAX };
+        let least = u64::from(is_port);
+        let result = result.filter(|result| (least..=most).contains(result));
+        result.ok_or_else(|| Fault::OutOfRange { sum: format!("{a} {sign} {b}"), least, most })
+    }
+}
+
+fn find(name: &str) -> Result<&'static Placeholder, Fault> {
+    PLACEHOLDERS.iter().find(|placeholder| placeholder.name == name).ok_or_else(|| Fault::NoSuchName(name.to_owned()))
+}
+
+impl ClusterInfo {
+    /// The values that replace placeholders in a command for this process.
+    #[must_use]
+    pub fn placeholders(&self) -> Placeholders {
+        Placeholders { info: self.clone(), per_node: false }
+    }
+
+    /// The values that replace placeholders in a command for the whole node: those of a rank are not known.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let node = ClusterInfo::from_vars([
+    ///     ("SKYPILOT_NODE_RANK", "1"),
+    ///     ("SKYPILOT_NUM_NODES", "2"),
+    ///     ("SKYPILOT_NODE_IPS", "10.0.0.1\n10.0.0.2"),
+    /// ])?;
+    /// let values = node.per_node_placeholders()?;
+    /// assert_eq!(values.expand("--node-rank={node_rank}")?.as_deref(), Some("--node-rank=1"));
+    /// assert!(values.expand("--rank={rank}").is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When this process is not the only one on its node, or does not know whether it is.
+    pub fn per_node_placeholders(&self) -> Result<Placeholders, Error> {
+        self.check_per_node()?;
+        let mut info = self.clone();
+        info.node_rank = Some(self.rank());
+        info.node_count = Some(self.world_size());
+        Ok(Placeholders { info, per_node: true })
+    }
+}
+
+/// Why a word's placeholders cannot be replaced.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{word:?}: {fault}")]
+pub struct TemplateError {
+    word: String,
+    #[source]
+    fault: Fault,
+}
+
+debug_is_text!(TemplateError);
+
+#[cfg(feature = "cli")]
+impl TemplateError {
+    /// Whether another environment would have a value, so that the word itself is right.
+    pub(crate) fn is_by_environment(&self) -> bool {
+        matches!(self.fault, Fault::NotKnown { .. } | Fault::Environment(_))
+    }
+}
+
+/// What is wrong with a word.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Fault {
+    #[error("there is no placeholder {{{0}}}; the names are {names}; write {{{{ and }}}} for braces", names = all_names())]
+    NoSuchName(String),
+    #[error("{{{name}}} is not known here: {why}; known are {}", .known.join(", "))]
+    NotKnown { name: String, why: String, known: Vec<&'static str> },
+    #[error(transparent)]
+    Environment(Error),
+    #[error("{{{0}}} is not a number, so that nothing can be added to it; use it alone")]
+    NotANumber(String),
+    #[error("{sum} is not a number from {least} to {most}; choose smaller numbers")]
+    OutOfRange { sum: String, least: u64, most: u64 },
+    #[error("a {{ is not closed; write {{{{ for a brace")]
+    NotClosed,
+    #[error("a }} has no {{ before it; write }}}} for a brace")]
+    NotOpened,
+    #[error(
+        "{{{0}}} is not a name, or a sum, difference or product of two names or numbers; write {{{{ and }}}} for braces"
+    )]
+    Malformed(String),
+    #[error("{{{0}}} stands only at the beginning of a word, and needs a word after it")]
+    Misplaced(String),
+    #[error("it has braces and is not UTF-8; leave the braces out, or put the word into a script")]
+    NotUnicode,
+    #[error("no word of the command is left on this node; give this node a command too")]
+    NothingLeft,
+}
+
+fn all_names() -> String {
+    let names: Vec<_> = Placeholders::names().map(|(name, _)| name).chain(parse::CONDITIONS).collect();
+    debug_assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests;

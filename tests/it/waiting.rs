@@ -1,0 +1,107 @@
+//! `--meet` and `--wait-for-master`: what the command's start waits for.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::clock::SLACK;
+use crate::support::port::free_port;
+use crate::support::tool::clean;
+
+/// One rank of a job on this host that no launcher starts.
+fn rank(index: u32, size: u32, port: u16, words: &[&str]) -> Command {
+    let mut command = clean("mpienv");
+    command.args(words).env("RANK", index.to_string()).env("WORLD_SIZE", size.to_string());
+    command.env("LOCAL_RANK", index.to_string()).env("LOCAL_WORLD_SIZE", size.to_string());
+    command.env("MASTER_PORT", port.to_string()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn ended(child: Child) -> (Option<i32>, String, String) {
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_rank_that_is_late_delays_the_start_of_all() {
+    let (port, late) = (free_port(), Duration::from_secs(2));
+    let words = ["exec", "--meet", "60", "--", "date", "+%s%N"];
+    let begun = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let early = [0, 1].map(|index| rank(index, 3, port, &words).spawn().unwrap());
+    thread::sleep(late);
+    let last = rank(2, 3, port, &words).spawn().unwrap();
+    for child in early.into_iter().chain([last]) {
+        let (code, stdout, stderr) = ended(child);
+        assert_eq!(code, Some(0), "{stderr}");
+        let started = Duration::from_nanos(stdout.trim().parse().unwrap());
+        assert!(started >= begun + late, "started {:?} after the first", started - begun);
+    }
+}
+
+#[test]
+fn a_rank_that_never_comes_is_named_by_all_within_the_time() {
+    for words in [&["exec"][..], &["launch", "--nproc-per-node", "1"]] {
+        let (port, begun) = (free_port(), Instant::now());
+        let words = [words, &["--meet", "2", "--", "echo", "started"]].concat();
+        // One process on each of three nodes, which all are this host.
+        let came = [0, 2].map(|index| {
+            let mut command = rank(index, 3, port, &words);
+            command.env("LOCAL_RANK", "0").env("LOCAL_WORLD_SIZE", "1").env("MASTER_ADDR", "127.0.0.1").spawn().unwrap()
+        });
+        for child in came {
+            let (code, stdout, stderr) = ended(child);
+            assert_eq!((code, stdout.as_str()), (Some(124), ""), "{stderr}");
+            assert!(stderr.contains("rank 1 of 3 has not come to 127.0.0.1:"), "{stderr}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(5) + SLACK, "{:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn ranks_that_do_not_fit_together_start_nothing() {
+    let port = free_port();
+    let words = ["exec", "--meet", "20", "--", "echo", "started"];
+    // Both would use the first device.
+    let ranks = [0, 1].map(|index| rank(index, 2, port, &words).env("LOCAL_RANK", "0").spawn().unwrap());
+    for child in ranks {
+        let (code, stdout, stderr) = ended(child);
+        assert_eq!((code, stdout.as_str()), (Some(3), ""), "{stderr}");
+        assert!(stderr.contains("ranks 0 and 1 are both local rank 0"), "{stderr}");
+    }
+}
+
+#[test]
+fn the_command_of_rank_0_can_listen_where_the_ranks_met() {
+    let port = free_port();
+    let words = ["exec", "--meet", "60", "--"];
+    // A server as most are: std's listener sets SO_REUSEADDR, as Python's socketserver and TCPStore do.
+    let ranks = [0, 1, 2].map(|index| rank(index, 3, port, &[&words[..], &["true"]].concat()).spawn().unwrap());
+    for child in ranks {
+        let (code, _, stderr) = ended(child);
+        assert_eq!(code, Some(0), "{stderr}");
+    }
+    TcpListener::bind(("127.0.0.1", port)).unwrap();
+}
+
+#[test]
+fn a_masters_name_that_does_not_resolve_in_time_is_code_124() {
+    let begun = Instant::now();
+    let mut command = rank(1, 2, 29500, &["exec", "-q", "--wait-for-master", "1", "--", "echo", "started"]);
+    let child =
+        command.env("MASTER_ADDR", "no-such-host.invalid").env("LOCAL_WORLD_SIZE", "1").env("LOCAL_RANK", "0").spawn();
+    let (code, stdout, stderr) = ended(child.unwrap());
+    assert_eq!((code, stdout.as_str()), (Some(124), ""), "{stderr}");
+    assert!(stderr.starts_with("mpienv: the master no-such-host.invalid did not resolve within 1 s: "), "{stderr}");
+    assert!(begun.elapsed() >= Duration::from_secs(1) && begun.elapsed() < Duration::from_secs(5) + SLACK);
+    let child = rank(0, 1, 29500, &["exec", "--wait-for-master", "1", "--", "true"]).spawn().unwrap();
+    assert_eq!(ended(child).0, Some(0));
+}
+
+#[test]
+fn a_time_that_is_no_number_of_seconds_is_refused() {
+    for option in ["--meet=0", "--meet=x", "--wait-for-master=-1"] {
+        let output = clean("mpienv").args(["exec", option, "--", "true"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{option}");
+    }
+}
