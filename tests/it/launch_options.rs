@@ -95,7 +95,7 @@ fn the_number_of_workers_comes_from_the_platform_or_this_node_and_is_said_once()
     let cores = std::thread::available_parallelism().unwrap().get();
     let (stdout, stderr) = auto(&[("CUDA_VISIBLE_DEVICES", "")], &[]);
     assert_eq!(stdout, format!("[0] {cores}\n"));
-    assert!(stderr.ends_with("one for each core that they may use, because no device was found\n"), "{stderr}");
+    assert!(stderr.ends_with("one for each core that they may use, because no device is visible\n"), "{stderr}");
 }
 
 #[test]

@@ -43,10 +43,10 @@ impl WorkerCount {
             WorkerCount::Fixed(number) => Ok((number, "--nproc-per-node".to_owned())),
             WorkerCount::Auto => match platform {
                 Some(Sourced { value, source }) => of_platform(value, source, environment, node),
-                None => Ok(node.devices(environment).unwrap_or_else(|| node.cores())),
+                None => Ok(node.devices(environment).unwrap_or_else(|| node.cores(", because no device is visible"))),
             },
             WorkerCount::Gpu => node.devices(environment).ok_or_else(no_device),
-            WorkerCount::Cpu => Ok(node.cores()),
+            WorkerCount::Cpu => Ok(node.cores("")),
         }
     }
 }
@@ -105,8 +105,8 @@ impl Node {
         (count > 0).then_some((count, source))
     }
 
-    fn cores(&self) -> (u32, String) {
-        (self.cores, "one for each core that they may use, because no device was found".to_owned())
+    fn cores(&self, reason: &str) -> (u32, String) {
+        (self.cores, format!("one for each core that they may use{reason}"))
     }
 }
 
@@ -124,11 +124,13 @@ fn numbered(name: &str) -> u32 {
 fn amd() -> u32 {
     let nodes = fs::read_dir("/sys/class/kfd/kfd/topology/nodes").into_iter().flatten().flatten();
     let properties = nodes.filter_map(|node| fs::read_to_string(node.path().join("properties")).ok());
-    count(properties.filter(|text| {
-        let minor = text.lines().find_map(|line| line.strip_prefix("drm_render_minor "));
-        // A processor's is 0.
-        minor.is_some_and(|minor| minor != "0" && Path::new(&format!("/dev/dri/renderD{minor}")).exists())
-    }))
+    count(properties.filter_map(|text| render_device(&text)).filter(|device| Path::new(device).exists()))
+}
+
+/// The file of a GPU with these properties; processors have them, too.
+fn render_device(properties: &str) -> Option<String> {
+    let minor = properties.lines().find_map(|line| line.strip_prefix("drm_render_minor "))?.trim();
+    (minor != "0").then(|| format!("/dev/dri/renderD{minor}"))
 }
 
 fn count<T>(items: impl Iterator<Item = T>) -> u32 {
@@ -150,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_platforms_number_goes_before_the_visible_devices_and_these_before_the_cores() {
-        let cores = "one for each core that they may use, because no device was found";
+        let cores = "one for each core that they may use, because no device is visible";
         let hidden = [("CUDA_VISIBLE_DEVICES", "")];
         let two = [("CUDA_VISIBLE_DEVICES", "2,3")];
         let rocm = [("ROCR_VISIBLE_DEVICES", "0")];
@@ -161,7 +163,7 @@ mod tests {
             (Some("0"), &[], NONE, (64, cores)),
             (Some("auto"), &[], GPUS, (4, "one for each device, /dev/nvidia*")),
             (Some("gpu"), &[], GPUS, (4, "one for each device, /dev/nvidia*")),
-            (Some("cpu"), &[], GPUS, (64, cores)),
+            (Some("cpu"), &[], GPUS, (64, "one for each core that they may use")),
             (None, &two, GPUS, (2, "CUDA_VISIBLE_DEVICES=2,3")),
             (None, &rocm, GPUS, (1, "ROCR_VISIBLE_DEVICES=0")),
             (None, &ascend, NONE, (3, "ASCEND_RT_VISIBLE_DEVICES=0,1,2")),
@@ -172,6 +174,14 @@ mod tests {
             let (number, source) = auto(platform, vars, node).unwrap();
             assert_eq!((number, source.as_str()), expected, "{platform:?} {vars:?}");
         }
+    }
+
+    #[test]
+    fn amds_gpus_have_a_file_and_processors_have_none() {
+        let of = |minor: &str| render_device(&format!("cpu_cores_count 0\ndrm_render_minor {minor}\nsimd_count 416\n"));
+        assert_eq!(of("128").as_deref(), Some("/dev/dri/renderD128"));
+        assert_eq!(of("0"), None);
+        assert_eq!(render_device(""), None);
     }
 
     #[test]
