@@ -299,8 +299,8 @@ mod tests {
         let error = Problems::default().report(9, MASTER, &[0, 2, 8], MINUTE, true);
         assert_eq!(
             error.to_string(),
-            "ranks 1,3-7 of 9 have not come to 127.0.0.1:6105 within 60 s: not started, failed before, or given another \
-             MASTER_ADDR or MASTER_PORT; look at their output"
+            "ranks 1,3-7 of 9 have not connected to 127.0.0.1:6105 within 60 s: not started, failed earlier, or using a \
+             different MASTER_ADDR or MASTER_PORT; see their output"
         );
         assert!(matches!(error, RendezvousError::Missing { .. }));
     }
