@@ -1,6 +1,7 @@
 //! Whether each rank of this node has a device.
 
 use super::finding;
+use crate::cluster::device::{is_device, visible};
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
@@ -25,40 +26,4 @@ pub(super) fn cuda(info: &ClusterInfo, environment: &Environment) -> Option<Find
         "make as many devices visible as the node has ranks; if the launcher gives each rank one device, use device 0"
             .into(),
     )
-}
-
-/// How many devices CUDA sees: its list ends at the first entry that is none, and is empty where one comes twice.
-fn visible(list: &str) -> usize {
-    let devices: Vec<&str> = list.split(',').map(str::trim).take_while(|entry| is_device(entry)).collect();
-    let twice = devices.iter().enumerate().any(|(index, device)| devices[..index].contains(device));
-    if twice { 0 } else { devices.len() }
-}
-
-fn is_device(entry: &str) -> bool {
-    let is_number = entry.strip_prefix('+').unwrap_or(entry).starts_with(|c: char| c.is_ascii_digit());
-    is_number || entry.starts_with("GPU-") || entry.starts_with("MIG-")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cudas_list_ends_at_the_first_entry_that_is_no_device() {
-        for (list, count) in [
-            ("0,1", 2),
-            (" 2 , 3 ", 2),
-            ("-1", 0),
-            ("-1,-1", 0),
-            ("0,-1,1", 1),
-            ("0,,1", 1),
-            ("", 0),
-            ("NoDevFiles", 0),
-            ("GPU-8932f937,GPU-1fd7a2b4", 2),
-            ("MIG-GPU-8932f937/1/2", 1),
-            ("0,0", 0),
-        ] {
-            assert_eq!(visible(list), count, "{list}");
-        }
-    }
 }
