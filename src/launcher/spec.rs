@@ -11,7 +11,10 @@ use crate::value::placement::Placement;
 pub(crate) const MASTER: &[&str] = &["MASTER_ADDR", "MASTER_PORT"];
 
 /// One launcher: everything that the rest of the crate says about it is derived from here.
-#[cfg_attr(not(feature = "cli"), expect(dead_code, reason = "only simulate reads some of the fields"))]
+#[cfg_attr(
+    not(any(feature = "cli", feature = "testing")),
+    expect(dead_code, reason = "only simulate reads the samples")
+)]
 pub(crate) struct LauncherSpec {
     /// The name for machines: in JSON, in `MPIENV_LAUNCHER`.
     pub name: &'static str,
