@@ -37,6 +37,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         one_per_node: "`flux run --tasks-per-node=1`",
         give_master: "`MASTER_ADDR=$(flux job taskmap --hostname=0 $FLUX_JOB_ID)` in each task",
         unbind: Some("flux run -o cpu-affinity=off"),
+        devices: Some("flux run -g 1"),
     },
     mpi: MpiFamily::Pmi,
     nested: Nested { local: &[LOCAL_RANK], ..Nested::PLAIN },

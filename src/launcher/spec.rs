@@ -46,6 +46,8 @@ pub(crate) struct Advice {
     pub give_master: &'static str,
     /// How to start processes that are not bound to cores; `None` if the launcher binds none.
     pub unbind: Option<&'static str>,
+    /// How to start processes that each see a device; `None` if the launcher shows none of its choosing.
+    pub devices: Option<&'static str>,
 }
 
 impl Advice {
@@ -55,6 +57,7 @@ impl Advice {
         one_per_node: "one container or pod with one process on each",
         give_master: "MASTER_ADDR=HOST",
         unbind: None,
+        devices: None,
     };
 }
 

@@ -17,13 +17,32 @@ pub(super) fn cuda(info: &ClusterInfo, environment: &Environment) -> Option<Find
         return None;
     }
     let shown = if count == 1 { "device" } else { "devices" };
+    let remedy = match info.launcher().spec().advice.devices.filter(|_| are_hidden) {
+        Some(command) => format!("`{command}` gives each rank a device, which is its device 0"),
+        None => "make as many devices visible as the node has ranks; if the launcher gives each rank one device, use device 0"
+            .to_owned(),
+    };
     let severity = if are_hidden { Severity::Note } else { Severity::Warning };
     finding(
         severity,
         "cuda-devices",
         format!("CUDA_VISIBLE_DEVICES={devices} shows {count} {shown} to the {size} ranks of this node"),
         "a program that selects the device of its LOCAL_RANK finds none, or shares one",
-        "make as many devices visible as the node has ranks; if the launcher gives each rank one device, use device 0"
-            .into(),
+        remedy,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_launcher_hides_all_devices_the_remedy_is_its_own_option() {
+        let task = [("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "2"), ("FLUX_JOB_NNODES", "1")];
+        let environment = Environment::from_vars(task.into_iter().chain([("CUDA_VISIBLE_DEVICES", "-1")]));
+        let info = ClusterInfo::builder().from_environment(&environment).unwrap();
+        let finding = cuda(&info, &environment).unwrap();
+        assert_eq!(finding.severity, Severity::Note);
+        assert_eq!(finding.remedy, "`flux run -g 1` gives each rank a device, which is its device 0");
+    }
 }
