@@ -3,8 +3,10 @@
 mod choice;
 mod hosts;
 mod lints;
+mod nodes;
 #[cfg(feature = "pmix")]
 mod pmix;
+mod surroundings;
 mod unplaced;
 
 use std::ffi::OsString;
@@ -12,6 +14,7 @@ use std::ffi::OsString;
 use once_cell::sync::OnceCell;
 
 use crate::cluster::azure::AzureVars;
+use crate::cluster::device;
 use crate::cluster::info::{ClusterInfo, Inherited, Provenance};
 use crate::cluster::master::{self, Naming};
 use crate::cluster::nccl::{self, NcclIfname};
@@ -20,9 +23,9 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::launcher::context::Context;
 use crate::launcher::starter::Starter;
+use crate::launcher::{Marker, display_variable};
 use crate::value::host::Host;
 use crate::value::placement::{LaunchStyle, Launcher, NOT_TOLD, Placement, Source, Sourced};
-use crate::value::rank::Rank;
 use crate::value::token::Token;
 
 use self::choice::choose;
@@ -196,22 +199,13 @@ impl ClusterInfoBuilder {
         let inner = choice.without_outer(environment, context.as_ref());
         let whole = environment;
         let environment = inner.as_ref().unwrap_or(environment);
-        // Whoever asks for it, by name or by an exported place, is alone.
+        // A process that is asked to be alone, by name or by an exported place, is alone.
         let is_unplaced =
             choice.marker.launcher == Launcher::Alone && overrides.launcher.is_none() && !choice.is_of_context;
-        if is_unplaced {
-            unplaced::refuse(environment)?;
-        }
-        let mut placement = (choice.marker.launcher.spec().read)(environment, choice.marker)?;
-        #[cfg(feature = "pmix")]
-        if self.ask_pmix {
-            self::pmix::complete(&mut placement, environment)?;
-        }
+        let mut placement = self.placement(environment, choice.marker, is_unplaced)?;
         identify(&mut placement, whole);
         let azure = AzureVars::find(environment)?;
-        drop_strange_node_count(&mut placement);
-        fill_nodes(&mut placement, azure.is_some());
-        check_nodes(&placement)?;
+        nodes::complete(&mut placement, azure.is_some())?;
         let outer = context.as_ref().filter(|_| !choice.is_of_context);
         let left = outer.map(|outer| lints::left_by_outer(whole, &placement, outer)).unwrap_or_default();
         let partly_inherited = outer.and_then(|outer| lints::partly_inherited(environment, &placement, outer));
@@ -219,7 +213,7 @@ impl ClusterInfoBuilder {
         let context = context.filter(|_| choice.is_of_context);
 
         let mut findings = std::mem::take(&mut placement.findings);
-        if is_unplaced && findings.is_empty() {
+        if is_unplaced && placement.launcher == Launcher::Alone && findings.is_empty() {
             findings.extend(unplaced::finding(environment));
         }
         findings.extend(partly_inherited);
@@ -269,11 +263,18 @@ impl ClusterInfoBuilder {
             (None, Some(text)) => Token::new(text),
             (None, None) => placement.job.as_ref().map(|job| Token::of_job(&job.value)).unwrap_or_default(),
         };
+        let device = device::index(whole, placement.local);
+        let platform = surroundings::platform(whole, &placement, &choice.source);
+        let restarts = surroundings::restart_count(whole, placement.launcher)?;
         let default_port = master::default_port(&placement, azure.is_some()).value;
         let default_port_is_own = master::default_is_own(&placement, azure.is_some());
         let launch_style = placement.style();
         let provenance = Provenance {
-            launcher: choice.source,
+            launcher: if placement.launcher == choice.marker.launcher {
+                choice.source
+            } else {
+                display_variable(whole, &placement.rank_source).into()
+            },
             rank: placement.rank_source,
             world_size: placement.world_size_source,
             local_rank: placement.local_rank_source,
@@ -285,6 +286,9 @@ impl ClusterInfoBuilder {
             master_port: master_port.source,
             nccl_socket_ifname: nccl.source,
             hosts: hosts.source,
+            device_index: device.source,
+            restart_count: restarts.as_ref().map_or(NOT_TOLD.into(), |restarts| restarts.source.clone()),
+            platform: platform.source,
         };
         Ok(ClusterInfo {
             launcher: placement.launcher,
@@ -297,6 +301,9 @@ impl ClusterInfoBuilder {
             master_port: master_port.value,
             nccl_socket_ifname: nccl.value,
             hosts: hosts.value,
+            device_index: device.value,
+            restart_count: restarts.map(|restarts| restarts.value),
+            platform: platform.value,
             provenance,
             findings,
             token,
@@ -313,6 +320,25 @@ impl ClusterInfoBuilder {
             token_is_own: set_token.is_none(),
         })
     }
+}
+
+impl ClusterInfoBuilder {
+    /// What the launcher says of this process.
+    fn placement(&self, environment: &Environment, marker: Marker, is_unplaced: bool) -> Result<Placement, Error> {
+        #[cfg(feature = "pmix")]
+        if self.ask_pmix {
+            return self::pmix::placement(environment, marker, is_unplaced);
+        }
+        read(environment, marker, is_unplaced)
+    }
+}
+
+/// What the launcher's variables say; an error if they show a job without this process's place in it.
+fn read(environment: &Environment, marker: Marker, is_unplaced: bool) -> Result<Placement, Error> {
+    if is_unplaced {
+        unplaced::refuse(environment)?;
+    }
+    (marker.launcher.spec().read)(environment, marker)
 }
 
 /// Where the variables do not tell one job from another, the process does that started all ranks of this one.
@@ -335,43 +361,4 @@ fn source_of_style(style: LaunchStyle) -> &'static str {
         LaunchStyle::PerProcess => "the local size is below the world size",
         LaunchStyle::Unknown => NOT_TOLD,
     }
-}
-
-/// Every node has a rank: a larger number, or none, is of something else, such as an allocation or another step.
-fn drop_strange_node_count(placement: &mut Placement) {
-    let strange = |nodes: u32| nodes > placement.rank.size() || (nodes == 0 && placement.node_rank.is_none());
-    if placement.node_count.as_ref().is_some_and(|nodes| strange(nodes.value)) {
-        placement.node_count = None;
-    }
-}
-
-/// Adds what follows about nodes from the sizes, where the launcher does not tell.
-fn fill_nodes(placement: &mut Placement, on_azure: bool) {
-    let (rank, size) = (placement.rank.index(), placement.rank.size());
-    let follow = |known: &mut Option<Sourced<u32>>, value, source: &'static str| {
-        known.get_or_insert_with(|| Sourced::new(value, source));
-    };
-    if placement.is_one_node() {
-        follow(&mut placement.node_rank, 0, "all ranks are on this node");
-        follow(&mut placement.node_count, 1, "all ranks are on this node");
-    } else if placement.style() == LaunchStyle::PerNode {
-        // A rank alone on its node may be the odd one of an uneven job: only where every node is
-        // known to have one rank is the rank the node's number.
-        if placement.node_count.as_ref().is_some_and(|nodes| nodes.value == size) {
-            follow(&mut placement.node_rank, rank, "the rank, because every node has one");
-        } else if on_azure {
-            let source = "the rank, because Azure starts the same number of processes on every node";
-            follow(&mut placement.node_rank, rank, source);
-            follow(&mut placement.node_count, size, source);
-        }
-    }
-}
-
-/// A node's number is below the number of nodes.
-fn check_nodes(placement: &Placement) -> Result<(), Error> {
-    let (Some(node), Some(nodes)) = (&placement.node_rank, &placement.node_count) else { return Ok(()) };
-    let checked = Rank::new(node.value, nodes.value);
-    checked
-        .map(drop)
-        .map_err(|error| Error::of_launcher(placement.launcher, error, &node.source).found(node.value.to_string()))
 }

@@ -92,6 +92,9 @@ impl Local {
     /// Neither the local rank nor the local size is known.
     pub const UNKNOWN: Local = Local { rank: None, size: None };
 
+    /// The only process of the job on its node.
+    pub(crate) const ALONE: Local = Local { rank: Some(0), size: Some(1) };
+
     /// A local rank and size within `world`.
     ///
     /// # Errors

@@ -48,6 +48,8 @@ mod limits;
 mod mpi;
 mod mpirun;
 mod nesting;
+#[cfg(target_os = "linux")]
+mod node_facts;
 mod platforms;
 mod programs;
 mod properties;

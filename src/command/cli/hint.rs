@@ -23,6 +23,7 @@ pub(super) fn for_failure(failure: &Failure) -> Option<&'static str> {
 fn for_error(error: &Error) -> Option<&'static str> {
     match error.reason() {
         Reason::MasterUnknown { .. } => Some(MASTER),
+        Reason::Malformed(_) if error.variable() == Some("PMIX_RANK") => Some("mpienv asks the server with --ask-pmix"),
         Reason::NotPerNode(_) => Some("mpienv also takes --launcher alone"),
         Reason::NoLocalRank { .. } => Some("mpienv also takes --launcher user; or omit --for"),
         _ => None,

@@ -65,6 +65,7 @@ pub(crate) fn run(
     torchrun::check_launch(&info, &environment, options.nproc_per_node, &words)?;
     let output = options.log_dir.map_or(Output::Prefixed, Output::LogDir);
     let launch = Launch::new(&info, options.nproc_per_node).map_err(|error| failure(&words, error))?;
+    options.template.check(&words)?;
     let of_each: Result<Vec<_>, Failure> =
         launch.workers().iter().map(|place| options.template.apply(|| Ok(place.placeholders()), &words)).collect();
     let of_each = of_each?;
