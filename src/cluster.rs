@@ -1,9 +1,12 @@
 //! A process's place in its cluster, and how it is found.
 
 pub(crate) mod azure;
+pub(crate) mod device;
 pub(crate) mod discover;
 pub(crate) mod info;
 pub(crate) mod master;
 pub(crate) mod nccl;
 pub(crate) mod overrides;
+#[cfg(feature = "rendezvous")]
+pub(crate) mod route;
 mod workers;

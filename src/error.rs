@@ -103,6 +103,9 @@ pub enum Reason {
     /// A port derived from the job was requested, but the launcher does not identify the job.
     #[error("a port derived from the job was requested, but the launcher does not identify the job")]
     NoJobIdentity,
+    /// This host's own address on the way to rank 0 is not known.
+    #[error("this host's own address on the way there is not known: {0}")]
+    NoOwnAddr(String),
     /// The program needs the local rank, but the launcher does not provide it.
     #[error("{program} needs the local rank, but the launcher does not provide it")]
     NoLocalRank {

@@ -9,7 +9,8 @@
 //! let pod = Environment::from_vars([("PET_NODE_RANK", "1"), ("PET_NNODES", "2"), ("JOB_COMPLETION_INDEX", "1")]);
 //! let vars: PetVars = pod.read()?;
 //! assert_eq!((vars.node_rank, vars.nodes, vars.master_addr), (1, 2, None));
-//! assert_eq!(pod.read::<IndexedJobVars>().unwrap_err().to_string(), "WORLD_SIZE is not set");
+//! assert_eq!(pod.read::<IndexedJobVars>()?.size, None);
+//! assert_eq!(Environment::default().read::<PetVars>().unwrap_err().to_string(), "PET_NODE_RANK is not set");
 //! # Ok::<(), mpienv::ReadError>(())
 //! ```
 
@@ -28,6 +29,7 @@ pub mod mlp;
 pub mod mvapich;
 pub mod open_mpi;
 pub mod pals;
+pub(crate) mod pbs;
 pub mod runpod;
 pub mod sagemaker;
 pub mod skypilot;
@@ -244,6 +246,16 @@ static SHARED: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
     }
     setters.into_iter().filter(|&(_, setters)| setters > 1).map(|(name, _)| name).collect()
 });
+
+/// Whether more than one launcher sets a variable.
+pub(crate) fn is_shared(variable: &str) -> bool {
+    SHARED.contains(variable)
+}
+
+/// The variable that counts how often a launcher has restarted the job: its field is called `restarts`.
+pub(crate) fn restarts(launcher: Launcher) -> Option<&'static str> {
+    launcher.variables().find(|variable| variable.field == "restarts").map(|variable| variable.name)
+}
 
 /// Variables that hold a process's place on its node. In a node's workers they are those of the process that started
 /// the workers, and a launcher in between sets its own.

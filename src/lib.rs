@@ -56,6 +56,8 @@ pub use cluster::discover::ClusterInfoBuilder;
 pub use cluster::info::{ClusterInfo, Provenance};
 pub use cluster::nccl::NcclIfname;
 pub use cluster::overrides::MasterPort;
+#[cfg(feature = "rendezvous")]
+pub use cluster::route::OwnAddr;
 #[cfg(feature = "cli")]
 pub use command::binding::widen_default_binding;
 pub use environment::{Environment, ReadError, Variable, Variables};

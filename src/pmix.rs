@@ -49,6 +49,9 @@ pub fn precludes_mpi(environment: &Environment) -> bool {
     environment.is_set("OMPI_MCA_orte_hnp_uri")
 }
 
+pub(crate) const NAMESPACE: &str = "PMIX_NAMESPACE";
+pub(crate) const RANK: &str = "PMIX_RANK";
+
 /// What the launcher's variables say, as far as PMIx needs it.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
@@ -70,8 +73,8 @@ impl<'a> PmixVars<'a> {
     #[must_use]
     pub fn of(environment: &'a Environment) -> PmixVars<'a> {
         PmixVars {
-            namespace: environment.get("PMIX_NAMESPACE"),
-            rank: environment.get("PMIX_RANK"),
+            namespace: environment.get(NAMESPACE),
+            rank: environment.get(RANK),
             library: environment.get("MPIENV_PMIX_LIB"),
             pmix_prefix: environment.get("PMIX_PREFIX"),
             opal_prefix: environment.get("OPAL_PREFIX"),
@@ -97,6 +100,12 @@ pub struct PmixInfo {
     /// The number of nodes that hold ranks. (Not `pmix.num.nodes`: Open MPI 5 says 4 for two
     /// nodes, on all of them but `mpirun`'s.)
     pub node_count: Option<u32>,
+    /// This process's rank among those on its node (`pmix.lrank`).
+    pub local_rank: Option<u32>,
+    /// The number of the job's ranks on this node.
+    pub local_size: Option<u32>,
+    /// The hosts of all nodes, in the order of their numbers.
+    pub hosts: Option<Vec<String>>,
 }
 
 /// Why the launcher's PMIx server did not answer.
@@ -206,8 +215,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// When no PMIx launcher started this process, when no libpmix can be loaded (the error lists every
 /// name that was tried), or when the server does not answer.
 pub fn ask(vars: &PmixVars<'_>) -> Result<PmixInfo, PmixError> {
-    let namespace = vars.namespace.ok_or(PmixError::NoServer { variable: "PMIX_NAMESPACE" })?;
-    let rank = vars.rank.ok_or(PmixError::NoServer { variable: "PMIX_RANK" })?;
+    let namespace = vars.namespace.ok_or(PmixError::NoServer { variable: NAMESPACE })?;
+    let rank = vars.rank.ok_or(PmixError::NoServer { variable: RANK })?;
     let candidates = candidates(vars);
     let (sender, receiver) = mpsc::channel();
     // A call that never returns can only be left behind, with its thread.
@@ -238,7 +247,10 @@ fn ask_server(candidates: Vec<OsString>) -> Result<(String, PmixInfo), PmixError
         rank,
         job_size,
         node_rank: nodes.as_ref().map(|nodes| nodes.own),
-        node_count: nodes.as_ref().map(|nodes| nodes.count),
+        node_count: nodes.as_ref().and_then(|nodes| u32::try_from(nodes.hosts.len()).ok()),
+        local_rank: client.number(rank, c"pmix.lrank"),
+        local_size: nodes.as_ref().map(|nodes| nodes.local_size),
+        hosts: nodes.map(|nodes| nodes.hosts),
     };
     Ok((client.namespace(), answer))
 }
@@ -268,24 +280,33 @@ fn candidates(vars: &PmixVars<'_>) -> Vec<OsString> {
 /// The nodes by the hosts of all ranks; `None` if one of them is unknown.
 fn nodes(client: &Client, job_size: u32) -> Option<Nodes> {
     let mut numbers: HashMap<String, u32> = HashMap::new();
+    let mut hosts = Vec::new();
+    let mut sizes: Vec<u32> = Vec::new();
     let mut own = None;
     for rank in 0..job_size {
         let Ok(Got::Text(host)) = client.get(rank, c"pmix.hname") else {
             return None;
         };
-        let next = u32::try_from(numbers.len()).ok()?;
-        let number = *numbers.entry(host).or_insert(next);
+        let next = u32::try_from(hosts.len()).ok()?;
+        let number = *numbers.entry(host.clone()).or_insert(next);
+        if number == next {
+            hosts.push(host);
+            sizes.push(0);
+        }
+        *sizes.get_mut(number as usize)? += 1;
         if rank == client.rank() {
             own = Some(number);
         }
     }
-    Some(Nodes { own: own?, count: u32::try_from(numbers.len()).ok()? })
+    let own = own?;
+    Some(Nodes { own, local_size: *sizes.get(own as usize)?, hosts })
 }
 
-/// The number of the own node, and how many there are.
+/// The number of the own node and of the ranks on it, and the hosts of all nodes.
 struct Nodes {
     own: u32,
-    count: u32,
+    local_size: u32,
+    hosts: Vec<String>,
 }
 
 #[cfg(test)]

@@ -5,8 +5,10 @@ mod by_hand;
 mod choice;
 mod hosts;
 mod lints;
+mod nodes;
 #[cfg(feature = "pmix")]
 mod pmix;
+mod surroundings;
 mod unplaced;
 
 use std::ffi::OsString;
@@ -14,6 +16,7 @@ use std::ffi::OsString;
 use once_cell::sync::OnceCell;
 
 use crate::cluster::azure::AzureVars;
+use crate::cluster::device;
 use crate::cluster::info::{ClusterInfo, Inherited, Provenance};
 use crate::cluster::master::{self, Naming, PortRule};
 use crate::cluster::nccl;
@@ -22,8 +25,8 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::launcher::context::Context;
 use crate::launcher::starter::Starter;
+use crate::launcher::{Marker, display_variable};
 use crate::value::placement::{LaunchStyle, Launcher, NOT_PROVIDED, Placement, Source, Sourced};
-use crate::value::rank::Rank;
 use crate::value::token::Token;
 
 use self::choice::choose;
@@ -177,26 +180,17 @@ impl ClusterInfoBuilder {
         // A process is alone if that is asked for, by name or by an exported place.
         let is_unplaced =
             choice.marker.launcher == Launcher::Alone && overrides.launcher.is_none() && !choice.is_of_context;
-        let read = || match is_unplaced.then(|| unplaced::refuse(environment)) {
-            Some(Err(error)) => Err(error),
-            _ => (choice.marker.launcher.spec().read)(environment, choice.marker),
-        };
+        let placement = self.placement(environment, choice.marker, is_unplaced);
         let (mut placement, choice) = match self.overrides.node {
-            Some(node) => (by_hand::node(node, read())?, by_hand::choice()),
-            None => (read()?, choice),
+            Some(node) => (by_hand::node(node, placement)?, by_hand::choice()),
+            None => (placement?, choice),
         };
         if self.overrides.one_per_node {
             placement = by_hand::one_per_node(placement)?;
         }
-        #[cfg(feature = "pmix")]
-        if self.ask_pmix {
-            self::pmix::complete(&mut placement, environment)?;
-        }
         identify(&mut placement, whole);
         let azure = AzureVars::find(environment)?;
-        drop_strange_node_count(&mut placement);
-        fill_nodes(&mut placement, azure.is_some());
-        check_nodes(&placement)?;
+        nodes::complete(&mut placement, azure.is_some())?;
         let outer = context.as_ref().filter(|_| !choice.is_of_context && self.overrides.node.is_none());
         let left = outer.map(|outer| lints::left_by_outer(whole, &placement, outer)).unwrap_or_default();
         let partly_inherited = outer.and_then(|outer| lints::partly_inherited(environment, &placement, outer));
@@ -204,7 +198,8 @@ impl ClusterInfoBuilder {
         let context = context.filter(|_| choice.is_of_context);
 
         let mut findings = std::mem::take(&mut placement.findings);
-        if is_unplaced && findings.is_empty() && self.overrides.node.is_none() {
+        if is_unplaced && placement.launcher == Launcher::Alone && findings.is_empty() && self.overrides.node.is_none()
+        {
             findings.extend(unplaced::finding(environment));
         }
         findings.extend(partly_inherited);
@@ -255,11 +250,18 @@ impl ClusterInfoBuilder {
             (None, Some(text)) => Token::new(text),
             (None, None) => placement.job.as_ref().map(|job| Token::of_job(&job.value)).unwrap_or_default(),
         };
+        let device = device::index(whole, placement.local);
+        let platform = surroundings::platform(whole, &placement, &choice.source);
+        let restarts = surroundings::restart_count(whole, placement.launcher)?;
         let default_port = master::default_port(&placement, rule).value;
         let default_port_is_own = master::default_is_own(&placement, azure.is_some());
         let launch_style = placement.style();
         let provenance = Provenance {
-            launcher: choice.source,
+            launcher: if placement.launcher == choice.marker.launcher {
+                choice.source
+            } else {
+                display_variable(whole, &placement.rank_source).into()
+            },
             rank: placement.rank_source,
             world_size: placement.world_size_source,
             local_rank: placement.local_rank_source,
@@ -271,6 +273,9 @@ impl ClusterInfoBuilder {
             master_port: master_port.source,
             nccl_socket_ifname: nccl.source,
             hosts: hosts.source,
+            device_index: device.source,
+            restart_count: restarts.as_ref().map_or(NOT_PROVIDED.into(), |restarts| restarts.source.clone()),
+            platform: platform.source,
         };
         Ok(ClusterInfo {
             launcher: placement.launcher,
@@ -284,6 +289,9 @@ impl ClusterInfoBuilder {
             workers: placement.workers,
             nccl_socket_ifname: nccl.value,
             hosts: hosts.value,
+            device_index: device.value,
+            restart_count: restarts.map(|restarts| restarts.value),
+            platform: platform.value,
             provenance,
             findings,
             token,
@@ -301,6 +309,25 @@ impl ClusterInfoBuilder {
             token_is_own: set_token.is_none(),
         })
     }
+}
+
+impl ClusterInfoBuilder {
+    /// What the launcher says of this process.
+    fn placement(&self, environment: &Environment, marker: Marker, is_unplaced: bool) -> Result<Placement, Error> {
+        #[cfg(feature = "pmix")]
+        if self.ask_pmix {
+            return self::pmix::placement(environment, marker, is_unplaced);
+        }
+        read(environment, marker, is_unplaced)
+    }
+}
+
+/// What the launcher's variables say; an error if they show a job without this process's place in it.
+fn read(environment: &Environment, marker: Marker, is_unplaced: bool) -> Result<Placement, Error> {
+    if is_unplaced {
+        unplaced::refuse(environment)?;
+    }
+    (marker.launcher.spec().read)(environment, marker)
 }
 
 /// If the variables do not identify the job, the process that started all its ranks does.
@@ -323,43 +350,4 @@ fn source_of_style(style: LaunchStyle) -> &'static str {
         LaunchStyle::PerProcess => "the local size is below the world size",
         LaunchStyle::Unknown => NOT_PROVIDED,
     }
-}
-
-/// Every node has a rank: a larger number, or none, is of something else, such as an allocation or another step.
-fn drop_strange_node_count(placement: &mut Placement) {
-    let strange = |nodes: u32| nodes > placement.rank.size() || (nodes == 0 && placement.node_rank.is_none());
-    if placement.node_count.as_ref().is_some_and(|nodes| strange(nodes.value)) {
-        placement.node_count = None;
-    }
-}
-
-/// Adds what follows about nodes from the sizes, if the launcher does not provide it.
-fn fill_nodes(placement: &mut Placement, on_azure: bool) {
-    let (rank, size) = (placement.rank.index(), placement.rank.size());
-    let follow = |known: &mut Option<Sourced<u32>>, value, source: &'static str| {
-        known.get_or_insert_with(|| Sourced::new(value, source));
-    };
-    if placement.is_one_node() {
-        follow(&mut placement.node_rank, 0, "all ranks are on this node");
-        follow(&mut placement.node_count, 1, "all ranks are on this node");
-    } else if placement.style() == LaunchStyle::PerNode {
-        // A rank alone on its node may be the odd one of an uneven job: only where every node is
-        // known to have one rank is the rank the node's number.
-        if placement.node_count.as_ref().is_some_and(|nodes| nodes.value == size) {
-            follow(&mut placement.node_rank, rank, "the rank, because every node has one");
-        } else if on_azure {
-            let source = "the rank, because Azure starts the same number of processes on every node";
-            follow(&mut placement.node_rank, rank, source);
-            follow(&mut placement.node_count, size, source);
-        }
-    }
-}
-
-/// A node's number is below the number of nodes.
-fn check_nodes(placement: &Placement) -> Result<(), Error> {
-    let (Some(node), Some(nodes)) = (&placement.node_rank, &placement.node_count) else { return Ok(()) };
-    let checked = Rank::new(node.value, nodes.value);
-    checked
-        .map(drop)
-        .map_err(|error| Error::of_launcher(placement.launcher, error, &node.source).found(node.value.to_string()))
 }

@@ -55,6 +55,9 @@ pub struct ClusterInfo {
     pub(crate) workers: Option<Sourced<String>>,
     pub(crate) nccl_socket_ifname: Option<String>,
     pub(crate) hosts: Option<Arc<[Host]>>,
+    pub(crate) device_index: Option<u32>,
+    pub(crate) restart_count: Option<u32>,
+    pub(crate) platform: Option<Launcher>,
     pub(crate) provenance: Provenance,
     pub(crate) findings: Vec<Finding>,
     pub(crate) token: Token,
@@ -213,6 +216,65 @@ impl ClusterInfo {
         self.hosts.as_deref()
     }
 
+    /// The number of this rank's device among the devices that it sees, counted from 0.
+    ///
+    /// The local rank if the process sees all devices of its node, and 0 if `CUDA_VISIBLE_DEVICES`, `HIP_VISIBLE_DEVICES` or
+    /// `ROCR_VISIBLE_DEVICES` shows it one, as `srun --gpus-per-task=1` does. `None` if the launcher does not provide the local
+    /// rank, or the process sees no device, or too few; [`Provenance::device_index`] says which. Nothing looks for devices.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let rank = [("RANK", "3"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "3"), ("LOCAL_WORLD_SIZE", "4")];
+    /// assert_eq!(ClusterInfo::from_vars(rank)?.device_index(), Some(3));
+    /// let bound = rank.into_iter().chain([("CUDA_VISIBLE_DEVICES", "3")]);
+    /// assert_eq!(ClusterInfo::from_vars(bound)?.device_index(), Some(0));
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    #[must_use]
+    pub fn device_index(&self) -> Option<u32> {
+        self.device_index
+    }
+
+    /// How often the job was restarted, 0 for the first attempt; `None` if no variable says so.
+    ///
+    /// From `TORCHELASTIC_RESTART_COUNT`, `SLURM_RESTART_COUNT` or `LEPTON_JOB_FAILURE_COUNT`: the launcher's own, or else
+    /// that of a launcher around it. Slurm sets its variable only once it has restarted the job. torchrun counts each node's
+    /// restarts by itself, so that its number is not the same on all nodes. A master port is derived from Slurm's alone.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let step = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1"), ("SLURM_STEP_ID", "0"), ("SLURM_RESTART_COUNT", "2")];
+    /// assert_eq!(ClusterInfo::from_vars(step)?.restart_count(), Some(2));
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    #[must_use]
+    pub fn restart_count(&self) -> Option<u32> {
+        self.restart_count
+    }
+
+    /// The platform that started one process on this node: [`ClusterInfo::launcher`] itself, or the platform around it.
+    ///
+    /// `None` if there is none. A torchrun that runs on a node of SkyPilot is the launcher, and SkyPilot the platform.
+    ///
+    /// ```
+    /// use mpienv::{ClusterInfo, Launcher};
+    ///
+    /// let info = ClusterInfo::from_vars([
+    ///     ("SKYPILOT_NODE_RANK", "1"),
+    ///     ("SKYPILOT_NUM_NODES", "2"),
+    ///     ("PMI_RANK", "3"),
+    ///     ("PMI_SIZE", "4"),
+    /// ])?;
+    /// assert_eq!((info.launcher(), info.platform()), (Launcher::Hydra, Some(Launcher::SkyPilot)));
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    #[must_use]
+    pub fn platform(&self) -> Option<Launcher> {
+        self.platform
+    }
+
     /// Returns the token that only the ranks of this job share. It is empty if nothing identifies the job.
     #[must_use]
     pub fn token(&self) -> &Token {
@@ -295,12 +357,15 @@ pub struct Provenance {
     pub master_port: Cow<'static, str>,
     pub nccl_socket_ifname: Cow<'static, str>,
     pub hosts: Cow<'static, str>,
+    pub device_index: Cow<'static, str>,
+    pub restart_count: Cow<'static, str>,
+    pub platform: Cow<'static, str>,
 }
 
 /// Serializes to the object that `mpienv show --json` prints. Its format is stable.
 impl Serialize for ClusterInfo {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_struct("ClusterInfo", 14)?;
+        let mut object = serializer.serialize_struct("ClusterInfo", 17)?;
         object.serialize_field("launcher", &self.launcher)?;
         object.serialize_field("rank", &self.rank())?;
         object.serialize_field("world_size", &self.world_size())?;
@@ -313,6 +378,9 @@ impl Serialize for ClusterInfo {
         object.serialize_field("master_port", &self.master_port)?;
         object.serialize_field("nccl_socket_ifname", &self.nccl_socket_ifname)?;
         object.serialize_field("hosts", &self.hosts())?;
+        object.serialize_field("device_index", &self.device_index)?;
+        object.serialize_field("restart_count", &self.restart_count)?;
+        object.serialize_field("platform", &self.platform)?;
         object.serialize_field("provenance", &self.provenance)?;
         object.serialize_field("findings", &self.findings)?;
         object.end()

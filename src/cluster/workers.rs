@@ -1,5 +1,6 @@
 //! One process on each node becomes that node's workers.
 
+use crate::cluster::device;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::{LAUNCHER, TOKEN};
 use crate::error::{Error, Reason};
@@ -127,6 +128,9 @@ impl ClusterInfo {
         if !self.token_is_own {
             worker.overrides.push((TOKEN, self.token.as_str().to_owned()));
         }
+        let device = device::index(&self.inherited, local);
+        worker.device_index = device.value;
+        worker.provenance.device_index = device.source;
         let rule = format!("worker {} of {workers} on node {node} of {nodes}", local.rank().unwrap_or(0));
         let provenance = &mut worker.provenance;
         for source in [

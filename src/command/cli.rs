@@ -128,6 +128,11 @@ enum Verb {
     Show {
         #[command(flatten)]
         overrides: Overrides,
+        /// Show this host's own address and interface too, by the route to the master
+        ///
+        /// Resolves the master's name, which takes at most 10 seconds, and sends no packet.
+        #[arg(long)]
+        own_addr: bool,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
@@ -283,7 +288,7 @@ pub fn main() -> process::ExitCode {
         Verb::Launch { overrides, program, options, quiet, command } => {
             launch::run(overrides, program.set, options, quiet, command)
         }
-        Verb::Show { overrides, json } => show::run(overrides, json),
+        Verb::Show { overrides, own_addr, json } => show::run(overrides, own_addr, json),
         Verb::Doctor { overrides, timeout, json } => doctor::run(overrides, json, timeout),
         Verb::Check { overrides, timeout, json, quiet } => check::run(overrides, timeout, json, quiet),
         Verb::Simulate { shape, rank, keep_master, command } => simulate::run(shape, rank, keep_master, command),

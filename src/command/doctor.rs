@@ -36,6 +36,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::cluster::info::ClusterInfo;
+use crate::cluster::route::interfaces;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::value::host::Host;
@@ -160,7 +161,7 @@ pub fn master_of_one_node(info: &ClusterInfo, patience: Duration) -> Option<Find
 /// The same for rank 0 of any job, with the addresses of the master's name.
 pub(crate) fn master_elsewhere(info: &ClusterInfo, patience: Duration) -> Option<(Finding, Vec<IpAddr>)> {
     let host = info.master_addr().ok().filter(|_| info.rank() == 0)?;
-    let interfaces = machine::interfaces();
+    let interfaces = interfaces();
     match machine::addresses(host, patience) {
         Err(reason) => Some((unresolved(host, &reason)?, Vec::new())),
         Ok(found) if found.is_empty() || is_here(&found, &interfaces) => None,

@@ -66,7 +66,7 @@ macro_rules! targets {
 targets! {
     Torch = torch, "PyTorch and programs that read its variables: [`ClusterInfo::exports`].";
     Jax = jax, "`jax.distributed.initialize()` without arguments.\n\nJAX reads the number of processes and its own number from Open MPI 4 or Slurm. Under other launchers, and in workers, it reads them from Open MPI's variables, which mpienv sets.";
-    MindSpore = mindspore, "Programs written for MindSpore's `msrun`.\n\nThey also need a scheduler: the program of rank 0 once more with `MS_ROLE=MS_SCHED`, which [`Launch`](crate::Launch) starts.";
+    MindSpore = mindspore, "Programs written for MindSpore's `msrun`.\n\nThey also need a scheduler: the program of rank 0 once more with `MS_ROLE=MS_SCHED`, which `Launch` starts.";
     Lightning = lightning, "Lightning's `Fabric` and `Trainer`.";
     DeepSpeed = deepspeed, "Programs written for DeepSpeed's launcher.";
     TensorFlow = tensorflow, "TensorFlow's `MultiWorkerMirroredStrategy`.";

@@ -58,8 +58,18 @@ const PLACEHOLDERS: &[Placeholder] = &[
         meaning: "`host:port` of rank 0, with an IPv6 address in brackets",
         value: |info| Ok(Value::Text(info.master_addr().map_err(Unknown::Error)?.with_port(info.master_port()))),
     },
+    Placeholder { name: "own_addr", meaning: "this host's own address on the way to rank 0", value: own_addr },
+    Placeholder { name: "interface", meaning: "the network interface with that address", value: interface },
+    Placeholder {
+        name: "restart",
+        meaning: "how often the job was restarted, from 0",
+        value: |info| known(info, info.restart_count()),
+    },
     Placeholder { name: "hosts", meaning: "the hosts of all nodes, in order, with commas", value: hosts },
 ];
+
+/// Those that the system's routes and name service tell, which takes time.
+const ASKED: [&str; 2] = ["own_addr", "interface"];
 
 /// What is only known of a process, not of the node whose programs it starts.
 const OF_PROCESS: [&str; 5] = ["rank", "world_size", "local_rank", "local_world_size", "nproc_per_node"];
@@ -92,6 +102,26 @@ fn known(info: &ClusterInfo, value: Option<u32>) -> Result<Value, Unknown> {
     let why = || Unknown::Because(format!("{} does not give it to its processes", info.launcher().title()));
     value.map(number).ok_or_else(why)
 }
+
+#[cfg(feature = "rendezvous")]
+fn own_addr(info: &ClusterInfo) -> Result<Value, Unknown> {
+    Ok(Value::Text(info.own_addr().map_err(Unknown::Error)?.address.to_string()))
+}
+
+#[cfg(feature = "rendezvous")]
+fn interface(info: &ClusterInfo) -> Result<Value, Unknown> {
+    let own = info.own_addr().map_err(Unknown::Error)?;
+    own.interface.map(Value::Text).ok_or_else(|| Unknown::Because(format!("no interface has {}", own.address)))
+}
+
+/// Without the feature that brings sockets and interfaces.
+#[cfg(not(feature = "rendezvous"))]
+fn not_asked(_info: &ClusterInfo) -> Result<Value, Unknown> {
+    Err(Unknown::Because("it needs the feature rendezvous of mpienv".to_owned()))
+}
+
+#[cfg(not(feature = "rendezvous"))]
+use {not_asked as interface, not_asked as own_addr};
 
 fn hosts(info: &ClusterInfo) -> Result<Value, Unknown> {
     let names = |hosts: &[Host]| hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
@@ -169,6 +199,23 @@ impl Placeholders {
         self.expanded(word).map_err(|fault| TemplateError { word: word.to_owned(), fault })
     }
 
+    /// Looks for what is wrong with the words on every node, without asking for a value.
+    ///
+    /// # Errors
+    /// A placeholder that does not exist, or braces that do not form one.
+    ///
+    /// ```
+    /// use mpienv::Placeholders;
+    ///
+    /// assert!(Placeholders::check_words(&["vllm".into(), "{own_addr}".into()]).is_ok());
+    /// assert!(Placeholders::check_words(&["{own_adr}".into()]).is_err());
+    /// ```
+    pub fn check_words(words: &[OsString]) -> Result<(), TemplateError> {
+        let mut texts = words.iter().filter_map(|word| word.to_str());
+        let check = |word| parse(word)?.iter().try_for_each(check);
+        texts.try_for_each(|word| check(word).map_err(|fault| TemplateError { word: word.to_owned(), fault }))
+    }
+
     /// The words of a command with each placeholder replaced, without those that are for other nodes.
     ///
     /// Words that are not UTF-8 are kept as they are.
@@ -202,7 +249,7 @@ impl Placeholders {
                     // A condition is the first piece of its word.
                     if (self.node_rank()? == 0) != first_node {
                         // What is wrong with the rest is wrong on every node.
-                        return parse(word)?.into_iter().try_for_each(|piece| self.check(&piece)).map(|()| None);
+                        return parse(word)?.iter().try_for_each(check).map(|()| None);
                     }
                 }
                 Piece::Value(name) => text += &self.text(name)?,
@@ -210,19 +257,6 @@ impl Placeholders {
             }
         }
         Ok(Some(text))
-    }
-
-    /// Whether the names of a word that is left out exist.
-    fn check(&self, piece: &Piece<'_>) -> Result<(), Fault> {
-        let names = match *piece {
-            Piece::Value(name) => [Operand::Name(name), Operand::Number(0)],
-            Piece::Sum { left, right, .. } => [left, right],
-            _ => return Ok(()),
-        };
-        names.into_iter().try_for_each(|operand| match operand {
-            Operand::Name(name) => find(name).map(drop),
-            Operand::Number(_) => Ok(()),
-        })
     }
 
     fn node_rank(&self) -> Result<u64, Fault> {
@@ -244,7 +278,9 @@ impl Placeholders {
     /// The names that have a value here.
     fn known(&self) -> Vec<&'static str> {
         let is_known = |placeholder: &&Placeholder| {
-            !(self.per_node && OF_PROCESS.contains(&placeholder.name)) && (placeholder.value)(&self.info).is_ok()
+            let is_asked = ASKED.contains(&placeholder.name) && self.info.master_addr().is_ok();
+            let is_there = || !(ASKED.contains(&placeholder.name)) && (placeholder.value)(&self.info).is_ok();
+            !(self.per_node && OF_PROCESS.contains(&placeholder.name)) && (is_asked || is_there())
         };
         PLACEHOLDERS.iter().filter(is_known).map(|placeholder| placeholder.name).collect()
     }
@@ -280,6 +316,19 @@ impl Placeholders {
         let result = result.filter(|result| (least..=most).contains(result));
         result.ok_or_else(|| Fault::OutOfRange { sum: format!("{a} {sign} {b}"), least, most })
     }
+}
+
+/// Whether the names of a piece exist.
+fn check(piece: &Piece<'_>) -> Result<(), Fault> {
+    let names = match *piece {
+        Piece::Value(name) => [Operand::Name(name), Operand::Number(0)],
+        Piece::Sum { left, right, .. } => [left, right],
+        _ => return Ok(()),
+    };
+    names.into_iter().try_for_each(|operand| match operand {
+        Operand::Name(name) => find(name).map(drop),
+        Operand::Number(_) => Ok(()),
+    })
 }
 
 fn find(name: &str) -> Result<&'static Placeholder, Fault> {

@@ -5,8 +5,9 @@
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
+use crate::finding::{Finding, Severity};
 use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
+use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, display_variable, first_set};
 use crate::value::placement::Placement;
 
 variables! {
@@ -17,7 +18,8 @@ variables! {
             SIZE = "FLUX_JOB_SIZE" => size: u32, "world size";
             LOCAL_RANK = "FLUX_TASK_LOCAL_ID" => local_rank: Option<u32>, "rank on this node";
             NODES = "FLUX_JOB_NNODES" => nodes: Option<u32>, "nodes of the job";
-            JOB_ID = "FLUX_JOB_ID" => job: Option<String>, "the job's identity, as text";
+            JOB_ID = "FLUX_JOB_ID" => job: Option<String>, "the job's identity in its instance, as text";
+            JOB_PATH = "FLUX_JOB_ID_PATH" => path: Option<String>, "the same with the instances around it, which may have equal jobs";
         }
     }
 }
@@ -33,8 +35,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     advice: Advice {
         start: "start the process with flux run",
         one_per_node: "`flux run --tasks-per-node=1`",
+        give_master: "`MASTER_ADDR=$(flux job taskmap --hostname=0 $FLUX_JOB_ID)` in each task",
         unbind: Some("flux run -o cpu-affinity=off"),
-        ..Advice::PLAIN
+        devices: Some("flux run -g 1"),
     },
     mpi: MpiFamily::Pmi,
     nested: Nested { local: &[LOCAL_RANK], ..Nested::PLAIN },
@@ -45,7 +48,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             vars.set(SIZE, process.size);
             vars.set(LOCAL_RANK, process.local_rank);
             vars.set(NODES, process.nodes);
-            vars.set(JOB_ID, ["ƒ2WdHmxq", "ƒ2WdHmxr"][process.job as usize % 2]);
+            let job = ["ƒ2WdHmxq", "ƒ2WdHmxr"][process.job as usize % 2];
+            vars.set(JOB_ID, job);
+            vars.set(JOB_PATH, format!("/{job}"));
         },
     }],
 };
@@ -60,5 +65,25 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
         .with_local((LOCAL_RANK, vars.local_rank), (NODES, local_size))?
         .with_nodes((NODES, None), (NODES, vars.nodes));
-    Ok(placement.with_job(JOB_ID, vars.job))
+    Ok(match vars.path {
+        Some(path) => placement.with_job(JOB_PATH, Some(path)),
+        None => placement.with_job(JOB_ID, vars.job),
+    })
+}
+
+/// The instance of Flux that this process is in.
+const ENCLOSING: &str = "FLUX_ENCLOSING_ID";
+
+/// A batch script, which runs once.
+pub(crate) fn outside_of_jobs(environment: &Environment) -> Option<Finding> {
+    first_set(environment, &[ENCLOSING]).filter(|_| !environment.is_set(JOB_ID))?;
+    Some(Finding {
+        severity: Severity::Warning,
+        code: "flux-not-a-task",
+        what: format!("{} is set, and this is no task of a job", display_variable(environment, ENCLOSING)),
+        why:
+            "a batch script of Flux runs once, whatever number of tasks it asks for: this process is taken to be alone"
+                .into(),
+        remedy: "start the program with `flux run`, which starts every task".into(),
+    })
 }

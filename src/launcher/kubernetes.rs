@@ -2,7 +2,7 @@
 //!
 //! Each pod counts as a node. Kubeflow's PyTorchJob v1 sets `RANK` and `WORLD_SIZE`: see
 //! [`user`](crate::launcher::user). An indexed job names no host: set `MASTER_ADDR` to
-//! `JOB-0.SERVICE`.
+//! `JOB-0.SERVICE`. A JobSet counts the pods of each of its jobs from 0: this reads one of a single job.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::{Error, Reason};
@@ -40,7 +40,8 @@ variables! {
     pub struct IndexedJobVars {
         "[Kubernetes: indexed job](https://kubernetes.io/docs/tasks/job/indexed-parallel-processing-static/)" {
             INDEX = "JOB_COMPLETION_INDEX" => index: u32, "the pod's number";
-            SIZE = "WORLD_SIZE" => size: u32, "number of pods, which the job's template sets";
+            SIZE = "WORLD_SIZE" => size: Option<u32>, "number of pods, which the job's template sets";
+            COUNT = "NNODES" => nodes: Option<u32>, "the same; it goes before `WORLD_SIZE`, which may count processes";
         }
     }
 }
@@ -51,7 +52,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[PetVars::VARIABLES, JaxVars::VARIABLES, IndexedJobVars::VARIABLES],
     // A job of one pod, or one that only counts, has an index and no world.
     marker: |environment| {
-        let indexed = || first_set(environment, &[INDEX]).filter(|_| environment.is_set(SIZE));
+        let indexed = || first_set(environment, &[INDEX]).filter(|_| first_set(environment, &[COUNT, SIZE]).is_some());
         first_set(environment, &[NODE_RANK, JAX_RANK, JAX_SIZE]).or_else(indexed)
     },
     shared_marker: None,
@@ -60,7 +61,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     advice: Advice { start: "set the pod's variables together", ..Advice::PLAIN },
     mpi: MpiFamily::None,
     // People set these for torchrun and for JAX.
-    nested: Nested { outside: &[MASTER_ADDR, MASTER_PORT, PER_NODE, COORDINATOR], ..Nested::PLAIN },
+    nested: Nested { outside: &[COUNT, MASTER_ADDR, MASTER_PORT, PER_NODE, COORDINATOR], ..Nested::PLAIN },
     samples: &[
         Sample {
             title: "Kubernetes",
@@ -107,7 +108,12 @@ fn read_jax(environment: &Environment, marker: Marker) -> Result<Placement, Erro
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if marker.variable == INDEX {
         let vars: IndexedJobVars = marker.read(environment)?;
-        return Placement::one_per_node(marker.launcher, (INDEX, vars.index), (SIZE, vars.size));
+        let size = match (vars.nodes, vars.size) {
+            (Some(nodes), _) => (COUNT, nodes),
+            (None, Some(size)) => (SIZE, size),
+            (None, None) => return Err(marker.missing(environment, SIZE)),
+        };
+        return Placement::one_per_node(marker.launcher, (INDEX, vars.index), size);
     }
     if marker.variable != NODE_RANK {
         return read_jax(environment, marker);

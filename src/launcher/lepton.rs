@@ -17,6 +17,7 @@ variables! {
             WORKERS = "LEPTON_JOB_TOTAL_WORKERS" => workers: u32, "workers of the job";
             PREFIX = "LEPTON_JOB_WORKER_PREFIX" => prefix: Option<String>, "`job-worker`: worker 0's name is `job-worker-0`";
             SUBDOMAIN = "LEPTON_SUBDOMAIN" => subdomain: Option<String>, "what follows in the workers' names";
+            RESTARTS = "LEPTON_JOB_FAILURE_COUNT" => restarts: Option<u32>, "how often the job has failed before";
             GPUS = "LEPTON_RESOURCE_ACCELERATOR_NUM" => gpus: Option<String>, "this worker's GPUs";
         }
     }
@@ -41,6 +42,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             vars.set(WORKERS, process.nodes);
             vars.set(PREFIX, format!("train-{}", process.job));
             vars.set(SUBDOMAIN, format!("train-{}-job-svc", process.job));
+            vars.set(RESTARTS, 0);
             vars.set(GPUS, 8);
         },
     }],

@@ -47,6 +47,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         // mpirun passes nothing of the caller's environment on without -x.
         give_master: "`mpirun -x MASTER_ADDR=HOST`",
         unbind: Some("mpirun --bind-to none"),
+        ..Advice::PLAIN
     },
     mpi: MpiFamily::OpenMpi,
     nested: Nested {

@@ -22,7 +22,7 @@ variables! {
 
 /// Whether this is a cluster's pod: two of the names are not RunPod's alone, and count together.
 pub(super) fn marker(environment: &Environment) -> Option<&'static str> {
-    let pair = || first_set(environment, &[NODES]).filter(|_| environment.is_set(NODE_RANK));
+    let pair = || first_set(environment, &[NODE_RANK]).filter(|_| environment.is_set(NODES));
     first_set(environment, &[PRIMARY]).or_else(pair)
 }
 

@@ -51,6 +51,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         start: "start the process with srun",
         one_per_node: "`srun --ntasks-per-node=1`",
         unbind: Some("srun --cpu-bind=none or more --cpus-per-task"),
+        devices: Some("srun --gpus-per-task=1"),
         ..Advice::PLAIN
     },
     mpi: MpiFamily::PmiOrPmix,

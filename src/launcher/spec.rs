@@ -11,7 +11,10 @@ use crate::value::placement::Placement;
 pub(crate) const MASTER: &[&str] = &["MASTER_ADDR", "MASTER_PORT"];
 
 /// One launcher: everything that the rest of the crate says about it is derived from here.
-#[cfg_attr(not(feature = "cli"), expect(dead_code, reason = "only simulate reads some of the fields"))]
+#[cfg_attr(
+    not(any(feature = "cli", feature = "testing")),
+    expect(dead_code, reason = "only simulate reads the samples")
+)]
 pub(crate) struct LauncherSpec {
     /// The name for machines: in JSON, in `MPIENV_LAUNCHER`.
     pub name: &'static str,
@@ -43,6 +46,8 @@ pub(crate) struct Advice {
     pub give_master: &'static str,
     /// How to start processes that are not bound to cores; `None` if the launcher binds none.
     pub unbind: Option<&'static str>,
+    /// How to start processes that each see a device; `None` if the launcher shows none of its choosing.
+    pub devices: Option<&'static str>,
 }
 
 impl Advice {
@@ -52,6 +57,7 @@ impl Advice {
         one_per_node: "one container or pod with one process on each",
         give_master: "MASTER_ADDR=HOST",
         unbind: None,
+        devices: None,
     };
 }
 

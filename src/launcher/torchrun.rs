@@ -19,6 +19,7 @@ variables! {
             LOCAL_SIZE = "LOCAL_WORLD_SIZE" => local_size: u32, "ranks on this node";
             NODE_RANK = "GROUP_RANK" => node_rank: Option<u32>, "the node's number";
             NODES = "GROUP_WORLD_SIZE" => nodes: Option<u32>, "nodes of the job";
+            RESTARTS = "TORCHELASTIC_RESTART_COUNT" => restarts: Option<u32>, "how often the node's workers were restarted; not the same on all nodes";
         }
         "recorded from torchrun 2.15.0" {
             ERROR_FILE = "TORCHELASTIC_ERROR_FILE" => error_file: Option<String>, "where the worker writes its error: another file for every worker";
@@ -48,6 +49,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             let (job, local_rank) = (process.job, process.local_rank);
             vars.set(RUN_ID, "none");
             vars.set("TORCHELASTIC_USE_AGENT_STORE", "True");
+            vars.set(RESTARTS, 0);
             vars.set(ERROR_FILE, format!("/tmp/torchelastic/none/attempt_{job}/{local_rank}/error.json"));
             user::set(process, vars);
             vars.set(NODE_RANK, process.node);

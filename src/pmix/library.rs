@@ -48,6 +48,7 @@ pub(super) const RANK_WILDCARD: u32 = u32::MAX - 1;
 
 const BOOL: u16 = 1;
 const STRING: u16 = 3;
+const UINT16: u16 = 13;
 const UINT32: u16 = 14;
 const PROC_RANK: u16 = 40;
 
@@ -72,6 +73,7 @@ struct Value {
 union Data {
     flag: bool,
     string: *const c_char,
+    uint16: u16,
     uint32: u32,
     largest: [u64; 3],
 }
@@ -246,6 +248,8 @@ impl Value {
     fn copy(&self) -> Got {
         match self.kind {
             // SAFETY: the type says that the union holds a `uint32_t`; a rank is one too.
+            // SAFETY: the type says that the union holds a `uint16_t`.
+            UINT16 => Got::Number(u32::from(unsafe { self.data.uint16 })),
             UINT32 | PROC_RANK => Got::Number(unsafe { self.data.uint32 }),
             STRING => {
                 // SAFETY: the type says that the union holds a text.

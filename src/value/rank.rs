@@ -94,6 +94,9 @@ impl Local {
     /// Neither the local rank nor the local size is known.
     pub const UNKNOWN: Local = Local { rank: None, size: None };
 
+    /// The only process of the job on its node.
+    pub(crate) const ALONE: Local = Local { rank: Some(0), size: Some(1) };
+
     /// Creates a local rank and a local size, of which either may be unknown, in a job of `world.size()` ranks.
     ///
     /// # Errors

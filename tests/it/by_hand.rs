@@ -98,7 +98,10 @@ fn what_contradicts_an_option_is_named() {
     let err = text(&[RANK_1, &[("NODE_RANK", "0")]].concat(), "exec --one-per-node -- true");
     assert!(err.contains("NODE_RANK=\"0\""), "{err}");
     let err = text(&[], "launch --nproc-per-node 1 --node-rank 2 --nnodes 2 -- true");
-    assert!(err.contains("--node-rank=\"2\": ranks of a group of 2 are 0 to 1; give a number below --nnodes"), "{err}");
+    assert!(
+        err.contains("--node-rank=\"2\": must be from 0 to 1, because the size is 2; give a number below --nnodes"),
+        "{err}"
+    );
     assert!(text(&[], "show --node-rank 1").contains("--nnodes"));
     assert!(text(&[], "show --nnodes 2").contains("--node-rank"));
     assert!(text(&[], "show --one-per-node --nnodes 2 --node-rank 1").contains("cannot be used with"));

@@ -91,6 +91,24 @@ fn every_command_line_of_the_guide_is_expanded_word_for_word() {
 }
 
 #[test]
+fn a_server_learns_its_own_address_by_a_variable_in_its_command() {
+    let mut command = clean("mpienv");
+    command.args(["exec", "--template", "--wait-for-master", "9", "--", "env", "VLLM_HOST_IP={own_addr}"]);
+    let output = command.args(["sh", "-c", "echo $VLLM_HOST_IP on $0", "{interface}"]).output().unwrap();
+    assert_eq!(printed(&output), "127.0.0.1 on lo\n");
+}
+
+#[test]
+fn a_word_that_is_wrong_is_found_before_the_master_is_waited_for() {
+    let begun = std::time::Instant::now();
+    let mut command = clean("mpienv");
+    command.args(["exec", "--template", "--wait-for-master", "600", "--meet", "600", "--", "echo", "{nodes}"]);
+    command.env("RANK", "0").env("WORLD_SIZE", "2").env("MASTER_ADDR", "no-such-host.invalid");
+    assert_eq!(command.output().unwrap().status.code(), Some(2));
+    assert!(begun.elapsed() < crate::support::clock::SLACK);
+}
+
+#[test]
 fn a_dry_run_prints_the_words_quoted_for_a_shell_and_starts_nothing() {
     let mut command = clean("mpienv");
     command.args(["exec", "--template", "--dry-run", "--meet", "60", "--", "no-such-program", "--rank={rank}"]);

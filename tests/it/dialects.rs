@@ -231,8 +231,8 @@ fn what_cannot_be_said_is_refused_with_the_reason() {
     }
     assert_eq!(
         text(Dialect::Docker, "a\nb").unwrap_err().to_string(),
-        "NCCL_SOCKET_IFNAME=\"a\\nb\" cannot be written as docker: a value ends with its line, and there are no \
-         escapes; correct NCCL_SOCKET_IFNAME or choose another dialect"
+        "NCCL_SOCKET_IFNAME=\"a\\nb\" cannot be written as docker: a value ends with its line, and this \
+         format has no escapes; correct NCCL_SOCKET_IFNAME or choose another dialect"
     );
     assert_eq!(
         text_of_unset(Dialect::Dotenv).unwrap_err().to_string(),

@@ -127,7 +127,7 @@ fn a_list_that_contradicts_the_job_does_not_count_and_the_source_says_why() {
         assert_eq!((hosts(&info), &*info.provenance().hosts), (None, why));
     }
     let none = read(&[("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "a")]);
-    assert_eq!((hosts(&none), &*none.provenance().hosts), (None, "not told by the launcher"));
+    assert_eq!((hosts(&none), &*none.provenance().hosts), (None, "not provided by the launcher"));
 }
 
 #[test]

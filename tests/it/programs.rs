@@ -193,7 +193,10 @@ fn a_torchrun_for_each_rank_is_refused_unless_it_is_told_of_the_other_nodes() {
     };
     let (code, said) = run(&["exec"], &["train.py"], &RANK_0);
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("each of the 2 ranks would start a torchrun") && said.contains("exec --per-node"), "{said}");
+    assert!(
+        said.contains("each of the 2 ranks would start its own torchrun") && said.contains("exec --per-node"),
+        "{said}"
+    );
     assert_eq!(run(&["exec"], &["--nnodes", "2", "--node-rank", "0", "train.py"], &RANK_0).0, Some(0));
     assert_eq!(run(&["exec"], &["train.py"], &[]).0, Some(0), "alone it is as without mpienv");
     let (code, said) = run(&["launch", "--nproc-per-node", "2"], &["train.py"], &[]);

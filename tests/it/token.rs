@@ -32,3 +32,16 @@ fn workers_inherit_the_token() {
     assert_eq!(exports.get("MPIENV_TOKEN"), Some("sesame"));
     assert_eq!(info.exports().unwrap().get("MPIENV_TOKEN"), None);
 }
+
+#[test]
+fn flux_tasks_of_two_instances_are_two_jobs() {
+    let task = |path: &str| {
+        let vars = [("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "2"), ("FLUX_JOB_ID", "f2"), ("FLUX_JOB_ID_PATH", path)];
+        ClusterInfo::from_vars(vars).unwrap()
+    };
+    let ports = ["/f1/f2", "/f3/f2"].map(|path| task(path).master_port());
+    assert_ne!(ports[0], ports[1]);
+    assert_ne!(task("/f1/f2").token(), task("/f3/f2").token());
+    let error = task("/f2").exports().unwrap_err().to_string();
+    assert!(error.contains("flux job taskmap --hostname=0 $FLUX_JOB_ID"), "{error}");
+}

@@ -52,7 +52,7 @@ fn a_rank_that_never_comes_is_named_by_all_within_the_time() {
         for child in came {
             let (code, stdout, stderr) = ended(child);
             assert_eq!((code, stdout.as_str()), (Some(124), ""), "{stderr}");
-            assert!(stderr.contains("rank 1 of 3 has not come to 127.0.0.1:"), "{stderr}");
+            assert!(stderr.contains("rank 1 of 3 has not connected to 127.0.0.1:"), "{stderr}");
         }
         assert!(begun.elapsed() < Duration::from_secs(5) + SLACK, "{:?}", begun.elapsed());
     }

@@ -1,7 +1,9 @@
-//! The wheel: built, installed into a fresh Python environment, and used as a Python user does.
+//! The wheel: built, installed into fresh Python environments, and used as a Python user does.
 
-use std::path::Path;
-use std::process::Command;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
 
 use crate::support::python::from_python;
 use crate::support::tool::{clean, inherited, is_there};
@@ -13,21 +15,19 @@ fn succeeded(command: &mut Command) -> String {
     text
 }
 
-/// What a user's script finds; a line is one write, so that those of two ranks do not mix.
-const TRAIN: &str = r#"
-import os, sys
-names = "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"
-os.write(1, (" ".join(os.environ[name] for name in names) + f" {sys.argv[1]}\n").encode())
-"#;
+/// The wheel, built once; `None` where something is missing that it needs.
+fn wheel() -> Option<&'static Path> {
+    static WHEEL: LazyLock<Option<PathBuf>> = LazyLock::new(build);
+    WHEEL.as_deref()
+}
 
-#[test]
-fn a_wheel_carries_the_command_to_those_who_have_pip() {
+fn build() -> Option<PathBuf> {
     if !is_there("python3") || !is_there("mpirun") {
-        return;
+        return None;
     }
-    let Some(maturin) = from_python("maturin", "maturin") else { return };
-    let folder = tempfile::tempdir().unwrap();
-
+    let maturin = from_python("maturin", "maturin")?;
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("wheel");
+    let _ = fs::remove_dir_all(&folder);
     // The same profile and features as the command under test: nothing is compiled twice.
     let mut build = clean(maturin.to_str().unwrap());
     for name in ["CARGO_HOME", "RUSTUP_HOME"] {
@@ -37,31 +37,250 @@ fn a_wheel_carries_the_command_to_those_who_have_pip() {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     build.env("CARGO_BUILD_BUILD_DIR", target).env("CARGO_TARGET_DIR", target.join("wheel"));
     build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".python"));
-    build.args(["build", "--profile", "dev", "--all-features", "--auditwheel", "skip", "--out"]).arg(folder.path());
+    build.args(["build", "--profile", "dev", "--all-features", "--auditwheel", "skip", "--out"]).arg(&folder);
     succeeded(&mut build);
-    let wheels: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let wheels: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     let [wheel] = &wheels[..] else { panic!("{wheels:?}") };
-    let prefix = format!("mpienv-{}-py3-none-", env!("CARGO_PKG_VERSION"));
+    let prefix = format!("mpienv_rs-{}-py3-none-", env!("CARGO_PKG_VERSION"));
     assert!(wheel.file_name().unwrap().to_str().unwrap().starts_with(&prefix), "{wheel:?}");
+    Some(wheel.clone())
+}
 
-    let home = folder.path().join("venv");
-    succeeded(clean("python3").args(["-m", "venv"]).arg(&home));
-    let bin = home.join("bin");
-    let pip = bin.join("pip");
-    succeeded(clean(pip.to_str().unwrap()).args(["install", "--no-index", "--quiet"]).arg(wheel));
-    assert!(home.join("share/man/man1/mpienv.1").is_file());
-    assert!(home.join("share/bash-completion/completions/mpienv").is_file());
+/// An environment with pip, the wheel and nothing else, made once.
+fn environment() -> Option<&'static Path> {
+    static HOME: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
+        let wheel = wheel()?;
+        let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("wheel.venv");
+        succeeded(clean("python3").args(["-m", "venv", "--clear"]).arg(&home));
+        let pip = home.join("bin/pip");
+        succeeded(clean(pip.to_str().unwrap()).args(["install", "--no-index", "--quiet"]).arg(wheel));
+        Some(home)
+    });
+    HOME.as_deref()
+}
 
-    std::fs::write(folder.path().join("train.py"), TRAIN).unwrap();
-    let path = inherited("PATH").unwrap_or_default();
-    let path = std::env::join_paths([bin].into_iter().chain(std::env::split_paths(&path))).unwrap();
-    let mut command = clean("bash");
-    command.env("PATH", path).env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+/// A folder, and an environment with the wheel.
+struct Fresh {
+    folder: tempfile::TempDir,
+    home: PathBuf,
+}
+
+impl Fresh {
+    /// In the environment of all tests, which only read it.
+    fn new() -> Option<Fresh> {
+        Some(Fresh { folder: tempfile::tempdir().unwrap(), home: environment()?.to_owned() })
+    }
+
+    /// In an environment of its own, of another Python.
+    fn of(python: &str) -> Option<Fresh> {
+        let (folder, shared) = (tempfile::tempdir().unwrap(), environment()?);
+        let fresh = Fresh { home: folder.path().join("venv"), folder };
+        succeeded(clean(python).args(["-m", "venv", "--without-pip"]).arg(&fresh.home));
+        let mut pip = clean(shared.join("bin/pip").to_str().unwrap());
+        pip.arg("--python").arg(fresh.bin().join("python")).args(["install", "--no-index", "--quiet"]);
+        succeeded(pip.arg(wheel()?));
+        Some(fresh)
+    }
+
+    fn bin(&self) -> PathBuf {
+        self.home.join("bin")
+    }
+
+    /// A program with the environment's own first on PATH, in a folder that has `train.py`.
+    fn command(&self, program: &str) -> Command {
+        let path = inherited("PATH").unwrap_or_default();
+        let path = std::env::join_paths([self.bin()].into_iter().chain(std::env::split_paths(&path))).unwrap();
+        let mut command = clean(program);
+        command.env("PATH", path).env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.current_dir(self.folder.path());
+        command
+    }
+
+    /// What a script prints or says.
+    fn python(&self, script: &str) -> Output {
+        self.command(self.bin().join("python").to_str().unwrap()).args(["-c", script]).output().unwrap()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.folder.path().join(name), text).unwrap();
+    }
+}
+
+/// The lines of two ranks, whose order is not given.
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<_> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// What a user's script finds; a line is one write, so that those of two ranks do not mix.
+const TRAIN: &str = r#"
+import os, sys
+names = "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"
+os.write(1, (" ".join(os.environ[name] for name in names) + f" {sys.argv[1]}\n").encode())
+"#;
+
+#[test]
+fn a_wheel_carries_the_command_to_those_who_have_pip() {
+    let Some(fresh) = Fresh::new() else { return };
+    assert!(fresh.home.join("share/man/man1/mpienv.1").is_file());
+    assert!(fresh.home.join("share/bash-completion/completions/mpienv").is_file());
+
+    fresh.write("train.py", TRAIN);
     let words =
         "command -v mpienv; mpirun -n 2 --oversubscribe mpienv exec --master-port 29500 -- python train.py --lr=0.1";
-    let text = succeeded(command.args(["-c", words]).current_dir(folder.path()));
-    let mut lines: Vec<_> = text.lines().collect();
-    assert_eq!(lines.remove(0), home.join("bin/mpienv").to_str().unwrap());
-    lines.sort_unstable();
-    assert_eq!(lines, ["0 2 0 127.0.0.1 29500 --lr=0.1", "1 2 1 127.0.0.1 29500 --lr=0.1"]);
+    let text = succeeded(fresh.command("bash").args(["-c", words]));
+    let (first, rest) = text.split_once('\n').unwrap();
+    assert_eq!(first, fresh.bin().join("mpienv").to_str().unwrap());
+    assert_eq!(sorted(rest), ["0 2 0 127.0.0.1 29500 --lr=0.1", "1 2 1 127.0.0.1 29500 --lr=0.1"]);
+    let version = succeeded(fresh.command("python").args(["-m", "mpienv_rs", "--version"]));
+    assert_eq!(version, format!("mpienv {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+const FIVE_LINES: &str = r#"import os
+import mpienv_rs as mpienv
+info = mpienv.export()
+names = "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
+os.write(1, f"{info.rank} {info.local_rank} {info.is_main} {[os.environ[name] for name in names]}\n".encode())
+"#;
+
+/// Stands for PyTorch, which is too large for every run of the tests.
+const TORCH: &str = r#"import os
+def init_process_group(backend, **options):
+    os.write(1, f"{backend} {options} {os.environ['RANK']} {os.environ['WORLD_SIZE']}\n".encode())
+"#;
+
+#[test]
+fn a_program_finds_its_place_by_the_module() {
+    let Some(fresh) = Fresh::new() else { return };
+    fresh.write("five_lines.py", FIVE_LINES);
+    let mpirun = |script: &str| {
+        let mut command = fresh.command("mpirun");
+        command.env("MASTER_PORT", "29500").args(["-n", "2", "--oversubscribe", "python", script]);
+        succeeded(&mut command)
+    };
+    let expected = ["0 0 True ['0', '2', '127.0.0.1', '29500']", "1 1 False ['1', '2', '127.0.0.1', '29500']"];
+    assert_eq!(sorted(&mpirun("five_lines.py")), expected);
+
+    fs::create_dir(fresh.folder.path().join("torch")).unwrap();
+    fresh.write("torch/__init__.py", "");
+    fresh.write("torch/distributed.py", TORCH);
+    fresh.write("train.py", "import mpienv_rs as mpienv\nmpienv.init_process_group('gloo', timeout=9)\n");
+    assert_eq!(sorted(&mpirun("train.py")), ["gloo {'timeout': 9} 0 2", "gloo {'timeout': 9} 1 2"]);
+
+    let doctest = "import doctest, mpienv_rs; print(doctest.testmod(mpienv_rs))";
+    let output = fresh.python(doctest);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "TestResults(failed=0, attempted=7)\n");
+}
+
+#[test]
+fn what_is_wrong_is_an_error_with_the_commands_own_text() {
+    let Some(fresh) = Fresh::new() else { return };
+    let raised = |script: &str| {
+        let script =
+            format!("import os, mpienv_rs as mpienv\ntry:\n    {script}\nexcept mpienv.Error as e:\n    print(e)");
+        let output = fresh.python(&script);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = raised("os.environ['OMPI_COMM_WORLD_RANK'] = '0'; mpienv.info()");
+    assert!(text.starts_with("Open MPI: OMPI_COMM_WORLD_SIZE: not set, although OMPI_COMM_WORLD_RANK"), "{text}");
+    let pair = "os.environ.update(PMI_RANK='1', PMI_SIZE='2')";
+    let text =
+        raised(&format!("{pair}; print(mpienv.info().master_addr, mpienv.info().findings[0].code); mpienv.export()"));
+    assert!(text.starts_with("None master-unknown\n") && text.contains("no variable names rank 0's host"), "{text}");
+    let stale = format!("{pair}; os.environ.update(RANK='0', WORLD_SIZE='2', MASTER_ADDR='a')");
+    let text = raised(&format!("{stale}; mpienv.export()"));
+    assert_eq!(text, "RANK is '0', and mpienv finds '1'; unset RANK, or call export(overwrite=True)\n");
+    let text = raised(&format!("{stale}; mpienv.export(overwrite=True); print(os.environ['RANK'])"));
+    assert_eq!(text, "1\n");
+    let kept = "os.environ.update(NCCL_SOCKET_IFNAME='ib0', TORCHELASTIC_USE_AGENT_STORE='True'); mpienv.export(); \
+                print(os.environ['NCCL_SOCKET_IFNAME'], 'TORCHELASTIC_USE_AGENT_STORE' in os.environ)";
+    assert_eq!(raised(kept), "ib0 False\n");
+}
+
+/// The command of PyPI's mpienv, as pip writes it.
+const OTHER: &str = "#!/usr/bin/python3\nprint('the other one')\n";
+
+#[test]
+fn the_other_mpienv_of_pypi_is_named_and_never_run() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(fresh) = Fresh::of("python3") else { return };
+    let command = fresh.bin().join("mpienv");
+    fs::write(&command, OTHER).unwrap();
+    fs::set_permissions(&command, PermissionsExt::from_mode(0o755)).unwrap();
+    // No other mpienv on PATH: the one that the tests built would be taken.
+    let run = |words: &[&str]| {
+        let mut python = Command::new(fresh.bin().join("python"));
+        let output = python.env_clear().env("PATH", fresh.bin()).args(words).output().unwrap();
+        assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for words in [&["-m", "mpienv_rs", "show"][..], &["-c", "import mpienv_rs; mpienv_rs.info()"]] {
+        let text = run(words);
+        assert!(text.contains(&format!("{} is the command of PyPI's mpienv", command.display())), "{text}");
+        assert!(text.contains("pip uninstall mpienv"), "{text}");
+    }
+    fs::remove_file(&command).unwrap();
+    assert!(run(&["-m", "mpienv_rs", "show"]).contains("the command mpienv is not installed"));
+}
+
+/// Every name of the module.
+const TYPED: &str = r#"from typing import Mapping, Optional, Tuple
+
+import mpienv_rs as mpienv
+
+info: mpienv.Info = mpienv.info()
+numbers: Tuple[int, int, int] = (info.rank, info.world_size, info.master_port)
+maybe: Tuple[Optional[int], ...] = (info.local_rank, info.local_world_size, info.node_rank, info.num_nodes)
+hosts: Tuple[Optional[str], Optional[Tuple[str, ...]]] = (info.master_addr, info.hosts)
+launcher: str = info.launcher
+is_main: bool = info.is_main
+sources: Mapping[str, str] = info.sources
+findings: Tuple[mpienv.Finding, ...] = info.findings
+for finding in findings:
+    texts: Tuple[str, ...] = (finding.severity, finding.code, finding.what, finding.why, finding.remedy)
+same: mpienv.Info = mpienv.export(overwrite=False)
+path: str = mpienv.find_command()
+try:
+    mpienv.init_process_group("gloo", overwrite=True, world_size=2)
+except mpienv.Error as error:
+    print(error)
+"#;
+
+#[test]
+fn mypy_accepts_a_program_that_uses_every_name_of_the_module() {
+    let (Some(fresh), Some(mypy)) = (Fresh::new(), from_python("mypy", "mypy")) else { return };
+    fresh.write("typed.py", TYPED);
+    let check = |file: &str| {
+        let mut command = fresh.command(mypy.to_str().unwrap());
+        command.args(["--strict", "--python-executable"]).arg(fresh.bin().join("python")).arg(file).output().unwrap()
+    };
+    let output = check("typed.py");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    fresh.write("wrong.py", "import mpienv_rs\nrank: str = mpienv_rs.info().rank\n");
+    assert!(!check("wrong.py").status.success(), "the types are the module's own");
+    let names = fresh.python("import mpienv_rs; print(*mpienv_rs.__all__)");
+    for name in String::from_utf8(names.stdout).unwrap().split_whitespace() {
+        assert!(TYPED.contains(&format!("mpienv.{name}")), "{name} is not in the program");
+    }
+}
+
+#[test]
+fn every_python_of_this_machine_that_is_new_enough_takes_the_module() {
+    let mut taken = Vec::new();
+    for minor in [9, 12, 13, 14] {
+        let python = format!("python3.{minor}");
+        let is_new =
+            |output: Output| String::from_utf8_lossy(&output.stdout).starts_with(&format!("Python 3.{minor}."));
+        if !clean(&python).arg("--version").output().is_ok_and(is_new) {
+            continue;
+        }
+        let Some(fresh) = Fresh::of(&python) else { return };
+        let output = fresh.python("import mpienv_rs; print(mpienv_rs.export().world_size, mpienv_rs.find_command())");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text, format!("1 {}\n", fresh.bin().join("mpienv").display()), "{python}");
+        taken.push(python);
+    }
+    eprintln!("besides python3: {taken:?}");
 }

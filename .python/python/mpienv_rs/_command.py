@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-import sys
 import sysconfig
 from typing import Iterator
 
@@ -44,9 +43,8 @@ def _candidates() -> Iterator[str]:
     if scheme in sysconfig.get_scheme_names():
         yield os.path.join(sysconfig.get_path("scripts", scheme), name)
     yield os.path.join(here, "bin", name)
-    # A virtual environment that this package was found in by way of PYTHONPATH.
+    # This package may be that of another environment, which PYTHONPATH names.
     yield os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(here))), "bin", name)
-    yield os.path.join(sys.prefix, "bin", name)
     found = shutil.which(name)
     if found:
         yield found

@@ -4,7 +4,7 @@ use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
-use crate::launcher::{LAUNCHERS, Launcher, display_variable};
+use crate::launcher::{LAUNCHERS, Launcher, display_variable, flux, jsm, pbs};
 
 /// An indexed job's pod number: only the job's template can give the number of pods.
 const JOB_INDEX: &str = "JOB_COMPLETION_INDEX";
@@ -12,18 +12,12 @@ const JOB_INDEX: &str = "JOB_COMPLETION_INDEX";
 /// PMIx's rank, which `prterun` and `prun` set without a size.
 const PMIX_RANK: &str = "PMIX_RANK";
 
-/// PBS's number of a process that it has started, hexadecimal; the job's script is the first.
-const PBS_TASK: &str = "PBS_TASKNUM";
-const PBS_JOB: &str = "PBS_JOBID";
-
-const FLUX_ENCLOSING: &str = "FLUX_ENCLOSING_ID";
-
 /// The error of a process that is one of several and does not know which.
 pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
     let by_itself = format!("{}=alone for a process by itself", overrides::LAUNCHER);
     if environment.is_set(JOB_INDEX) {
         let remedy = format!(
-            "set WORLD_SIZE to the number of pods and MASTER_ADDR to JOB-0.SERVICE in the template of the job's pods, or \
+            "set NNODES or WORLD_SIZE to the number of pods and MASTER_ADDR to JOB-0.SERVICE in the template of the job's pods, or \
              {by_itself}"
         );
         let beside = display_variable(environment, JOB_INDEX);
@@ -31,60 +25,23 @@ pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
     }
     if environment.is_set(PMIX_RANK) {
         let remedy = format!(
-            "start the process with mpirun, or with `prterun --personality ompi`, which tell the size; or set RANK, \
-             WORLD_SIZE and MASTER_ADDR, or {by_itself}"
+            "ask the launcher's PMIx server, or start the process with mpirun or `prterun --personality ompi`, which set the \
+             size; or set RANK, WORLD_SIZE and MASTER_ADDR, or {by_itself}"
         );
         let reason = "a launcher with PMIx has set it, and no variable tells how many processes there are";
-        return Err(of(environment, PMIX_RANK, reason, remedy));
+        let rank = environment.get(PMIX_RANK).map(|rank| rank.to_string_lossy().into_owned());
+        let error = Error::new(Reason::Malformed(reason.to_owned()), remedy);
+        return Err(error.of(PMIX_RANK).found(rank.unwrap_or_default()));
     }
-    let is_script = |number: &str| number.trim_start_matches('0') == "1";
-    let is_task = matches!(environment.get_str(PBS_TASK), Ok(Some(number)) if !is_script(number));
-    if environment.is_set(PBS_JOB) && is_task {
-        let remedy = format!(
-            "start the processes with mpiexec; or let pbsdsh set RANK, WORLD_SIZE and MASTER_ADDR for them, or {by_itself}"
-        );
-        let reason = "pbsdsh has started this process, and no variable tells how many processes there are";
-        return Err(of(environment, PBS_TASK, reason, remedy));
-    }
-    Ok(())
-}
-
-fn of(environment: &Environment, variable: &'static str, reason: &str, remedy: String) -> Error {
-    let value = environment.get(variable).map(|value| value.to_string_lossy().into_owned());
-    Error::new(Reason::Malformed(reason.to_owned()), remedy).of(variable).found(value.unwrap_or_default())
+    pbs::refuse_task(environment, &by_itself)
 }
 
 /// What hints at a job in which this process does not know its place.
 pub(super) fn finding(environment: &Environment) -> Option<Finding> {
-    flux_script(environment).or_else(|| pbs_script(environment)).or_else(|| unexplained(environment))
-}
-
-fn flux_script(environment: &Environment) -> Option<Finding> {
-    if !environment.is_set(FLUX_ENCLOSING) || environment.is_set("FLUX_JOB_ID") {
-        return None;
-    }
-    Some(Finding {
-        severity: Severity::Warning,
-        code: "flux-not-a-task",
-        what: format!("{} is set, and this is no task of a job", display_variable(environment, FLUX_ENCLOSING)),
-        why:
-            "a batch script of Flux runs once, whatever number of tasks it asks for: this process is taken to be alone"
-                .into(),
-        remedy: "start the program with `flux run`, which starts every task".into(),
-    })
-}
-
-fn pbs_script(environment: &Environment) -> Option<Finding> {
-    if !environment.is_set(PBS_JOB) {
-        return None;
-    }
-    Some(Finding {
-        severity: Severity::Note,
-        code: "pbs-not-a-task",
-        what: format!("{} is set, and no launcher's variables are", display_variable(environment, PBS_JOB)),
-        why: "a job's script runs once, on the first of its hosts: this process is taken to be alone".into(),
-        remedy: "for a job of several processes start the program with mpiexec".into(),
-    })
+    let of_launchers = flux::outside_of_jobs(environment)
+        .or_else(|| pbs::script(environment))
+        .or_else(|| jsm::outside_of_jsrun(environment));
+    of_launchers.or_else(|| unexplained(environment))
 }
 
 /// A part of what a launcher sets, without what shows it.

@@ -47,6 +47,11 @@ pub(crate) fn run(
 ) -> Result<(), Failure> {
     let environment = Environment::current();
     let info = overrides.read_from(&environment, quiet)?;
+    options.template.check(&words)?;
+    if !options.dry_run {
+        // The own address is that of the way to the master.
+        options.master.wait(&info)?;
+    }
     let values = || if options.per_node { info.per_node_placeholders() } else { Ok(info.placeholders()) };
     let words = options.template.apply(values, &words)?;
     if !options.per_node {
@@ -56,12 +61,11 @@ pub(crate) fn run(
     if options.dry_run {
         return Ok(words::print(&words)?);
     }
-    // What can be wrong here is found before anything is waited for.
+    // What can be wrong here is found before the others are waited for.
     let exports = match options.per_node {
         true => info.per_node_exports(),
         false => info.marked().exports_for(set),
     }?;
-    options.master.wait(&info)?;
     options.meet.wait(&info)?;
     if !options.keep_binding {
         widen_default_binding(&info, &environment);

@@ -61,6 +61,7 @@ pub(crate) fn run(
     torchrun::check_launch(&info, &environment, workers, &words)?;
     let output = options.log_dir.map_or(Output::Prefixed, Output::LogDir);
     let launch = Launch::new(&info, workers).map_err(|error| failure(&words, error))?;
+    options.template.check(&words)?;
     let of_each: Result<Vec<_>, Failure> =
         launch.workers().iter().map(|place| options.template.apply(|| Ok(place.placeholders()), &words)).collect();
     let of_each = of_each?;

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use crate::command::doctor;
-use crate::{ClusterInfo, Environment, Finding, Host};
+use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr};
 use serde_json::Value;
 
 use super::{Failure, Overrides, Quiet, print_findings};
@@ -11,18 +11,19 @@ use super::{Failure, Overrides, Quiet, print_findings};
 /// How many hosts the table has in full; JSON has all.
 const MOST_SHOWN: usize = 4;
 
-pub(crate) fn run(overrides: Overrides, json: bool) -> Result<(), Failure> {
+pub(crate) fn run(overrides: Overrides, own_addr: bool, json: bool) -> Result<(), Failure> {
     let environment = Environment::current();
     let info = overrides.read_from(&environment, Quiet::NEVER)?;
+    let own = if own_addr { Some(info.own_addr()?) } else { None };
     let binding = doctor::cpu_binding(&info, &environment);
     let findings: Vec<&Finding> = info.findings().iter().chain(&binding).collect();
     if json {
-        let text = object(&info, &findings).and_then(|object| serde_json::to_string_pretty(&object));
+        let text = object(&info, own.as_ref(), &findings).and_then(|object| serde_json::to_string_pretty(&object));
         writeln!(io::stdout().lock(), "{}", text.map_err(io::Error::from)?)?;
         return Ok(());
     }
     let mut stdout = anstream::stdout().lock();
-    print_table(&mut stdout, &info, &[])?;
+    print_table(&mut stdout, &info, &more(&info, own.as_ref()))?;
     if !findings.is_empty() {
         writeln!(stdout)?;
         print_findings(&mut stdout, findings)?;
@@ -31,8 +32,12 @@ pub(crate) fn run(overrides: Overrides, json: bool) -> Result<(), Failure> {
 }
 
 /// What reading found, with these findings instead.
-fn object(info: &ClusterInfo, findings: &[&Finding]) -> serde_json::Result<Value> {
+fn object(info: &ClusterInfo, own: Option<&OwnAddr>, findings: &[&Finding]) -> serde_json::Result<Value> {
     let mut object = serde_json::to_value(info)?;
+    if let Some(own) = own {
+        object["own_addr"] = own.address.to_string().into();
+        object["own_interface"] = own.interface.clone().into();
+    }
     object["findings"] = serde_json::to_value(findings)?;
     Ok(object)
 }
@@ -67,10 +72,27 @@ pub(super) fn rows(info: &ClusterInfo) -> Vec<[String; 3]> {
         ("master address", info.master_addr().map_or("-".to_owned(), ToString::to_string), &from.master_addr),
         ("master port", info.master_port().to_string(), &from.master_port),
         ("NCCL interfaces", info.nccl_socket_ifname().unwrap_or("-").to_owned(), &from.nccl_socket_ifname),
-        ("hosts", info.hosts().map_or("-".to_owned(), hosts), &from.hosts),
     ]
     .map(|(name, value, source)| [name.to_owned(), value, source.to_string()])
     .to_vec()
+}
+
+/// What `show` alone prints: doctor's report would be no better for it.
+fn more(info: &ClusterInfo, own: Option<&OwnAddr>) -> Vec<[String; 3]> {
+    let from = info.provenance();
+    let number = |value: Option<u32>| value.map(|value| value.to_string());
+    let mut rows = vec![
+        ("hosts", info.hosts().map_or("-".to_owned(), hosts), from.hosts.to_string()),
+        ("device index", number(info.device_index()).unwrap_or("-".to_owned()), from.device_index.to_string()),
+    ];
+    rows.extend(number(info.restart_count()).map(|count| ("restart count", count, from.restart_count.to_string())));
+    rows.extend(info.platform().map(|platform| ("platform", platform.to_string(), from.platform.to_string())));
+    if let Some(OwnAddr { address, interface, .. }) = own {
+        let route = "the route to the master address";
+        rows.push(("own address", address.to_string(), route.to_owned()));
+        rows.push(("own interface", interface.clone().unwrap_or("-".to_owned()), route.to_owned()));
+    }
+    rows.into_iter().map(|(name, value, source)| [name.to_owned(), value, source]).collect()
 }
 
 /// The hosts of a few nodes, or the first and the last of many.

@@ -28,6 +28,11 @@ fn long_help() -> String {
 }
 
 impl TemplateOption {
+    /// Finds what is wrong with the words on every node.
+    pub(super) fn check(self, words: &[OsString]) -> Result<(), TemplateError> {
+        if self.template { Placeholders::check_words(words) } else { Ok(()) }
+    }
+
     /// The words as they are started.
     pub(super) fn apply<'a>(
         self,

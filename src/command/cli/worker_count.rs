@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use crate::cluster::device::visible;
 use crate::command::doctor::cores;
-use crate::command::doctor::devices::visible;
 use crate::value::placement::Sourced;
 use crate::{ClusterInfo, Environment, Error, Reason};
 

@@ -1,6 +1,7 @@
 //! Whether each rank of this node has a device.
 
 use super::finding;
+use crate::cluster::device::{is_device, visible};
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
@@ -16,28 +17,19 @@ pub(super) fn cuda(info: &ClusterInfo, environment: &Environment) -> Option<Find
         return None;
     }
     let shown = if count == 1 { "device" } else { "devices" };
+    let remedy = match info.launcher().spec().advice.devices.filter(|_| are_hidden) {
+        Some(command) => format!("`{command}` gives each rank a device, which is its device 0"),
+        None => "make as many devices visible as the node has ranks (on Slurm, --gpus-per-node instead of --gpus-per-task), or let each rank use device 0 if the launcher gives it one device"
+            .to_owned(),
+    };
     let severity = if are_hidden { Severity::Note } else { Severity::Warning };
     finding(
         severity,
         "cuda-devices",
         format!("CUDA_VISIBLE_DEVICES={devices} shows {count} {shown} to the {size} ranks of this node"),
         "a program that uses the device numbered LOCAL_RANK finds no such device, or shares one with another rank",
-        "make as many devices visible as the node has ranks (on Slurm, --gpus-per-node instead of --gpus-per-task), or let \
-         each rank use device 0 if the launcher gives it one device"
-            .into(),
+        remedy,
     )
-}
-
-/// How many devices CUDA sees: its list ends at the first entry that is none, and is empty where one comes twice.
-pub(crate) fn visible(list: &str) -> usize {
-    let devices: Vec<&str> = list.split(',').map(str::trim).take_while(|entry| is_device(entry)).collect();
-    let twice = devices.iter().enumerate().any(|(index, device)| devices[..index].contains(device));
-    if twice { 0 } else { devices.len() }
-}
-
-fn is_device(entry: &str) -> bool {
-    let is_number = entry.strip_prefix('+').unwrap_or(entry).starts_with(|c: char| c.is_ascii_digit());
-    is_number || entry.starts_with("GPU-") || entry.starts_with("MIG-")
 }
 
 #[cfg(test)]
@@ -45,21 +37,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cudas_list_ends_at_the_first_entry_that_is_no_device() {
-        for (list, count) in [
-            ("0,1", 2),
-            (" 2 , 3 ", 2),
-            ("-1", 0),
-            ("-1,-1", 0),
-            ("0,-1,1", 1),
-            ("0,,1", 1),
-            ("", 0),
-            ("NoDevFiles", 0),
-            ("GPU-8932f937,GPU-1fd7a2b4", 2),
-            ("MIG-GPU-8932f937/1/2", 1),
-            ("0,0", 0),
-        ] {
-            assert_eq!(visible(list), count, "{list}");
-        }
+    fn where_a_launcher_hides_all_devices_the_remedy_is_its_own_option() {
+        let task = [("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "2"), ("FLUX_JOB_NNODES", "1")];
+        let environment = Environment::from_vars(task.into_iter().chain([("CUDA_VISIBLE_DEVICES", "-1")]));
+        let info = ClusterInfo::builder().from_environment(&environment).unwrap();
+        let finding = cuda(&info, &environment).unwrap();
+        assert_eq!(finding.severity, Severity::Note);
+        assert_eq!(finding.remedy, "`flux run -g 1` gives each rank a device, which is its device 0");
     }
 }

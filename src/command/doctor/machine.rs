@@ -1,16 +1,14 @@
 //! What this host is like: everything that a check looks at, gathered once.
 
-use std::io;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::Path;
-use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use super::cores;
 use super::mpi_library::MpiLibrary;
 use crate::cluster::info::ClusterInfo;
+use crate::cluster::route::{self, interfaces};
 use crate::environment::Environment;
 use crate::rendezvous::RendezvousError;
 use crate::rendezvous::listen::listen;
@@ -87,23 +85,9 @@ pub(crate) fn addresses(host: &Host, patience: Duration) -> Result<Vec<IpAddr>, 
     }
 }
 
-/// The system's resolver knows no deadline, so it is asked from a thread that may be left behind.
 fn resolve(name: String, patience: Duration) -> Result<Vec<IpAddr>, String> {
-    let (sender, receiver) = mpsc::channel();
-    let asked = name.clone();
-    let ask = move || {
-        let found = (asked.as_str(), 0).to_socket_addrs();
-        let found = found.map(|found| found.map(|address| address.ip().to_canonical()).collect());
-        // The receiver may have gone.
-        let _ = sender.send(found.map_err(|error: io::Error| error.to_string()));
-    };
-    thread::Builder::new().spawn(ask).map_err(|error| error.to_string())?;
-    receiver.recv_timeout(patience).unwrap_or_else(|_| Err(format!("no answer within {} s", patience.as_secs_f64())))
-}
-
-pub(super) fn interfaces() -> Vec<(String, IpAddr)> {
-    let found = if_addrs::get_if_addrs().unwrap_or_default();
-    found.into_iter().map(|interface| (interface.name.clone(), interface.ip())).collect()
+    let found = route::resolve(name, 0, patience)?;
+    Ok(found.into_iter().map(|address| address.ip().to_canonical()).collect())
 }
 
 /// Tries as rank 0 of any program would, on every address; `check` listens by the same function.

@@ -85,8 +85,19 @@ fn a_value_that_is_not_known_is_an_error_that_names_those_that_are() {
     for word in ["{node_rank}", "{local_rank}", "{other_nodes}--headless"] {
         let error = values.expand(word).unwrap_err().to_string();
         assert!(error.contains(" is not known here: "), "{error}");
-        assert!(error.ends_with("; known are rank, world_size, master_addr, master_port, master"), "{error}");
+        assert!(
+            error.ends_with("; known are rank, world_size, master_addr, master_port, master, own_addr, interface"),
+            "{error}"
+        );
     }
+}
+
+#[cfg(feature = "rendezvous")]
+#[test]
+fn the_own_address_is_that_of_the_way_to_the_master() {
+    let values = ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "1")]).unwrap().placeholders();
+    assert_eq!(values.expand("--ip={own_addr}").unwrap().as_deref(), Some("--ip=127.0.0.1"));
+    assert_eq!(values.expand("{interface}").unwrap().as_deref(), Some("lo"));
 }
 
 #[test]

@@ -133,8 +133,9 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l node-rank -d 'The
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
+complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l own-addr -d 'Show this host\'s own address and interface too, by the route to the master'
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l json -d 'Print one JSON object'
-complete -c mpienv -n "__fish_mpienv_using_subcommand show" -s h -l help -d 'Print help'
+complete -c mpienv -n "__fish_mpienv_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l master-addr -d 'The host of rank 0 [env: MPIENV_MASTER_ADDR]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
