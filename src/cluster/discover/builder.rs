@@ -10,33 +10,33 @@ use crate::value::rank::Rank;
 use super::ClusterInfoBuilder;
 
 impl ClusterInfoBuilder {
-    /// Believes this launcher alone; as the variable `MPIENV_LAUNCHER`, and before it.
+    /// Reads this launcher's variables only, like the variable `MPIENV_LAUNCHER`, which it overrides.
     pub fn launcher(mut self, launcher: Launcher) -> ClusterInfoBuilder {
         self.overrides.launcher = Some(launcher);
         self
     }
 
-    /// Rank 0's host; as the variable `MPIENV_MASTER_ADDR`, and before it and all else.
+    /// Sets rank 0's host, like the variable `MPIENV_MASTER_ADDR`. It overrides all variables.
     pub fn master_addr(mut self, host: Host) -> ClusterInfoBuilder {
         self.overrides.master_addr = Some(host);
         self
     }
 
-    /// The port at rank 0's host; as the variable `MPIENV_MASTER_PORT`, and before it and all else.
+    /// Sets the port on rank 0's host, like the variable `MPIENV_MASTER_PORT`. It overrides all variables.
     pub fn master_port(mut self, port: MasterPort) -> ClusterInfoBuilder {
         self.overrides.master_port = Some(port);
         self
     }
 
-    /// The ports from which the job's own is chosen, the same on all ranks; as the variable `MPIENV_PORT_RANGE`, and
-    /// before it. 20000 to 29999 by default.
+    /// Sets the range of ports from which the job's port is derived, like the variable `MPIENV_PORT_RANGE`, which it
+    /// overrides. It must be the same on all ranks. The default is 20000 to 29999.
     pub fn port_range(mut self, range: PortRange) -> ClusterInfoBuilder {
         self.overrides.port_range = Some(range);
         self
     }
 
-    /// The number of this node and how many there are, for a platform that does not set them: this process is the only
-    /// one on its node. The platform's master stays, if it sets one.
+    /// Sets the number of this node and the number of nodes, for a platform that does not provide them. This process is
+    /// then the only one of the job on its node. The platform's master and hosts are kept.
     ///
     /// ```
     /// use mpienv::{ClusterInfo, Rank};
@@ -52,8 +52,8 @@ impl ClusterInfoBuilder {
         self
     }
 
-    /// This process is the only one on its node, and its rank is the number of the node: for launchers that do not give
-    /// a local rank. Reading fails if a variable contradicts that.
+    /// Treats the rank as the number of the node, for launchers that start one process on each node and do not provide a
+    /// local rank. Reading fails if a variable contradicts that.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -68,7 +68,7 @@ impl ClusterInfoBuilder {
         self
     }
 
-    /// What becomes of `NCCL_SOCKET_IFNAME`; as the variable `MPIENV_NCCL_IFNAME`, and before it.
+    /// Sets what becomes of `NCCL_SOCKET_IFNAME`, like the variable `MPIENV_NCCL_IFNAME`, which it overrides.
     pub fn nccl_ifname(mut self, ifname: NcclIfname) -> ClusterInfoBuilder {
         self.overrides.nccl_ifname = Some(ifname);
         self

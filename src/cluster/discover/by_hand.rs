@@ -10,7 +10,7 @@ use super::choice::Choice;
 /// The source of a value that an option or the program gives.
 const ASKED: &str = "asked for";
 
-/// The only process on this node; a platform's master, port and job stay.
+/// The only process on this node, with the platform's master, port, hosts and job.
 pub(super) fn node(node: Rank, read: Result<Placement, Error>) -> Result<Placement, Error> {
     let (rank, count) = ((ASKED, node.index()), (ASKED, node.size()));
     let placement = Placement::one_per_node(Launcher::User, rank, count)?;
@@ -18,8 +18,8 @@ pub(super) fn node(node: Rank, read: Result<Placement, Error>) -> Result<Placeme
     let Some(platform) = read.ok().filter(|read| read.launcher.spec().starts == Starts::OnePerNode) else {
         return Ok(placement);
     };
-    let Placement { master_addr, master_doubt, master_port, workers, job, .. } = platform;
-    Ok(Placement { master_addr, master_doubt, master_port, workers, job, ..placement })
+    let Placement { master_addr, master_doubt, master_port, hosts, workers, job, .. } = platform;
+    Ok(Placement { master_addr, master_doubt, master_port, hosts, workers, job, ..placement })
 }
 
 /// The choice of a place that does not come from a launcher's variables.
