@@ -133,7 +133,7 @@ const fn addition(
     Addition { variable: TargetVariable { name, meaning, page }, value }
 }
 
-/// What tells a program its place by variables that depend on what is inherited.
+/// Gives a program its place by variables that depend on the inherited ones.
 type Placing = fn(&ClusterInfo, &Environment) -> Result<Variables, Error>;
 
 /// Names with their values.
