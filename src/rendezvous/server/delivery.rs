@@ -1,7 +1,7 @@
 //! The report's way to every rank: the list of all, or why there is none.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mio::Events;
 
@@ -11,6 +11,9 @@ use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::frame::{ReplyKind, reply};
 use crate::rendezvous::table::{self, Row};
 use crate::rendezvous::{DRAIN, LARGEST_TABLE, LONGEST_BLOB, Meeting};
+
+/// How long the ranks may take to close their connections.
+const CLOSE: Duration = Duration::from_secs(2);
 
 impl Server<'_> {
     /// The table, or the answer, to all ranks.
@@ -65,7 +68,22 @@ impl Server<'_> {
         if let Some(error) = self.undelivered() {
             return Err(error);
         }
+        self.let_ranks_close(events);
         Ok(meeting)
+    }
+
+    /// Waits a moment until the ranks have closed their connections: the end that closes first holds the port for a minute,
+    /// and rank 0's program may have to listen there.
+    fn let_ranks_close(&mut self, events: &mut Events) {
+        let until = Instant::now() + CLOSE;
+        loop {
+            let is_open = |connection: &Connection| matches!(connection.stage, Stage::Member { .. });
+            let left = until.saturating_duration_since(Instant::now());
+            let is_any_open = self.connections.iter().flatten().any(is_open);
+            if !is_any_open || left.is_zero() || self.turn(left, events).is_err() {
+                return;
+            }
+        }
     }
 
     /// The failure to all ranks that came, and to those that come meanwhile.
