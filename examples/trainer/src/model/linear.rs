@@ -9,14 +9,14 @@ use crate::sharding::operator::relu;
 
 type Layer = Dense<PIXELS, CLASSES, 5, 2>;
 
-/// How many weights there are: one row of [`PIXELS`] for each class.
+/// The number of weights: a row of [`PIXELS`] for each class.
 pub const WEIGHTS: usize = Layer::WEIGHTS;
 
 /// The linear model. Parameters: weights of shape (10, 784), row by row, then 10 biases.
 #[derive(Clone, Debug)]
 pub struct Linear {
     layer: Layer,
-    /// One row for each sample: first its logits, then the gradient of its loss in them.
+    /// A row for each sample: first its logits, then their gradient.
     rows: Vec<[f32; CLASSES]>,
 }
 

@@ -19,22 +19,22 @@ type Second = Dense<HIDDEN, CLASSES, 5, 2>;
 ///
 /// Parameters: weights of shape (128, 784), row by row, 128 biases, weights of shape (10, 128), 10 biases.
 ///
-/// The first weights of the hidden layer are N(0, sqrt(2 / 784)), as He and others have it, so that ReLU passes the
-/// images' spread on; those of the last layer are N(0, sqrt(1 / 128)), so that logits have a spread of about 1; biases
-/// are 0. With N(0, 0.01), as the linear model has, a run would be an epoch behind.
+/// The initial weights of the hidden layer are N(0, sqrt(2 / 784)) (He initialization), which keeps the variance through
+/// ReLU. Those of the last layer are N(0, sqrt(1 / 128)), which gives logits a deviation of about 1. Biases are 0. With the
+/// linear model's N(0, 0.01), a run would be an epoch behind.
 #[derive(Clone, Debug)]
 pub struct Mlp {
     first: First,
     second: Second,
-    /// One row for each sample: the hidden layer's outputs after ReLU.
+    /// A row for each sample: the hidden layer's outputs after ReLU.
     hidden: Vec<[f32; HIDDEN]>,
-    /// One row for each sample: the gradient of its loss in the hidden layer's outputs before ReLU.
+    /// A row for each sample: the gradient of the hidden layer's outputs before ReLU.
     hidden_gradients: Vec<[f32; HIDDEN]>,
-    /// One row for each sample: first its logits, then the gradient of its loss in them.
+    /// A row for each sample: first its logits, then their gradient.
     rows: Vec<[f32; CLASSES]>,
 }
 
-/// Where the parameters of the two layers lie.
+/// The first layer's parameters; the second's follow.
 const FIRST: Range<usize> = 0..First::WEIGHTS + HIDDEN;
 
 impl Mlp {
