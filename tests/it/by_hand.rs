@@ -66,7 +66,7 @@ fn a_node_that_no_variable_numbers_is_numbered_by_options() {
 
 #[test]
 fn errors_and_findings_of_a_place_that_is_not_there_name_the_options() {
-    let hint = "or pass --node-rank R --nnodes N --master-addr HOST";
+    let hint = "or, for one process on each node, pass --node-rank R --nnodes N --master-addr HOST";
     let cases: [Pairs; 6] = [
         &[("JOB_COMPLETION_INDEX", "1")],
         &[("LWS_LEADER_ADDRESS", "a"), ("LWS_GROUP_SIZE", "2")],

@@ -10,7 +10,7 @@ use super::Failure;
 const MASTER: &str = "or pass --master-addr HOST, or --ask-pmix if the launcher has a PMIx server";
 
 /// How to say what a platform does not.
-const NODE: &str = "for one process on each node, mpienv also takes --node-rank R --nnodes N --master-addr HOST";
+const NODE: &str = "or, for one process on each node, pass --node-rank R --nnodes N --master-addr HOST";
 
 /// Variables of processes that a launcher started without a size.
 const OF_TASKS: &[&str] = &["PMIX_RANK", "PBS_TASKNUM"];

@@ -5,7 +5,7 @@
 //! waits for. In both cases a watch thread ends the wait when a rank is lost.
 //!
 //! MPI recommends but does not promise that a sum has the same bits on all ranks. It has if every rank adds in the same
-//! order, or one rank adds and distributes, as Open MPI and MPICH do between equal machines. [`crate::replicas`] detects
+//! order, or one rank adds and distributes, as Open MPI and MPICH do between equal machines. `crate::replicas` detects
 //! differences.
 
 mod host_info;
