@@ -79,6 +79,9 @@ fn errors_and_findings_of_a_place_that_is_not_there_name_the_options() {
         let (code, _, err) = run(vars, "launch --nproc-per-node 2 -- true");
         assert!(code == Some(1) && err.contains(hint), "{vars:?}: {err}");
     }
+    // What people set for torchrun: each node would be a job by itself.
+    let (_, _, err) = run(&[("NODE_RANK", "1"), ("NNODES", "2"), ("MASTER_ADDR", "127.0.0.1")], "exec -- true");
+    assert!(err.contains("NODE_RANK=\"1\" is set, but RANK and WORLD_SIZE are not") && err.contains(hint), "{err}");
     let (_, finding, _) = run(&[("LOCAL_RANK", "5")], "show");
     assert!(finding.contains("place-unknown") && finding.contains(hint), "{finding}");
 }

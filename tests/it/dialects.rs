@@ -151,9 +151,9 @@ fn the_documented_words_work_in_each_shell() {
 #[test]
 fn every_dialect_writes_these_words() {
     let all = |line: fn(&str, &str) -> String| {
-        let variables = [("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1"), ("NODE_RANK", "0")];
-        let more =
-            [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500"), ("NCCL_SOCKET_IFNAME", "^docker0,lo")];
+        let variables =
+            [("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1"), ("NODE_RANK", "0")];
+        let more = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500"), ("NCCL_SOCKET_IFNAME", "^docker0,lo")];
         variables.iter().chain(&more).map(|(name, value)| line(name, value)).collect::<String>()
     };
     let table = [

@@ -208,10 +208,7 @@ fn on_several_nodes_a_way_to_this_host_itself_is_an_error_with_the_remedy() {
         );
     }
     let error = of_two_nodes("no-such-host.invalid").own_addr().unwrap_err().to_string();
-    assert!(
-        error.starts_with("MASTER_ADDR=\"no-such-host.invalid\": this host's own address"),
-        "{error}"
-    );
+    assert!(error.starts_with("MASTER_ADDR=\"no-such-host.invalid\": this host's own address"), "{error}");
     let unknown: Pairs = &[("PMI_RANK", "1"), ("PMI_SIZE", "2")];
     assert!(read(unknown).own_addr().unwrap_err().to_string().contains("no variable names rank 0's host"));
     let main: Pairs = &[("AWS_BATCH_JOB_NODE_INDEX", "0"), ("AWS_BATCH_JOB_NUM_NODES", "2")];

@@ -4,7 +4,7 @@ use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
-use crate::launcher::{LAUNCHERS, Launcher, display_variable, flux, jsm, pbs};
+use crate::launcher::{LAUNCHERS, Launcher, LauncherSpec, display_variable, flux, jsm, pbs};
 
 /// An indexed job's pod number: only the job's template can give the number of pods.
 const JOB_INDEX: &str = "JOB_COMPLETION_INDEX";
@@ -28,7 +28,7 @@ pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
             "ask the launcher's PMIx server, or start the process with mpirun or `prterun --personality ompi`, which set the \
              size; or set RANK, WORLD_SIZE and MASTER_ADDR, or {by_itself}"
         );
-        let reason = "a launcher with PMIx has set it, and no variable tells how many processes there are";
+        let reason = "a launcher with PMIx has set it, and no variable holds the number of processes";
         let rank = environment.get(PMIX_RANK).map(|rank| rank.to_string_lossy().into_owned());
         let error = Error::new(Reason::Malformed(reason.to_owned()), remedy);
         return Err(error.of(PMIX_RANK).found(rank.unwrap_or_default()));
@@ -51,14 +51,26 @@ fn unexplained(environment: &Environment) -> Option<Finding> {
         let read = spec.variables().map(|variable| variable.name).filter(move |name| !is_outside(name));
         read.map(move |name| (spec, name))
     });
-    let (spec, name) = names.into_iter().find(|(_, name)| environment.is_set(name))?;
-    // People set LOCAL_RANK=0 for a program that insists on it.
-    let by_hand = spec.name == Launcher::User.name() && matches!(environment.get_str(name), Ok(Some("0" | "1")));
+    // What people and many programs set belongs to no launcher, though some launchers set it too.
+    let (of_users, of_launchers): (Vec<_>, Vec<_>) =
+        names.filter(|(_, name)| environment.is_set(name)).partition(|(spec, _)| spec.name == Launcher::User.name());
+    let is_shared = |name: &str| of_users.iter().any(|(_, own)| *own == name);
+    let is_others = |(_, name): &(&LauncherSpec, &str)| !is_shared(name);
+    let (spec, name) = of_launchers.iter().copied().find(is_others).or_else(|| of_users.first().copied())?;
+    // People set LOCAL_RANK=0 for a program that insists on it; a node's number and the number of nodes are of a job.
+    let is_of_user = spec.name == Launcher::User.name();
+    let value = environment.get_str(name).ok().flatten();
+    let by_hand = matches!((name, value), ("LOCAL_RANK", Some("0")) | ("LOCAL_WORLD_SIZE", Some("1")));
     Some(Finding {
         severity: if by_hand { Severity::Note } else { Severity::Warning },
         code: "place-unknown",
-        what: format!("{} is set, without what else {} sets", display_variable(environment, name), spec.title),
-        why: "this process is taken to be alone; in a job of several processes each would be rank 0".into(),
+        what: format!(
+            "{} is set, but {}{} are not",
+            display_variable(environment, name),
+            if is_of_user { "" } else { "the other variables of " },
+            spec.title
+        ),
+        why: "mpienv treats this process as the only one; if the job has more, each of them becomes rank 0".into(),
         remedy: format!(
             "{}; for a process by itself unset {name}, or set {}=alone",
             spec.advice.start,

@@ -30,9 +30,10 @@ pub(super) fn for_failure(failure: &Failure) -> Option<&'static str> {
 fn for_error(error: &Error) -> Option<&'static str> {
     match error.reason() {
         Reason::MasterUnknown { .. } => Some(MASTER),
-        Reason::Malformed(_) if error.variable() == Some("PMIX_RANK") => {
-            Some("or pass --ask-pmix, which asks the server")
-        }
+        Reason::Malformed(_) if error.variable() == Some("PMIX_RANK") => Some(
+            "or pass --ask-pmix, which asks the server; or, for one process on each node, pass --node-rank R --nnodes N \
+             --master-addr HOST",
+        ),
         Reason::NotPerNode(_) => {
             Some("or pass --launcher alone, or --one-per-node if no other process of the job is on its node")
         }
