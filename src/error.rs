@@ -109,6 +109,16 @@ pub enum Reason {
         /// The program.
         program: &'static str,
     },
+    /// The program needs the hosts of all ranks, but the launcher does not give them.
+    #[error(
+        "{program} needs the hosts of all {world_size} ranks, but the launcher does not give them to its processes"
+    )]
+    HostsUnknown {
+        /// The program.
+        program: &'static str,
+        /// How many ranks there are.
+        world_size: u32,
+    },
     /// The program needs a value that the launcher does not give.
     #[error("{program} needs {what}")]
     ProgramNeeds {

@@ -314,6 +314,7 @@ impl ClusterInfoBuilder {
             to_unset,
             // Whoever reads again comes to what was asked for.
             leaves_context: self.overrides.place_this_process().then_some(placement.launcher),
+            endpoints: None,
             inherited: Inherited::new(whole),
             addr_is_own,
             port_is_own,

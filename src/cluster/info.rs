@@ -68,6 +68,8 @@ pub struct ClusterInfo {
     pub(crate) to_unset: Vec<&'static str>,
     /// The launcher that the exports name in `MPIENV_CONTEXT`; `None` where they have none.
     pub(crate) leaves_context: Option<Launcher>,
+    /// Where each rank listens, if the ranks have said so.
+    pub(crate) endpoints: Option<Arc<[String]>>,
     pub(crate) inherited: Inherited,
     /// Whether the master's address and port, and the token, are this job's alone: no person set them for all.
     pub(crate) addr_is_own: bool,

@@ -61,12 +61,10 @@ pub(crate) fn run(
     if options.dry_run {
         return Ok(words::print(&words)?);
     }
-    // What can be wrong here is found before the others are waited for.
-    let exports = match options.per_node {
+    let exports = options.meet.exports(&info, |info| match options.per_node {
         true => info.per_node_exports(),
         false => info.marked().exports_for(set),
-    }?;
-    options.meet.wait(&info)?;
+    })?;
     if !options.keep_binding {
         widen_default_binding(&info, &environment);
     }

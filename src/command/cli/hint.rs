@@ -25,6 +25,7 @@ fn for_error(error: &Error) -> Option<&'static str> {
         Reason::MasterUnknown { .. } => Some(MASTER),
         Reason::Malformed(_) if error.variable() == Some("PMIX_RANK") => Some("mpienv asks the server with --ask-pmix"),
         Reason::NotPerNode(_) => Some("mpienv also takes --launcher alone"),
+        Reason::HostsUnknown { .. } => Some("`mpienv exec --meet SECONDS` lets the ranks exchange their addresses"),
         Reason::NoLocalRank { .. } => Some("mpienv also takes --launcher user; or omit --for"),
         _ => None,
     }
