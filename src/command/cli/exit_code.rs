@@ -16,7 +16,7 @@ impl ExitCode {
     pub(crate) const USAGE: ExitCode = ExitCode(2);
     /// The ranks do not fit together, a rank was lost, or doctor found a problem.
     pub(crate) const CHECK_FAILED: ExitCode = ExitCode(3);
-    /// Not all ranks arrived in time, or the master's name did not resolve.
+    /// Not all ranks arrived in time, or the name of the master did not resolve.
     pub(crate) const TIMED_OUT: ExitCode = ExitCode(124);
     /// As in shells: the command exists but cannot be executed.
     pub(crate) const NOT_EXECUTABLE: ExitCode = ExitCode(126);
@@ -31,7 +31,7 @@ impl ExitCode {
         (ExitCode::WRONG_ENVIRONMENT, "The environment is contradictory or incomplete, or output cannot be written."),
         (ExitCode::USAGE, "Invalid command line."),
         (ExitCode::CHECK_FAILED, "The ranks do not fit together, a rank was lost, or doctor found a problem."),
-        (ExitCode::TIMED_OUT, "Not all ranks arrived in time, or the master's name did not resolve."),
+        (ExitCode::TIMED_OUT, "Not all ranks arrived in time, or the name of the master did not resolve."),
         (ExitCode::NOT_EXECUTABLE, "As in shells: the command exists but cannot be executed."),
         (ExitCode::NOT_FOUND, "As in shells: command not found."),
         (ExitCode::READER_GONE, "As in shells: the program that read stdout has exited."),

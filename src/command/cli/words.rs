@@ -19,7 +19,7 @@ pub(crate) struct TemplateOption {
 fn long_help() -> String {
     let mut text = "Replace placeholders such as {node_rank} in the words of the command\n\n".to_owned();
     for (name, meaning) in Placeholders::names() {
-        text += &format!("{{{name}}}: {}\n", meaning.replace('`', ""));
+        text += &format!("{{{name}}}: {}.\n", meaning.replace('`', ""));
     }
     text + "\n{node_rank*8}, {master_port+1} and {nnodes-1}: one product, sum or difference of placeholders and numbers. \
             {{ and }}: braces. A word that starts with {first_node} is kept on node 0 only, without the placeholder; one that \

@@ -52,8 +52,15 @@ docker\t'A file for docker run --env-file'
 github\t'Lines to append to $GITHUB_ENV in a GitHub Actions step'
 json\t'One JSON object for programs; null means unset'"
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l for -d 'Also set the variables that this program reads' -r -f -a "torch\t''
+jax\t''
 mindspore\t''
-jax\t''"
+lightning\t''
+deepspeed\t''
+tensorflow\t''
+paddle\t''
+oneccl\t''
+mlx\t''
+mistralrs\t''"
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l per-node -d 'Print the node\'s variables instead, for a torchrun on each node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -s v -l verbose -d 'Print all findings on stderr, including notes'
@@ -64,11 +71,22 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l master-addr -d 'T
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l for -d 'Also set the variables that this program reads' -r -f -a "torch\t''
+jax\t''
 mindspore\t''
-jax\t''"
+lightning\t''
+deepspeed\t''
+tensorflow\t''
+paddle\t''
+oneccl\t''
+mlx\t''
+mistralrs\t''"
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l wait-for-master -d 'Start once the master\'s name resolves, or fail after so many seconds' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l meet -d 'Start once all ranks have arrived, or fail after so many seconds and name the missing ones' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l per-node -d 'Set the node\'s variables instead, for a torchrun on each node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l keep-binding -d 'Keep Open MPI\'s default binding to cores; without this option the command may use all cores'
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l template -d 'Replace placeholders such as {node_rank} in the words of the command'
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l dry-run -d 'Print the words of the command, one a line and quoted for a shell, and start nothing'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
@@ -76,13 +94,22 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l master-addr -d 
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l for -d 'Also set the variables that this program reads' -r -f -a "torch\t''
+jax\t''
 mindspore\t''
-jax\t''"
+lightning\t''
+deepspeed\t''
+tensorflow\t''
+paddle\t''
+oneccl\t''
+mlx\t''
+mistralrs\t''"
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l nproc-per-node -d 'How many workers to start on this node' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l log-dir -d 'Write the workers\' output to DIR/rank.K/stdout and DIR/rank.K/stderr instead' -r -F
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l grace -d 'How long the other workers may take to exit after one has failed' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l meet -d 'Start once all ranks have arrived, or fail after so many seconds and name the missing ones' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l keep-binding -d 'Keep the launcher\'s binding to cores; without this option the workers may use all cores'
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l template -d 'Replace placeholders such as {node_rank} in the words of the command'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
