@@ -167,9 +167,9 @@ impl ClusterInfo {
     /// The hosts of all nodes, in the order of [`ClusterInfo::node_rank`]: rank 0's host is the first.
     ///
     /// `None` if the launcher has no such list: Slurm, SageMaker, SkyPilot, dstack, Volcano, DGX Cloud Lepton, Volcengine's
-    /// platform and Vertex AI have one. A list of another length than [`ClusterInfo::node_count`] does not count, and neither
-    /// does one whose order is not the nodes'; [`Provenance::hosts`] then says why. If all ranks are on this node, it is the
-    /// launcher's name for it, or else [`ClusterInfo::master_addr`].
+    /// platform and Vertex AI have one, and so has a PMIx server. A list is ignored if its length is not
+    /// [`ClusterInfo::node_count`], or if its order may not be that of the nodes; [`Provenance::hosts`] then says why. If all
+    /// ranks are on this node, the one entry is the launcher's name for it, or else [`ClusterInfo::master_addr`].
     ///
     /// ```
     /// use mpienv::ClusterInfo;

@@ -44,7 +44,7 @@ impl ClusterInfo {
     ///
     /// # Errors
     /// When rank 0's host is not known, its name does not resolve, or no route leads there; and when the job is on several
-    /// nodes and the way leads only to this host itself.
+    /// nodes and the master's address is one of this host's loopback addresses.
     pub fn own_addr(&self) -> Result<OwnAddr, Error> {
         let master = self.master_addr()?;
         let address = self.address_towards(master).map_err(|why| {
@@ -82,7 +82,7 @@ impl ClusterInfo {
 fn local_address(to: SocketAddr) -> io::Result<IpAddr> {
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0))?;
-    // Of UDP this chooses the route, and sends nothing.
+    // For UDP this only chooses the route; it sends nothing.
     socket.connect(to)?;
     Ok(socket.local_addr()?.ip().to_canonical())
 }
@@ -92,7 +92,7 @@ pub(crate) fn resolve(name: String, port: u16, patience: Duration) -> Result<Vec
     let (sender, receiver) = mpsc::channel();
     let ask = move || {
         let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
-        // Whoever asked may have gone.
+        // The caller may have given up.
         let _ = sender.send(found.map_err(|error: io::Error| error.to_string()));
     };
     thread::Builder::new().spawn(ask).map_err(|error| error.to_string())?;

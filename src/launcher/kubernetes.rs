@@ -2,7 +2,7 @@
 //!
 //! Each pod counts as a node. Kubeflow's PyTorchJob v1 sets `RANK` and `WORLD_SIZE`: see
 //! [`user`](crate::launcher::user). An indexed job names no host: set `MASTER_ADDR` to
-//! `JOB-0.SERVICE`. A JobSet counts the pods of each of its jobs from 0: this reads one of a single job.
+//! `JOB-0.SERVICE`. A JobSet counts the pods of each of its jobs from 0, so use it with one job.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::{Error, Reason};

@@ -1,6 +1,6 @@
-//! PBS: what its scripts and the tasks of `pbsdsh` have. Neither gives a process its place; `mpiexec` does.
+//! PBS: its batch scripts and the tasks of `pbsdsh`. No variable of PBS gives a process its place; those of `mpiexec` do.
 //!
-//! `PBS_NODENUM` is the node's number, the same for all tasks of a node; `PBS_TASKNUM` is no rank; and no variable has a size.
+//! `PBS_NODENUM` is the node's number, the same for all tasks of a node; `PBS_TASKNUM` is not a rank; no variable has a size.
 //! Recorded from OpenPBS 23.06.06.
 
 use crate::environment::Environment;

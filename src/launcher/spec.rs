@@ -46,7 +46,7 @@ pub(crate) struct Advice {
     pub give_master: &'static str,
     /// How to start processes that are not bound to cores; `None` if the launcher binds none.
     pub unbind: Option<&'static str>,
-    /// How to start processes that each see a device; `None` if the launcher shows none of its choosing.
+    /// How to start processes that each see a device; `None` if the launcher does not assign devices.
     pub devices: Option<&'static str>,
 }
 

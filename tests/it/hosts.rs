@@ -38,7 +38,7 @@ fn report(hosts: &Hosts, mpirun: &Path, words: &[&str], first: &str) -> (Vec<Sai
     let (mpienv, folder) = (env!("CARGO_BIN_EXE_mpienv"), folder());
     let all = format!(
         "cd {} && {first} && rank=$OMPI_COMM_WORLD_RANK && hostname >$rank.host && {mpienv} export --shell json \
-         >$rank.exports && {mpienv} show --json >$rank.shown && exec {mpienv} check --json --timeout 20",
+         >$rank.exports && {mpienv} show --json --own-addr >$rank.shown && exec {mpienv} check --json --timeout 20",
         folder.path().display()
     );
     let output = script(hosts, mpirun, words, &all).output().unwrap();
@@ -79,6 +79,8 @@ fn assert_places(name: &str, (ranks, map): &(Vec<Said>, Value), hosts: [&str; 4]
         );
         let suspicious = |finding: &Value| finding["severity"] != "note";
         assert!(!shown["findings"].as_array().unwrap().iter().any(suspicious), "{name}: rank {rank}: {shown}");
+        let own = shown["own_addr"].as_str().unwrap();
+        assert!(own == address(host) || !masters[0].starts_with("10.77."), "{name}: rank {rank}: {shown}");
         let met = &map["ranks"][rank];
         assert_eq!((&met["host"], &met["local_size"]), (&host.as_str().into(), &local_size.into()), "{name}: {map}");
     }
@@ -121,6 +123,11 @@ fn pmix_knows_rank_0s_host_and_the_nodes_where_mpirun_runs_elsewhere() {
             let shown = fs::read(folder.path().join(rank.to_string())).unwrap();
             let shown: Value = serde_json::from_slice(&shown).unwrap_or_else(|error| panic!("{error}: {output:?}"));
             assert_eq!((&shown["node_rank"], &shown["node_count"]), (&(rank / 2).into(), &2.into()), "{shown}");
+            assert_eq!(
+                (shown["hosts"].as_array().unwrap().len(), &shown["hosts"][0]),
+                (2, &shown["master_addr"]),
+                "{shown}"
+            );
         }
         // Without asking, version 4 names mpirun's host, and rank 0 sees that it is not there; version 5 names none.
         let show = format!("[ $OMPI_COMM_WORLD_RANK != 0 ] || {mpienv} show --json");

@@ -77,7 +77,7 @@ pub(super) fn rows(info: &ClusterInfo) -> Vec<[String; 3]> {
     .to_vec()
 }
 
-/// What `show` alone prints: doctor's report would be no better for it.
+/// The rows that `doctor` leaves out of its report.
 fn more(info: &ClusterInfo, own: Option<&OwnAddr>) -> Vec<[String; 3]> {
     let from = info.provenance();
     let number = |value: Option<u32>| value.map(|value| value.to_string());
