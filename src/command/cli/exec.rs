@@ -52,12 +52,13 @@ pub(crate) fn run(
         // The own address is that of the way to the master.
         options.master.wait(&info)?;
     }
+    let finding = options.template.finding(&info, &words);
     let values = || if options.per_node { info.per_node_placeholders() } else { Ok(info.placeholders()) };
     let words = options.template.apply(values, &words)?;
     if !options.per_node {
         torchrun::check_exec(&info, &environment, &words)?;
     }
-    quiet.warn(&info, &environment);
+    quiet.warn_also(&info, &environment, finding);
     if options.dry_run {
         return Ok(words::print(&words)?);
     }
