@@ -112,6 +112,14 @@ pub enum Reason {
         /// The program.
         program: &'static str,
     },
+    /// The program needs the hosts of all ranks, but the launcher does not provide them.
+    #[error("{program} needs the hosts of all {world_size} ranks, but the launcher does not provide them")]
+    HostsUnknown {
+        /// The program.
+        program: &'static str,
+        /// How many ranks there are.
+        world_size: u32,
+    },
     /// The program needs a value that the launcher does not provide.
     #[error("{program} needs {what}")]
     ProgramNeeds {

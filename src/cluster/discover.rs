@@ -303,6 +303,7 @@ impl ClusterInfoBuilder {
             to_unset,
             // Reading it again must give what was asked for.
             leaves_context: self.overrides.place_this_process().then(|| self.overrides.reader(placement.launcher)),
+            endpoints: None,
             inherited: Inherited::new(whole),
             addr_is_own,
             port_is_own,

@@ -74,6 +74,8 @@ pub struct ClusterInfo {
     pub(crate) to_unset: Vec<&'static str>,
     /// The launcher that the exports name in `MPIENV_CONTEXT`. `None` if they do not set that variable.
     pub(crate) leaves_context: Option<Launcher>,
+    /// Where each rank listens, if the ranks have said so.
+    pub(crate) endpoints: Option<Arc<[String]>>,
     pub(crate) inherited: Inherited,
     /// Whether the master's address, its port and the token belong to this job only. False if a user set them.
     pub(crate) addr_is_own: bool,

@@ -28,7 +28,7 @@
 mod at_master;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::{Finding, Severity};
 use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
+use crate::value::host::Host;
 use crate::value::printable::printable;
 
 use self::at_master::Look;
@@ -82,14 +83,11 @@ pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Opti
         Ok(JobMap { master, seconds, rejected: meeting.rejected(), simulated, ranks })
     };
     let look = Look::begin(info);
-    let gathered = Rendezvous::new(info.world(), master, info.master_port())
-        .timeout(timeout)
-        .default_port(info.default_master_port())
-        .token(info.token().as_bytes())
-        .gather_with_reply(serde_json::to_vec(&statement).map_err(CheckError::Report)?, |meeting| {
-            let report = map(meeting).map_or_else(|error| Some(error.to_string()), |map| map.first_error());
-            report.unwrap_or_default().into_bytes()
-        });
+    let statement_bytes = serde_json::to_vec(&statement).map_err(CheckError::Report)?;
+    let gathered = rendezvous(info, master, timeout).gather_with_reply(statement_bytes, |meeting| {
+        let report = map(meeting).map_or_else(|error| Some(error.to_string()), |map| map.first_error());
+        report.unwrap_or_default().into_bytes()
+    });
     let gathered = gathered.map_err(|error| match look.and_then(|look| look.end(info, &error)) {
         Some(seen) => CheckError::Master { seen, error },
         None => CheckError::Rendezvous(error),
@@ -99,6 +97,23 @@ pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Opti
         Gathered::Reply(report) if report.is_empty() => Ok(None),
         Gathered::Reply(report) => Err(CheckError::Inconsistent { report: printable(&report) }),
     }
+}
+
+fn rendezvous(info: &ClusterInfo, master: Host, timeout: Duration) -> Rendezvous {
+    let rendezvous = Rendezvous::new(info.world(), master, info.master_port()).timeout(timeout);
+    rendezvous.default_port(info.default_master_port()).token(info.token().as_bytes())
+}
+
+/// The endpoints of all ranks, in order; each rank brings its own.
+pub(crate) fn exchange_endpoints(info: &ClusterInfo, own: &str, timeout: Duration) -> Result<Vec<String>, CheckError> {
+    let meeting = rendezvous(info, info.master_addr()?.clone(), timeout).all_gather(own)?;
+    let endpoint = |member: &Member| {
+        let text = printable(member.blob());
+        let is_endpoint = text.parse::<SocketAddr>().is_ok();
+        let report = || format!("{text:?} is not an address; start the same version of mpienv on all hosts");
+        if is_endpoint { Ok(text) } else { Err(CheckError::Inconsistent { report: report() }) }
+    };
+    meeting.members().iter().map(endpoint).collect()
 }
 
 /// The master of a rank 0 that listens everywhere, as AWS Batch's main node does.

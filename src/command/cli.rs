@@ -237,6 +237,7 @@ struct Program {
 }
 
 fn sets() -> String {
+    // The manual page joins the lines: each is a sentence.
     let mut text = "Also set the variables that this program reads\n\n".to_owned();
     for set in Target::ALL {
         let names: Vec<_> = set.variables().map(|variable| variable.name).collect();
@@ -244,7 +245,7 @@ fn sets() -> String {
             if names.is_empty() { "RANK and so on, as with every program".to_owned() } else { names.join(", ") };
         let unset = set.removed_prefixes();
         let unset = if unset.is_empty() { String::new() } else { format!("; unsets inherited {}*", unset.join("*, ")) };
-        text += &format!("{} ({}): {names}{unset}{}\n", set.name(), set.title(), set.note());
+        text += &format!("{} ({}): {names}{unset}{}.\n", set.name(), set.title(), set.note());
     }
     text
 }

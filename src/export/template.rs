@@ -216,6 +216,20 @@ impl Placeholders {
         texts.try_for_each(|word| check(word).map_err(|fault| TemplateError { word: word.to_owned(), fault }))
     }
 
+    /// Whether the words name the node, and nothing in which its processes differ.
+    #[cfg(feature = "cli")]
+    pub(crate) fn are_for_a_node(words: &[OsString]) -> bool {
+        let pieces = words.iter().filter_map(|word| parse(word.to_str()?).ok()).flatten();
+        let names = |piece| match piece {
+            Piece::Condition { .. } => vec!["node_rank"],
+            Piece::Value(name) => vec![name],
+            Piece::Sum { left, right, .. } => [left, right].into_iter().filter_map(Operand::name).collect(),
+            Piece::Text(_) => Vec::new(),
+        };
+        let names: BTreeSet<&str> = pieces.flat_map(names).collect();
+        names.contains("node_rank") && !["rank", "local_rank"].iter().any(|name| names.contains(name))
+    }
+
     /// The words of a command with each placeholder replaced, without those that are for other nodes.
     ///
     /// Words that are not UTF-8 are kept as they are.

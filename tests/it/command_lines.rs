@@ -176,6 +176,26 @@ fn each_worker_of_launch_gets_its_own_words() {
 }
 
 #[test]
+fn a_server_for_each_process_of_a_node_is_warned_of_once_on_each_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let warns = |index: u32, verb: &[&str], words: &[&str]| {
+        let per_node = if verb.contains(&"launch") { "1" } else { "2" };
+        let mut command = rank(folder.path(), "slurm", "2", per_node, index);
+        let output = command.args(verb).args(["--template", "--", "echo"]).args(words).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap().contains("warning [same-words-on-node]")
+    };
+    for words in [&["{node_rank}"][..], &["{node_rank*8}"], &["{other_nodes}--headless"]] {
+        assert!(warns(2, &["exec"], words) && !warns(3, &["exec"], words), "{words:?}");
+        assert!(!warns(2, &["exec", "-q"], words));
+    }
+    assert!(warns(1, &["launch", "--nproc-per-node", "2"], &["{node_rank}"]));
+    for words in [&["{node_rank}", "{local_rank}"][..], &["{node_rank*8}", "{rank+1}"], &["{world_size}"]] {
+        assert!(!warns(2, &["exec"], words), "{words:?}");
+    }
+}
+
+#[test]
 fn a_command_for_the_whole_node_has_the_nodes_values_and_no_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let run = |word: &str| {

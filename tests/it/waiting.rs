@@ -94,6 +94,40 @@ fn the_command_of_rank_0_can_listen_where_the_ranks_met() {
     }
 }
 
+/// An address of this host that is not loopback.
+fn own_address() -> Option<String> {
+    let output = clean("hostname").arg("-I").output().ok()?;
+    let addresses = String::from_utf8(output.stdout).ok()?;
+    addresses.split_whitespace().find(|address| address.contains('.')).map(str::to_owned)
+}
+
+#[test]
+fn ranks_that_meet_exchange_the_hosts_that_no_launcher_gives() {
+    let Some(address) = own_address() else { return eprintln!("skipped: only loopback addresses") };
+    let port = free_port();
+    let run = |words: &[&str]| {
+        // Two nodes with two ranks each, dealt one by one; all are this host.
+        let ranks = [0, 1, 2, 3].map(|index: u32| {
+            let mut command = rank(index, 4, port, &[&["exec", "--for", "tensorflow"], words].concat());
+            command.env("LOCAL_RANK", (index / 2).to_string()).env("LOCAL_WORLD_SIZE", "2");
+            command.env("MASTER_ADDR", &address).env("MPIENV_SIMULATED", "1");
+            command.args(["--", "sh", "-c", "echo $TF_CONFIG"]).spawn().unwrap()
+        });
+        ranks.map(ended)
+    };
+    let [first, second] = [port, port + 1].map(|port| format!("\"{address}:{port}\""));
+    let workers = format!("{first}, {first}, {second}, {second}");
+    for (index, (code, stdout, stderr)) in run(&["--meet", "60"]).into_iter().enumerate() {
+        assert_eq!(code, Some(0), "{stderr}");
+        let task = format!(r#""task": {{"type": "worker", "index": {index}}}"#);
+        assert_eq!(stdout, format!("{{\"cluster\": {{\"worker\": [{workers}]}}, {task}}}\n"));
+    }
+    for (code, stdout, stderr) in run(&[]) {
+        assert_eq!((code, stdout.as_str()), (Some(1), ""));
+        assert!(stderr.contains("TensorFlow needs the hosts of all 4 ranks") && stderr.contains("--meet"), "{stderr}");
+    }
+}
+
 #[test]
 fn a_masters_name_that_does_not_resolve_in_time_is_code_124() {
     let begun = Instant::now();

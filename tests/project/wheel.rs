@@ -168,6 +168,13 @@ fn a_program_finds_its_place_by_the_module() {
     fresh.write("train.py", "import mpienv_rs as mpienv\nmpienv.init_process_group('gloo', timeout=9)\n");
     assert_eq!(sorted(&mpirun("train.py")), ["gloo {'timeout': 9} 0 2", "gloo {'timeout': 9} 1 2"]);
 
+    fresh.write(
+        "hosts.py",
+        "import mpienv_rs\ninfo = mpienv_rs.info()\nprint(info.hosts, info.num_nodes, info.local_rank)\n",
+    );
+    let simulate = ["simulate", "--launcher", "skypilot", "--nodes", "2", "--rank", "1", "--", "python", "hosts.py"];
+    assert_eq!(succeeded(fresh.command("mpienv").args(simulate)), "('10.0.0.1', '10.0.0.2') 2 0\n");
+
     let doctest = "import doctest, mpienv_rs; print(doctest.testmod(mpienv_rs))";
     let output = fresh.python(doctest);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "TestResults(failed=0, attempted=7)\n");
@@ -233,6 +240,7 @@ import mpienv_rs as mpienv
 info: mpienv.Info = mpienv.info()
 numbers: Tuple[int, int, int] = (info.rank, info.world_size, info.master_port)
 maybe: Tuple[Optional[int], ...] = (info.local_rank, info.local_world_size, info.node_rank, info.num_nodes)
+more: Tuple[Optional[int], ...] = (info.device_index, info.restart_count)
 hosts: Tuple[Optional[str], Optional[Tuple[str, ...]]] = (info.master_addr, info.hosts)
 launcher: str = info.launcher
 is_main: bool = info.is_main

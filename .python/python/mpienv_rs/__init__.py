@@ -53,6 +53,10 @@ class Info:
     master_addr: Optional[str]
     """``None`` if the job may have several nodes and nothing names the host of rank 0."""
     master_port: int
+    device_index: Optional[int]
+    """The number of this rank's device among those that it sees: for ``torch.cuda.set_device``."""
+    restart_count: Optional[int]
+    """How often the job was restarted."""
     hosts: Optional[Tuple[str, ...]]
     """The hosts in the order of their nodes."""
     sources: Mapping[str, str]
@@ -88,6 +92,8 @@ def info() -> Info:
         num_nodes=shown["node_count"],
         master_addr=shown["master_addr"],
         master_port=shown["master_port"],
+        device_index=shown["device_index"],
+        restart_count=shown["restart_count"],
         hosts=None if hosts is None else tuple(hosts),
         sources=MappingProxyType(shown["provenance"]),
         findings=tuple(Finding(**{key: finding[key] for key in keys}) for finding in shown["findings"]),

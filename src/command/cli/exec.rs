@@ -52,21 +52,20 @@ pub(crate) fn run(
         // The own address is that of the way to the master.
         options.master.wait(&info)?;
     }
+    let finding = options.template.finding(&info, &words);
     let values = || if options.per_node { info.per_node_placeholders() } else { Ok(info.placeholders()) };
     let words = options.template.apply(values, &words)?;
     if !options.per_node {
         torchrun::check_exec(&info, &environment, &words)?;
     }
-    quiet.warn(&info, &environment);
+    quiet.warn_also(&info, &environment, finding);
     if options.dry_run {
         return Ok(words::print(&words)?);
     }
-    // What can be wrong here is found before the others are waited for.
-    let exports = match options.per_node {
+    let exports = options.meet.exports(&info, |info| match options.per_node {
         true => info.per_node_exports(),
         false => info.marked().exports_for(set),
-    }?;
-    options.meet.wait(&info)?;
+    })?;
     if !options.keep_binding {
         widen_default_binding(&info, &environment);
     }

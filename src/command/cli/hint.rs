@@ -34,6 +34,9 @@ fn for_error(error: &Error) -> Option<&'static str> {
             "or pass --ask-pmix, which asks the server; or, for one process on each node, pass --node-rank R --nnodes N \
              --master-addr HOST",
         ),
+        Reason::HostsUnknown { .. } => {
+            Some("or use `mpienv exec --meet SECONDS`: the ranks then exchange their addresses")
+        }
         Reason::NotPerNode(_) => {
             Some("or pass --launcher alone, or --one-per-node if no other process of the job is on its node")
         }

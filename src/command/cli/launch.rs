@@ -62,11 +62,12 @@ pub(crate) fn run(
     let output = options.log_dir.map_or(Output::Prefixed, Output::LogDir);
     let launch = Launch::new(&info, workers).map_err(|error| failure(&words, error))?;
     options.template.check(&words)?;
+    let finding = launch.workers().first().and_then(|place| options.template.finding(place, &words));
     let of_each: Result<Vec<_>, Failure> =
         launch.workers().iter().map(|place| options.template.apply(|| Ok(place.placeholders()), &words)).collect();
     let of_each = of_each?;
     let words = of_each.first().map_or(&words[..], |words| words);
-    quiet.warn(&info, &environment);
+    quiet.warn_also(&info, &environment, finding);
     options.meet.wait(&info)?;
     let launch = launch.variables(set).output(output).grace(options.grace).subreaper();
     let launch = if options.keep_binding { launch.keep_binding() } else { launch };

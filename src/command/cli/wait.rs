@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::command::check::exchange_endpoints;
 use crate::command::resolve;
-use crate::{ClusterInfo, Severity};
+use crate::{ClusterInfo, Error, Exports, Reason, Severity};
 use clap::Args;
 
 use super::{Failure, check, print_findings, seconds};
@@ -38,6 +39,26 @@ impl MasterOption {
 }
 
 impl MeetOption {
+    /// The exports; if they need the hosts of all ranks, which the launcher does not give, the ranks exchange their own.
+    pub(super) fn exports(
+        self,
+        info: &ClusterInfo,
+        exports: impl Fn(&ClusterInfo) -> Result<Exports, Error>,
+    ) -> Result<Exports, Failure> {
+        let known = exports(info);
+        let asks = |error: &Error| matches!(error.reason(), Reason::HostsUnknown { .. });
+        let Some(patience) = self.meet.filter(|_| known.as_ref().is_err_and(asks)) else {
+            // What can be wrong here is found before the others are waited for.
+            let known = known?;
+            self.wait(info)?;
+            return Ok(known);
+        };
+        let own = info.own_endpoint()?;
+        self.wait(info)?;
+        let endpoints = exchange_endpoints(info, &own, patience)?;
+        Ok(exports(&info.with_endpoints(endpoints))?)
+    }
+
     pub(super) fn wait(self, info: &ClusterInfo) -> Result<(), Failure> {
         let Some(patience) = self.meet else { return Ok(()) };
         let Some(map) = check::meet(info, patience)? else { return Ok(()) };

@@ -31,12 +31,18 @@ impl Quiet {
 
     /// Prints what is probably wrong with this process's place; of a node's ranks the first one does.
     pub(crate) fn warn(self, info: &ClusterInfo, environment: &Environment) {
+        self.warn_also(info, environment, None);
+    }
+
+    /// The same, and what is suspicious in the command line.
+    pub(crate) fn warn_also(self, info: &ClusterInfo, environment: &Environment, also: Option<Finding>) {
         if self.is_asked(environment) || !speaks(info) {
             return;
         }
         let elsewhere = doctor::master_of_one_node(info, PATIENCE);
         let warnings = info.findings().iter().filter(|finding| finding.severity == Severity::Warning);
-        let warnings: Vec<Finding> = warnings.cloned().chain(elsewhere).map(|finding| placed(info, finding)).collect();
+        let warnings: Vec<Finding> =
+            warnings.cloned().chain(elsewhere).chain(also).map(|finding| placed(info, finding)).collect();
         let mut text = Vec::new();
         if warnings.is_empty() || print_findings(&mut text, &warnings).is_err() {
             return;

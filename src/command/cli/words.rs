@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 
 use crate::export::shell_quoted;
-use crate::{Placeholders, TemplateError};
+use crate::{ClusterInfo, Finding, Placeholders, Severity, TemplateError};
 use clap::Args;
 
 /// Whether the command's words have placeholders.
@@ -19,7 +19,7 @@ pub(crate) struct TemplateOption {
 fn long_help() -> String {
     let mut text = "Replace placeholders such as {node_rank} in the words of the command\n\n".to_owned();
     for (name, meaning) in Placeholders::names() {
-        text += &format!("{{{name}}}: {}\n", meaning.replace('`', ""));
+        text += &format!("{{{name}}}: {}.\n", meaning.replace('`', ""));
     }
     text + "\n{node_rank*8}, {master_port+1} and {nnodes-1}: one product, sum or difference of placeholders and numbers. \
             {{ and }}: braces. A word that starts with {first_node} is kept on node 0 only, without the placeholder; one that \
@@ -31,6 +31,18 @@ impl TemplateOption {
     /// Finds what is wrong with the words on every node.
     pub(super) fn check(self, words: &[OsString]) -> Result<(), TemplateError> {
         if self.template { Placeholders::check_words(words) } else { Ok(()) }
+    }
+
+    /// What is suspicious: processes of a node that would all get the same words for the node.
+    pub(super) fn finding(self, info: &ClusterInfo, words: &[OsString]) -> Option<Finding> {
+        let processes = info.local_world_size().filter(|&size| size > 1)?;
+        (self.template && Placeholders::are_for_a_node(words)).then(|| Finding {
+            severity: Severity::Warning,
+            code: "same-words-on-node",
+            what: format!("each of this node's {processes} processes starts the same command, which names the node"),
+            why: "a server that expects one process on each node then meets several with the same number".to_owned(),
+            remedy: "start one process on each node, or use {rank} or {local_rank} in the command".to_owned(),
+        })
     }
 
     /// The words as they are started.

@@ -13,7 +13,7 @@ const PAGE: &str = "[distributed/parallel.py](https://github.com/PaddlePaddle/Pa
 pub(super) const SET: Set = Set {
     name: "paddle",
     title: "PaddlePaddle",
-    note: "; needs the hosts of all ranks; without GPUs, set PADDLE_DISTRI_BACKEND=gloo too",
+    note: "; needs the hosts of all ranks, from the launcher or by exec --meet; without GPUs, set PADDLE_DISTRI_BACKEND=gloo too",
     additions: &[
         addition("PADDLE_TRAINER_ID", "the number of this process, from 0", PAGE, |info| number(Some(info.rank()))),
         addition("PADDLE_TRAINERS_NUM", "the number of processes", PAGE, |info| number(Some(info.world_size()))),

@@ -1,5 +1,8 @@
 //! Where each rank listens, for programs that want a list of all.
 
+#[cfg(feature = "cli")]
+use std::net::SocketAddr;
+
 use super::Target;
 use crate::cluster::info::ClusterInfo;
 use crate::error::{Error, Reason};
@@ -10,18 +13,19 @@ use crate::value::port::Port;
 /// `host:port` of each rank, in rank order: on each host the ports from the master's on, one for each rank there.
 pub(super) fn endpoints(info: &ClusterInfo, target: Target) -> Result<Vec<String>, Error> {
     let size = info.world_size();
+    if let Some(endpoints) = &info.endpoints {
+        return Ok(endpoints.to_vec());
+    }
     if info.local_world_size() == Some(size) {
         let host = info.master_addr()?;
-        return (0..size).map(|rank| Ok(host.with_port(port(info, rank, target)?))).collect();
+        return (0..size).map(|rank| Ok(host.with_port(port(info, rank, target.title())?))).collect();
     }
     if let Some((hosts, per_node)) = info.hosts().zip(ranks_of_each_node(info)) {
         let ranks = hosts.iter().flat_map(|host| (0..per_node).map(move |rank| (host, rank)));
-        return ranks.map(|(host, rank)| Ok(host.with_port(port(info, rank, target)?))).collect();
+        return ranks.map(|(host, rank)| Ok(host.with_port(port(info, rank, target.title())?))).collect();
     }
-    let what =
-        format!("the hosts of all {size} ranks, and {} does not give them to its processes", info.launcher().title());
     let remedy = "start all ranks on one node, or one process on each node of a platform that lists its nodes";
-    Err(Error::new(Reason::ProgramNeeds { program: target.title(), what }, remedy))
+    Err(Error::new(Reason::HostsUnknown { program: target.title(), world_size: size }, remedy).by(info.launcher()))
 }
 
 /// How many ranks each node has, node by node in the order of ranks; `None` if the launcher may deal them otherwise.
@@ -34,11 +38,30 @@ fn ranks_of_each_node(info: &ClusterInfo) -> Option<u32> {
     }
 }
 
-fn port(info: &ClusterInfo, local_rank: u32, target: Target) -> Result<Port, Error> {
+fn port(info: &ClusterInfo, local_rank: u32, program: &'static str) -> Result<Port, Error> {
     let first = info.master_port();
     let port = u16::try_from(local_rank).ok().and_then(|rank| first.get().checked_add(rank)).and_then(Port::new);
     port.ok_or_else(|| {
         let what = format!("a port for each rank of a node, and {first} + {local_rank} is above 65535");
-        Error::new(Reason::ProgramNeeds { program: target.title(), what }, "set a lower MASTER_PORT")
+        Error::new(Reason::ProgramNeeds { program, what }, "set a lower MASTER_PORT")
     })
 }
+
+#[cfg(feature = "cli")]
+impl ClusterInfo {
+    /// Where this rank listens for programs that want a list of all: `host:port`, at this host's own address.
+    pub(crate) fn own_endpoint(&self) -> Result<String, Error> {
+        let program = "the list of all ranks";
+        let local_rank = self.local_rank().ok_or_else(|| Error::new(Reason::NoLocalRank { program }, OTHERWISE))?;
+        let port = port(self, local_rank, program)?;
+        Ok(SocketAddr::new(self.own_addr()?.address, port.get()).to_string())
+    }
+
+    /// The same place, with what [`own_endpoint`](ClusterInfo::own_endpoint) is on each rank.
+    pub(crate) fn with_endpoints(&self, endpoints: Vec<String>) -> ClusterInfo {
+        ClusterInfo { endpoints: Some(endpoints.into()), ..self.clone() }
+    }
+}
+
+#[cfg(feature = "cli")]
+const OTHERWISE: &str = "start all ranks on one node";

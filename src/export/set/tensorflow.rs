@@ -10,7 +10,8 @@ const PAGE: &str = "[multi-worker training](https://www.tensorflow.org/tutorials
 pub(super) const SET: Set = Set {
     name: "tensorflow",
     title: "TensorFlow",
-    note: "; needs the hosts of all ranks, and takes the ports from the master's on, one for each rank of a node",
+    note: "; needs the hosts of all ranks, from the launcher or by exec --meet; takes the ports from the master's on, one \
+           for each rank of a node",
     additions: &[addition(
         "TF_CONFIG",
         "JSON: where each rank listens, and which of them this process is",

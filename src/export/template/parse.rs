@@ -21,6 +21,16 @@ pub(super) enum Operand<'a> {
     Number(u64),
 }
 
+#[cfg(feature = "cli")]
+impl<'a> Operand<'a> {
+    pub(super) fn name(self) -> Option<&'a str> {
+        match self {
+            Operand::Name(name) => Some(name),
+            Operand::Number(_) => None,
+        }
+    }
+}
+
 /// The parts of a word, in order.
 pub(super) fn parse(word: &str) -> Result<Vec<Piece<'_>>, Fault> {
     let mut pieces = Vec::new();
