@@ -116,7 +116,7 @@ fn a_set_that_needs_hosts_is_an_error_where_they_are_not_known() {
         let error = info.exports_for(set).unwrap_err();
         assert!(matches!(error.reason(), Reason::HostsUnknown { world_size: 4, .. }), "{error}");
         assert!(
-            error.to_string().contains("needs the hosts of all 4 ranks, but the launcher does not give them"),
+            error.to_string().contains("needs the hosts of all 4 ranks, but the launcher does not provide them"),
             "{error}"
         );
     }
