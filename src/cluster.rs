@@ -7,6 +7,7 @@ pub(crate) mod info;
 pub(crate) mod master;
 pub(crate) mod nccl;
 pub(crate) mod overrides;
+pub(crate) mod provenance;
 #[cfg(feature = "rendezvous")]
 pub(crate) mod route;
 mod workers;

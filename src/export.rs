@@ -75,8 +75,8 @@ impl ClusterInfo {
         }
         Context {
             launcher,
-            master_addr: self.master_addr.as_ref().ok().filter(|_| self.addr_is_own).map(ToString::to_string),
-            master_port: self.port_is_own.then(|| self.master_port.to_string()),
+            master_addr: self.master_addr().ok().filter(|_| self.addr_is_own).map(ToString::to_string),
+            master_port: self.port_is_own.then(|| self.master_port().to_string()),
             token: (self.token_is_own && !self.token.as_bytes().is_empty()).then(|| self.token.as_str().to_owned()),
             seen,
         }

@@ -106,7 +106,7 @@ impl Launch {
     /// # Errors
     /// Returns the errors of [`ClusterInfo::workers`], or an error if no port is free.
     pub fn new(info: &ClusterInfo, per_node: u32) -> Result<Launch, LaunchError> {
-        if info.launch_style == LaunchStyle::Alone && info.port_is_default {
+        if info.launch_style() == LaunchStyle::Alone && info.port_is_default {
             let port = port::free_port(info.port_range).map_err(LaunchError::NoPort)?;
             let info = info.with_own_port(port, "free when the workers were started");
             return Ok(Launch::of(info.workers(per_node)?));

@@ -53,9 +53,10 @@ mod value;
 
 pub use cluster::azure::AzureVars;
 pub use cluster::discover::ClusterInfoBuilder;
-pub use cluster::info::{ClusterInfo, Provenance};
+pub use cluster::info::ClusterInfo;
 pub use cluster::nccl::NcclIfname;
 pub use cluster::overrides::MasterPort;
+pub use cluster::provenance::Provenance;
 #[cfg(feature = "rendezvous")]
 pub use cluster::route::OwnAddr;
 #[cfg(feature = "cli")]

@@ -6,6 +6,7 @@ mod choice;
 mod hosts;
 mod lints;
 mod nodes;
+mod own;
 #[cfg(feature = "pmix")]
 mod pmix;
 mod surroundings;
@@ -17,19 +18,19 @@ use once_cell::sync::OnceCell;
 
 use crate::cluster::azure::AzureVars;
 use crate::cluster::device;
-use crate::cluster::info::{ClusterInfo, Inherited, Provenance};
+use crate::cluster::info::{ClusterInfo, Inherited};
 use crate::cluster::master::{self, Naming, PortRule};
 use crate::cluster::nccl;
-use crate::cluster::overrides::{self, Overrides};
+use crate::cluster::overrides::Overrides;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::launcher::context::Context;
 use crate::launcher::starter::Starter;
 use crate::launcher::{Marker, display_variable};
-use crate::value::placement::{LaunchStyle, Launcher, NOT_PROVIDED, Placement, Source, Sourced};
-use crate::value::token::Token;
+use crate::value::placement::{Launcher, Placement};
 
-use self::choice::choose;
+use self::choice::{Choice, choose};
+use self::own::Own;
 
 impl ClusterInfo {
     /// Reads this process's environment.
@@ -180,33 +181,19 @@ impl ClusterInfoBuilder {
         // A process is alone if that is asked for, by name or by an exported place.
         let is_unplaced =
             choice.marker.launcher == Launcher::Alone && overrides.launcher.is_none() && !choice.is_of_context;
-        let placement = self.placement(environment, choice.marker, is_unplaced);
-        let (mut placement, choice) = match self.overrides.node {
-            Some(node) => (by_hand::node(node, placement)?, by_hand::choice()),
-            None => (placement?, choice),
-        };
-        if self.overrides.one_per_node {
-            placement = by_hand::one_per_node(placement)?;
-        }
+        let (mut placement, choice) = self.place(environment, choice, is_unplaced)?;
         identify(&mut placement, whole);
         let azure = AzureVars::find(environment)?;
         nodes::complete(&mut placement, azure.is_some())?;
-        let outer = context.as_ref().filter(|_| !choice.is_of_context && self.overrides.node.is_none());
-        let left = outer.map(|outer| lints::left_by_outer(whole, &placement, outer)).unwrap_or_default();
-        let partly_inherited = outer.and_then(|outer| lints::partly_inherited(environment, &placement, outer));
-        // What the process around this one chose, where no other launcher has started this one.
-        let context = context.filter(|_| choice.is_of_context);
 
         let mut findings = std::mem::take(&mut placement.findings);
         if is_unplaced && placement.launcher == Launcher::Alone && findings.is_empty() && self.overrides.node.is_none()
         {
             findings.extend(unplaced::finding(environment));
         }
-        findings.extend(partly_inherited);
-        findings.extend(lints::disagreements(environment, &placement, &choice));
-        findings.extend(lints::local_rank_order(&placement));
-        findings.extend(lints::stale_agent_store(environment, &placement));
-        findings.extend(lints::pyxis_port(environment, &placement));
+        let outer = context.as_ref().filter(|_| !choice.is_of_context && self.overrides.node.is_none());
+        findings.extend(lints::findings(environment, &placement, &choice, outer));
+
         let naming =
             Naming { azure: azure.as_ref(), explicit: overrides.master_addr, inherited_first: choice.is_of_context };
         let master_addr = master::addr(environment, &placement, naming, &mut findings)?;
@@ -218,103 +205,66 @@ impl ClusterInfoBuilder {
         let rule = PortRule { on_azure: azure.is_some(), range: overrides.port_range };
         let (master_port, port_is_default) = master::port(environment, &placement, rule, overrides.master_port)?;
         let nccl = nccl::ifname(environment, azure.is_some(), overrides.nccl_ifname)?;
-        let unwanted = nccl.value.is_none().then_some(nccl::VARIABLE);
-        let stale = (placement.launcher != Launcher::Torchrun).then_some(lints::AGENT_STORE);
-        let to_unset = unwanted.into_iter().chain(stale).filter(|name| environment.get(name).is_some());
-        let to_unset = to_unset.chain(left).collect();
+        let to_unset = lints::to_unset(whole, environment, &placement, &nccl, outer);
 
-        // With RANK and WORLD_SIZE comes the master of that job.
-        let sets_master = placement.launcher.spec().sets_master();
-        let is_own = |value: &str, source: &str, [plain, asked]: [&str; 2], of_context: Option<&String>| {
-            (source != plain || sets_master || of_context.is_some_and(|own| own == value)) && source != asked
-        };
-        let addr_is_own = master_addr.as_ref().is_some_and(|host| {
-            let of_context = context.as_ref().and_then(|context| context.master_addr.as_ref());
-            is_own(&host.value.to_string(), &host.source, [master::MASTER_ADDR, overrides::MASTER_ADDR], of_context)
-        });
-        let of_context = context.as_ref().and_then(|context| context.master_port.as_ref());
-        let inherited = [master::MASTER_PORT, overrides::MASTER_PORT];
-        let port_is_own = is_own(&master_port.value.to_string(), &master_port.source, inherited, of_context);
-
-        let (master_addr, master_addr_source) = match master_addr {
-            Some(Sourced { value, source }) => (Ok(value), source),
-            None => {
-                let error = master::unknown(&placement);
-                findings.push(master::unknown_finding(&error));
-                (Err(error), Source::from("not named by anything"))
-            }
-        };
-        let set_token = environment.get_str(overrides::TOKEN).map_err(Error::reading_setting)?;
-        let token = match (set_token, context.and_then(|context| context.token)) {
-            (Some(text), _) => Token::new(text),
-            (None, Some(text)) => Token::new(text),
-            (None, None) => placement.job.as_ref().map(|job| Token::of_job(&job.value)).unwrap_or_default(),
-        };
-        let device = device::index(whole, placement.local);
-        let platform = surroundings::platform(whole, &placement, &choice.source);
-        let restarts = surroundings::restart_count(whole, placement.launcher)?;
-        let default_port = master::default_port(&placement, rule).value;
-        let default_port_is_own = master::default_is_own(&placement, azure.is_some());
-        let launch_style = placement.style();
-        let provenance = Provenance {
-            launcher: if placement.launcher == choice.marker.launcher {
-                choice.source
-            } else {
-                display_variable(whole, &placement.rank_source).into()
-            },
-            rank: placement.rank_source,
-            world_size: placement.world_size_source,
-            local_rank: placement.local_rank_source,
-            local_world_size: placement.local_size_source,
-            node_rank: source_of(&placement.node_rank),
-            node_count: source_of(&placement.node_count),
-            launch_style: source_of_style(launch_style).into(),
-            master_addr: master_addr_source,
-            master_port: master_port.source,
-            nccl_socket_ifname: nccl.source,
-            hosts: hosts.source,
-            device_index: device.source,
-            restart_count: restarts.as_ref().map_or(NOT_PROVIDED.into(), |restarts| restarts.source.clone()),
-            platform: platform.source,
+        // What the process around this one chose, if no other launcher has started this one.
+        let context = context.filter(|_| choice.is_of_context);
+        let own = Own::of(&placement, context.as_ref(), master_addr.as_ref(), &master_port);
+        let (token, token_is_own) = own::token(environment, &placement, context)?;
+        let master_addr = master_addr.ok_or_else(|| master::unknown(&placement));
+        findings.extend(master_addr.as_ref().err().map(master::unknown_finding));
+        let launcher_source = match placement.launcher == choice.marker.launcher {
+            true => choice.source,
+            false => display_variable(whole, &placement.rank_source).into(),
         };
         Ok(ClusterInfo {
-            launcher: placement.launcher,
-            rank: placement.rank,
-            local: placement.local,
-            node_rank: placement.node_rank.map(|node| node.value),
-            node_count: placement.node_count.map(|nodes| nodes.value),
-            launch_style,
+            device_index: device::index(whole, placement.local),
+            restart_count: surroundings::restart_count(whole, placement.launcher)?,
+            platform: surroundings::platform(whole, &placement, &launcher_source),
+            default_port: master::default_port(&placement, rule).value,
+            default_port_is_own: master::default_is_own(&placement, rule.on_azure),
+            // Reading it again must give what was asked for.
+            leaves_context: self.overrides.place_this_process().then(|| self.overrides.reader(placement.launcher)),
+            placement,
+            launcher_source,
             master_addr,
-            master_port: master_port.value,
-            workers: placement.workers,
-            nccl_socket_ifname: nccl.value,
-            hosts: hosts.value,
-            device_index: device.value,
-            restart_count: restarts.map(|restarts| restarts.value),
-            platform: platform.value,
-            provenance,
+            master_port,
+            nccl_socket_ifname: nccl,
+            hosts,
             findings,
             token,
             port_is_default,
             port_range: rule.range(),
-            default_port,
-            default_port_is_own,
             overrides: self.overrides.exported(),
             to_unset,
-            // Reading it again must give what was asked for.
-            leaves_context: self.overrides.place_this_process().then(|| self.overrides.reader(placement.launcher)),
             endpoints: None,
             inherited: Inherited::new(whole),
-            addr_is_own,
-            port_is_own,
-            token_is_own: set_token.is_none(),
+            addr_is_own: own.addr,
+            port_is_own: own.port,
+            token_is_own,
         })
     }
 }
 
 impl ClusterInfoBuilder {
-    /// What the launcher says of this process.
-    fn placement(&self, environment: &Environment, marker: Marker, is_unplaced: bool) -> Result<Placement, Error> {
+    /// This process's place, by the launcher that was chosen or by hand.
+    fn place(
+        &self,
+        environment: &Environment,
+        choice: Choice,
+        is_unplaced: bool,
+    ) -> Result<(Placement, Choice), Error> {
+        let placement = self.read(environment, choice.marker, is_unplaced);
+        let (placement, choice) = match self.overrides.node {
+            Some(node) => (by_hand::node(node, placement)?, by_hand::choice()),
+            None => (placement?, choice),
+        };
+        let placement = if self.overrides.one_per_node { by_hand::one_per_node(placement)? } else { placement };
+        Ok((placement, choice))
+    }
+
+    /// What the launcher provides about this process.
+    fn read(&self, environment: &Environment, marker: Marker, is_unplaced: bool) -> Result<Placement, Error> {
         #[cfg(feature = "pmix")]
         if self.ask_pmix {
             return self::pmix::placement(environment, marker, is_unplaced);
@@ -336,19 +286,5 @@ fn identify(placement: &mut Placement, environment: &Environment) {
     let is_open = placement.job.is_none() && placement.rank.size() > 1 && placement.is_one_node();
     if is_open && let Some(starter) = Starter::of(placement.launcher, environment) {
         placement.job = Some(starter.job());
-    }
-}
-
-fn source_of(value: &Option<Sourced<u32>>) -> Source {
-    value.as_ref().map_or(Source::Borrowed(NOT_PROVIDED), |value| value.source.clone())
-}
-
-fn source_of_style(style: LaunchStyle) -> &'static str {
-    match style {
-        LaunchStyle::Alone => "the world size is 1",
-        LaunchStyle::SingleNode => "the local size is the world size",
-        LaunchStyle::PerNode => "the local size is 1",
-        LaunchStyle::PerProcess => "the local size is below the world size",
-        LaunchStyle::Unknown => NOT_PROVIDED,
     }
 }

@@ -1,6 +1,5 @@
 //! Where this process is in its cluster: the values, and where each comes from.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,10 +11,10 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::Finding;
 use crate::value::host::Host;
-use crate::value::placement::{LaunchStyle, Launcher, Sourced};
+use crate::value::placement::{LaunchStyle, Launcher, Placement, Source, Sourced};
 use crate::value::port::Port;
 use crate::value::port_range::PortRange;
-use crate::value::rank::{Local, Rank};
+use crate::value::rank::Rank;
 use crate::value::token::Token;
 
 /// The place of this process in its job: its rank and node, and where the ranks meet.
@@ -42,23 +41,17 @@ use crate::value::token::Token;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterInfo {
-    pub(crate) launcher: Launcher,
-    pub(crate) rank: Rank,
-    pub(crate) local: Local,
-    pub(crate) node_rank: Option<u32>,
-    pub(crate) node_count: Option<u32>,
-    pub(crate) launch_style: LaunchStyle,
+    /// This process's place, as its launcher or a person gave it.
+    pub(crate) placement: Placement,
+    pub(crate) launcher_source: Source,
     /// The master's host, or the error that explains why it is unknown.
-    pub(crate) master_addr: Result<Host, Error>,
-    pub(crate) master_port: Port,
-    /// As the platform's variable has it.
-    pub(crate) workers: Option<Sourced<String>>,
-    pub(crate) nccl_socket_ifname: Option<String>,
-    pub(crate) hosts: Option<Arc<[Host]>>,
-    pub(crate) device_index: Option<u32>,
-    pub(crate) restart_count: Option<u32>,
-    pub(crate) platform: Option<Launcher>,
-    pub(crate) provenance: Provenance,
+    pub(crate) master_addr: Result<Sourced<Host>, Error>,
+    pub(crate) master_port: Sourced<Port>,
+    pub(crate) nccl_socket_ifname: Sourced<Option<String>>,
+    pub(crate) hosts: Sourced<Option<Arc<[Host]>>>,
+    pub(crate) device_index: Sourced<Option<u32>>,
+    pub(crate) restart_count: Sourced<Option<u32>>,
+    pub(crate) platform: Sourced<Option<Launcher>>,
     pub(crate) findings: Vec<Finding>,
     pub(crate) token: Token,
     /// Whether the port is a default: no argument and no variable sets it.
@@ -87,25 +80,25 @@ impl ClusterInfo {
     /// Returns the launcher that started this process.
     #[must_use]
     pub fn launcher(&self) -> Launcher {
-        self.launcher
+        self.placement.launcher
     }
 
     /// Returns the rank of this process in the job. Ranks start at 0 and are below the world size.
     #[must_use]
     pub fn rank(&self) -> u32 {
-        self.rank.index()
+        self.placement.rank.index()
     }
 
     /// Returns the number of processes in the job, at least 1.
     #[must_use]
     pub fn world_size(&self) -> u32 {
-        self.rank.size()
+        self.placement.rank.size()
     }
 
     /// The rank together with the world size.
     #[must_use]
     pub fn world(&self) -> Rank {
-        self.rank
+        self.placement.rank
     }
 
     /// Returns the rank of this process among those on its node, starting at 0.
@@ -114,31 +107,31 @@ impl ClusterInfo {
     /// provide it.
     #[must_use]
     pub fn local_rank(&self) -> Option<u32> {
-        self.local.rank()
+        self.placement.local.rank()
     }
 
     /// Returns the number of the job's processes on this node, or `None` if the launcher does not provide it.
     #[must_use]
     pub fn local_world_size(&self) -> Option<u32> {
-        self.local.size()
+        self.placement.local.size()
     }
 
     /// Returns the number of this node in the job, starting at 0. `None` if it is unknown; mpienv does not guess it.
     #[must_use]
     pub fn node_rank(&self) -> Option<u32> {
-        self.node_rank
+        self.placement.node_rank.as_ref().map(|node| node.value)
     }
 
     /// Returns the number of nodes in the job. `None` if it is unknown; mpienv does not guess it.
     #[must_use]
     pub fn node_count(&self) -> Option<u32> {
-        self.node_count
+        self.placement.node_count.as_ref().map(|nodes| nodes.value)
     }
 
     /// Returns how the processes are distributed over nodes.
     #[must_use]
     pub fn launch_style(&self) -> LaunchStyle {
-        self.launch_style
+        self.placement.style()
     }
 
     /// Returns the host of rank 0, where the ranks meet. It is the same on all ranks.
@@ -150,13 +143,13 @@ impl ClusterInfo {
     /// Returns an error if there may be several nodes and nothing names rank 0's host. The error's text lists the
     /// ways to name it.
     pub fn master_addr(&self) -> Result<&Host, Error> {
-        self.master_addr.as_ref().map_err(Error::clone)
+        self.master_addr.as_ref().map(|host| &host.value).map_err(Error::clone)
     }
 
     /// The port at rank 0's host, the same on all ranks.
     #[must_use]
     pub fn master_port(&self) -> Port {
-        self.master_port
+        self.master_port.value
     }
 
     /// How many workers the platform says to start on each node, which is the number of the node's GPUs.
@@ -175,7 +168,7 @@ impl ClusterInfo {
     /// ```
     #[must_use]
     pub fn workers_per_node(&self) -> Option<u32> {
-        self.workers.as_ref()?.value.parse().ok().filter(|&workers| workers > 0)
+        self.placement.workers.as_ref()?.value.parse().ok().filter(|&workers| workers > 0)
     }
 
     /// Returns the port that this rank would use if no `MASTER_PORT` or option were set.
@@ -189,7 +182,7 @@ impl ClusterInfo {
     /// Returns the network interfaces that NCCL may use, in NCCL's syntax. `None` if NCCL chooses by itself.
     #[must_use]
     pub fn nccl_socket_ifname(&self) -> Option<&str> {
-        self.nccl_socket_ifname.as_deref()
+        self.nccl_socket_ifname.value.as_deref()
     }
 
     /// The hosts of all nodes, in the order of [`ClusterInfo::node_rank`]: rank 0's host is the first.
@@ -215,7 +208,7 @@ impl ClusterInfo {
     /// ```
     #[must_use]
     pub fn hosts(&self) -> Option<&[Host]> {
-        self.hosts.as_deref()
+        self.hosts.value.as_deref()
     }
 
     /// The number of this rank's device among the devices that it sees, counted from 0.
@@ -235,7 +228,7 @@ impl ClusterInfo {
     /// ```
     #[must_use]
     pub fn device_index(&self) -> Option<u32> {
-        self.device_index
+        self.device_index.value
     }
 
     /// How often the job was restarted, 0 for the first attempt; `None` if no variable says so.
@@ -253,7 +246,7 @@ impl ClusterInfo {
     /// ```
     #[must_use]
     pub fn restart_count(&self) -> Option<u32> {
-        self.restart_count
+        self.restart_count.value
     }
 
     /// The platform that started one process on this node: [`ClusterInfo::launcher`] itself, or the platform around it.
@@ -274,19 +267,13 @@ impl ClusterInfo {
     /// ```
     #[must_use]
     pub fn platform(&self) -> Option<Launcher> {
-        self.platform
+        self.platform.value
     }
 
     /// Returns the token that only the ranks of this job share. It is empty if nothing identifies the job.
     #[must_use]
     pub fn token(&self) -> &Token {
         &self.token
-    }
-
-    /// Where each value comes from.
-    #[must_use]
-    pub fn provenance(&self) -> &Provenance {
-        &self.provenance
     }
 
     /// Returns what is suspicious in the environment but did not prevent reading it.
@@ -330,60 +317,26 @@ impl fmt::Debug for Inherited {
     }
 }
 
-/// The source of each value of a [`ClusterInfo`]: the name of a variable, or a description of a rule.
-///
-/// ```
-/// use mpienv::{ClusterInfo, Provenance};
-///
-/// let info = ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_PORT", "29500")])?;
-/// let provenance: &Provenance = info.provenance();
-/// assert_eq!(provenance.master_port, "MASTER_PORT");
-/// assert_eq!(provenance.master_addr, "all ranks are on this node");
-/// // Without MASTER_PORT, this job of one rank would use a port of its own.
-/// assert!((20000..30000).contains(&info.default_master_port().get()));
-/// # Ok::<(), mpienv::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-#[expect(missing_docs, reason = "each field is the source of the value of its name")]
-pub struct Provenance {
-    pub launcher: Cow<'static, str>,
-    pub rank: Cow<'static, str>,
-    pub world_size: Cow<'static, str>,
-    pub local_rank: Cow<'static, str>,
-    pub local_world_size: Cow<'static, str>,
-    pub node_rank: Cow<'static, str>,
-    pub node_count: Cow<'static, str>,
-    pub launch_style: Cow<'static, str>,
-    pub master_addr: Cow<'static, str>,
-    pub master_port: Cow<'static, str>,
-    pub nccl_socket_ifname: Cow<'static, str>,
-    pub hosts: Cow<'static, str>,
-    pub device_index: Cow<'static, str>,
-    pub restart_count: Cow<'static, str>,
-    pub platform: Cow<'static, str>,
-}
-
 /// Serializes to the object that `mpienv show --json` prints. Its format is stable.
 impl Serialize for ClusterInfo {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_struct("ClusterInfo", 17)?;
-        object.serialize_field("launcher", &self.launcher)?;
+        object.serialize_field("launcher", &self.launcher())?;
         object.serialize_field("rank", &self.rank())?;
         object.serialize_field("world_size", &self.world_size())?;
         object.serialize_field("local_rank", &self.local_rank())?;
         object.serialize_field("local_world_size", &self.local_world_size())?;
-        object.serialize_field("node_rank", &self.node_rank)?;
-        object.serialize_field("node_count", &self.node_count)?;
-        object.serialize_field("launch_style", &self.launch_style)?;
-        object.serialize_field("master_addr", &self.master_addr.as_ref().ok())?;
-        object.serialize_field("master_port", &self.master_port)?;
-        object.serialize_field("nccl_socket_ifname", &self.nccl_socket_ifname)?;
+        object.serialize_field("node_rank", &self.node_rank())?;
+        object.serialize_field("node_count", &self.node_count())?;
+        object.serialize_field("launch_style", &self.launch_style())?;
+        object.serialize_field("master_addr", &self.master_addr().ok())?;
+        object.serialize_field("master_port", &self.master_port())?;
+        object.serialize_field("nccl_socket_ifname", &self.nccl_socket_ifname())?;
         object.serialize_field("hosts", &self.hosts())?;
-        object.serialize_field("device_index", &self.device_index)?;
-        object.serialize_field("restart_count", &self.restart_count)?;
-        object.serialize_field("platform", &self.platform)?;
-        object.serialize_field("provenance", &self.provenance)?;
+        object.serialize_field("device_index", &self.device_index())?;
+        object.serialize_field("restart_count", &self.restart_count())?;
+        object.serialize_field("platform", &self.platform())?;
+        object.serialize_field("provenance", &self.provenance())?;
         object.serialize_field("findings", &self.findings)?;
         object.end()
     }

@@ -49,8 +49,8 @@ impl ClusterInfo {
         let master = self.master_addr()?;
         let address = self.address_towards(master).map_err(|why| {
             let remedy =
-                format!("give an address of rank 0's host to all ranks: {}", self.launcher.spec().advice.give_master);
-            Error::new(Reason::NoOwnAddr(why), remedy).by(self.launcher).of(MASTER_ADDR).found(master.to_string())
+                format!("give an address of rank 0's host to all ranks: {}", self.launcher().spec().advice.give_master);
+            Error::new(Reason::NoOwnAddr(why), remedy).by(self.launcher()).of(MASTER_ADDR).found(master.to_string())
         })?;
         let interface = interfaces().into_iter().find(|(_, own)| own.to_canonical() == address).map(|(name, _)| name);
         Ok(OwnAddr { address, interface })
@@ -60,13 +60,13 @@ impl ClusterInfo {
         if *master == Host::ANY {
             return Err("rank 0 listens on every interface and does not know its own address".into());
         }
-        let is_here = match self.launch_style {
+        let is_here = match self.launch_style() {
             LaunchStyle::Alone | LaunchStyle::SingleNode => true,
             LaunchStyle::Unknown => master.is_loopback(),
             _ => false,
         };
         let mut why = "its name has no address".to_owned();
-        for to in resolve(master.to_string(), self.master_port.get(), PATIENCE)? {
+        for to in resolve(master.to_string(), self.master_port().get(), PATIENCE)? {
             match local_address(to) {
                 Ok(address) if is_here || !address.is_loopback() => return Ok(address),
                 // Debian gives a host's own name such an address in /etc/hosts.

@@ -5,7 +5,7 @@ use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::{LAUNCHER, TOKEN};
 use crate::error::{Error, Reason};
 use crate::launcher::local_variables;
-use crate::value::placement::{LaunchStyle, Launcher};
+use crate::value::placement::{LaunchStyle, Launcher, Placement, Source, Sourced};
 use crate::value::port::Port;
 use crate::value::rank::{Local, Rank};
 
@@ -81,7 +81,7 @@ impl ClusterInfo {
     #[must_use]
     pub fn marked(&self) -> ClusterInfo {
         let mut marked = self.clone();
-        marked.leaves_context.get_or_insert(self.launcher);
+        marked.leaves_context.get_or_insert(self.launcher());
         if !marked.to_unset.contains(&LAUNCHER) {
             marked.to_unset.push(LAUNCHER);
         }
@@ -91,15 +91,24 @@ impl ClusterInfo {
     /// The same job, whose rank 0 listens at another port.
     pub(crate) fn with_own_port(&self, port: Port, source: &'static str) -> ClusterInfo {
         let mut info = self.clone();
-        info.master_port = port;
-        info.provenance.master_port = source.into();
+        info.master_port = Sourced::new(port, source);
         info.port_is_own = true;
         info
     }
 
-    /// An error where this process is not known to be the only one on its node.
+    /// The same process as its node's only one: the rank is the node's number.
+    pub(crate) fn as_node(&self) -> Result<ClusterInfo, Error> {
+        self.check_per_node()?;
+        let mut info = self.clone();
+        let place = &mut info.placement;
+        place.node_rank = Some(Sourced::new(place.rank.index(), place.rank_source.clone()));
+        place.node_count = Some(Sourced::new(place.rank.size(), place.world_size_source.clone()));
+        Ok(info)
+    }
+
+    /// An error if this process is not known to be the only one on its node.
     pub(crate) fn check_per_node(&self) -> Result<(), Error> {
-        match self.launch_style {
+        match self.launch_style() {
             LaunchStyle::Alone | LaunchStyle::PerNode => Ok(()),
             _ => Err(self.not_per_node()),
         }
@@ -108,16 +117,19 @@ impl ClusterInfo {
     fn worker(&self, rank: Rank, local: Local) -> ClusterInfo {
         let mut worker = self.clone();
         let (node, nodes, workers) = (self.rank(), self.world_size(), local.size().unwrap_or(1));
-        worker.launcher = Launcher::User;
-        worker.rank = rank;
-        worker.local = local;
-        worker.node_rank = Some(node);
-        worker.node_count = Some(nodes);
-        worker.launch_style = match (nodes, workers) {
-            (1, 1) => LaunchStyle::Alone,
-            (1, _) => LaunchStyle::SingleNode,
-            (_, 1) => LaunchStyle::PerNode,
-            _ => LaunchStyle::PerProcess,
+        let rule = Source::from(format!("worker {} of {workers} on node {node} of {nodes}", local.rank().unwrap_or(0)));
+        worker.launcher_source = rule.clone();
+        worker.placement = Placement {
+            launcher: Launcher::User,
+            rank,
+            rank_source: rule.clone(),
+            world_size_source: rule.clone(),
+            local,
+            local_rank_source: rule.clone(),
+            local_size_source: rule.clone(),
+            node_rank: Some(Sourced::new(node, rule.clone())),
+            node_count: Some(Sourced::new(nodes, rule)),
+            ..worker.placement
         };
         worker.leaves_context = Some(Launcher::User);
         // Asked of the process that starts the workers, not of them.
@@ -128,28 +140,12 @@ impl ClusterInfo {
         if !self.token_is_own {
             worker.overrides.push((TOKEN, self.token.as_str().to_owned()));
         }
-        let device = device::index(&self.inherited, local);
-        worker.device_index = device.value;
-        worker.provenance.device_index = device.source;
-        let rule = format!("worker {} of {workers} on node {node} of {nodes}", local.rank().unwrap_or(0));
-        let provenance = &mut worker.provenance;
-        for source in [
-            &mut provenance.launcher,
-            &mut provenance.rank,
-            &mut provenance.world_size,
-            &mut provenance.local_rank,
-            &mut provenance.local_world_size,
-            &mut provenance.node_rank,
-            &mut provenance.node_count,
-            &mut provenance.launch_style,
-        ] {
-            *source = rule.clone().into();
-        }
+        worker.device_index = device::index(&self.inherited, local);
         worker
     }
 
     fn not_per_node(&self) -> Error {
-        let what = match (self.local_world_size(), self.node_count) {
+        let what = match (self.local_world_size(), self.node_count()) {
             (None, _) => "the launcher does not provide the local size".to_owned(),
             (Some(1), Some(nodes)) => {
                 format!("it is alone on its node, but the job has {} ranks on {nodes} nodes", self.world_size())
@@ -159,8 +155,8 @@ impl ClusterInfo {
         let remedy = format!(
             "start one process on each node: {}; to start an independent job, set \
              {LAUNCHER}=alone",
-            self.launcher.spec().advice.one_per_node
+            self.launcher().spec().advice.one_per_node
         );
-        Error::new(Reason::NotPerNode(what), remedy).by(self.launcher)
+        Error::new(Reason::NotPerNode(what), remedy).by(self.launcher())
     }
 }

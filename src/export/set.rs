@@ -241,7 +241,7 @@ impl ClusterInfo {
         }
         names.into_iter().for_each(|name| exports.remove(name));
         // A launcher's variables that are meant for the program only do not reach other processes.
-        if let Some(launcher) = self.leaves_context.or(is_placed.then_some(self.launcher)) {
+        if let Some(launcher) = self.leaves_context.or(is_placed.then_some(self.launcher())) {
             let launcher = if is_gone { Launcher::User } else { launcher };
             let context = self.context(launcher, seen(&inherited.with(exports.iter())), &exports);
             exports.set(CONTEXT, context.to_text());

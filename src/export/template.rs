@@ -375,11 +375,7 @@ impl ClusterInfo {
     /// # Errors
     /// When this process is not the only one on its node, or does not know whether it is.
     pub fn per_node_placeholders(&self) -> Result<Placeholders, Error> {
-        self.check_per_node()?;
-        let mut info = self.clone();
-        info.node_rank = Some(self.rank());
-        info.node_count = Some(self.world_size());
-        Ok(Placeholders { info, per_node: true })
+        Ok(Placeholders { info: self.as_node()?, per_node: true })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -99,7 +100,7 @@ pub(crate) struct Placement {
     /// The port that the platform names.
     pub master_port: Option<Sourced<Port>>,
     /// All hosts in the order of their numbers, as far as the launcher lists them, or why there is no list.
-    pub hosts: Sourced<Option<Vec<Host>>>,
+    pub hosts: Sourced<Option<Arc<[Host]>>>,
     /// How many workers the platform says to start on each node, as its variable has it.
     pub workers: Option<Sourced<String>>,
     /// The job as its scheduler or launcher knows it.
@@ -214,7 +215,7 @@ impl Placement {
                 Err(error) => return self.without_hosts(format!("{source} has {}: {error}", quote(text))),
             }
         }
-        self.hosts = Sourced::new(Some(hosts), source);
+        self.hosts = Sourced::new(Some(hosts.into()), source);
         self
     }
 

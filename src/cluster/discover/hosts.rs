@@ -28,6 +28,6 @@ pub(super) fn hosts(placement: &Placement, master: Option<&Sourced<Host>>) -> So
         Some((master, first)) => {
             unknown(format!("{source} begins with {first}, and rank 0's host is {}", master.value))
         }
-        None => Sourced::new(Some(hosts.as_slice().into()), source.clone()),
+        None => Sourced::new(Some(hosts.clone()), source.clone()),
     }
 }

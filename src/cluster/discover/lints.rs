@@ -1,11 +1,12 @@
 //! What is suspicious in an environment as a whole, though its launcher can be read.
 
+use crate::cluster::nccl;
 use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::launcher::context::Context;
 use crate::launcher::{Marker, display_variable, open_mpi};
-use crate::value::placement::{Launcher, Placement};
+use crate::value::placement::{Launcher, Placement, Sourced};
 
 use super::choice::Choice;
 
@@ -13,10 +14,41 @@ const LOCAL_RANK: &str = "LOCAL_RANK";
 const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
 
 /// Where a stale one is inherited, every rank waits for a store that no process serves.
-pub(super) const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
+const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
+
+/// Everything suspicious about this process's place. `outer` is the job around it, if another launcher started it there.
+pub(super) fn findings(
+    environment: &Environment,
+    placement: &Placement,
+    choice: &Choice,
+    outer: Option<&Context>,
+) -> Vec<Finding> {
+    let mut findings: Vec<_> =
+        outer.and_then(|outer| partly_inherited(environment, placement, outer)).into_iter().collect();
+    findings.extend(disagreements(environment, placement, choice));
+    findings.extend(local_rank_order(placement));
+    findings.extend(stale_agent_store(environment, placement));
+    findings.extend(pyxis_port(environment, placement));
+    findings
+}
+
+/// Inherited variables that would mislead the program. `whole` also has what an outer launcher left.
+pub(super) fn to_unset(
+    whole: &Environment,
+    environment: &Environment,
+    placement: &Placement,
+    nccl: &Sourced<Option<String>>,
+    outer: Option<&Context>,
+) -> Vec<&'static str> {
+    let unwanted = nccl.value.is_none().then_some(nccl::VARIABLE);
+    let stale = (placement.launcher != Launcher::Torchrun).then_some(AGENT_STORE);
+    let set = unwanted.into_iter().chain(stale).filter(|name| environment.get(name).is_some());
+    let left = outer.map(|outer| left_by_outer(whole, placement, outer)).unwrap_or_default();
+    set.chain(left).collect()
+}
 
 /// Ranks are not dealt to nodes in blocks: a local rank computed from the rank is wrong.
-pub(super) fn local_rank_order(placement: &Placement) -> Option<Finding> {
+fn local_rank_order(placement: &Placement) -> Option<Finding> {
     let (rank, local) = (placement.rank.index(), placement.local);
     let (local_rank, local_size) = (local.rank()?, local.size()?);
     if local_rank == rank % local_size || can_be_in_blocks(placement, rank.checked_sub(local_rank), local_size) {
@@ -46,7 +78,7 @@ fn can_be_in_blocks(placement: &Placement, first: Option<u32>, local_size: u32) 
 }
 
 /// The port that enroot's hook for PyTorch derives from Slurm's job alone.
-pub(super) fn pyxis_port(environment: &Environment, placement: &Placement) -> Option<Finding> {
+fn pyxis_port(environment: &Environment, placement: &Placement) -> Option<Finding> {
     let number = |name: &str| environment.get_str(name).ok().flatten()?.parse::<u64>().ok();
     let is_of_hook = ["RANK", "WORLD_SIZE", LOCAL_RANK].iter().all(|name| environment.is_set(name));
     let (job, port) = (number("SLURM_JOB_ID")?, number("MASTER_PORT")?);
@@ -73,7 +105,7 @@ pub(super) fn pyxis_port(environment: &Environment, placement: &Placement) -> Op
 }
 
 /// A store that torchrun's agent serves, without torchrun.
-pub(super) fn stale_agent_store(environment: &Environment, placement: &Placement) -> Option<Finding> {
+fn stale_agent_store(environment: &Environment, placement: &Placement) -> Option<Finding> {
     if !environment.is_set(AGENT_STORE) || placement.launcher == Launcher::Torchrun {
         return None;
     }
@@ -87,7 +119,7 @@ pub(super) fn stale_agent_store(environment: &Environment, placement: &Placement
 }
 
 /// What an outer job set for its process's node, and this process's launcher does not set.
-pub(super) fn left_by_outer(environment: &Environment, placement: &Placement, outer: &Context) -> Vec<&'static str> {
+fn left_by_outer(environment: &Environment, placement: &Placement, outer: &Context) -> Vec<&'static str> {
     let known = [
         (LOCAL_RANK, placement.local.rank().is_some()),
         (LOCAL_WORLD_SIZE, placement.local.size().is_some()),
@@ -98,7 +130,7 @@ pub(super) fn left_by_outer(environment: &Environment, placement: &Placement, ou
 }
 
 /// RANK and WORLD_SIZE are set anew, and what goes with them is still the outer process's.
-pub(super) fn partly_inherited(environment: &Environment, placement: &Placement, outer: &Context) -> Option<Finding> {
+fn partly_inherited(environment: &Environment, placement: &Placement, outer: &Context) -> Option<Finding> {
     let names = [LOCAL_RANK, LOCAL_WORLD_SIZE];
     let is_left = |name: &&str| environment.is_set(name) && !outer.seen.is_changed(environment, name);
     if placement.launcher != Launcher::User || !names.iter().all(is_left) {
@@ -115,7 +147,7 @@ pub(super) fn partly_inherited(environment: &Environment, placement: &Placement,
 }
 
 /// Other launchers whose complete set of variables says something else.
-pub(super) fn disagreements(environment: &Environment, placement: &Placement, choice: &Choice) -> Vec<Finding> {
+fn disagreements(environment: &Environment, placement: &Placement, choice: &Choice) -> Vec<Finding> {
     let others = choice.rest.iter().filter(|other| ![placement.launcher, Launcher::Alone].contains(&other.launcher));
     let mut markers: Vec<Marker> = Vec::new();
     for marker in others.filter_map(|other| other.detect(environment)) {

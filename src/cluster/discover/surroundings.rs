@@ -22,7 +22,7 @@ pub(super) fn platform(environment: &Environment, placement: &Placement, source:
 }
 
 /// How often the job was restarted, by its launcher or else by what is around that.
-pub(super) fn restart_count(environment: &Environment, launcher: Launcher) -> Result<Option<Sourced<u32>>, Error> {
+pub(super) fn restart_count(environment: &Environment, launcher: Launcher) -> Result<Sourced<Option<u32>>, Error> {
     let read = |variable: &'static str| -> Result<Option<u32>, Error> {
         let Some(text) = environment.get_str(variable).map_err(Error::reading_setting)? else { return Ok(None) };
         let number =
@@ -32,9 +32,10 @@ pub(super) fn restart_count(environment: &Environment, launcher: Launcher) -> Re
     if let Some(variable) = restarts(launcher)
         && let Some(count) = read(variable)?
     {
-        return Ok(Some(Sourced::new(count, variable)));
+        return Ok(Sourced::new(Some(count), variable));
     }
     // Another launcher's variable that cannot be read is no reason to refuse this one's.
     let of_others = Launcher::ALL.iter().filter_map(|&other| restarts(other));
-    Ok(of_others.filter_map(|variable| Some(Sourced::new(read(variable).ok()??, variable))).next())
+    let mut counts = of_others.filter_map(|variable| Some(Sourced::new(Some(read(variable).ok()??), variable)));
+    Ok(counts.next().unwrap_or(Sourced::new(None, NOT_PROVIDED)))
 }

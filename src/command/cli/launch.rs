@@ -90,7 +90,7 @@ fn count(
     }
     info.check_per_node()?;
     let node = Node::here(options.keep_binding);
-    let (workers, source) = options.nproc_per_node.resolve(info.workers.as_ref(), environment, &node)?;
+    let (workers, source) = options.nproc_per_node.resolve(info.placement.workers.as_ref(), environment, &node)?;
     if !quiet.is_asked(environment) {
         let noun = if workers == 1 { "worker" } else { "workers" };
         print_line(&format!("mpienv: {workers} {noun} on this node: {source}\n"));

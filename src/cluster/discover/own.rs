@@ -1,0 +1,64 @@
+//! What belongs to this job only, and not to other jobs of the same user.
+
+use std::fmt::Display;
+
+use crate::cluster::master;
+use crate::cluster::overrides;
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::launcher::context::Context;
+use crate::value::host::Host;
+use crate::value::placement::{Placement, Sourced};
+use crate::value::port::Port;
+use crate::value::token::Token;
+
+/// Whether the master's address and its port belong to this job only; not if a user set them.
+pub(super) struct Own {
+    pub addr: bool,
+    pub port: bool,
+}
+
+impl Own {
+    /// `context` is what mpienv chose for this process, if it did.
+    pub(super) fn of(
+        placement: &Placement,
+        context: Option<&Context>,
+        addr: Option<&Sourced<Host>>,
+        port: &Sourced<Port>,
+    ) -> Own {
+        let of_context = |pick: fn(&Context) -> Option<&String>| context.and_then(pick);
+        let addr_in_context = of_context(|context| context.master_addr.as_ref());
+        let port_in_context = of_context(|context| context.master_port.as_ref());
+        // With RANK and WORLD_SIZE comes the master of that job.
+        let comes_along = placement.launcher.spec().sets_master();
+        Own {
+            addr: addr.is_some_and(|addr| {
+                is_own(addr, [master::MASTER_ADDR, overrides::MASTER_ADDR], addr_in_context, comes_along)
+            }),
+            port: is_own(port, [master::MASTER_PORT, overrides::MASTER_PORT], port_in_context, comes_along),
+        }
+    }
+}
+
+fn is_own(
+    known: &Sourced<impl Display>,
+    [plain, asked]: [&str; 2],
+    in_context: Option<&String>,
+    comes_along: bool,
+) -> bool {
+    let is_of_context = || in_context.is_some_and(|own| *own == known.value.to_string());
+    known.source != asked && (known.source != plain || comes_along || is_of_context())
+}
+
+/// The job's token, and whether no user set it.
+pub(super) fn token(
+    environment: &Environment,
+    placement: &Placement,
+    context: Option<Context>,
+) -> Result<(Token, bool), Error> {
+    if let Some(text) = environment.get_str(overrides::TOKEN).map_err(Error::reading_setting)? {
+        return Ok((Token::new(text), false));
+    }
+    let of_job = || placement.job.as_ref().map(|job| Token::of_job(&job.value)).unwrap_or_default();
+    Ok((context.and_then(|context| context.token).map_or_else(of_job, Token::new), true))
+}
