@@ -239,9 +239,12 @@ impl ClusterInfo {
         if is_gone && inherited.is_set(LAUNCHER) && self.leaves_context.is_none() {
             exports.set(LAUNCHER, Launcher::User.name().to_owned());
         }
+        let takes_some = self.launcher().variables().any(|variable| names.iter().any(|name| name == variable.name));
         names.into_iter().for_each(|name| exports.remove(name));
+        // A launcher that is still to be seen, and cannot be read.
+        let is_torn = takes_some && (self.launcher().spec().marker)(&inherited.with(exports.iter())).is_some();
         // A launcher's variables that are meant for the program only do not reach other processes.
-        if let Some(launcher) = self.leaves_context.or(is_placed.then_some(self.launcher())) {
+        if let Some(launcher) = self.leaves_context.or((is_placed || is_torn).then_some(self.launcher())) {
             let launcher = if is_gone { Launcher::User } else { launcher };
             let context = self.context(launcher, seen(&inherited.with(exports.iter())), &exports);
             exports.set(CONTEXT, context.to_text());

@@ -53,6 +53,41 @@ fn lightning_reads_torchruns_variables_and_who_reads_again_comes_to_the_same_pla
 }
 
 #[test]
+fn who_reads_the_variables_of_any_set_again_comes_to_the_same_place() {
+    let mut read = 0;
+    for builder in Job::of_each() {
+        for (nodes, per_node) in [(1, 1), (2, 1), (2, 2)] {
+            let Ok(job) = builder.clone().nodes(nodes).per_node(per_node).build() else { continue };
+            for vars in job.environments() {
+                let vars = vars.into_iter().chain([("MPIENV_MASTER_ADDR".to_owned(), "node0".to_owned())]);
+                let vars: BTreeMap<_, _> = vars.collect();
+                let info = ClusterInfo::from_vars(vars.clone()).unwrap();
+                let workers = info.workers(2).unwrap_or_default();
+                for place in workers.into_iter().chain([info.clone(), info.marked()]) {
+                    for &set in Target::ALL {
+                        let Ok(exports) = place.exports_for(set) else { continue };
+                        let mut after = vars.clone();
+                        for (name, value) in exports.iter() {
+                            match value {
+                                Some(value) => drop(after.insert(name.to_owned(), value.to_owned())),
+                                None => drop(after.remove(name)),
+                            }
+                        }
+                        let again = ClusterInfo::from_vars(after).unwrap();
+                        let what = format!("{builder:?} {nodes} x {per_node}, rank {}, {set:?}", place.rank());
+                        assert_eq!((again.world(), again.local_rank()), (place.world(), place.local_rank()), "{what}");
+                        assert_eq!(again.master_addr(), place.master_addr(), "{what}");
+                        assert_eq!(again.master_port(), place.master_port(), "{what}");
+                        read += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(read > 1000, "only {read} were read");
+}
+
+#[test]
 fn deepspeed_and_oneccl_have_what_their_launchers_set() {
     let info = rank(Launcher::Slurm, 2, 3);
     assert_has(&exported(&info, Target::DeepSpeed), &[("CROSS_RANK", "1"), ("CROSS_SIZE", "2"), ("LOCAL_SIZE", "2")]);
