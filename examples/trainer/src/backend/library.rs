@@ -20,7 +20,7 @@ pub(super) fn begin(
     let environment = Environment::current();
     let vars = MpiVars::of(&environment);
     if !required && !info.launcher().starts_mpi(&environment) {
-        return Ok(Err("the launcher starts no MPI programs"));
+        return Ok(Err("the launcher does not start MPI programs"));
     }
     let watch = watch(timeout).map_err(BackendError::Watch)?;
     #[expect(unsafe_code, reason = "hints are set in the environment")]

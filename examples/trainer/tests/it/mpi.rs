@@ -109,7 +109,11 @@ fn auto_is_tcp_where_the_launcher_starts_no_mpi_programs() {
     let output = output.unwrap();
     outcome(&output);
     let said = texts(&output).1;
-    assert_eq!(said.matches("mnist: gradients over TCP (the launcher starts no MPI programs)\n").count(), 1, "{said}");
+    assert_eq!(
+        said.matches("mnist: gradients over TCP (the launcher does not start MPI programs)\n").count(),
+        1,
+        "{said}"
+    );
 }
 
 #[test]

@@ -151,7 +151,7 @@ impl Peer {
             DATA => Ok(()),
             ABORT => Err(self.reason(number, length)),
             SUSPECT => Err(Fault::Suspect { blamed: number }),
-            BYE => Err(Fault::Lost("it ended before this rank did".to_owned())),
+            BYE => Err(Fault::Lost("it exited before this rank did".to_owned())),
             _ => Err(Fault::Lost("what it sent cannot be read".to_owned())),
         }
     }
