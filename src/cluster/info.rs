@@ -189,7 +189,7 @@ impl ClusterInfo {
     ///
     /// `None` if the launcher has no such list: Slurm, SageMaker, SkyPilot, dstack, Volcano, DGX Cloud Lepton, Volcengine's
     /// platform and Vertex AI have one, and so has a PMIx server. A list is ignored if its length is not
-    /// [`ClusterInfo::node_count`], or if its order may not be that of the nodes; [`Provenance::hosts`](crate::Provenance::hosts) then says why. If all
+    /// [`ClusterInfo::node_count`], or if its order may not be that of the nodes; [`Provenance::hosts`] then says why. If all
     /// ranks are on this node, the one entry is the launcher's name for it, or else [`ClusterInfo::master_addr`].
     ///
     /// ```
@@ -206,6 +206,8 @@ impl ClusterInfo {
     /// assert_eq!(info.provenance().hosts, "SKYPILOT_NODE_IPS");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// [`Provenance::hosts`]: crate::Provenance::hosts
     #[must_use]
     pub fn hosts(&self) -> Option<&[Host]> {
         self.hosts.value.as_deref()
@@ -215,7 +217,7 @@ impl ClusterInfo {
     ///
     /// The local rank if the process sees all devices of its node, and 0 if `CUDA_VISIBLE_DEVICES`, `HIP_VISIBLE_DEVICES` or
     /// `ROCR_VISIBLE_DEVICES` shows it one, as `srun --gpus-per-task=1` does. `None` if the launcher does not provide the local
-    /// rank, or the process sees no device, or too few; [`Provenance::device_index`](crate::Provenance::device_index) says which. Nothing looks for devices.
+    /// rank, or the process sees no device, or too few; [`Provenance::device_index`] says which. Nothing looks for devices.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -226,6 +228,8 @@ impl ClusterInfo {
     /// assert_eq!(ClusterInfo::from_vars(bound)?.device_index(), Some(0));
     /// # Ok::<(), mpienv::Error>(())
     /// ```
+    ///
+    /// [`Provenance::device_index`]: crate::Provenance::device_index
     #[must_use]
     pub fn device_index(&self) -> Option<u32> {
         self.device_index.value
