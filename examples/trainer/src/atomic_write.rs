@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 /// Missing folders are made. A file of that name is replaced, by one with its permissions; behind a symbolic link it is
 /// the file that the link leads to. What is not a regular file is left alone.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let named = |error| naming(path, &error);
     let place = place_of(path)?;
-    fs::create_dir_all(folder_of(&place)).map_err(named)?;
+    fs::create_dir_all(folder_of(&place)).map_err(naming(path))?;
     let temporary = temporary(&place);
     let written = File::create(&temporary).and_then(|mut file| {
         file.write_all(bytes)?;
@@ -20,25 +19,23 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         }
         finish(&file, &temporary, &place)
     });
-    if let Err(error) = written {
-        // What is wrong has been found already.
+    written.map_err(|error| {
+        // The first error counts, whether or not this succeeds.
         let _ = fs::remove_file(&temporary);
-        return Err(named(error));
-    }
-    Ok(())
+        naming(path)(error)
+    })
 }
 
-/// Where a file of that name is, or would be: where symbolic links lead.
+/// Where a file of that name is, or would be: symbolic links are followed.
 pub fn place_of(path: &Path) -> io::Result<PathBuf> {
-    let named = |error| naming(path, &error);
     match fs::metadata(path) {
-        Ok(there) if there.is_file() => return fs::canonicalize(path).map_err(named),
-        Ok(there) => {
-            let reason = format!("{} and not a regular file; it is left as it is", kind(there.file_type()));
-            return Err(naming(path, &io::Error::new(io::ErrorKind::InvalidInput, reason)));
+        Ok(found) if found.is_file() => return fs::canonicalize(path).map_err(naming(path)),
+        Ok(found) => {
+            let reason = format!("{} and not a regular file; it is left as it is", kind(found.file_type()));
+            return Err(naming(path)(io::Error::new(io::ErrorKind::InvalidInput, reason)));
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(named(error)),
+        Err(error) => return Err(naming(path)(error)),
     }
     // Nothing is there: the name itself is free, or is that of a link to nothing.
     let mut place = path.to_owned();
@@ -52,12 +49,12 @@ pub fn place_of(path: &Path) -> io::Result<PathBuf> {
 /// Makes sure that a file of that name can be begun or replaced, and leaves everything as it is.
 pub fn check(path: &Path) -> io::Result<()> {
     let probe = temporary(&place_of(path)?);
-    File::create_new(&probe).and_then(|_| fs::remove_file(&probe)).map_err(|error| naming(path, &error))
+    File::create_new(&probe).and_then(|_| fs::remove_file(&probe)).map_err(naming(path))
 }
 
-/// The error with the file's name before it.
-pub fn naming(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+/// Puts the file's name before the text of an error.
+pub fn naming(path: &Path) -> impl Fn(io::Error) -> io::Error + Copy {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 fn folder_of(path: &Path) -> &Path {

@@ -83,7 +83,7 @@ pub enum BackendError {
     /// MPI cannot be used.
     #[cfg(feature = "mpi")]
     #[error("{0}; --backend tcp does without mpi")]
-    Mpi(#[from] mpienv::mpi::MpiError),
+    Mpi(mpienv::mpi::MpiError),
     /// Nothing can watch over MPI's initialization.
     #[cfg(feature = "mpi")]
     #[error("no thread can be started to watch over MPI's initialization: {0}")]

@@ -15,6 +15,7 @@ use crate::collective::Collective;
 use crate::config_check;
 use crate::data::Dataset;
 use crate::folder_lock::LockError;
+use crate::list::join;
 use crate::parameters::{self, OtherShapes, Shapes};
 use crate::stop::Stop;
 use crate::tensor_file::{TensorFile, TensorFileError};
@@ -62,7 +63,7 @@ impl Run {
             ("learning rate", config.learning_rate.to_string()),
             ("seed", config.seed.to_string()),
             ("order", config.order.to_string()),
-            ("training set, labels 0 to 9", train.class_counts().map(|count| count.to_string()).join(" ")),
+            ("training set, labels 0 to 9", join(train.class_counts(), " ")),
         ];
         Run { terms, shapes }
     }
@@ -220,7 +221,7 @@ fn read(whole: &Whole, run: &Run) -> Result<(Position, Vec<f32>), Refusal> {
     fn number<T: std::str::FromStr>(name: &'static str, text: &str) -> Result<T, Refusal> {
         text.parse().map_err(|_| Refusal::NoCheckpoint { missing: name })
     }
-    let parameters = parameters::from_file(&run.shapes, &whole.file)?;
+    let parameters = parameters::from_file(&run.shapes, &whole.file).map_err(Refusal::OtherModel)?;
     let text = |name: &'static str| whole.entries.get(name).ok_or(Refusal::NoCheckpoint { missing: name });
     let data_parallel = config_check::DATA_PARALLEL.to_owned();
     for (name, expected) in &run.terms {
@@ -243,7 +244,7 @@ fn read(whole: &Whole, run: &Run) -> Result<(Position, Vec<f32>), Refusal> {
 pub enum Refusal {
     /// It is of another model.
     #[error("is of another model: it {0}")]
-    OtherModel(#[from] OtherShapes),
+    OtherModel(OtherShapes),
     /// It is of a run with other options, data or ranks.
     #[error("is of another run: it has {term} {found}, this run has {expected}")]
     OtherRun { term: &'static str, found: String, expected: String },
@@ -257,8 +258,8 @@ pub enum Refusal {
 #[non_exhaustive]
 pub enum CheckpointError {
     /// The folder or a name in it cannot be read or changed.
-    #[error("{}: {error}; --checkpoint-dir names a folder in which rank 0 can read and write", path.display())]
-    Folder { path: PathBuf, error: io::Error },
+    #[error("{0}; --checkpoint-dir must name a folder in which rank 0 can read and write")]
+    Folder(io::Error),
     /// Another run has the folder.
     #[error("{0}, or name another --checkpoint-dir")]
     Taken(LockError),
@@ -272,23 +273,17 @@ pub enum CheckpointError {
     )]
     Refused { path: PathBuf, reason: Refusal },
     /// A checkpoint cannot be read or written.
-    #[error("{0}; --checkpoint-dir names a folder in which rank 0 can read and write")]
-    File(#[from] TensorFileError),
-    /// What rank 0 said.
+    #[error("{0}; --checkpoint-dir must name a folder in which rank 0 can read and write")]
+    File(TensorFileError),
+    /// The error of rank 0.
     #[error("rank 0: {0}")]
     FirstRank(String),
-}
-
-impl CheckpointError {
-    fn folder(path: &std::path::Path, error: io::Error) -> CheckpointError {
-        CheckpointError::Folder { path: path.to_owned(), error }
-    }
 }
 
 impl From<LockError> for CheckpointError {
     fn from(error: LockError) -> CheckpointError {
         match error {
-            LockError::System { path, error } => CheckpointError::Folder { path, error },
+            LockError::System(error) => CheckpointError::Folder(error),
             taken @ LockError::Taken { .. } => CheckpointError::Taken(taken),
         }
     }

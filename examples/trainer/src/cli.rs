@@ -3,7 +3,7 @@
 pub(crate) mod values;
 
 use std::ffi::OsString;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::sampler::Order;
 use crate::sharding::assignment::Assignment;
 use crate::sharding::plan::Collectives;
 use crate::train::TrainConfig;
-use values::{address, at_least_one, positive, seconds, steps, svg, whole_u32, whole_u64};
+use values::{address, at_least_one, positive, seconds, svg, whole_u32, whole_u64};
 
 /// The learning rate where none is given.
 pub const LEARNING_RATE: f32 = 0.01;
@@ -49,8 +49,8 @@ pub struct MnistArgs {
     epochs: u32,
 
     /// Samples per step on each rank
-    #[arg(long, default_value_t = 32, value_name = "N", value_parser = at_least_one::<usize>)]
-    batch_size: usize,
+    #[arg(long, default_value = "32", value_name = "N", value_parser = at_least_one::<NonZeroUsize>)]
+    batch_size: NonZeroUsize,
 
     /// Learning rate
     #[arg(long = "lr", default_value_t = LEARNING_RATE, value_name = "X", value_parser = positive)]
@@ -99,7 +99,7 @@ pub struct MnistArgs {
     checkpoint_dir: Option<PathBuf>,
 
     /// Also write a checkpoint every N steps
-    #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = steps)]
+    #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = at_least_one::<NonZeroU64>)]
     checkpoint_every: Option<NonZeroU64>,
 
     /// Resume from the newest checkpoint, if there is one
@@ -132,9 +132,9 @@ pub struct Cuts {
     pub collectives: Collectives,
 }
 
-/// The plan to print.
+/// The ranks that a plan is for.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
-pub struct Show {
+pub struct PlannedRanks {
     /// The number of ranks
     #[arg(short = 'n', long = "ranks", default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub ranks: u32,
@@ -142,6 +142,13 @@ pub struct Show {
     /// The rank whose slices and groups are printed
     #[arg(long, default_value_t = 0, value_name = "R", value_parser = whole_u32)]
     pub rank: u32,
+}
+
+/// The plan to print.
+#[derive(Clone, Debug, PartialEq, clap::Args)]
+pub struct Show {
+    #[command(flatten)]
+    pub planned: PlannedRanks,
 
     /// Model to train
     #[arg(long, value_enum, default_value_t = Architecture::Linear)]
@@ -223,7 +230,7 @@ impl MnistArgs {
     pub fn config(&self) -> TrainConfig {
         TrainConfig {
             epochs: self.epochs,
-            batch_size: self.batch_size,
+            batch_size: self.batch_size.get(),
             learning_rate: self.learning_rate,
             seed: self.seed,
             order: self.order,

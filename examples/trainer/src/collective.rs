@@ -1,7 +1,6 @@
 //! What ranks do together: sum, gather, broadcast, wait.
 
 pub mod alone;
-pub mod counting;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod split;
@@ -85,7 +84,7 @@ pub enum CollectiveError {
     /// Nothing can watch over the ranks of an MPI job.
     #[cfg(feature = "mpi")]
     #[error("nothing can watch over the ranks: {0}")]
-    Watch(#[source] std::io::Error),
+    Watch(std::io::Error),
     /// MPI returned an error.
     #[cfg(feature = "mpi")]
     #[error(transparent)]

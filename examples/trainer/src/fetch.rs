@@ -4,8 +4,7 @@ pub mod content;
 mod download;
 mod part;
 
-use std::fmt;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +15,7 @@ use content::Content;
 use download::{Client, Fault};
 use part::Part;
 
-use crate::atomic_write;
+use crate::atomic_write::{self, naming};
 use crate::folder_lock::{FolderLock, LockError};
 
 /// Where the files are, in the order in which they are tried: the mirrors of PyTorch and of the CVD Foundation.
@@ -42,13 +41,12 @@ pub struct Fetch {
 impl Fetch {
     /// Fetches the files that are not there yet; says on `out` what it does, on `remarks` what went wrong on the way.
     pub fn run(&self, mut out: impl Write, mut remarks: impl Write) -> Result<(), FetchError> {
-        fs::create_dir_all(&self.folder).map_err(writing(&self.folder))?;
         let mut remark = |text: &str| {
             let _ = writeln!(remarks, "mnist: {text}");
         };
         // Two that fetch into one folder would write the same files at the same time.
         let _lock = FolderLock::take(&self.folder, &mut remark).map_err(|error| match error {
-            LockError::System { path, error } => FetchError::Disk { path, error },
+            LockError::System(error) => FetchError::Disk(error),
             taken @ LockError::Taken { .. } => FetchError::Taken(taken),
         })?;
         let client = Client::new(self.timeout);
@@ -71,7 +69,7 @@ impl Fetch {
         // A pipe, say, would be waited for.
         atomic_write::place_of(&path).map_err(FetchError::Other)?;
         match File::open(&path).and_then(|opened| file.check(opened)) {
-            Err(error) => Err(writing(&path)(error)),
+            Err(error) => Err(FetchError::Disk(naming(&path)(error))),
             Ok(Err(found)) => Err(FetchError::Content { path, found }),
             Ok(Ok(())) => Ok(Some(path)),
         }
@@ -87,14 +85,15 @@ impl Fetch {
                 Ok(bytes) => {
                     return Ok(format!("{}: {bytes} bytes from {url}, SHA-256 verified", path.display()));
                 }
-                Err(Fault::Disk(error)) => return Err(writing(&path)(error)),
+                Err(Fault::Disk(error)) => return Err(FetchError::Disk(naming(&path)(error))),
                 Err(fault) => {
                     let _ = writeln!(remarks, "mnist: {url}: {fault}");
                     faults.push(format!("{url}: {fault}"));
                 }
             }
         }
-        Err(FetchError::NoMirror { name: file.name, faults: Faults(faults) })
+        let faults = if faults.is_empty() { "there is no mirror".to_owned() } else { faults.join("; ") };
+        Err(FetchError::NoMirror { name: file.name, faults })
     }
 
     /// Fetches one file from one place, going on where a transfer broke off; returns its bytes.
@@ -169,22 +168,8 @@ pub enum FetchError {
     #[error(
         "{name}.gz could not be fetched: {faults}; name another place with --mirror URL, or put the files into the folder by hand"
     )]
-    NoMirror { name: &'static str, faults: Faults },
-    /// The system does not let the files be written, or read.
-    #[error("{}: {error}; name a folder that can be written", path.display())]
-    Disk { path: PathBuf, error: io::Error },
-}
-
-/// What was wrong with each mirror.
-#[derive(Debug)]
-pub struct Faults(Vec<String>);
-
-impl fmt::Display for Faults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() { f.write_str("there is no mirror") } else { f.write_str(&self.0.join("; ")) }
-    }
-}
-
-fn writing(path: &Path) -> impl FnOnce(io::Error) -> FetchError {
-    move |error| FetchError::Disk { path: path.to_owned(), error }
+    NoMirror { name: &'static str, faults: String },
+    /// A file cannot be read or written.
+    #[error("{0}; name a folder that can be written")]
+    Disk(io::Error),
 }

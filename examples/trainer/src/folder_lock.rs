@@ -1,12 +1,14 @@
 //! A folder that belongs to one running job.
 //!
-//! The lock is the system's: it goes when its process does, however that ends. On other systems than Unix there is none.
+//! The operating system releases the lock when its process exits, for whatever reason. Only Unix has it.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// The file that is locked. It says who has the folder, and is removed at the end of a run that is not killed.
+use crate::atomic_write::naming;
+
+/// The file that is locked. It names its owner, and is removed at the end of a run that is not killed.
 const NAME: &str = ".lock";
 
 /// The longest owner that an error names, in bytes.
@@ -21,11 +23,12 @@ pub struct FolderLock {
 }
 
 impl FolderLock {
-    /// Takes a folder, which must exist. `remark` hears of a file system that has no locks: the folder is then used
-    /// without.
+    /// Takes a folder, and creates it if it is missing. If the file system has no locks, `remark` gets a warning and the
+    /// folder is used without one.
     pub fn take(folder: &Path, remark: &mut dyn FnMut(&str)) -> Result<FolderLock, LockError> {
+        fs::create_dir_all(folder).map_err(|error| LockError::System(naming(folder)(error)))?;
         let path = folder.join(NAME);
-        let wrong = |error| LockError::System { path: path.clone(), error };
+        let wrong = |error| LockError::System(naming(&path)(error));
         loop {
             let mut file = open(&path).map_err(wrong)?;
             match lock(&file) {
@@ -40,7 +43,7 @@ impl FolderLock {
                 }
                 Err(error) => return Err(wrong(error)),
             }
-            // The run before may have removed the file between the two steps: the lock is then on a file without a name.
+            // The previous run may have removed the file between the two steps: the locked file then has no name.
             if !is_at(&file, &path).map_err(wrong)? {
                 continue;
             }
@@ -54,14 +57,21 @@ impl FolderLock {
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
-        // While it is locked no other run takes the file for its own. One that stays does no harm.
+        // While it is locked, no other run uses the file. A file that stays does no harm.
         if self.file.is_some() {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Who has the folder, as the file says: as text that a terminal can show.
+/// The names and paths in a folder. Names that are not UTF-8 are left out.
+pub fn entries(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+    let entry = |entry: fs::DirEntry| Some((entry.file_name().into_string().ok()?, entry.path()));
+    let all: io::Result<Vec<fs::DirEntry>> = fs::read_dir(folder).and_then(Iterator::collect);
+    Ok(all.map_err(naming(folder))?.into_iter().filter_map(entry).collect())
+}
+
+/// The owner that the file names, as text that is safe to print on a terminal.
 fn owner(file: &mut File) -> String {
     let mut bytes = Vec::new();
     // A process that has just taken the lock has not written anything yet.
@@ -74,7 +84,7 @@ fn owner(file: &mut File) -> String {
 #[cfg(unix)]
 fn open(path: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
-    // What lies under that name may be a link to elsewhere, or a FIFO that has no reader.
+    // The name may be that of a link to elsewhere, or of a FIFO without a reader.
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(0o666))?.into())
 }
@@ -123,16 +133,16 @@ fn is_at(_file: &File, _path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Why a folder cannot be had.
+/// Why a folder cannot be locked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
     /// Another run has it.
     #[error("{} is in use by another run ({owner}): wait until it finishes", folder.display())]
     Taken { folder: PathBuf, owner: String },
-    /// The system does not let the lock be taken.
-    #[error("{}: {error}", path.display())]
-    System { path: PathBuf, error: io::Error },
+    /// The folder cannot be created, or the lock cannot be taken.
+    #[error("{0}")]
+    System(io::Error),
 }
 
 #[cfg(all(test, unix))]

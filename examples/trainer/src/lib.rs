@@ -13,11 +13,13 @@ pub mod cluster;
 pub mod collective;
 pub mod config_check;
 pub mod data;
+pub(crate) mod digest;
 pub mod exit;
 #[cfg(feature = "fetch")]
 pub mod fetch;
 pub mod folder_lock;
-pub(crate) mod hex;
+
+pub(crate) mod list;
 pub mod log;
 pub mod metrics;
 pub mod mnist;

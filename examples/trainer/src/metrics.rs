@@ -39,9 +39,7 @@ impl Metrics {
     /// Lines that will be in the file at `path`, which is not touched before [`Report::begin`].
     pub fn new(path: &Path, begin: Begin) -> io::Result<Metrics> {
         match atomic_write::place_of(path)? {
-            place if place.exists() => {
-                drop(File::options().append(true).open(path).map_err(|error| naming(path, &error))?)
-            }
+            place if place.exists() => drop(File::options().append(true).open(path).map_err(naming(path))?),
             _ => atomic_write::check(path)?,
         }
         Ok(Metrics { path: path.to_owned(), state: State::Untouched(begin) })
@@ -59,7 +57,7 @@ impl Metrics {
                 }
                 Ok(file)
             };
-            self.state = State::Open(open().map_err(|error| naming(&self.path, &error))?);
+            self.state = State::Open(open().map_err(naming(&self.path))?);
         }
         match &mut self.state {
             State::Open(file) => Ok(file),
@@ -72,7 +70,7 @@ impl Metrics {
         bytes.push(b'\n');
         // One write without a buffer: who follows the file never sees half a line.
         let written = self.file()?.write_all(&bytes);
-        written.map_err(|error| naming(&self.path, &error))
+        written.map_err(naming(&self.path))
     }
 }
 

@@ -37,9 +37,6 @@ pub trait Model {
     /// The name of the architecture, which all ranks must have in common.
     fn name(&self) -> &'static str;
 
-    /// How many parameters there are.
-    fn parameter_count(&self) -> usize;
-
     /// The names and shapes of the parameters, in the order in which they lie in the slice: what files call them.
     fn parameter_shapes(&self) -> Shapes;
 
@@ -115,11 +112,6 @@ pub fn sgd_step(parameters: &mut [f32], gradient: &[f32], learning_rate: f32) {
     for (parameter, gradient) in parameters.iter_mut().zip(gradient) {
         *parameter -= learning_rate * gradient;
     }
-}
-
-/// ReLU that passes NaN on: `max` would turn it into 0, and a run that diverged would look well.
-fn relu(x: f32) -> f32 {
-    if x < 0.0 { 0.0 } else { x }
 }
 
 /// `count` values of N(0, `deviation`) for parameter number `parameter`.

@@ -1,5 +1,7 @@
 //! A model's parameters as named tensors, as files hold them.
 
+use crate::list::join;
+use crate::sharding::number::Number;
 use crate::tensor_file::{NamedTensor, TensorFile, Type};
 
 /// The names and shapes of a model's parameters, in the order in which they lie in its slice.
@@ -17,9 +19,9 @@ pub struct OtherShapes {
 pub fn to_tensors(shapes: &Shapes, parameters: &[f32]) -> Vec<NamedTensor> {
     let mut rest = parameters;
     let tensor = |(name, shape): &(&str, Vec<usize>)| {
-        let (values, after) = rest.split_at(count(shape).min(rest.len()));
+        let (values, after) = rest.split_at(shape.iter().product::<usize>().min(rest.len()));
         rest = after;
-        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let bytes = f32::to_bytes(values);
         NamedTensor { name: (*name).to_owned(), numbers: Type::F32, shape: shape.clone(), bytes }
     };
     shapes.iter().map(tensor).collect()
@@ -30,32 +32,22 @@ pub fn from_file(shapes: &Shapes, file: &TensorFile) -> Result<Vec<f32>, OtherSh
     let mut parameters = Vec::new();
     for (name, shape) in shapes {
         match file.get(name).filter(|tensor| tensor.shape == *shape && tensor.numbers == Type::F32) {
-            Some(tensor) => {
-                parameters.extend(tensor.bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)))
-            }
+            Some(tensor) => parameters.extend(f32::from_bytes(&tensor.bytes)),
             None => {
-                return Err(OtherShapes {
-                    found: list(
-                        file.tensors.iter().map(|tensor| (tensor.name.as_str(), &*tensor.shape, tensor.numbers)),
-                    ),
-                    expected: list(shapes.iter().map(|(name, shape)| (*name, &**shape, Type::F32))),
-                });
+                let found = file.tensors.iter().map(|tensor| (tensor.name.as_str(), &*tensor.shape, tensor.numbers));
+                let expected = shapes.iter().map(|(name, shape)| (*name, &**shape, Type::F32));
+                return Err(OtherShapes { found: list(found), expected: list(expected) });
             }
         }
     }
     Ok(parameters)
 }
 
-fn count(shape: &[usize]) -> usize {
-    shape.iter().product()
-}
-
 fn list<'a>(tensors: impl Iterator<Item = (&'a str, &'a [usize], Type)>) -> String {
-    let lengths = |shape: &[usize]| shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     let wide = |numbers| if numbers == Type::F64 { " of f64" } else { "" };
-    let list: Vec<String> =
-        tensors.map(|(name, shape, numbers)| format!("{name} ({}){}", lengths(shape), wide(numbers))).collect();
-    if list.is_empty() { "no tensors".to_owned() } else { list.join(", ") }
+    let tensors = tensors.map(|(name, shape, numbers)| format!("{name} ({}){}", join(shape, ", "), wide(numbers)));
+    let list = join(tensors, ", ");
+    if list.is_empty() { "no tensors".to_owned() } else { list }
 }
 
 #[cfg(test)]

@@ -58,8 +58,9 @@ impl Plot {
         if self.history.epochs.is_empty() {
             return Ok(());
         }
-        let mut picture = self.picture().map_err(|error| naming(&self.path, &io::Error::other(error.to_string())))?;
-        self.history.keep_in(&mut picture).map_err(|error| naming(&self.path, &error.into()))?;
+        let named = naming(&self.path);
+        let mut picture = self.picture().map_err(|error| named(io::Error::other(error.to_string())))?;
+        self.history.keep_in(&mut picture).map_err(|error| named(error.into()))?;
         atomic_write::write(&self.path, picture.as_bytes())?;
         self.drawn = Some(Instant::now());
         Ok(())

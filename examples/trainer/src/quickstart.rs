@@ -44,7 +44,7 @@ const HIDDEN: usize = 16;
 pub fn run(options: &QuickstartArgs, out: &mut dyn Write) -> Result<(), QuickstartError> {
     match &options.action {
         Some(Action::Plan(show)) => {
-            let text = plan(&show.sharding, show.ranks)?.text(show.rank)?;
+            let text = plan(&show.sharding, show.planned.ranks)?.text(show.planned.rank)?;
             out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(QuickstartError::Output)
         }
         Some(Action::Merge(merge)) => {
@@ -63,7 +63,7 @@ pub fn run(options: &QuickstartArgs, out: &mut dyn Write) -> Result<(), Quicksta
 pub fn plan(sharding: &Sharding, world: u32) -> Result<Plan, PlanError> {
     let chain = Chain::new(data::ROWS * world as usize, data::INPUTS).matmul("matmul", "w", HIDDEN).relu("relu");
     let mut network = chain.matmul("matmul2", "w2", data::OUTPUTS).mse("loss");
-    sharding.apply(&mut network, world)?;
+    sharding.apply(&mut network, world).map_err(PlanError::Operator)?;
     let (learning_rate, collectives) = (as_written(sharding.learning_rate), sharding.collectives);
     Ok(Plan::new(&network, &Terms { world, data_cut: world, collectives, learning_rate, momentum: MOMENTUM })?)
 }

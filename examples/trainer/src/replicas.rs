@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use crate::collective::{Collective, CollectiveError};
+use crate::list::join;
 
 /// Ranks hold other parameters than most do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,8 +51,7 @@ pub fn compare(held: &[(usize, &[u8])]) -> Result<(), Divergence> {
 /// `rank 3 holds`, or `ranks 1, 2 hold`; of many only the first.
 fn ranks(ranks: &[usize], one: &str, more: &str) -> String {
     const SHOWN: usize = 8;
-    let list: Vec<String> = ranks.iter().take(SHOWN).map(usize::to_string).collect();
-    let list = list.join(", ");
+    let list = join(ranks.iter().take(SHOWN), ", ");
     let rest = ranks.len().saturating_sub(SHOWN);
     let list = if rest > 0 { format!("{list} and {rest} more") } else { list };
     let text = if ranks.len() == 1 { format!("rank {list} {one}") } else { format!("ranks {list} {more}") };

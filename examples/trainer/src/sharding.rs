@@ -34,3 +34,4 @@ pub mod redistribute;
 pub mod run_id;
 pub mod strategy;
 pub mod tensor;
+pub mod traffic;

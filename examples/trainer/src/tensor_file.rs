@@ -7,10 +7,8 @@ use std::path::{Path, PathBuf};
 
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
-use sha2::{Digest, Sha256};
 
-use crate::hex::hex;
-use crate::{atomic_write, bounded_read};
+use crate::{atomic_write, bounded_read, digest};
 
 /// The one entry of a file's metadata. More than one would be written in an order that changes from run to run.
 const ABOUT: &str = "mpienv-trainer";
@@ -95,7 +93,7 @@ impl TensorFile {
         }
         let mut bytes = Vec::new();
         bounded_read::up_to(LARGEST + 1, file, &mut bytes).map_err(unreadable)?;
-        let digest = hex(&Sha256::digest(&bytes));
+        let digest = digest::of_bytes(&bytes);
         Ok((TensorFile::from_bytes(path, &bytes)?, digest))
     }
 

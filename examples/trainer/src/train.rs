@@ -19,6 +19,7 @@ use crate::model::{Evaluation, Model};
 use crate::replicas::Divergence;
 use crate::sampler::{self, Order};
 use crate::sharding::execute::ExecuteError;
+use crate::sharding::number::Number;
 use crate::stop::Signal;
 use data_parallel::DataParallel;
 pub use sharded::Sharded;
@@ -121,7 +122,7 @@ pub trait Report {
 pub enum TrainError {
     /// The loss is NaN or infinite.
     #[error("epoch {epoch}, step {step}: the loss is {loss}: training diverged; try a smaller --lr")]
-    Diverged { epoch: u32, step: usize, loss: f64 },
+    Diverged { epoch: u32, step: u64, loss: f64 },
     /// The loss is finite, and the network has learned nothing.
     #[error(
         "the network has learned nothing: after epoch {epoch} the test accuracy is {accuracy:.4}, and always giving the most \
@@ -148,7 +149,13 @@ pub enum TrainError {
     Collective(#[from] CollectiveError),
     /// The reports cannot be written.
     #[error("the reports cannot be written: {0}")]
-    Report(#[from] io::Error),
+    Report(io::Error),
+}
+
+impl From<io::Error> for TrainError {
+    fn from(error: io::Error) -> TrainError {
+        TrainError::Report(error)
+    }
 }
 
 impl From<ExecuteError> for TrainError {
@@ -171,17 +178,8 @@ fn what_is_kept(kept: bool, path: Option<&PathBuf>) -> String {
 
 /// What learns on all ranks together; every rank makes the same calls.
 trait Learner {
-    /// Makes a step on a batch of `whole` samples of all ranks, of which this rank feeds those of `data` at `own`.
-    ///
-    /// `stop` is added to those of all ranks.
-    fn step(
-        &mut self,
-        data: &Dataset,
-        own: &[usize],
-        whole: usize,
-        stop: f32,
-        group: &mut dyn Collective,
-    ) -> Result<Outcome, TrainError>;
+    /// Makes a step on a batch.
+    fn step(&mut self, share: &Share<'_>, group: &mut dyn Collective) -> Result<Outcome, TrainError>;
 
     /// Brings the whole parameters to every rank, and compares what several ranks hold: it must be the same bits.
     fn sync(&mut self, group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError>;
@@ -193,9 +191,20 @@ trait Learner {
     fn evaluate(&mut self, batch: &Batch) -> Evaluation;
 }
 
-/// What came of a step.
+/// What a rank brings to a step.
+struct Share<'a> {
+    data: &'a Dataset,
+    /// The rank's samples, as indices of `data`.
+    own: &'a [usize],
+    /// How many samples all ranks have in the batch.
+    whole: usize,
+    /// Whether to stop: added to that of all other ranks.
+    stop: f32,
+}
+
+/// The result of a step.
 struct Outcome {
-    /// The mean loss of the rank's own samples; nothing when it has none.
+    /// The mean loss of the rank's own samples, if it has any.
     own: Option<f32>,
     /// The mean loss of the whole batch.
     loss: f32,
@@ -256,7 +265,7 @@ fn run(
     let rank = group.rank();
     let samples = data.train.count();
     let global_size = config.batch_size.saturating_mul(rank.size() as usize);
-    let epoch_steps = samples.div_ceil(global_size) as u64;
+    let epoch_steps = config.steps(samples, rank) as u64;
     let mut test_batch = Batch::new(EVALUATION_BATCH);
     let mut order = vec![0; samples];
     let mut own = Vec::with_capacity(config.largest_share(samples, rank));
@@ -273,10 +282,11 @@ fn run(
             let whole = positions.len();
             own.clear();
             own.extend(sampler::share(positions, rank).map(|position| order[position]));
-            let outcome = learner.step(&data.train, &own, whole, checkpoints.stop.weight(), group)?;
+            let share = Share { data: &data.train, own: &own, whole, stop: checkpoints.stop.weight() };
+            let outcome = learner.step(&share, group)?;
             let (loss, signal) = (f64::from(outcome.loss), Signal::of_sum(outcome.stop));
             if !loss.is_finite() {
-                return Err(TrainError::Diverged { epoch, step, loss });
+                return Err(TrainError::Diverged { epoch, step: step as u64, loss });
             }
             position.loss_sum += loss * whole as f64;
             position.step += 1;
@@ -300,8 +310,7 @@ fn run(
         let test = evaluate(learner, &data.test, &mut test_batch, group)?;
         let test_loss = test.loss / test.count as f64;
         if !test_loss.is_finite() {
-            let step = usize::try_from(position.step).unwrap_or(usize::MAX);
-            return Err(TrainError::Diverged { epoch, step, loss: test_loss });
+            return Err(TrainError::Diverged { epoch, step: position.step, loss: test_loss });
         }
         report.epoch(&Epoch {
             epoch,
@@ -346,10 +355,10 @@ fn evaluate(
 
 /// Puts rank 0's parameters in place of those of all others.
 fn take_first_parameters(parameters: &mut [f32], group: &mut dyn Collective) -> Result<(), CollectiveError> {
-    let mut bytes: Vec<u8> = parameters.iter().flat_map(|parameter| parameter.to_le_bytes()).collect();
+    let mut bytes = f32::to_bytes(parameters);
     group.broadcast(&mut bytes, 0)?;
-    for (parameter, &bytes) in parameters.iter_mut().zip(bytes.as_chunks().0) {
-        *parameter = f32::from_le_bytes(bytes);
+    for (parameter, number) in parameters.iter_mut().zip(f32::from_bytes(&bytes)) {
+        *parameter = number;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use crate::bounded_read;
 use crate::data::CLASSES;
 use crate::model::linear::WEIGHTS;
 use crate::parameters::{self, OtherShapes, Shapes};
+use crate::sharding::number::Number;
 use crate::tensor_file::{self, TensorFile, TensorFileError};
 
 /// Where a safetensors file has the first character of its header.
@@ -39,8 +40,7 @@ pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, WeightsError> {
     if shapes.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum::<usize>() != WEIGHTS + CLASSES {
         return Err(WeightsError::OnlyLinear { path: path.to_owned() });
     }
-    let weights = bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
-    Ok(weights.chain([0.0; CLASSES]).collect())
+    Ok(f32::from_bytes(&bytes).into_iter().chain([0.0; CLASSES]).collect())
 }
 
 /// Why a file is not one of first weights.

@@ -30,10 +30,10 @@ pub(super) fn begin(
         Err(MpiError::NoLibrary { .. }) if !required && vars.library.is_none() => {
             return Ok(Err("no MPI library could be loaded; --backend mpi shows why"));
         }
-        world => world?,
+        world => world.map_err(BackendError::Mpi)?,
     };
     drop(watch);
-    world.check(info.world())?;
+    world.check(info.world()).map_err(BackendError::Mpi)?;
     Ok(Ok(world))
 }
 

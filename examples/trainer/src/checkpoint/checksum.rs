@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sha2::{Digest, Sha256};
-
-use crate::hex::hex;
+use crate::digest::PartsDigest;
 use crate::tensor_file::{NamedTensor, TensorFile};
 
 /// Texts by name.
@@ -32,26 +30,21 @@ pub(super) fn verify(file: &TensorFile) -> Result<Entries, String> {
 }
 
 fn digest(entries: &Entries, tensors: &[NamedTensor]) -> String {
-    let mut sha = Sha256::new();
-    // Lengths first, so that no two contents run together.
-    let mut part = |bytes: &[u8]| {
-        sha.update((bytes.len() as u64).to_le_bytes());
-        sha.update(bytes);
-    };
+    let mut sha = PartsDigest::default();
     for (name, text) in entries.iter().filter(|(name, _)| *name != DIGEST) {
-        part(name.as_bytes());
-        part(text.as_bytes());
+        sha.add(name);
+        sha.add(text);
     }
     let mut tensors: Vec<&NamedTensor> = tensors.iter().collect();
     // As files order them.
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
     for NamedTensor { name, numbers, shape, bytes } in tensors {
-        part(name.as_bytes());
-        part(&(numbers.size() as u64).to_le_bytes());
-        part(&shape.iter().flat_map(|&length| (length as u64).to_le_bytes()).collect::<Vec<_>>());
-        part(bytes);
+        sha.add(name);
+        sha.add((numbers.size() as u64).to_le_bytes());
+        sha.add(shape.iter().flat_map(|&length| (length as u64).to_le_bytes()).collect::<Vec<_>>());
+        sha.add(bytes);
     }
-    hex(&sha.finalize())
+    sha.finish()
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! The folder of a run's checkpoints.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::CheckpointError;
 use super::checksum::{self, Entries};
-use crate::folder_lock::FolderLock;
+use crate::atomic_write::{beside, naming};
+use crate::folder_lock::{self, FolderLock};
 use crate::tensor_file::{TensorFile, TensorFileError};
 
 /// How many checkpoints are kept.
@@ -34,20 +34,14 @@ pub(super) struct Folder {
 impl Folder {
     /// Takes the folder for this run, and makes it if there is none. What is in it stays as it is.
     pub(super) fn open(path: &Path, remark: &mut dyn FnMut(&str)) -> Result<Folder, CheckpointError> {
-        fs::create_dir_all(path).map_err(|error| CheckpointError::folder(path, error))?;
         Ok(Folder { path: path.to_owned(), _lock: FolderLock::take(path, remark)? })
     }
 
     /// Removes what a run that was killed had not finished writing.
     pub(super) fn remove_unfinished(&self) -> Result<(), CheckpointError> {
-        let wrong = |error| CheckpointError::folder(&self.path, error);
-        for entry in fs::read_dir(&self.path).map_err(wrong)? {
-            let entry = entry.map_err(wrong)?;
-            let name = entry.file_name();
-            if name.to_str().is_some_and(is_unfinished) {
-                let path = entry.path();
-                fs::remove_file(&path).map_err(|error| CheckpointError::folder(&path, error))?;
-            }
+        let unfinished = folder_lock::entries(&self.path).map_err(CheckpointError::Folder)?.into_iter();
+        for (_, path) in unfinished.filter(|(name, _)| is_unfinished(name)) {
+            fs::remove_file(&path).map_err(|error| CheckpointError::Folder(naming(&path)(error)))?;
         }
         Ok(())
     }
@@ -60,10 +54,10 @@ impl Folder {
             match fs::remove_file(&old) {
                 // Another process removed it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                done => done.map_err(|error| CheckpointError::folder(&old, error))?,
+                done => done.map_err(|error| CheckpointError::Folder(naming(&old)(error)))?,
             }
         }
-        file.write(&path)?;
+        file.write(&path).map_err(CheckpointError::File)?;
         Ok(path)
     }
 
@@ -81,13 +75,11 @@ impl Folder {
                     Err(reason) => format!("{}: {reason}", path.display()),
                 },
                 // A disk that fails now is no reason to go back and train again.
-                Err(error @ TensorFileError::Unreadable { .. }) => return Err(error.into()),
+                Err(error @ TensorFileError::Unreadable { .. }) => return Err(CheckpointError::File(error)),
                 Err(error) => error.to_string(),
             };
-            let mut aside = OsString::from(&path);
-            aside.push(".corrupt");
-            let aside = PathBuf::from(aside);
-            fs::rename(&path, &aside).map_err(|error| CheckpointError::folder(&path, error))?;
+            let aside = beside(&path, ".corrupt");
+            fs::rename(&path, &aside).map_err(|error| CheckpointError::Folder(naming(&path)(error)))?;
             remark(&format!("{reason}; it was renamed to {}, and the previous checkpoint is used", aside.display()));
         }
         Ok(None)
@@ -95,14 +87,8 @@ impl Folder {
 
     /// All checkpoints, whole or not, the newest last.
     fn list(&self) -> Result<Vec<(u64, PathBuf)>, CheckpointError> {
-        let wrong = |error| CheckpointError::folder(&self.path, error);
-        let mut list = Vec::new();
-        for entry in fs::read_dir(&self.path).map_err(wrong)? {
-            let entry = entry.map_err(wrong)?;
-            if let Some(steps) = entry.file_name().to_str().and_then(steps_of) {
-                list.push((steps, entry.path()));
-            }
-        }
+        let entries = folder_lock::entries(&self.path).map_err(CheckpointError::Folder)?.into_iter();
+        let mut list: Vec<_> = entries.filter_map(|(name, path)| Some((steps_of(&name)?, path))).collect();
         list.sort();
         Ok(list)
     }

@@ -177,7 +177,7 @@ fn a_folder_that_cannot_be_written_is_named_before_any_training() {
     fs::write(&file, "").unwrap();
     let error = refusal(&settings(&file, false), run_with(&PLAN, 1));
     assert!(error.starts_with(&format!("{}: ", file.display())), "{error}");
-    assert!(error.ends_with("; --checkpoint-dir names a folder in which rank 0 can read and write"), "{error}");
+    assert!(error.ends_with("; --checkpoint-dir must name a folder in which rank 0 can read and write"), "{error}");
 }
 
 #[test]

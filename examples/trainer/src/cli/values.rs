@@ -1,15 +1,12 @@
 //! The values of options: what each may be, and what is said of others.
 
 use std::ffi::OsString;
-use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) fn at_least_one<T: std::str::FromStr + PartialOrd + From<u8>>(text: &str) -> Result<T, String> {
-    text.parse()
-        .ok()
-        .filter(|number| *number >= T::from(1))
-        .ok_or_else(|| "expected a whole number, 1 or more".to_owned())
+/// For a `NonZero` type.
+pub(crate) fn at_least_one<T: std::str::FromStr>(text: &str) -> Result<T, &'static str> {
+    text.parse().map_err(|_| "expected a whole number, 1 or more")
 }
 
 pub(crate) fn whole_u32(text: &str) -> Result<u32, String> {
@@ -18,10 +15,6 @@ pub(crate) fn whole_u32(text: &str) -> Result<u32, String> {
 
 pub(crate) fn whole_u64(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("expected a whole number from 0 to {}", u64::MAX))
-}
-
-pub(crate) fn steps(text: &str) -> Result<NonZeroU64, &'static str> {
-    text.parse().map_err(|_| "expected a whole number, 1 or more")
 }
 
 /// The name of a picture must not promise another format.
@@ -33,10 +26,10 @@ pub(crate) fn svg(name: OsString) -> Result<PathBuf, &'static str> {
     }
 }
 
-/// Plain http is well too: the download is verified by its SHA-256.
-pub(crate) fn address(text: &str) -> Result<String, String> {
+/// Plain http is allowed too: the download is verified by its SHA-256.
+pub(crate) fn address(text: &str) -> Result<String, &'static str> {
     let known = ["https://", "http://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
-    if known { Ok(text.to_owned()) } else { Err("expected an address that begins with https:// or http://".to_owned()) }
+    if known { Ok(text.to_owned()) } else { Err("expected an address that begins with https:// or http://") }
 }
 
 pub(crate) fn positive(text: &str) -> Result<f32, String> {

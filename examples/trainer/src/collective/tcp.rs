@@ -59,17 +59,12 @@ impl Tcp {
         Tcp { rank, group, others: Vec::new(), sum: Vec::new(), rejected: 0 }
     }
 
-    /// How long a wait for a rank may take without a byte from it, in all groups; 60 s is a good value.
-    pub fn set_timeout(&mut self, timeout: Duration) {
-        self.group.set_timeout(timeout);
-    }
-
     fn size(&self) -> usize {
         self.group.size()
     }
 
     fn own(&self) -> usize {
-        usize::try_from(self.rank.index()).unwrap_or(usize::MAX)
+        self.rank.index() as usize
     }
 
     /// Room for the bytes that a rank announced.
@@ -208,7 +203,7 @@ impl Collective for Tcp {
     }
 
     fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
-        let from = usize::try_from(root).unwrap_or(usize::MAX);
+        let from = root as usize;
         let own = from == self.own();
         let mut length = (bytes.len() as u64).to_le_bytes();
         let sent = length;

@@ -20,11 +20,6 @@ pub const MOST: u32 = 10_000_000;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// The pixels of a file of 28x28 images, image by image, row by row.
-pub fn read_images(path: &Path) -> Result<Vec<u8>, IdxError> {
-    open_images(path)?.read()
-}
-
 /// A file of 28x28 images whose header has been read.
 pub struct Images<'path> {
     file: IdxFile<'path>,

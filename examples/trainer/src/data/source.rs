@@ -1,11 +1,11 @@
 //! Where the data comes from: a folder of MNIST files, or the embedded digits.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use super::idx::{self, IdxError};
 use super::{Dataset, DatasetError, Datasets, digits};
+use crate::list::join;
 
 /// Where the data comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,29 +46,15 @@ pub enum SourceError {
     NotAFolder(PathBuf),
     /// A file is in none of the places where it may be.
     #[error(
-        "there is no {name}, plain or .gz: looked for {}; --data or DATA_PATH names the folder that holds the MNIST files, with or without train and test in it",
-        Places(.places)
+        "there is no {name}, plain or .gz: looked for {places}; --data or DATA_PATH names the folder that holds the MNIST files, with or without train and test in it"
     )]
-    Missing { name: &'static str, places: Vec<PathBuf> },
+    Missing { name: &'static str, places: String },
     /// A file is not what it should be.
     #[error(transparent)]
     Idx(#[from] IdxError),
     /// The images and the labels do not belong together.
     #[error("{} and {} do not belong together: {fault}", images.display(), labels.display())]
     Mismatch { images: PathBuf, labels: PathBuf, fault: DatasetError },
-}
-
-/// Paths as a list to read.
-struct Places<'a>(&'a [PathBuf]);
-
-impl fmt::Display for Places<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, place) in self.0.iter().enumerate() {
-            let comma = if index == 0 { "" } else { ", " };
-            write!(f, "{comma}{}", place.display())?;
-        }
-        Ok(())
-    }
 }
 
 /// The two halves of MNIST.
@@ -133,9 +119,9 @@ fn find(folder: &Path, split: Split) -> Result<Files, SourceError> {
         return Err(SourceError::NotAFolder(folder.to_owned()));
     }
     let folders = split.folders(folder);
-    let missing = |name, folders: &[PathBuf]| SourceError::Missing {
-        name,
-        places: folders.iter().map(|folder| folder.join(name)).collect(),
+    let missing = |name, folders: &[PathBuf]| {
+        let places = join(folders.iter().map(|folder| folder.join(name).display().to_string()), ", ");
+        SourceError::Missing { name, places }
     };
     let (folder, images) = folders
         .iter()

@@ -9,13 +9,13 @@ use crate::sharding::plan::{Plan, PlanError, Terms};
 /// Plans a step of `world` ranks with `share` samples each; without a strategy it is data parallel.
 pub fn plan(model: Architecture, cuts: &Cuts, learning_rate: f32, world: u32, share: usize) -> Result<Plan, PlanError> {
     let mut network = model.network(share * world as usize);
-    Assignment::apply(&cuts.strategies, &mut network)?;
+    Assignment::apply(&cuts.strategies, &mut network).map_err(PlanError::Operator)?;
     let (learning_rate, collectives) = (as_written(learning_rate), cuts.collectives);
     Ok(Plan::new(&network, &Terms { world, data_cut: world, collectives, learning_rate, momentum: 0.0 })?)
 }
 
 /// The text of a plan: the network, then the instructions of a rank.
 pub fn text(show: &Show) -> Result<String, PlanError> {
-    let Show { ranks, rank, model, batch_size, learning_rate, ref cuts } = *show;
-    plan(model, cuts, learning_rate, ranks, batch_size as usize)?.text(rank)
+    let Show { ref planned, model, batch_size, learning_rate, ref cuts } = *show;
+    plan(model, cuts, learning_rate, planned.ranks, batch_size as usize)?.text(planned.rank)
 }

@@ -1,10 +1,11 @@
 //! The tutorial's network: Dense(784 -> 10), ReLU on the logits, softmax cross-entropy.
 
 use super::dense::Dense;
-use super::{Model, cross_entropy, normal_values, relu};
+use super::{Model, cross_entropy, normal_values};
 use crate::batch::Image;
 use crate::data::{CLASSES, PIXELS};
 use crate::parameters::Shapes;
+use crate::sharding::operator::relu;
 
 type Layer = Dense<PIXELS, CLASSES, 5, 2>;
 
@@ -31,10 +32,6 @@ impl Model for Linear {
         "linear"
     }
 
-    fn parameter_count(&self) -> usize {
-        WEIGHTS + CLASSES
-    }
-
     fn parameter_shapes(&self) -> Shapes {
         vec![("weight", vec![CLASSES, PIXELS]), ("bias", vec![CLASSES])]
     }
@@ -58,10 +55,7 @@ impl Model for Linear {
         for (row, &label) in rows.iter_mut().zip(labels) {
             let logits = *row;
             loss += cross_entropy::loss_and_gradient(row, label, scale);
-            for (gradient, logit) in row.iter_mut().zip(logits) {
-                // The gradient of ReLU at 0 is 0.
-                *gradient = if logit > 0.0 { *gradient } else { 0.0 };
-            }
+            relu::mask(row, &logits);
         }
         let (weights, biases) = gradient.split_at_mut(WEIGHTS);
         self.layer.weight_gradients(rows, images, weights);
@@ -73,9 +67,7 @@ impl Model for Linear {
         let (weights, biases) = parameters.split_at(WEIGHTS);
         self.layer.outputs(weights, biases, images, &mut self.rows);
         let rows = &mut self.rows[..images.len()];
-        for x in rows.as_flattened_mut() {
-            *x = relu(*x);
-        }
+        relu::rectify(rows.as_flattened_mut());
         rows
     }
 }
@@ -117,8 +109,8 @@ mod tests {
         let (images, labels) = batch(4);
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut model = Linear::new(4);
-            let mut gradient = vec![0.0; model.parameter_count()];
-            let parameters = vec![bad; model.parameter_count()];
+            let mut gradient = vec![0.0; WEIGHTS + CLASSES];
+            let parameters = vec![bad; WEIGHTS + CLASSES];
             let loss = model.gradient(&parameters, &images, &labels, 4, &mut gradient);
             assert!(!loss.is_finite(), "{bad}: {loss}");
             assert!(!model.evaluate(&parameters, &images, &labels).loss.is_finite());

@@ -3,19 +3,17 @@
 use std::ops::Range;
 
 use super::dense::Dense;
-use super::{Model, cross_entropy, normal_values, relu};
+use super::{Model, cross_entropy, normal_values};
 use crate::batch::Image;
 use crate::data::{CLASSES, PIXELS};
 use crate::parameters::Shapes;
+use crate::sharding::operator::relu;
 
 /// Outputs of the hidden layer.
 pub const HIDDEN: usize = 128;
 
 type First = Dense<PIXELS, HIDDEN, 4, 2>;
 type Second = Dense<HIDDEN, CLASSES, 5, 2>;
-
-/// How many parameters there are.
-const PARAMETERS: usize = First::WEIGHTS + HIDDEN + Second::WEIGHTS + CLASSES;
 
 /// The model with a hidden layer.
 ///
@@ -57,10 +55,6 @@ impl Model for Mlp {
         "mlp"
     }
 
-    fn parameter_count(&self) -> usize {
-        PARAMETERS
-    }
-
     fn parameter_shapes(&self) -> Shapes {
         vec![
             ("hidden.weight", vec![HIDDEN, PIXELS]),
@@ -100,10 +94,7 @@ impl Model for Mlp {
         self.second.weight_gradients(rows, hidden, weights);
         self.second.bias_gradients(rows, biases);
         self.second.input_gradients(&parameters[FIRST.end..][..Second::WEIGHTS], rows, hidden_gradients);
-        for (gradient, &x) in hidden_gradients.as_flattened_mut().iter_mut().zip(hidden.as_flattened()) {
-            // The gradient of ReLU at 0 is 0.
-            *gradient = if x > 0.0 { *gradient } else { 0.0 };
-        }
+        relu::mask(hidden_gradients.as_flattened_mut(), hidden.as_flattened());
         let (weights, biases) = first.split_at_mut(First::WEIGHTS);
         self.first.weight_gradients(hidden_gradients, images, weights);
         self.first.bias_gradients(hidden_gradients, biases);
@@ -115,9 +106,7 @@ impl Model for Mlp {
         let (weights, biases) = first.split_at(First::WEIGHTS);
         self.first.outputs(weights, biases, images, &mut self.hidden);
         let hidden = &mut self.hidden[..images.len()];
-        for x in hidden.as_flattened_mut() {
-            *x = relu(*x);
-        }
+        relu::rectify(hidden.as_flattened_mut());
         let (weights, biases) = second.split_at(Second::WEIGHTS);
         self.second.outputs(weights, biases, hidden, &mut self.rows);
         &mut self.rows[..images.len()]
@@ -127,6 +116,8 @@ impl Model for Mlp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PARAMETERS: usize = First::WEIGHTS + HIDDEN + Second::WEIGHTS + CLASSES;
     use crate::model::sample::{assert_gradient, assert_parts_add_up, batch};
 
     /// The loss of a sample, in f64, straight from its definition.
@@ -167,7 +158,7 @@ mod tests {
         let (images, labels) = batch(32);
         let mut model = Mlp::new(32);
         let parameters = model.initial_parameters(1);
-        assert_eq!(parameters.len(), model.parameter_count());
+        assert_eq!(parameters.len(), PARAMETERS);
         let loss = model.evaluate(&parameters, &images, &labels).loss / 32.0;
         assert!((2.2..3.5).contains(&loss), "{loss}");
         let spread = |values: &[f32]| values.iter().map(|x| x * x).sum::<f32>() / values.len() as f32;

@@ -20,7 +20,7 @@ pub fn assert_gradient(
     loss: impl Fn(&[f64], &[f64], usize) -> f64,
 ) {
     let (images, labels) = batch(20);
-    let mut gradient = vec![f32::NAN; model.parameter_count()];
+    let mut gradient = vec![f32::NAN; parameters.len()];
     let found = model.gradient(parameters, &images, &labels, labels.len(), &mut gradient);
     let mut exact: Vec<f64> = parameters.iter().map(|&x| f64::from(x)).collect();
     let images: Vec<Vec<f64>> = images.iter().map(|image| image.iter().map(|&x| f64::from(x)).collect()).collect();

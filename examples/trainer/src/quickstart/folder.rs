@@ -4,8 +4,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::atomic_write::naming;
 use crate::exit;
-use crate::folder_lock::{FolderLock, LockError};
+use crate::folder_lock::{self, FolderLock, LockError};
 use crate::sharding::checkpoint::{Checkpoint, CheckpointError};
 
 /// How many checkpoints a rank keeps.
@@ -21,9 +22,8 @@ pub fn of_rank(output: &Path, rank: u32) -> PathBuf {
 
 /// Takes a rank's folder for this run, and makes it if there is none.
 pub fn take(folder: &Path) -> Result<FolderLock, FolderError> {
-    fs::create_dir_all(folder).map_err(|error| FolderError::System { path: folder.to_owned(), error })?;
     FolderLock::take(folder, &mut |text| exit::say("quickstart", &text)).map_err(|error| match error {
-        LockError::System { path, error } => FolderError::System { path, error },
+        LockError::System(error) => FolderError::System(error),
         taken @ LockError::Taken { .. } => FolderError::Taken(taken),
     })
 }
@@ -41,24 +41,19 @@ pub fn add(folder: &Path, moment: Moment, checkpoint: &Checkpoint) -> Result<(),
     let (own, newer) = all.split_at(all.partition_point(|other| *other <= moment));
     for other in own.iter().rev().skip(KEPT).chain(newer) {
         let path = file(folder, *other);
-        fs::remove_file(&path).map_err(|error| FolderError::System { path, error })?;
+        fs::remove_file(&path).map_err(|error| FolderError::System(naming(&path)(error)))?;
     }
     Ok(())
 }
 
 /// The moments of which a folder has checkpoints, the oldest first.
 fn moments(folder: &Path) -> Result<Vec<Moment>, FolderError> {
-    let wrong = |error| FolderError::System { path: folder.to_owned(), error };
-    let mut moments = Vec::new();
-    for entry in fs::read_dir(folder).map_err(wrong)? {
-        let name = entry.map_err(wrong)?.file_name();
-        let name = name.to_str().and_then(|name| name.strip_prefix("CKP-")?.strip_suffix(".safetensors"));
-        if let Some((epoch, step)) = name.and_then(|name| name.split_once('_'))
-            && let (Ok(epoch), Ok(step)) = (epoch.parse(), step.parse())
-        {
-            moments.push((epoch, step));
-        }
-    }
+    let moment = |(name, _path): (String, PathBuf)| {
+        let (epoch, step) = name.strip_prefix("CKP-")?.strip_suffix(".safetensors")?.split_once('_')?;
+        Some((epoch.parse().ok()?, step.parse().ok()?))
+    };
+    let entries = folder_lock::entries(folder).map_err(FolderError::System)?.into_iter();
+    let mut moments: Vec<Moment> = entries.filter_map(moment).collect();
     moments.sort_unstable();
     Ok(moments)
 }
@@ -88,7 +83,7 @@ pub fn newest(folders: &[PathBuf]) -> Result<Vec<(PathBuf, Checkpoint)>, FolderE
         .collect()
 }
 
-/// Why checkpoints cannot be had.
+/// Why checkpoints cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
@@ -98,9 +93,9 @@ pub enum FolderError {
     /// Another run has the folder.
     #[error("{0}, or name another --output")]
     Taken(LockError),
-    /// The system does not give the folder, or keeps an old file.
-    #[error("{}: {error}", path.display())]
-    System { path: PathBuf, error: io::Error },
+    /// The folder cannot be created, locked or read, or an old file cannot be removed.
+    #[error("{0}")]
+    System(io::Error),
     /// A folder has no checkpoint.
     #[error("{}: has no CKP-EPOCH_STEP.safetensors: name the folders of the ranks, such as device/0 device/1", .0.display())]
     Empty(PathBuf),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::backend::Backend;
-use crate::cli::numbers_may_be_negative;
 use crate::cli::values::{positive, seconds, whole_u32, whole_u64};
+use crate::cli::{PlannedRanks, numbers_may_be_negative};
 use crate::exit;
 use crate::sharding::assignment::{Assignment, FIRST};
 use crate::sharding::init::Init;
@@ -116,15 +116,9 @@ enum Draw {
 /// The plan to print.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Show {
-    /// The number of ranks
-    #[arg(short = 'n', long = "ranks", default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub ranks: u32,
+    #[command(flatten)]
+    pub planned: PlannedRanks,
 
-    /// The rank whose slices and groups are printed
-    #[arg(long, default_value_t = 0, value_name = "R", value_parser = whole_u32)]
-    pub rank: u32,
-
-    /// What the plan depends on.
     #[command(flatten)]
     pub sharding: Sharding,
 }

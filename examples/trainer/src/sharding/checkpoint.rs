@@ -165,8 +165,13 @@ impl Checkpoint {
         Ok(Checkpoint { about, tensors })
     }
 
-    /// The parts of `rank` under a plan, of a whole checkpoint: the strategy and the number of ranks may be other than
-    /// those that wrote it.
+    /// The tensor of that name: a parameter, or its momentum with `.momentum` after its name.
+    pub fn tensor<N: Number>(&self, name: &str) -> Option<Tensor<N>> {
+        let tensor = self.tensors.iter().find(|tensor| tensor.name == name && tensor.numbers == N::TYPE)?;
+        Some(Tensor::new(tensor.shape.clone(), N::from_bytes(&tensor.bytes)))
+    }
+
+    /// The parts of `rank` under a plan, from a whole checkpoint of any strategy and number of ranks.
     pub fn state<N: Number>(&self, path: &Path, plan: &Plan, rank: u32) -> Result<State<N>, CheckpointError> {
         if self.about.world != 1 {
             let About { rank, world, .. } = self.about;
@@ -175,25 +180,15 @@ impl Checkpoint {
         let whole = |suffix: &str| -> Result<Vec<Tensor<N>>, CheckpointError> {
             let find = |(parameter, _): (&super::network::Parameter, _)| {
                 let name = format!("{}{suffix}", parameter.name);
-                let found = self.tensors.iter().find(|tensor| tensor.name == name);
-                let fits = found.filter(|found| found.shape == parameter.shape && found.numbers == N::TYPE);
-                let error = || CheckpointError::Strange {
-                    path: path.to_owned(),
-                    reason: format!("the network has a tensor {name} of shape {:?}, the file has not", parameter.shape),
-                };
-                let tensor = fits.ok_or_else(error)?;
-                Ok(Tensor::new(tensor.shape.clone(), N::from_bytes(&tensor.bytes)))
+                let found = self.tensor(&name).filter(|found| found.shape == parameter.shape);
+                let shape = &parameter.shape;
+                let reason = || format!("the network has a tensor {name} of shape {shape:?}, the file does not");
+                found.ok_or_else(|| CheckpointError::Strange { path: path.to_owned(), reason: reason() })
             };
             plan.parameters().map(find).collect()
         };
         let state = |whole: Vec<Tensor<N>>| parts(plan, rank, &whole);
         Ok(State { parameters: state(whole("")?), momenta: state(whole(MOMENTUM)?), steps: self.about.steps })
-    }
-
-    /// The tensor of that name: a parameter, or its momentum with `.momentum` after its name.
-    pub fn tensor<N: Number>(&self, name: &str) -> Option<Tensor<N>> {
-        let tensor = self.tensors.iter().find(|tensor| tensor.name == name && tensor.numbers == N::TYPE)?;
-        Some(Tensor::new(tensor.shape.clone(), N::from_bytes(&tensor.bytes)))
     }
 }
 

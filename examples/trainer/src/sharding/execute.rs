@@ -5,7 +5,7 @@ use std::mem;
 use super::exchange::Exchange;
 use super::mesh::Axis;
 use super::number::Number;
-use super::operator::{bias_add, matmul, mse, relu, xent};
+use super::operator::{Operator, bias_add, matmul, mse, relu, xent};
 use super::plan::{Feed, Instruction, Operation, Plan};
 use super::tensor::Tensor;
 use crate::collective::{Collective, CollectiveError};
@@ -136,8 +136,8 @@ impl<'a, N: Number> Executor<'a, N> {
             }
             if number == plan.loss_operator() {
                 let labels = input(1);
-                let own =
-                    if instruction.operation == Operation::Xent { xent::samples(labels) } else { labels.data.len() };
+                let is_xent = instruction.operation == Operation::Forward(Operator::Xent);
+                let own = if is_xent { xent::samples(labels) } else { labels.data.len() };
                 let share = result.data[0];
                 self.own_loss = (own > 0).then(|| share * N::of(count as f64 / own as f64));
             }
@@ -200,16 +200,16 @@ fn compute<'t, N: Number>(
         result.data[0] = number;
     };
     match operation {
-        Operation::MatMul => matmul::forward(input(0), input(1), result),
+        Operation::Forward(Operator::MatMul) => matmul::forward(input(0), input(1), result),
+        Operation::Forward(Operator::BiasAdd) => bias_add::forward(input(0), input(1), result),
+        Operation::Forward(Operator::Relu) => relu::forward(input(0), result),
+        Operation::Forward(Operator::Mse) => scalar(mse::forward(input(0), input(1), count)),
+        Operation::Forward(Operator::Xent) => scalar(xent::forward(input(0), input(1), count)),
         Operation::MatMulGradFirst => matmul::gradient_of_first(input(0), input(1), turned, result),
         Operation::MatMulGradSecond => matmul::gradient_of_second(input(0), input(1), result),
-        Operation::BiasAdd => bias_add::forward(input(0), input(1), result),
         Operation::BiasAddGrad => bias_add::gradient_of_bias(input(0), result),
-        Operation::Relu => relu::forward(input(0), result),
         Operation::ReluGrad => relu::gradient(input(0), input(1), result),
-        Operation::Mse => scalar(mse::forward(input(0), input(1), count)),
         Operation::MseGrad => mse::gradient(input(0), input(1), count, result),
-        Operation::Xent => scalar(xent::forward(input(0), input(1), count)),
         Operation::XentGrad => xent::gradient(input(0), input(1), count, result),
         // What is fed or loaded is used where it lies; the rest is no local work.
         Operation::Input(_) | Operation::Load(_) | Operation::Move(_) | Operation::Momentum { .. } => {}

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use super::mesh::{Axis, Mesh};
+use crate::list::join;
 
 /// Which axes of the mesh cut each dimension of a tensor, and over which its values are sums yet to be made.
 ///
@@ -53,14 +54,9 @@ impl Layout {
 impl fmt::Display for Layout {
     /// Such as `[0 1, -] partial 2`: dimension 0 cut by the axes 0 and 1, dimension 1 whole, a sum over axis 2 to make.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = |axes: &mut dyn Iterator<Item = &Axis>| axes.map(Axis::to_string).collect::<Vec<_>>().join(" ");
-        let dims: Vec<String> = self
-            .dims
-            .iter()
-            .map(|axes| if axes.is_empty() { "-".to_owned() } else { names(&mut axes.iter()) })
-            .collect();
-        write!(f, "[{}]", dims.join(", "))?;
-        if self.partial.is_empty() { Ok(()) } else { write!(f, " partial {}", names(&mut self.partial.iter())) }
+        let dims = self.dims.iter().map(|axes| if axes.is_empty() { "-".to_owned() } else { join(axes, " ") });
+        write!(f, "[{}]", join(dims, ", "))?;
+        if self.partial.is_empty() { Ok(()) } else { write!(f, " partial {}", join(&self.partial, " ")) }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::list::join;
+
 /// A dimension of a [`Mesh`], counted from 0.
 pub type Axis = usize;
 
@@ -64,11 +66,6 @@ impl Mesh {
         self.dims.iter().product()
     }
 
-    /// The number of axes.
-    pub fn axes(&self) -> usize {
-        self.dims.len()
-    }
-
     /// How many ranks differ in `axes` alone: into how many parts they cut.
     pub fn size(&self, axes: &[Axis]) -> u32 {
         axes.iter().map(|&axis| self.dims[axis]).product()
@@ -107,7 +104,7 @@ impl Mesh {
 
 impl fmt::Display for Mesh {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "({})", self.dims.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
+        write!(f, "({})", join(&self.dims, ","))
     }
 }
 

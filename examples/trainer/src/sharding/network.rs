@@ -2,6 +2,7 @@
 
 use super::operator::Operator;
 use super::strategy::Strategy;
+use crate::list::join;
 
 /// One operator of a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,8 +62,8 @@ impl Network {
         match self.nodes.iter_mut().find(|node| node.name == name) {
             Some(node) => node.strategy = Some(strategy),
             None => {
-                let names: Vec<_> = self.nodes.iter().map(|node| node.name.as_str()).collect();
-                return Err(UnknownOperator { name: name.to_owned(), names: names.join(", ") });
+                let names = join(self.nodes.iter().map(|node| &node.name), ", ");
+                return Err(UnknownOperator { name: name.to_owned(), names });
             }
         }
         Ok(())

@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::layout::Layout;
 use super::mesh::Mesh;
 use super::network::{Network, Parameter, UnknownOperator};
+use super::operator::Operator;
 use super::propagate::{CutError, NUMBER_BYTES};
 use super::redistribute::Step;
 use super::strategy::Strategy;
-use crate::collective::counting::Traffic;
+use super::traffic::Traffic;
 
 /// Which collective calls a plan may use. The numbers that come out are the same, to rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -28,7 +29,7 @@ pub enum Collectives {
 pub enum PlanError {
     /// An operator is not there.
     #[error("--strategy: {0}")]
-    Operator(#[from] UnknownOperator),
+    Operator(UnknownOperator),
     /// The operators cannot be cut so.
     #[error(transparent)]
     Cut(#[from] CutError),
@@ -69,39 +70,24 @@ pub enum Operation {
     Input(Feed),
     /// Takes a parameter, by its number.
     Load(usize),
-    /// The product of two matrices.
-    MatMul,
-    /// A row added to each row.
-    BiasAdd,
-    /// Everything below 0 becomes 0.
-    Relu,
-    /// The mean of squared differences.
-    Mse,
-    /// The mean cross-entropy of softmax.
-    Xent,
-    /// The gradient of a product's first input: of the product's gradient and the second input.
+    /// Computes an operator of the network.
+    Forward(Operator),
+    /// The gradient of a product's first input, from the product's gradient and the second input.
     MatMulGradFirst,
-    /// The gradient of a product's second input: of the first input and the product's gradient.
+    /// The gradient of a product's second input, from the first input and the product's gradient.
     MatMulGradSecond,
-    /// The gradient of the row that was added: of the result's gradient.
+    /// The gradient of the added row, from the result's gradient.
     BiasAddGrad,
-    /// Of the result's gradient and the result.
+    /// From the result's gradient and the result.
     ReluGrad,
-    /// Of the value and the labels.
+    /// From the value and the labels.
     MseGrad,
-    /// Of the logits and the labels.
+    /// From the logits and the labels.
     XentGrad,
-    /// Moves a tensor's parts.
+    /// Redistributes a tensor's parts.
     Move(Step),
-    /// Moves a parameter, by its number, by its gradient.
-    Momentum {
-        /// The number of the parameter.
-        parameter: usize,
-        /// What the movement is multiplied with.
-        learning_rate: f64,
-        /// What is kept of the movement of the step before.
-        momentum: f64,
-    },
+    /// Updates a parameter, by its number, with its gradient.
+    Momentum { parameter: usize, learning_rate: f64, momentum: f64 },
 }
 
 /// One instruction; its number is that of its result.
@@ -159,16 +145,6 @@ impl Plan {
     /// The ranks' grid.
     pub fn mesh(&self) -> &Mesh {
         &self.mesh
-    }
-
-    /// What is trained.
-    pub fn network(&self) -> &Network {
-        &self.network
-    }
-
-    /// The strategy of each operator, those that were found included.
-    pub fn strategies(&self) -> &[Strategy] {
-        &self.strategies
     }
 
     /// Each operator with its strategy: `matmul ((2,4),(4,1)), relu ((2,4),)`.

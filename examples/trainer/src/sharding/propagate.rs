@@ -7,6 +7,7 @@ use super::mesh::Mesh;
 use super::network::{Network, Node};
 use super::redistribute::redistribute;
 use super::strategy::StrategyError;
+use crate::list::join;
 
 /// The bytes of a number as it is planned with: f32.
 pub const NUMBER_BYTES: u64 = 4;
@@ -40,8 +41,7 @@ pub enum CutError {
 
 /// An arrangement as tuples are written, without what is not cut.
 fn without_ones(dims: &[u32]) -> String {
-    let dims: Vec<String> = dims.iter().filter(|&&size| size != 1).map(u32::to_string).collect();
-    format!("({})", dims.join(","))
+    format!("({})", join(dims.iter().filter(|&&size| size != 1), ","))
 }
 
 /// The cuts of all operators of `network` on `world` ranks, of which each `data_cut`-th part feeds other samples.

@@ -2,7 +2,7 @@
 
 use super::layout::Layout;
 use super::mesh::{Axis, Mesh};
-use crate::collective::counting::Traffic;
+use super::traffic::Traffic;
 
 /// One thing that all ranks do to a tensor's parts.
 #[derive(Clone, Debug, PartialEq, Eq)]

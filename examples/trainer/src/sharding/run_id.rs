@@ -2,11 +2,9 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
-
 use super::plan::Plan;
-use crate::hex::hex;
+use crate::digest::PartsDigest;
+use serde::{Deserialize, Serialize};
 
 /// Digits of a digest that people are shown.
 const SHOWN: usize = 8;
@@ -47,13 +45,9 @@ fn of_plan(plan: &Plan) -> String {
 }
 
 fn digest(texts: &[&str]) -> String {
-    let mut sha = Sha256::new();
-    for text in texts {
-        // Lengths first, so that no two lists run together.
-        sha.update((text.len() as u64).to_le_bytes());
-        sha.update(text);
-    }
-    hex(&sha.finalize())
+    let mut sha = PartsDigest::default();
+    texts.iter().for_each(|text| sha.add(text));
+    sha.finish()
 }
 
 #[cfg(test)]

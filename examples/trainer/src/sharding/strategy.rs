@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::operator::Operator;
+use crate::list::join;
 
 /// Into how many parts each dimension of each input of an operator is cut, such as `((2,4),(4,1))`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,27 +75,17 @@ impl Strategy {
 impl fmt::Display for Strategy {
     /// `((2,4),(4,1))`; with `{:#}` as MindSpore prints it, `((2, 4), (4, 1))`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let entries: Vec<String> =
-            self.0.iter().map(|cuts| tuple(cuts.iter().map(u32::to_string), f.alternate())).collect();
-        f.write_str(&tuple(entries.into_iter(), f.alternate()))
+        let entries = self.0.iter().map(|cuts| tuple(cuts, f.alternate()));
+        f.write_str(&tuple(entries, f.alternate()))
     }
 }
 
 /// A tuple as Python writes it.
-fn tuple(items: impl Iterator<Item = String>, spaced: bool) -> String {
-    let items: Vec<String> = items.collect();
+pub(super) fn tuple<T: fmt::Display>(items: impl IntoIterator<Item = T>, spaced: bool) -> String {
+    let items: Vec<T> = items.into_iter().collect();
     match items.as_slice() {
         [one] => format!("({one},)"),
-        _ => format!("({})", items.join(if spaced { ", " } else { "," })),
-    }
-}
-
-/// A shape as Python writes it.
-struct Shape<'a>(&'a [usize]);
-
-impl fmt::Display for Shape<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&tuple(self.0.iter().map(usize::to_string), false))
+        _ => format!("({})", join(items, if spaced { ", " } else { "," })),
     }
 }
 
@@ -171,7 +162,7 @@ pub enum StrategyFault {
     #[error("has {found} entries, the operator has {expected} inputs")]
     Entries { found: usize, expected: usize },
     /// Not a number for each dimension.
-    #[error("entry {entry} has {found} dims, the input has shape {}", Shape(.shape))]
+    #[error("entry {entry} has {found} dims, the input has shape {}", tuple(.shape, false))]
     Dims { entry: usize, found: usize, shape: Vec<usize> },
     /// Nothing can be cut into no parts.
     #[error("value 0 must be larger than 0")]

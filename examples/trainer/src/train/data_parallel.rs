@@ -1,9 +1,8 @@
 //! Every rank holds all parameters, and computes the gradient of its own samples: one sum a step.
 
-use super::{Learner, Outcome, TrainError};
+use super::{Learner, Outcome, Share, TrainError};
 use crate::batch::Batch;
 use crate::collective::{Collective, CollectiveError};
-use crate::data::Dataset;
 use crate::model::{self, Evaluation, Model};
 use crate::replicas::{self, Divergence};
 
@@ -30,14 +29,8 @@ impl<'a> DataParallel<'a> {
 }
 
 impl Learner for DataParallel<'_> {
-    fn step(
-        &mut self,
-        data: &Dataset,
-        own: &[usize],
-        whole: usize,
-        stop: f32,
-        group: &mut dyn Collective,
-    ) -> Result<Outcome, TrainError> {
+    fn step(&mut self, share: &Share<'_>, group: &mut dyn Collective) -> Result<Outcome, TrainError> {
+        let &Share { data, own, whole, stop } = share;
         Batch::fetch(data, own.iter().copied());
         self.batch.gather(data, own.iter().copied());
         let (gradient, rest) = self.sum.split_at_mut(self.parameters.len());

@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use pulp::Arch;
 
-use super::{Learner, Outcome, TrainError};
+use super::{Learner, Outcome, Share, TrainError};
 use crate::batch::{self, Batch};
 use crate::collective::{Collective, CollectiveError};
-use crate::data::{Dataset, PIXELS};
+use crate::data::PIXELS;
 use crate::model::{Evaluation, Model};
 use crate::replicas::{self, Divergence};
 use crate::sharding::execute::{ExecuteError, Executor, State};
@@ -63,14 +63,8 @@ impl<'a> ShardedLearner<'a> {
 }
 
 impl Learner for ShardedLearner<'_> {
-    fn step(
-        &mut self,
-        data: &Dataset,
-        own: &[usize],
-        whole: usize,
-        stop: f32,
-        group: &mut dyn Collective,
-    ) -> Result<Outcome, TrainError> {
+    fn step(&mut self, share: &Share<'_>, group: &mut dyn Collective) -> Result<Outcome, TrainError> {
+        let &Share { data, own, whole, stop } = share;
         if own.len() > self.labels.data.len() {
             let (found, expected) = (vec![own.len(), PIXELS], self.samples.shape.clone());
             return Err(ExecuteError::Input { feed: Feed::Samples, found, expected }.into());

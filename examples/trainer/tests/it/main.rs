@@ -4,6 +4,7 @@
 mod support {
     #[path = "../../../../tests/support/clock.rs"]
     pub mod clock;
+    pub mod counting;
     pub mod curve;
     pub mod data;
     pub mod few_digits;

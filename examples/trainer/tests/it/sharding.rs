@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mpienv_trainer::collective::counting::{Counting, Traffic};
+use crate::support::counting::Counting;
+
 use mpienv_trainer::collective::{Collective, threads};
 use mpienv_trainer::sharding::checkpoint::Checkpoint;
 use mpienv_trainer::sharding::exchange::Exchange;
@@ -19,6 +20,7 @@ use mpienv_trainer::sharding::plan::{Collectives, Feed, Placed, Plan};
 use mpienv_trainer::sharding::redistribute::redistribute;
 use mpienv_trainer::sharding::run_id::RunId;
 use mpienv_trainer::sharding::tensor::{Tensor, places};
+use mpienv_trainer::sharding::traffic::Traffic;
 use proptest::prelude::*;
 use random_network::Case;
 
@@ -219,8 +221,8 @@ proptest! {
     ) {
         let mesh = Mesh::new(mesh);
         let (from, to): (Layout, Layout) = (from, to);
-        let all: Vec<usize> = (0..mesh.axes()).collect();
-        let shape = vec![extra * mesh.size(&all) as usize, mesh.size(&all) as usize];
+        let world = mesh.world() as usize;
+        let shape = vec![extra * world, world];
         let count: usize = shape.iter().product();
         let whole = Tensor::new(shape.clone(), (0..count).map(|number| number as f64).collect());
         let steps = redistribute(&from, &to);

@@ -23,8 +23,8 @@ use mpienv::Rank;
 
 use super::host_info::{HostInfo, Listener};
 use crate::collective::CollectiveError;
+use crate::digest::hex;
 use crate::exit;
-use crate::hex::hex;
 
 const WAKE: Token = Token(usize::MAX);
 /// How long ranks may take to hear the last word: a connection that is closed before may lose it.

@@ -1,12 +1,10 @@
 //! A group of the ranks that one line joins: all of them, or some.
 
+use super::peer::Call;
+use super::transfer::{Inbox, Links};
+use crate::collective::CollectiveError;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Duration;
-
-use super::peer::Call;
-use super::transfer::{Inbox, Links, rank};
-use crate::collective::CollectiveError;
 
 /// Ranks of a group, by their place in it; a member's index on the line is its rank in the world.
 #[derive(Debug)]
@@ -60,10 +58,6 @@ impl Group {
         self.members.len()
     }
 
-    pub(super) fn set_timeout(&self, timeout: Duration) {
-        self.links.borrow_mut().set_timeout(timeout);
-    }
-
     /// The transfers that follow belong to a sum of so many numbers; 0 for what is no sum.
     pub(super) fn begin_sum(&mut self, numbers: usize) {
         self.call.numbers = numbers as u64;
@@ -83,7 +77,7 @@ impl Group {
 
     /// The loss of the rank at a place.
     pub(super) fn lost(&self, place: usize, reason: String) -> CollectiveError {
-        self.links.borrow().lost(rank(self.members.get(place).copied().unwrap_or(place)), reason)
+        self.links.borrow().lost(self.members.get(place).copied().unwrap_or(place) as u32, reason)
     }
 
     /// What this rank has written to all others since the beginning, in all groups, heads included.

@@ -48,7 +48,7 @@ pub(super) fn accept(
     deadline: Instant,
 ) -> Result<u64, Absence> {
     listener.set_nonblocking(true).map_err(Absence::Socket)?;
-    let higher = place(rank.index()).saturating_add(1)..streams.len();
+    let higher = rank.index() as usize + 1..streams.len();
     let mut silent: Vec<Silent> = Vec::new();
     let mut rejected = 0;
     while let Some(missing) = higher.clone().find(|&index| streams[index].is_none()) {
@@ -105,7 +105,7 @@ fn hear(silent: &mut Vec<Silent>, token: &[u8], higher: &Range<usize>, streams: 
                 index += 1;
                 continue;
             }
-            Ok(Some(from)) => Some(place(from)).filter(|from| higher.contains(from)),
+            Ok(Some(from)) => Some(from as usize).filter(|from| higher.contains(from)),
             Err(_) => None,
         };
         let Silent { stream, .. } = silent.remove(index);
@@ -143,10 +143,6 @@ fn read(stream: &mut TcpStream, said: &mut Vec<u8>, token: &[u8]) -> io::Result<
     // Compared whole, so that the time tells nothing of where they differ.
     let differ = theirs.iter().zip(token).fold(0, |differ, (a, b)| differ | (a ^ b));
     if differ == 0 { Ok(Some(u32::from_be_bytes(*from))) } else { Err(stranger()) }
-}
-
-fn place(rank: u32) -> usize {
-    usize::try_from(rank).unwrap_or(usize::MAX)
 }
 
 fn is_out_of_files(error: &io::Error) -> bool {

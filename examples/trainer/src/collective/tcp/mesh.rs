@@ -28,10 +28,16 @@ pub enum ConnectError {
     #[error(
         "this rank cannot open a socket for the other ranks: {0}; check this host's network and its limit of open files"
     )]
-    Socket(#[from] io::Error),
+    Socket(io::Error),
     /// A rank was at the rendezvous, and cannot be reached.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
+}
+
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> ConnectError {
+        ConnectError::Socket(error)
+    }
 }
 
 /// Where the ranks of a job meet.
@@ -75,16 +81,16 @@ pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Re
     let hosts = hosts(&meeting);
     let deadline = Instant::now() + timeout;
     let mut streams: Vec<Option<TcpStream>> = Vec::new();
-    for (index, member) in meeting.members().iter().enumerate().take(at(rank.index())) {
-        let lost = |reason: String| CollectiveError::Lost { rank: number(index), host: hosts[index].clone(), reason };
+    for (index, member) in meeting.members().iter().enumerate().take(rank.index() as usize) {
+        let lost = |reason: String| CollectiveError::Lost { rank: index as u32, host: hosts[index].clone(), reason };
         let address = address(member).ok_or_else(|| lost("what it brought to the rendezvous cannot be read".into()))?;
         streams.push(Some(greet(address, rank, token, deadline).map_err(|error| lost(format!("{address}: {error}")))?));
     }
-    streams.resize_with(at(rank.size()), || None);
+    streams.resize_with(rank.size() as usize, || None);
     let rejected =
         handshake::accept(&listener, rank, token, &mut streams, deadline).map_err(|absence| match absence {
             Absence::Rank(index) => ConnectError::Collective(CollectiveError::TimedOut {
-                rank: number(index),
+                rank: index as u32,
                 host: hosts[index].clone(),
                 seconds: timeout.as_secs_f64(),
             }),
@@ -114,14 +120,6 @@ fn notice_cuts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     socket.set_tcp_user_timeout(Some(timeout.min(Duration::from_millis(i32::MAX as u64))))?;
     Ok(())
-}
-
-fn at(rank: u32) -> usize {
-    usize::try_from(rank).unwrap_or(usize::MAX)
-}
-
-fn number(index: usize) -> u32 {
-    u32::try_from(index).unwrap_or(u32::MAX)
 }
 
 /// A socket on a port that the system chooses; loopback alone when the master is.

@@ -25,8 +25,12 @@ fn free_port() -> Port {
     }
 }
 
-/// Runs every rank in a thread of its own, and gives what each returned.
+/// Runs every rank in its own thread, and returns their results.
 fn ranks<T: Send>(size: u32, run: impl Fn(Tcp) -> T + Sync) -> Vec<T> {
+    ranks_within(PLENTY, size, run)
+}
+
+fn ranks_within<T: Send>(timeout: Duration, size: u32, run: impl Fn(Tcp) -> T + Sync) -> Vec<T> {
     let port = free_port();
     thread::scope(|scope| {
         let run = &run;
@@ -34,7 +38,7 @@ fn ranks<T: Send>(size: u32, run: impl Fn(Tcp) -> T + Sync) -> Vec<T> {
             scope.spawn(move || {
                 let rank = Rank::new(index, size).unwrap();
                 let place = MeetingPoint { host: Host::LOOPBACK, port, default_port: port, token: b"token".to_vec() };
-                run(Tcp::connect(rank, &place, PLENTY).unwrap())
+                run(Tcp::connect(rank, &place, timeout).unwrap())
             })
         };
         let all: Vec<_> = (0..size).map(start).collect();
@@ -136,9 +140,8 @@ fn a_lost_rank_is_named_by_all_others() {
 fn a_hung_rank_is_named_by_all_others() {
     for length in [100, 1 << 20] {
         let ended = AtomicU32::new(0);
-        let errors = ranks(4, |mut tcp| {
-            // As long as a busy machine may keep a rank from its turn.
-            tcp.set_timeout(Duration::from_secs(2));
+        // As long as a busy machine may keep a rank from its turn.
+        let errors = ranks_within(Duration::from_secs(2), 4, |mut tcp| {
             if tcp.rank().index() == 1 {
                 // It hangs until all others have given it up.
                 while ended.load(Ordering::Relaxed) < 3 {

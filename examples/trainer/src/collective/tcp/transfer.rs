@@ -87,10 +87,6 @@ impl Links {
         self.peers.len()
     }
 
-    pub(super) fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = timeout;
-    }
-
     /// Sends `out(peer)` to each peer and fills `inbox`, all at once.
     pub(super) fn transfer<'b>(
         &mut self,
@@ -212,7 +208,7 @@ impl Links {
         for (index, peer) in self.peers.iter_mut().enumerate() {
             if let Some(peer) = peer {
                 let half_sent = out(index).is_some_and(|bytes| peer.is_half_sent(bytes.len()));
-                peer.suspect(half_sent, rank(suspect));
+                peer.suspect(half_sent, suspect as u32);
             }
         }
         let mut alive = vec![false; self.peers.len()];
@@ -225,13 +221,13 @@ impl Links {
             for (index, peer) in self.peers.iter_mut().enumerate() {
                 if let Some(Fault::Suspect { blamed: other }) = peer.as_mut().and_then(Peer::last_words) {
                     alive[index] = true;
-                    blamed.push(usize::try_from(other).unwrap_or(usize::MAX));
+                    blamed.push(other as usize);
                 }
             }
             std::thread::sleep(Duration::from_millis(5));
         }
         let silent = |index: &&usize| self.peers.get(**index).is_some_and(Option::is_some) && !alive[**index];
-        let culprit = rank(blamed.iter().find(silent).copied().unwrap_or(suspect));
+        let culprit = blamed.iter().find(silent).copied().unwrap_or(suspect) as u32;
         self.hang_up();
         self.failed = Some((culprit, format!("it sent nothing for {seconds} s")));
         CollectiveError::TimedOut { rank: culprit, host: self.host(culprit), seconds }
@@ -244,16 +240,14 @@ impl Links {
     ) -> CollectiveError {
         let (culprit, reason, error) = match fault {
             Fault::Lost(reason) => self.first_lost(index, reason),
-            Fault::Suspect { blamed } => {
-                let blamed = usize::try_from(blamed).unwrap_or(usize::MAX);
-                return self.attribute_timeout(out, blamed, Some(index));
-            }
+            Fault::Suspect { blamed } => return self.attribute_timeout(out, blamed as usize, Some(index)),
             Fault::Abort { blamed, reason } => self.blame(index, blamed, reason),
             Fault::Length(found) => {
                 let expected = usize::try_from(self.call.numbers).unwrap_or(usize::MAX);
                 let found = usize::try_from(found).unwrap_or(usize::MAX);
                 let reason = format!("it brought {found} numbers to a sum of {expected}");
-                (rank(index), reason, Some(CollectiveError::Length { rank: rank(index), found, expected }))
+                let rank = index as u32;
+                (rank, reason, Some(CollectiveError::Length { rank, found, expected }))
             }
         };
         self.tell(out, culprit, &reason);
@@ -269,13 +263,13 @@ impl Links {
                 return self.blame(other, blamed, reason);
             }
         }
-        (rank(index), reason, None)
+        (index as u32, reason, None)
     }
 
     fn blame(&self, by: usize, blamed: u32, reason: String) -> (u32, String, Option<CollectiveError>) {
-        let own = self.peers.get(usize::try_from(blamed).unwrap_or(usize::MAX)).is_none_or(Option::is_none);
+        let own = self.peers.get(blamed as usize).is_none_or(Option::is_none);
         if own {
-            return (rank(by), format!("it gave up on this rank: {reason}"), None);
+            return (by as u32, format!("it gave up on this rank: {reason}"), None);
         }
         (blamed, reason, None)
     }
@@ -298,7 +292,7 @@ impl Links {
     }
 
     fn host(&self, rank: u32) -> String {
-        let peer = self.peers.get(usize::try_from(rank).unwrap_or(usize::MAX));
+        let peer = self.peers.get(rank as usize);
         peer.and_then(Option::as_ref).map_or_else(|| "this host".to_owned(), |peer| peer.host.clone())
     }
 }
@@ -309,9 +303,4 @@ impl Drop for Links {
             self.peers.iter_mut().flatten().for_each(Peer::bye);
         }
     }
-}
-
-/// The rank of a peer.
-pub(super) fn rank(index: usize) -> u32 {
-    u32::try_from(index).unwrap_or(u32::MAX)
 }

@@ -3,6 +3,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write;
 
+fn read_images(path: &Path) -> Result<Vec<u8>, IdxError> {
+    open_images(path)?.read()
+}
+
 fn images(count: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     for number in [IMAGES_MAGIC, count, 28, 28] {

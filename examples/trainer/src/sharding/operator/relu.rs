@@ -7,22 +7,29 @@ use crate::sharding::tensor::Tensor;
 /// Each number for itself.
 pub const RULE: Rule = Rule { loops: 2, inputs: &[&[0, 1]], output: &[0, 1], whole: None };
 
-/// Every number, or 0 if it is below. What is no number stays so.
-pub fn forward<N: Number>(value: &Tensor<N>, output: &mut Tensor<N>) {
-    let zero = N::default();
-    output.shape_as(&value.shape);
-    for (output, &number) in output.data.iter_mut().zip(&value.data) {
-        *output = if number < zero { zero } else { number };
+/// Replaces every number below 0 with 0. NaN stays: `max` would turn it into 0 and hide that a run diverged.
+pub fn rectify<N: Number>(numbers: &mut [N]) {
+    for number in numbers {
+        *number = if *number < N::default() { N::default() } else { *number };
     }
 }
 
-/// The gradient of the result where `output`, the result, is above 0.
-pub fn gradient<N: Number>(gradient: &Tensor<N>, output: &Tensor<N>, gradients: &mut Tensor<N>) {
-    let zero = N::default();
-    gradients.shape_as(&gradient.shape);
-    for ((found, &gradient), &number) in gradients.data.iter_mut().zip(&gradient.data).zip(&output.data) {
-        *found = if number > zero { gradient } else { zero };
+/// Replaces the gradient of each output that is not above 0 with 0: the gradient of ReLU at 0 is 0.
+pub fn mask<N: Number>(gradients: &mut [N], outputs: &[N]) {
+    for (gradient, &output) in gradients.iter_mut().zip(outputs) {
+        *gradient = if output > N::default() { *gradient } else { N::default() };
     }
+}
+
+pub fn forward<N: Number>(value: &Tensor<N>, output: &mut Tensor<N>) {
+    output.copy(value);
+    rectify(&mut output.data);
+}
+
+/// The gradient of the input, from that of the result and the result.
+pub fn gradient<N: Number>(gradient: &Tensor<N>, output: &Tensor<N>, gradients: &mut Tensor<N>) {
+    gradients.copy(gradient);
+    mask(&mut gradients.data, &output.data);
 }
 
 #[cfg(test)]

@@ -97,24 +97,13 @@ impl Builder {
             let rule = node.operator.rule();
             let mut inputs = vec![self.bring(value, &rule.input(0, axes), &node.name)];
             if let Some(parameter) = node.parameter {
-                inputs.push(self.push(
-                    Operation::Load(parameter),
-                    &[],
-                    &node.shapes[1],
-                    rule.input(1, axes),
-                    &node.name,
-                ));
+                let load = Operation::Load(parameter);
+                inputs.push(self.push(load, &[], &node.shapes[1], rule.input(1, axes), &node.name));
             } else if let Some(shape) = node.shapes.get(1) {
                 let fed = self.push(Operation::Input(Feed::Labels), &[], shape, labels.layout.clone(), "labels");
                 inputs.push(self.bring(fed, &rule.input(1, axes), &node.name));
             }
-            let operation = match node.operator {
-                Operator::MatMul => Operation::MatMul,
-                Operator::BiasAdd => Operation::BiasAdd,
-                Operator::Relu => Operation::Relu,
-                Operator::Mse => Operation::Mse,
-                Operator::Xent => Operation::Xent,
-            };
+            let operation = Operation::Forward(node.operator);
             value = self.push(operation, &inputs, &node.output(), rule.output(axes), &node.name);
             self.instructions[value].strategy = Some(strategy.clone());
             steps.push((inputs, value));

@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use super::{Collectives, Feed, Instruction, Operation, Plan, PlanError};
-use crate::sharding::operator::Operator;
+use crate::list::join;
 use crate::sharding::redistribute::Step;
+use crate::sharding::strategy::tuple;
 
 impl Plan {
     /// The network, then the instructions of a rank.
@@ -37,14 +38,10 @@ impl Plan {
                 let second = line(&mut text, format!("{operation}() {{name: {name}}} : () -> {}", kind(shape)));
                 let _ = write!(inputs, ", %{second}");
             }
-            let kinds: Vec<String> = node.shapes.iter().map(|shape| kind(shape)).collect();
-            let rest = format!(
-                "{}({inputs}) {{in_strategy: {strategy:#}; name: {}}} : ({}) -> {}",
-                node.operator.name(),
-                node.name,
-                kinds.join(", "),
-                kind(&node.output())
-            );
+            let (operation, name, kinds) = (node.operator.name(), &node.name, kinds(&node.shapes));
+            let output = kind(&node.output());
+            let rest =
+                format!("{operation}({inputs}) {{in_strategy: {strategy:#}; name: {name}}} : ({kinds}) -> {output}");
             value = line(&mut text, rest);
         }
         text
@@ -55,18 +52,12 @@ impl Plan {
         let world = self.mesh.world();
         let mut text = format!("# rank {rank} of {world}, mesh {}\n", self.mesh);
         for (number, instruction) in self.instructions.iter().enumerate() {
-            let inputs: Vec<String> = instruction.inputs.iter().map(|input| format!("%{input}")).collect();
-            let kinds: Vec<String> = instruction.inputs.iter().map(|&input| self.local(input)).collect();
+            let (operation, attributes) = (title(&instruction.operation), self.attributes(instruction, rank));
+            let inputs = join(instruction.inputs.iter().map(|input| format!("%{input}")), ", ");
+            let shapes: Vec<_> = instruction.inputs.iter().map(|&input| self.local(input)).collect();
+            let (kinds, output) = (kinds(&shapes), kind(&self.local(number)));
             // Writing to a String cannot fail.
-            let _ = writeln!(
-                text,
-                "%{number} = {}({}) {{{}}} : ({}) -> {}",
-                self.title(instruction),
-                inputs.join(", "),
-                self.attributes(instruction, rank),
-                kinds.join(", "),
-                self.local(number)
-            );
+            let _ = writeln!(text, "%{number} = {operation}({inputs}) {{{attributes}}} : ({kinds}) -> {output}");
         }
         let traffic = self.traffic();
         let collectives = match self.collectives {
@@ -79,36 +70,10 @@ impl Plan {
         text
     }
 
-    /// The part that a rank has of an instruction's result.
-    fn local(&self, instruction: usize) -> String {
+    /// The shape of a rank's part of an instruction's result.
+    fn local(&self, instruction: usize) -> Vec<usize> {
         let Instruction { shape, layout, .. } = &self.instructions[instruction];
-        kind(&layout.local_shape(&self.mesh, shape))
-    }
-
-    fn title(&self, instruction: &Instruction) -> &'static str {
-        match &instruction.operation {
-            Operation::Input(_) => "Input",
-            Operation::Load(_) => "Load",
-            Operation::MatMul => Operator::MatMul.name(),
-            Operation::BiasAdd => Operator::BiasAdd.name(),
-            Operation::Relu => Operator::Relu.name(),
-            Operation::Mse => Operator::Mse.name(),
-            Operation::Xent => Operator::Xent.name(),
-            Operation::MatMulGradFirst => "MatMulGradFirst",
-            Operation::MatMulGradSecond => "MatMulGradSecond",
-            Operation::BiasAddGrad => "BiasAddGrad",
-            Operation::ReluGrad => "ReLUGrad",
-            Operation::MseGrad => "MSELossGrad",
-            Operation::XentGrad => "SoftmaxXentGrad",
-            Operation::Momentum { .. } => "Momentum",
-            Operation::Move(step) => match step {
-                Step::Slice { .. } => "StridedSlice",
-                Step::AllReduce { .. } => "AllReduce",
-                Step::ReduceScatter { .. } => "ReduceScatter",
-                Step::AllGather { .. } => "AllGather",
-                Step::AllToAll { .. } => "AllToAll",
-            },
-        }
+        layout.local_shape(&self.mesh, shape)
     }
 
     fn attributes(&self, instruction: &Instruction, rank: u32) -> String {
@@ -128,15 +93,14 @@ impl Plan {
     }
 
     fn step(&self, step: &Step, instruction: &Instruction, rank: u32) -> String {
-        let ranks: Vec<String> = self.mesh.group(rank, step.group()).iter().map(u32::to_string).collect();
-        let group = ranks.join("-");
+        let group = join(self.mesh.group(rank, step.group()), "-");
         match step {
             Step::Slice { dim, axes } => {
                 let end = instruction.layout.local_shape(&self.mesh, &instruction.shape);
                 let mut begin = vec![0; end.len()];
                 begin[*dim] = end[*dim] * self.mesh.index(rank, axes) as usize;
-                let end: Vec<usize> = begin.iter().zip(&end).map(|(begin, size)| begin + size).collect();
-                format!("begin: {}, end: {}", tuple(&begin), tuple(&end))
+                let end = begin.iter().zip(&end).map(|(begin, size)| begin + size);
+                format!("begin: {}, end: {}", tuple(begin.iter().copied(), true), tuple(end, true))
             }
             Step::AllReduce { .. } => match instruction.bucket {
                 // As MindSpore has it: sums of one number are fused into one call.
@@ -150,17 +114,36 @@ impl Plan {
     }
 }
 
-/// A shape of f32 numbers.
-fn kind(shape: &[usize]) -> String {
-    let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
-    format!("f32[{}]", sizes.join(","))
+/// What an operation is called.
+fn title(operation: &Operation) -> &'static str {
+    match operation {
+        Operation::Input(_) => "Input",
+        Operation::Load(_) => "Load",
+        Operation::Forward(operator) => operator.name(),
+        Operation::MatMulGradFirst => "MatMulGradFirst",
+        Operation::MatMulGradSecond => "MatMulGradSecond",
+        Operation::BiasAddGrad => "BiasAddGrad",
+        Operation::ReluGrad => "ReLUGrad",
+        Operation::MseGrad => "MSELossGrad",
+        Operation::XentGrad => "SoftmaxXentGrad",
+        Operation::Momentum { .. } => "Momentum",
+        Operation::Move(step) => match step {
+            Step::Slice { .. } => "StridedSlice",
+            Step::AllReduce { .. } => "AllReduce",
+            Step::ReduceScatter { .. } => "ReduceScatter",
+            Step::AllGather { .. } => "AllGather",
+            Step::AllToAll { .. } => "AllToAll",
+        },
+    }
 }
 
-fn tuple(numbers: &[usize]) -> String {
-    match numbers {
-        [one] => format!("({one},)"),
-        _ => format!("({})", numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
-    }
+/// A shape of f32 numbers.
+fn kind(shape: &[usize]) -> String {
+    format!("f32[{}]", join(shape, ","))
+}
+
+fn kinds(shapes: &[Vec<usize>]) -> String {
+    join(shapes.iter().map(|shape| kind(shape)), ", ")
 }
 
 #[cfg(test)]

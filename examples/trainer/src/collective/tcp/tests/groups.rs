@@ -107,8 +107,7 @@ fn a_rank_that_is_lost_in_a_group_is_named_by_its_rank_in_the_world() {
 
 #[test]
 fn a_rank_that_hangs_in_a_group_is_named_by_its_rank_in_the_world() {
-    let errors = ranks(4, |mut world| {
-        world.set_timeout(Duration::from_millis(600));
+    let errors = ranks_within(Duration::from_millis(600), 4, |mut world| {
         let own = world.rank().index();
         let mut group = world.split(own / 2, 0).unwrap();
         if own == 2 {

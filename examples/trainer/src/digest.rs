@@ -1,0 +1,28 @@
+//! SHA-256 in hexadecimal digits.
+
+use sha2::{Digest as _, Sha256};
+
+/// Two digits for each byte.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The digest of a file's bytes.
+pub(crate) fn of_bytes(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// A digest of several parts. Each goes in behind its length, so that no two lists of parts run together.
+#[derive(Default)]
+pub(crate) struct PartsDigest(Sha256);
+
+impl PartsDigest {
+    pub(crate) fn add(&mut self, part: impl AsRef<[u8]>) {
+        self.0.update((part.as_ref().len() as u64).to_le_bytes());
+        self.0.update(part);
+    }
+
+    pub(crate) fn finish(self) -> String {
+        hex(&self.0.finalize())
+    }
+}

@@ -1,0 +1,117 @@
+//! A collective that counts what its calls send, as plans do.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use mpienv::Rank;
+use mpienv_trainer::collective::{Collective, CollectiveError, threads};
+use mpienv_trainer::sharding::traffic::Traffic;
+
+/// A group whose calls, and those of the groups split from it, are counted.
+pub struct Counting {
+    group: Box<dyn Collective>,
+    world: u64,
+    count: Rc<Cell<Traffic>>,
+}
+
+impl Counting {
+    /// Counts what is called on `group`, which is the world.
+    pub fn new(group: Box<dyn Collective>) -> Counting {
+        let world = u64::from(group.rank().size());
+        Counting { group, world, count: Rc::default() }
+    }
+
+    /// What was sent since the beginning, or since [`Counter::take`]; lives on when the group is given away.
+    pub fn counter(&self) -> Counter {
+        Counter(Rc::clone(&self.count))
+    }
+
+    fn ranks(&self) -> u64 {
+        u64::from(self.group.rank().size())
+    }
+
+    fn count(&self, traffic: Traffic) {
+        let mut sum = self.count.get();
+        sum += traffic;
+        self.count.set(sum);
+    }
+}
+
+/// What a [`Counting`] group has counted.
+#[derive(Clone, Debug)]
+pub struct Counter(Rc<Cell<Traffic>>);
+
+impl Counter {
+    /// What was counted; the count begins again.
+    pub fn take(&self) -> Traffic {
+        self.0.take()
+    }
+}
+
+impl Collective for Counting {
+    fn rank(&self) -> Rank {
+        self.group.rank()
+    }
+
+    fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
+        self.count(Traffic::of_all_reduce(self.world, self.ranks(), size_of_val(values) as u64));
+        self.group.all_reduce_sum(values)
+    }
+
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        self.count(Traffic::of_all_gather(self.world, self.ranks(), bytes.len() as u64));
+        self.group.all_gather(bytes)
+    }
+
+    /// Not counted: no step of a plan broadcasts.
+    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
+        self.group.broadcast(bytes, root)
+    }
+
+    fn barrier(&mut self) -> Result<(), CollectiveError> {
+        self.group.barrier()
+    }
+
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Collective>, CollectiveError> {
+        let group = self.group.split(color, key)?;
+        Ok(Box::new(Counting { group, world: self.world, count: Rc::clone(&self.count) }))
+    }
+
+    fn reduce_scatter_sum(&mut self, values: &[f32]) -> Result<Vec<f32>, CollectiveError> {
+        self.count(Traffic::of_reduce_scatter(self.world, self.ranks(), size_of_val(values) as u64));
+        self.group.reduce_scatter_sum(values)
+    }
+
+    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        let bytes: usize = parts.iter().map(Vec::len).sum();
+        self.count(Traffic::of_reduce_scatter(self.world, self.ranks(), bytes as u64));
+        self.group.all_to_all(parts)
+    }
+}
+
+#[test]
+fn calls_are_counted_as_rings_send_them() {
+    let counts = threads::run(8, Duration::from_secs(10), |rank| {
+        let group = rank.split(0, 0).unwrap();
+        let mut group = Counting::new(group);
+        let counter = group.counter();
+        let own = group.rank().index();
+        let mut half = group.split(own / 4, own).unwrap();
+        let mut counts = Vec::new();
+        group.all_reduce_sum(&mut [0.0]).unwrap();
+        counts.push(counter.take());
+        half.all_reduce_sum(&mut [0.0; 128]).unwrap();
+        counts.push(counter.take());
+        half.reduce_scatter_sum(&[0.0; 128]).unwrap();
+        half.all_gather(&[0; 256]).unwrap();
+        half.all_to_all(&vec![vec![0; 64]; 4]).unwrap();
+        counts.push(counter.take());
+        counts
+    })
+    .unwrap();
+    for counts in counts {
+        let shares: Vec<_> = counts.iter().map(|count| (count.calls, count.bytes_per_rank(8))).collect();
+        assert_eq!(shares, [(1, 7.0), (1, 768.0), (3, 384.0 + 768.0 + 192.0)]);
+    }
+}
