@@ -1,13 +1,13 @@
-//! Files that are there whole or not at all.
+//! Files that are complete or do not exist.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Writes a file under a temporary name, makes sure that it is on the disk, and only then gives it its name.
+/// Writes a file under a temporary name, flushes it to disk, and renames it.
 ///
-/// Missing folders are made. A file of that name is replaced, by one with its permissions; behind a symbolic link it is
-/// the file that the link leads to. What is not a regular file is left alone.
+/// Creates missing folders. An existing file is replaced and its permissions are kept; a symbolic link is followed.
+/// Anything but a regular file is left alone.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let place = place_of(path)?;
     fs::create_dir_all(folder_of(&place)).map_err(naming(path))?;
@@ -37,7 +37,7 @@ pub fn place_of(path: &Path) -> io::Result<PathBuf> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(naming(path)(error)),
     }
-    // Nothing is there: the name itself is free, or is that of a link to nothing.
+    // The name is free, or that of a dangling link.
     let mut place = path.to_owned();
     while let Ok(target) = fs::read_link(&place) {
         place = folder_of(&place).join(target);
@@ -46,7 +46,7 @@ pub fn place_of(path: &Path) -> io::Result<PathBuf> {
     Ok(place.file_name().map_or_else(|| place.clone(), |name| folder.join(name)))
 }
 
-/// Makes sure that a file of that name can be begun or replaced, and leaves everything as it is.
+/// Checks that a file of that name can be created or replaced, without changing anything.
 pub fn check(path: &Path) -> io::Result<()> {
     let probe = temporary(&place_of(path)?);
     File::create_new(&probe).and_then(|_| fs::remove_file(&probe)).map_err(naming(path))
@@ -61,7 +61,7 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// What lies under a name that a file cannot have.
+/// Describes something that is not a regular file.
 fn kind(found: fs::FileType) -> &'static str {
     #[cfg(unix)]
     {
@@ -77,22 +77,22 @@ fn kind(found: fs::FileType) -> &'static str {
     if found.is_dir() { "is a folder" } else { "is something else" }
 }
 
-/// Gives the file that was written under the name `temporary` the name `path`, when its bytes are on the disk.
+/// Flushes a file to disk and renames it from `temporary` to `path`.
 pub fn finish(file: &File, temporary: &Path, path: &Path) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(temporary, path)?;
-    // The new name is on the disk once the folder is.
+    // The new name is on disk once the folder is.
     File::open(folder_of(path))?.sync_all()
 }
 
-/// The path with something after its last name.
+/// The path with `ending` appended to its last name.
 pub fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()
 }
 
-/// A name that no other process uses, in the same folder: a file cannot be renamed from one disk to another.
+/// A name that no other process uses, in the same folder, since a file cannot be renamed to another disk.
 fn temporary(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{}.part", std::process::id()))

@@ -1,4 +1,4 @@
-//! What carries the gradients from rank to rank.
+//! The transport that carries the gradients between ranks.
 
 use std::time::Duration;
 
@@ -15,19 +15,22 @@ use crate::exit;
 #[cfg(feature = "mpi")]
 mod library;
 
-/// What carries the gradients.
+/// The transport to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Backend {
-    /// What fits the launcher: MPI where it starts MPI programs and its library is there, TCP otherwise
+    /// MPI if the launcher starts MPI programs and its library can be loaded, otherwise TCP
     Auto,
     /// The launcher's MPI library, or the one that MPIENV_MPI_LIB names
     #[cfg(feature = "mpi")]
     Mpi,
-    /// Connections between the ranks, which meet at MASTER_ADDR:MASTER_PORT
+    /// TCP connections between the ranks, which meet at MASTER_ADDR:MASTER_PORT
     Tcp,
 }
 
-/// Meets the other ranks; `remark` is told what carries the gradients, if there are others, and `warn` what is suspicious.
+/// Connects to the other ranks. If there are any, `remark` gets the name of the transport; `warn` gets warnings.
+///
+/// # Errors
+/// If the ranks cannot meet, or the required MPI cannot be used.
 pub fn connect(
     backend: Backend,
     info: &ClusterInfo,
@@ -61,8 +64,8 @@ pub fn connect(
     let tcp = Tcp::connect(info.world(), &place, timeout)?;
     if tcp.rejected() > 0 {
         warn(&format!(
-            "connections to rank {} that were no ranks of this job: {}; they came from a port scanner, a health check, or \
-             another job with the same MASTER_PORT",
+            "connections to rank {} that were not from ranks of this job: {}; they came from a port scanner, a health \
+             check, or another job with the same MASTER_PORT",
             info.rank(),
             tcp.rejected()
         ));
@@ -70,7 +73,7 @@ pub fn connect(
     Ok(Box::new(tcp))
 }
 
-/// Why there is nothing to carry the gradients.
+/// Why the ranks cannot be connected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
@@ -82,16 +85,16 @@ pub enum BackendError {
     Connect(#[from] ConnectError),
     /// MPI cannot be used.
     #[cfg(feature = "mpi")]
-    #[error("{0}; --backend tcp does without mpi")]
+    #[error("{0}; use --backend tcp to train without MPI")]
     Mpi(mpienv::mpi::MpiError),
-    /// Nothing can watch over MPI's initialization.
+    /// MPI's initialization cannot be limited in time.
     #[cfg(feature = "mpi")]
-    #[error("no thread can be started to watch over MPI's initialization: {0}")]
+    #[error("cannot start the thread that limits MPI's initialization: {0}")]
     Watch(std::io::Error),
 }
 
 impl BackendError {
-    /// The exit code for it, of [`exit`].
+    /// The exit code, one of [`exit`]'s.
     pub fn exit_code(&self) -> u8 {
         match self {
             BackendError::Connect(ConnectError::Rendezvous(error)) => match error.kind() {

@@ -1,25 +1,25 @@
-//! A batch: samples gathered from a data set, their pixels made numbers.
+//! A batch: samples gathered from a data set, with normalized pixels.
 
 use pulp::Arch;
 
 use crate::data::{Dataset, PIXELS};
 
-/// The mean of MNIST's pixels, as it is usually rounded; pixels from 0 to 1.
+/// The mean of MNIST's pixels, scaled to 0..1, as it is usually rounded.
 const MEAN: f32 = 0.1307;
 
 /// The standard deviation of MNIST's pixels, as it is usually rounded.
 const DEVIATION: f32 = 0.3081;
 
-/// What memory is fetched in, in bytes; where it is another number, only time is lost.
+/// The size of a cache line in bytes. If a machine has another one, only time is lost.
 const CACHE_LINE: usize = 64;
 
-/// An image as a model sees it: pixels of mean 0 and deviation 1, row by row.
+/// Normalized pixels, row by row: mean 0, deviation 1.
 pub type Image = [f32; PIXELS];
 
-/// Samples ready for a model. The memory is allocated once, for the largest batch.
+/// Samples ready for a model. Memory is allocated once, for the largest batch.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// One for each sample there is room for; the first ones are taken.
+    /// The first `labels.len()` are in use.
     images: Vec<Image>,
     labels: Vec<u8>,
     arch: Arch,
@@ -31,10 +31,10 @@ impl Batch {
         Batch { images: vec![[0.0; PIXELS]; capacity], labels: Vec::with_capacity(capacity), arch: Arch::new() }
     }
 
-    /// Puts the samples of `data` with those indices in place of what was here: as many as there is room for.
+    /// Replaces the batch with the samples of `data` at `indices`, up to the capacity.
     ///
     /// # Panics
-    /// When an index is not below the count of `data`.
+    /// If an index is not below the count of `data`.
     pub fn gather(&mut self, data: &Dataset, indices: impl Iterator<Item = usize>) {
         self.labels.clear();
         for (row, index) in self.images.iter_mut().zip(indices) {
@@ -43,9 +43,9 @@ impl Batch {
         }
     }
 
-    /// Has the memory of samples brought near, for the next [`Batch::gather`].
+    /// Loads samples into the cache for the next [`Batch::gather`].
     ///
-    /// In a random order nearly every row is a wait for memory; asked for all at once the rows come side by side.
+    /// In random order, nearly every row waits for memory. Requested all at once, the rows load in parallel.
     pub fn fetch(data: &Dataset, indices: impl Iterator<Item = usize>) {
         for index in indices {
             for &pixel in data.image(index).iter().step_by(CACHE_LINE) {
@@ -54,18 +54,16 @@ impl Batch {
         }
     }
 
-    /// The images.
     pub fn images(&self) -> &[Image] {
         &self.images[..self.labels.len()]
     }
 
-    /// The label of each image.
     pub fn labels(&self) -> &[u8] {
         &self.labels
     }
 }
 
-/// Puts the pixels of an image into `row`, as a model sees them.
+/// Puts the normalized pixels of an image into `row`.
 pub(crate) fn normalize(arch: Arch, image: &[u8], row: &mut Image) {
     arch.dispatch(|| {
         for (x, &pixel) in row.iter_mut().zip(image) {
@@ -74,7 +72,7 @@ pub(crate) fn normalize(arch: Arch, image: &[u8], row: &mut Image) {
     });
 }
 
-/// `(pixel / 255 - MEAN) / DEVIATION`, as one product and one sum, which the compiler does for several pixels at a time.
+/// `(pixel / 255 - MEAN) / DEVIATION` as one product and one sum, which the compiler vectorizes.
 fn normalized(pixel: u8) -> f32 {
     const FACTOR: f32 = 1.0 / (255.0 * DEVIATION);
     const SHIFT: f32 = -MEAN / DEVIATION;

@@ -1,16 +1,19 @@
-//! Reads a file or pipe into memory, as far as it may be long.
+//! Reads a file or pipe into memory, up to a limit.
 
 use std::io::{self, Read};
 
-/// How many bytes are made room for at first, whatever a header or the system says of the length.
+/// The initial capacity, whatever length a header or the system claims.
 const FIRST: usize = 1 << 16;
 
-/// The bytes that come, or the first `limit` of them; an error where the memory does not suffice.
+/// Appends at most `limit` bytes.
+///
+/// # Errors
+/// If reading fails or memory runs out.
 pub fn up_to(limit: u64, from: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
     let mut from = from.take(limit);
     loop {
         let length = bytes.len();
-        // Twice the room each time: a length that is only claimed reserves nothing.
+        // The capacity doubles with the bytes that arrive: a claimed length reserves nothing.
         let room = usize::try_from(from.limit()).unwrap_or(usize::MAX).min(length.max(FIRST));
         if room == 0 {
             return Ok(());

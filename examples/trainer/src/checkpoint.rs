@@ -1,6 +1,6 @@
-//! Checkpoints: a run goes on from one to the same bits as if it had never stopped.
+//! Checkpoints. A resumed run ends with the same bits as an uninterrupted one.
 //!
-//! Rank 0 writes and reads them, and its options count; all other ranks follow it.
+//! Only rank 0 writes and reads them, and only its options count; all other ranks follow it.
 
 mod checksum;
 mod folder;
@@ -22,14 +22,14 @@ use crate::tensor_file::{TensorFile, TensorFileError};
 use crate::train::{TrainConfig, TrainError};
 use folder::{Folder, Whole};
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Position {
     /// The epoch, counted from 0.
     pub epoch: u32,
     /// How many steps of the epoch are done.
     pub step: u64,
-    /// The sum over the samples of those steps of their losses.
+    /// The sum of the losses of those steps' samples.
     #[serde(with = "exact")]
     pub loss_sum: f64,
 }
@@ -37,15 +37,15 @@ pub struct Position {
 /// When and where checkpoints are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Where; without it there are none.
+    /// Without a folder there are no checkpoints.
     pub folder: Option<PathBuf>,
-    /// Every how many steps, besides those at the end of each epoch.
+    /// Write one every so many steps, in addition to those at the end of each epoch.
     pub every: Option<NonZeroU64>,
-    /// Whether to go on from the newest; else the folder must have none.
+    /// Resume from the newest; otherwise the folder must have none.
     pub resume: bool,
 }
 
-/// What a run is, as far as its bits depend on it.
+/// Everything that a run's bits depend on.
 #[derive(Clone, Debug)]
 pub struct Run {
     terms: Vec<(&'static str, String)>,
@@ -53,8 +53,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// The run of a plan and a model's [`crate::model::Model::parameter_shapes`] on `ranks` ranks with that training set,
-    /// data parallel.
+    /// A data-parallel run of a model with these [`crate::model::Model::parameter_shapes`].
     pub fn new(config: &TrainConfig, shapes: Shapes, ranks: u32, train: &Dataset) -> Run {
         let terms = vec![
             (STRATEGY, config_check::DATA_PARALLEL.to_owned()),
@@ -68,7 +67,7 @@ impl Run {
         Run { terms, shapes }
     }
 
-    /// The same run with its operators cut over the ranks: each with its strategy.
+    /// The same run with its operators cut over the ranks by these strategies.
     pub fn with_strategies(mut self, strategies: &str) -> Run {
         for (_, text) in self.terms.iter_mut().filter(|(name, _)| *name == STRATEGY) {
             strategies.clone_into(text);
@@ -77,22 +76,22 @@ impl Run {
     }
 }
 
-/// The term that tells how operators are cut; a file without it is of a data-parallel run.
+/// How operators are cut. A file without this term belongs to a data-parallel run.
 const STRATEGY: &str = "strategy";
 
-/// The checkpoints of a run that is under way; the default keeps none, from the first step on.
+/// The checkpoints of a run in progress. The default keeps none and starts at the first step.
 #[derive(Debug, Default)]
 pub struct Checkpoints {
-    /// Asks for a last one, and for the run's end.
+    /// Requests a last checkpoint and the end of the run.
     pub stop: Stop,
-    /// On rank 0 of a run that keeps some.
+    /// On rank 0 of a run that keeps checkpoints.
     writer: Option<(Folder, Run)>,
     kept: bool,
     every: Option<NonZeroU64>,
     start: Position,
 }
 
-/// What rank 0 tells all others at the beginning.
+/// What rank 0 sends to all others at the start.
 #[derive(Serialize, Deserialize)]
 enum Beginning {
     Failed(String),
@@ -100,9 +99,12 @@ enum Beginning {
 }
 
 impl Checkpoints {
-    /// Begins a run, or goes on with one: rank 0 then puts the newest checkpoint's parameters into `parameters`.
+    /// Starts or resumes a run. If it resumes, rank 0 loads the newest checkpoint's parameters into `parameters`.
     ///
-    /// All ranks of `group` call it; only rank 0's `settings` count. `remark` gets what people should know.
+    /// All ranks of `group` call it; only rank 0's `settings` count. `remark` gets messages for the user.
+    ///
+    /// # Errors
+    /// If rank 0 cannot use the folder or resume from it, on all ranks.
     pub fn begin(
         settings: &Settings,
         run: Run,
@@ -155,34 +157,36 @@ impl Checkpoints {
         } else if let Some(newest) = folder.last()? {
             return Err(CheckpointError::Occupied { newest });
         }
-        // Only now the folder is this run's: one that is refused has changed nothing.
+        // Only now the folder belongs to this run: a refused run has changed nothing.
         folder.remove_unfinished()?;
         if start == Position::default() {
-            // Tells at once whether the folder can be written.
+            // Shows at once whether the folder is writable.
             folder.save(0, &file(&run, start, parameters))?;
         }
         let writer = Some((folder, run));
         Ok(Checkpoints { writer, kept: true, every: settings.every, start, ..Checkpoints::default() })
     }
 
-    /// Where the run begins.
     pub fn start(&self) -> Position {
         self.start
     }
 
-    /// Whether the run keeps checkpoints, the same on all ranks.
+    /// Whether the run keeps checkpoints; the same on all ranks.
     pub fn are_kept(&self) -> bool {
         self.kept
     }
 
-    /// Whether one is due after so many steps of the whole run, the same on all ranks.
+    /// Whether a checkpoint is due after `steps` steps of the whole run; the same on all ranks.
     pub fn are_due(&self, steps: u64) -> bool {
         self.kept && self.every.is_some_and(|every| steps.is_multiple_of(every.get()))
     }
 
-    /// Keeps a run that is at `position`, `steps` steps from its very beginning; returns when it is on disk.
+    /// Saves a run at `position`, `steps` steps after its first start, and returns when the checkpoint is on disk.
     ///
-    /// All ranks call it; only rank 0 knows the path that is returned. Without checkpoints nothing happens.
+    /// All ranks call it; only rank 0 gets the path. Without checkpoints it does nothing.
+    ///
+    /// # Errors
+    /// If rank 0 cannot write the checkpoint, on all ranks.
     pub fn save(
         &self,
         position: Position,
@@ -207,7 +211,7 @@ impl Checkpoints {
     }
 }
 
-/// A checkpoint: the parameters by name; position and run as metadata.
+/// A checkpoint: named parameters, with the position and the run as metadata.
 fn file(run: &Run, position: Position, parameters: &[f32]) -> TensorFile {
     let Position { epoch, step, loss_sum } = position;
     let position = [("epoch", epoch.to_string()), ("step", step.to_string()), ("loss sum", loss_sum.to_string())];
@@ -238,22 +242,19 @@ fn read(whole: &Whole, run: &Run) -> Result<(Position, Vec<f32>), Refusal> {
     Ok((position, parameters))
 }
 
-/// Why a whole file is not a checkpoint of the run.
+/// Why an undamaged file is not a checkpoint of this run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It is of another model.
     #[error("is of another model: it {0}")]
     OtherModel(OtherShapes),
-    /// It is of a run with other options, data or ranks.
     #[error("is of another run: it has {term} {found}, this run has {expected}")]
     OtherRun { term: &'static str, found: String, expected: String },
-    /// It lacks what a checkpoint has.
     #[error("is not a checkpoint: its metadata has no readable {missing}")]
     NoCheckpoint { missing: &'static str },
 }
 
-/// Why a run has no checkpoints, or cannot go on from one.
+/// Why a run cannot write checkpoints or resume from one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
@@ -263,13 +264,13 @@ pub enum CheckpointError {
     /// Another run has the folder.
     #[error("{0}, or name another --checkpoint-dir")]
     Taken(LockError),
-    /// There are checkpoints, and neither --resume nor another folder was given.
+    /// The folder has checkpoints, and --resume is not given.
     #[error("{} already exists: continue from it with --resume, or name another --checkpoint-dir", newest.display())]
     Occupied { newest: PathBuf },
     /// The newest checkpoint is not of this run.
     #[error(
-        "{} {reason}; a run goes on with the same model, options, data and number of ranks: give those, or name another \
-         --checkpoint-dir", path.display()
+        "{} {reason}; to resume, use the same model, options, data and number of ranks, or name another --checkpoint-dir",
+        path.display()
     )]
     Refused { path: PathBuf, reason: Refusal },
     /// A checkpoint cannot be read or written.
@@ -289,7 +290,7 @@ impl From<LockError> for CheckpointError {
     }
 }
 
-/// A number to the last bit, which the JSON reader's usual rounding would not give.
+/// Stores a number as its bits, because the JSON reader's usual rounding is not exact.
 mod exact {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -24,15 +24,15 @@ use crate::sharding::plan::Collectives;
 use crate::train::TrainConfig;
 use values::{address, at_least_one, positive, seconds, svg, whole_u32, whole_u64};
 
-/// The learning rate where none is given.
+/// The default learning rate.
 pub const LEARNING_RATE: f32 = 0.01;
 
 /// Trains a classifier of handwritten digits on all ranks that a launcher starts, data parallel or with its operators
 /// cut over the ranks.
 ///
-/// Every rank writes the loss of its own batch every 10 steps, rank 0 a line for each epoch. Exit codes: 0 ok, 1 wrong
-/// environment or data, 2 usage, 3 the training failed, 124 a rank timed out, 130 stopped by Ctrl-C, 143 by
-/// SIGTERM.
+/// Every rank prints the loss of its own batch every 10 steps; rank 0 also prints a line for each epoch. Exit codes: 0
+/// success, 1 wrong environment or data, 2 invalid command line, 3 the training failed, 124 a rank timed out, 130 stopped
+/// by Ctrl-C, 143 stopped by SIGTERM.
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "mnist", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
 pub struct MnistArgs {
@@ -40,7 +40,7 @@ pub struct MnistArgs {
     #[command(subcommand)]
     pub action: Option<Action>,
 
-    /// Folder of the four MNIST files, plain or .gz, directly or in train and test; without it, digits drawn by code
+    /// Folder of the four MNIST files, plain or .gz, directly or in train and test. Default: digits drawn by code
     #[arg(long, value_name = "DIR", env = "DATA_PATH", value_parser = OsStringValueParser::new())]
     data: Option<OsString>,
 
@@ -68,8 +68,8 @@ pub struct MnistArgs {
     #[arg(long, value_enum, default_value_t = Architecture::Linear)]
     pub model: Architecture,
 
-    /// Read the initial parameters from a file: safetensors with the model's tensors (linear: weight (10, 784), bias (10)), or, for
-    /// the linear model, raw little-endian f32 of the weight alone; bias 0
+    /// Read the initial parameters from a file: safetensors with the model's tensors (linear: weight (10, 784), bias (10)),
+    /// or, for the linear model, the weight alone as raw little-endian f32, with bias 0
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
 
@@ -122,7 +122,7 @@ pub struct MnistArgs {
 /// How operators are cut over the ranks.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub struct Cuts {
-    /// Cut an operator over the ranks: a tuple for each input; for matmul, or for another after its name:
+    /// Cut an operator over the ranks: a tuple for each input. Applies to matmul, or to the operator named before it:
     /// matmul2=((2,4),(4,1)). May be repeated; the other operators are cut to fit. Default: data parallel
     #[arg(long = "strategy", value_name = "[OP=]STRATEGY")]
     pub strategies: Vec<Assignment>,
@@ -198,7 +198,6 @@ pub struct FetchOptions {
 
 #[cfg(feature = "fetch")]
 impl FetchOptions {
-    /// What to fetch, and from where.
     pub fn fetch(&self) -> crate::fetch::Fetch {
         let others = crate::fetch::MIRRORS.into_iter().filter(|_| !self.only).map(str::to_owned);
         let mirrors = self.mirror.clone().into_iter().chain(others).collect();
@@ -208,7 +207,7 @@ impl FetchOptions {
 }
 
 impl MnistArgs {
-    /// The options that the process was started with; ends the process when they are wrong, or ask for help.
+    /// The options of this process. Exits if they are invalid or ask for help.
     pub fn of_process() -> MnistArgs {
         MnistArgs::of(std::env::args_os()).unwrap_or_else(|error| exit::with_usage("mnist", &error))
     }
@@ -218,7 +217,7 @@ impl MnistArgs {
         let mut command = numbers_may_be_negative(MnistArgs::command());
         let matches = command.try_get_matches_from_mut(line)?;
         let options = MnistArgs::from_arg_matches(&matches)?;
-        // `--data "$UNSET"` must not train on other data than was meant.
+        // `--data "$UNSET"` must not train on other data than intended.
         let given = matches.value_source("data") == Some(ValueSource::CommandLine);
         if given && options.data.as_ref().is_some_and(|folder| folder.is_empty()) {
             return Err(command.error(ErrorKind::InvalidValue, "--data is empty: name the folder of the MNIST files"));
@@ -226,7 +225,6 @@ impl MnistArgs {
         Ok(options)
     }
 
-    /// How to train.
     pub fn config(&self) -> TrainConfig {
         TrainConfig {
             epochs: self.epochs,
@@ -237,13 +235,12 @@ impl MnistArgs {
         }
     }
 
-    /// What is kept of the run.
     pub fn checkpoints(&self) -> checkpoint::Settings {
         let MnistArgs { checkpoint_dir, checkpoint_every, resume, .. } = self;
         checkpoint::Settings { folder: checkpoint_dir.clone(), every: *checkpoint_every, resume: *resume }
     }
 
-    /// What a picture of the run is headed with.
+    /// The title of the run's plot.
     pub fn title(&self, rank: Rank) -> String {
         let data = match self.source() {
             Source::Folder(folder) => {
@@ -258,7 +255,7 @@ impl MnistArgs {
         format!("{model} on {data}: {ranks} with batches of {batch_size}, lr {learning_rate}, seed {seed}{cut}")
     }
 
-    /// Where the data comes from. An empty DATA_PATH is as none.
+    /// The source of the data. An empty DATA_PATH counts as unset.
     pub fn source(&self) -> Source {
         match &self.data {
             Some(folder) if !folder.is_empty() => Source::Folder(folder.into()),
@@ -267,14 +264,14 @@ impl MnistArgs {
     }
 }
 
-/// Has what begins with - and a digit taken for an option's value, so that the error says which values there are.
+/// Accepts negative numbers as values of all options, so that the error shows the allowed range.
 pub(crate) fn numbers_may_be_negative(command: clap::Command) -> clap::Command {
     let takes_one = |arg: &clap::Arg| !arg.is_positional() && arg.get_action().takes_values();
     let command = command.mut_args(|arg| if takes_one(&arg) { arg.allow_negative_numbers(true) } else { arg });
     command.mut_subcommands(numbers_may_be_negative)
 }
 
-/// The arguments to give to ranks that are started here: all but `--ranks N`.
+/// The arguments for the ranks that this process starts: all but `--ranks N`.
 pub fn without_ranks(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut kept = Vec::new();
     let mut arguments = arguments;

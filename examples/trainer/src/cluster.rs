@@ -1,24 +1,30 @@
-//! Where this process is, and how to start ranks of it on this machine: what `mpienv` knows.
+//! What `mpienv` does for the programs: finds the place of this process, and starts ranks on this machine.
 
 use std::io;
 use std::process::Command;
 
 use mpienv::{ClusterInfo, Launch, LaunchError};
 
-/// Where this process is.
+/// The place of this process in the cluster.
+///
+/// # Errors
+/// If the launcher's variables are wrong.
 pub fn place() -> Result<ClusterInfo, ClusterError> {
     Ok(ClusterInfo::from_env()?)
 }
 
-/// Starts `count` ranks on this machine, each as `command` says, and waits for all; signals are passed on to them.
+/// Starts `count` ranks on this machine, each by `command`, and waits for all. They receive this process's signals.
 ///
-/// For a program that starts nothing else meanwhile: see [`Launch::subreaper`].
+/// The program must not start other processes in the meantime: see [`Launch::subreaper`].
+///
+/// # Errors
+/// If a rank cannot be started, or fails.
 pub fn start(count: u32, mut command: impl FnMut() -> Command) -> Result<(), ClusterError> {
     let launch = Launch::new(&place()?, count)?.subreaper();
     Ok(launch.run(|_rank| command())?)
 }
 
-/// For the first line of `main`: whether this process is the watchdog that [`start`] has started, and is done.
+/// For the first line of `main`: whether this process was started as the watchdog of [`start`] and has finished.
 pub fn has_served_as_watchdog() -> bool {
     #[cfg(unix)]
     let has_served = mpienv::serve_as_watchdog();
@@ -27,9 +33,9 @@ pub fn has_served_as_watchdog() -> bool {
     has_served
 }
 
-/// From now on this process ends with the process that started it, by its id; on Linux only.
+/// Makes this process exit with its parent, whose id it takes; on Linux only.
 ///
-/// What [`start`] starts ends with this process anyway, but for the instant before it is known to have been started.
+/// This covers the instant before [`start`] knows of the process that it has started.
 pub fn end_with(parent: u32) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     mpienv::end_with_parent(parent)?;
@@ -38,7 +44,7 @@ pub fn end_with(parent: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Why a process does not know where it is, or its ranks failed.
+/// Why a process does not know its place, or its ranks failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
@@ -51,7 +57,7 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
-    /// The exit code of the rank that failed, when one did; as in shells 128 and its number if a signal ended it.
+    /// The exit code of the rank that failed, if one did; as in shells, 128 plus the number of the signal that killed it.
     pub fn rank_exit_code(&self) -> Option<u8> {
         match self {
             ClusterError::Launch(LaunchError::Failed { status, .. }) => {

@@ -1,4 +1,4 @@
-//! Whether all ranks are about to do the same: the same plan, on the same data.
+//! Checks that all ranks have the same configuration and data.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -20,10 +20,10 @@ struct Terms<'a> {
     plan: &'a TrainConfig,
 }
 
-/// The strategy of a run whose operators are not cut by the sharding engine.
+/// The strategy of a run without operator sharding.
 pub const DATA_PARALLEL: &str = "data parallel";
 
-/// A rank is about to do something else than rank 0.
+/// A rank's configuration or data differ from those of rank 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "rank {rank} has {term} {found}, rank 0 has {expected}: all ranks must run the same program with the same options and data"
@@ -31,15 +31,17 @@ pub const DATA_PARALLEL: &str = "data parallel";
 pub struct Disagreement {
     /// The first rank that differs.
     pub rank: usize,
-    /// In what: the name of an option or of a set.
+    /// The option or data set.
     pub term: String,
-    /// What it has.
     pub found: String,
-    /// What rank 0 has.
+    /// The value of rank 0.
     pub expected: String,
 }
 
-/// Compares the model's name, how its operators are cut, the plan and the data of all ranks.
+/// Compares the model, its strategy, the configuration and the data of all ranks.
+///
+/// # Errors
+/// If a rank differs or the ranks cannot exchange.
 pub fn check(
     model: &'static str,
     strategy: &str,

@@ -13,9 +13,9 @@ pub const PIXELS: usize = SIDE * SIDE;
 /// The classes that labels name: 0 to 9.
 pub const CLASSES: usize = 10;
 
-/// Images with their labels, as they stand in the files: one byte a pixel.
+/// Images with their labels, as in the files: one byte for each pixel.
 ///
-/// Pixels become numbers only while a batch is gathered, so that 60,000 images take 47 MB, not 188 MB.
+/// Pixels become f32 only while a batch is gathered, so that 60,000 images take 47 MB, not 188 MB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dataset {
     images: Vec<u8>,
@@ -24,6 +24,9 @@ pub struct Dataset {
 
 impl Dataset {
     /// Images, [`PIXELS`] bytes each, and a label below [`CLASSES`] for each.
+    ///
+    /// # Errors
+    /// If there are none, their counts differ, or a label is out of range.
     pub fn new(images: Vec<u8>, labels: Vec<u8>) -> Result<Dataset, DatasetError> {
         if labels.is_empty() {
             return Err(DatasetError::Empty);
@@ -37,20 +40,20 @@ impl Dataset {
         Ok(Dataset { images, labels })
     }
 
-    /// How many images there are; at least 1.
+    /// The number of images; at least 1.
     pub fn count(&self) -> usize {
         self.labels.len()
     }
 
-    /// The [`PIXELS`] bytes of image `index`, row by row; 0 is background.
+    /// The [`PIXELS`] bytes of an image, row by row; 0 is background.
     ///
     /// # Panics
-    /// When `index` is not below [`Dataset::count`].
+    /// If `index` is not below [`Dataset::count`].
     pub fn image(&self, index: usize) -> &[u8] {
         &self.images[index * PIXELS..(index + 1) * PIXELS]
     }
 
-    /// How many images each class has.
+    /// The number of images of each class.
     pub fn class_counts(&self) -> [usize; CLASSES] {
         let mut counts = [0; CLASSES];
         for &label in &self.labels {
@@ -69,13 +72,10 @@ impl Dataset {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatasetError {
-    /// There is nothing.
     #[error("there are no images")]
     Empty,
-    /// Not one label for each image.
     #[error("there are {images} images but {labels} labels")]
     Counts { images: usize, labels: usize },
-    /// A label that is no class.
     #[error("label {index} is {label}, labels are 0 to 9")]
     Label { index: usize, label: u8 },
 }
@@ -83,8 +83,6 @@ pub enum DatasetError {
 /// What to train on and what to test on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datasets {
-    /// The training set.
     pub train: Dataset,
-    /// The test set.
     pub test: Dataset,
 }

@@ -1,4 +1,4 @@
-//! Whether the launcher starts MPI programs, and MPI's initialization within a limit.
+//! Decides whether to use MPI, and initializes it within a time limit.
 
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -11,7 +11,7 @@ use mpienv::{ClusterInfo, Environment};
 use super::BackendError;
 use crate::exit;
 
-/// All ranks in MPI, or why there is no MPI; that is an error where it is `required`.
+/// All ranks joined by MPI, or why MPI is not used, which is an error if it is `required`.
 pub(super) fn begin(
     info: &ClusterInfo,
     timeout: Duration,
@@ -26,7 +26,7 @@ pub(super) fn begin(
     #[expect(unsafe_code, reason = "hints are set in the environment")]
     // SAFETY: the only other thread is the watch, which does not look at the environment.
     let world = match unsafe { World::init_with(info.launcher(), &vars, &hints(info)) } {
-        // A library that was wished for by name is not passed over.
+        // A library that the user named is not passed over.
         Err(MpiError::NoLibrary { .. }) if !required && vars.library.is_none() => {
             return Ok(Err("no MPI library could be loaded; --backend mpi shows why"));
         }
@@ -37,14 +37,14 @@ pub(super) fn begin(
     Ok(Ok(world))
 }
 
-/// What MPI does not know of this job.
+/// What MPI does not know about this job.
 fn hints(info: &ClusterInfo) -> Hints {
-    // The linear model's gradient, 31,400 bytes, goes at once.
+    // So that the linear model's gradient, 31,400 bytes, is sent at once.
     Hints::new().one_machine(info.local_world_size() == Some(info.world_size())).eager_limit(32 * 1024)
 }
 
-/// Ends the process at the limit, unless what is returned is dropped before: MPI's initialization waits for ever for a
-/// rank that does not come.
+/// Exits the process at the limit unless the result is dropped first: MPI's initialization waits forever for a missing
+/// rank.
 fn watch(limit: Duration) -> io::Result<Sender<()>> {
     let (done, wait) = mpsc::channel();
     thread::Builder::new().name("mpi-init".to_owned()).spawn(move || {

@@ -1,4 +1,4 @@
-//! What a checkpoint says about itself, and the digest that tells whether it is as it was written.
+//! The metadata of a checkpoint, and the digest that detects damage.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ pub(super) type Entries = BTreeMap<String, String>;
 /// The entry that holds the digest: SHA-256, in hexadecimal, of all other entries and the tensors.
 const DIGEST: &str = "sha256";
 
-/// The file of those tensors, with the entries and their digest as JSON in its metadata.
+/// The file of those tensors, with the entries and the digest as JSON in its metadata.
 pub(super) fn add(mut entries: Entries, tensors: Vec<NamedTensor>) -> TensorFile {
     entries.insert(DIGEST.to_owned(), digest(&entries, &tensors));
     TensorFile { about: serde_json::json!(entries).to_string(), tensors }
 }
 
-/// The entries of a file whose digest is right; else what is wrong.
+/// The entries of a file with the right digest, or what is wrong.
 pub(super) fn verify(file: &TensorFile) -> Result<Entries, String> {
     let entries: Entries =
         serde_json::from_str(&file.about).map_err(|error| format!("its metadata cannot be read: {error}"))?;
@@ -25,7 +25,7 @@ pub(super) fn verify(file: &TensorFile) -> Result<Entries, String> {
     match entries.get(DIGEST) {
         Some(then) if *then == now => Ok(entries),
         Some(then) => Err(format!("it has changed since it was written: its SHA-256 is {now}, and was {then}")),
-        None => Err("it has no SHA-256 that tells whether it is whole".to_owned()),
+        None => Err("it has no SHA-256 that shows whether it is complete".to_owned()),
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) const KEPT: usize = 5;
 const PREFIX: &str = "checkpoint-";
 const SUFFIX: &str = ".safetensors";
 
-/// A checkpoint that is as it was written.
+/// An undamaged checkpoint.
 #[derive(Debug)]
 pub(super) struct Whole {
     pub(super) path: PathBuf,
@@ -24,7 +24,7 @@ pub(super) struct Whole {
     pub(super) file: TensorFile,
 }
 
-/// A folder of checkpoints, named by how many steps the run had done; no other run has it at the same time.
+/// A folder of checkpoints, named by the number of steps done, and locked for one run.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
@@ -32,12 +32,12 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Takes the folder for this run, and makes it if there is none. What is in it stays as it is.
+    /// Locks the folder for this run, and creates it if it is missing. Its contents stay as they are.
     pub(super) fn open(path: &Path, remark: &mut dyn FnMut(&str)) -> Result<Folder, CheckpointError> {
         Ok(Folder { path: path.to_owned(), _lock: FolderLock::take(path, remark)? })
     }
 
-    /// Removes what a run that was killed had not finished writing.
+    /// Removes the unfinished files of a killed run.
     pub(super) fn remove_unfinished(&self) -> Result<(), CheckpointError> {
         let unfinished = folder_lock::entries(&self.path).map_err(CheckpointError::Folder)?.into_iter();
         for (_, path) in unfinished.filter(|(name, _)| is_unfinished(name)) {
@@ -46,7 +46,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes all but the last checkpoints, then writes one: with it there are at most [`KEPT`], whenever the process ends.
+    /// Removes all but the last checkpoints, then writes one: there are never more than [`KEPT`], even after a kill.
     pub(super) fn save(&self, steps: u64, file: &TensorFile) -> Result<PathBuf, CheckpointError> {
         let path = self.path.join(format!("{PREFIX}{steps:09}{SUFFIX}"));
         let others = self.list()?.into_iter().map(|(_, path)| path).filter(|other| *other != path);
@@ -61,12 +61,12 @@ impl Folder {
         Ok(path)
     }
 
-    /// The path of the newest, whole or not.
+    /// The path of the newest, damaged or not.
     pub(super) fn last(&self) -> Result<Option<PathBuf>, CheckpointError> {
         Ok(self.list()?.pop().map(|(_, path)| path))
     }
 
-    /// The newest that is whole. Those that are not are set aside, with a remark.
+    /// The newest undamaged checkpoint. Damaged ones are renamed, with a remark.
     pub(super) fn newest(&self, remark: &mut dyn FnMut(&str)) -> Result<Option<Whole>, CheckpointError> {
         for (_, path) in self.list()?.into_iter().rev() {
             let reason = match TensorFile::read(&path) {
@@ -74,7 +74,7 @@ impl Folder {
                     Ok(entries) => return Ok(Some(Whole { path, entries, file })),
                     Err(reason) => format!("{}: {reason}", path.display()),
                 },
-                // A disk that fails now is no reason to go back and train again.
+                // A read error does not mean that the file is damaged.
                 Err(error @ TensorFileError::Unreadable { .. }) => return Err(CheckpointError::File(error)),
                 Err(error) => error.to_string(),
             };
@@ -85,7 +85,7 @@ impl Folder {
         Ok(None)
     }
 
-    /// All checkpoints, whole or not, the newest last.
+    /// All checkpoints, damaged or not, the newest last.
     fn list(&self) -> Result<Vec<(u64, PathBuf)>, CheckpointError> {
         let entries = folder_lock::entries(&self.path).map_err(CheckpointError::Folder)?.into_iter();
         let mut list: Vec<_> = entries.filter_map(|(name, path)| Some((steps_of(&name)?, path))).collect();
@@ -99,7 +99,7 @@ fn steps_of(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
 }
 
-/// Whether a file of that name was being written by [`crate::atomic_write`] when its process was killed.
+/// Whether a file of that name is one that [`crate::atomic_write`] had not finished when its process was killed.
 fn is_unfinished(name: &str) -> bool {
     let name = name.strip_prefix('.').and_then(|name| name.strip_suffix(".part"));
     name.and_then(|name| name.rsplit_once('.')).is_some_and(|(name, _process)| steps_of(name).is_some())

@@ -107,7 +107,7 @@ fn a_checkpoint_of_another_run_is_refused_naming_both() {
     let folder = folder();
     let resume = settings(folder.path(), true);
     let path = path_of(folder.path(), 12);
-    let remedy = "; a run goes on with the same model, options, data and number of ranks: give those, or name another \
+    let remedy = "; to resume, use the same model, options, data and number of ranks, or name another \
                   --checkpoint-dir";
     for (plan, ranks, text) in [
         (PLAN, 4, "is of another run: it has ranks 1, this run has 4"),

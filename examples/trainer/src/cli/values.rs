@@ -1,4 +1,4 @@
-//! The values of options: what each may be, and what is said of others.
+//! Parsers for the values of options.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub(crate) fn whole_u64(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("expected a whole number from 0 to {}", u64::MAX))
 }
 
-/// The name of a picture must not promise another format.
+/// The name of a plot must not promise another format.
 pub(crate) fn svg(name: OsString) -> Result<PathBuf, &'static str> {
     let path = PathBuf::from(name);
     match path.extension() {
@@ -39,7 +39,7 @@ pub(crate) fn positive(text: &str) -> Result<f32, String> {
 
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse().ok().filter(|number: &f64| *number > 0.0);
-    // A year is as good as forever, and can be added to any moment.
+    // A year is as good as forever, and does not overflow when added to a point in time.
     let number = number.map(|number| number.min(365.0 * 86400.0));
     number.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds greater than 0".to_owned())
 }

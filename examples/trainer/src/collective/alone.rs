@@ -1,4 +1,4 @@
-//! A group of one: nothing to exchange.
+//! A group of one rank.
 
 use mpienv::Rank;
 

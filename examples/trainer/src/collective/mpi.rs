@@ -1,12 +1,12 @@
 //! Ranks joined by MPI, whose library is loaded at run time.
 //!
-//! Where every rank has a core to itself a sum is one call, which spins: nothing is faster. Elsewhere, and for all else,
-//! calls are started and asked for, and yield in between: ranks that spin would take the core from the one they wait
-//! for. Either way a thread that watches over the ranks ends the wait when one is lost.
+//! If every rank has its own core, a sum is one blocking call that spins, which is fastest. Otherwise, and for all other
+//! calls, a call is started and polled, and yields in between: a spinning rank would take the core from the rank that it
+//! waits for. In both cases a watch thread ends the wait when a rank is lost.
 //!
-//! MPI does not promise that a sum has the same bits on all ranks, only recommends it. It has them where every rank adds
-//! in the same order, or one adds and hands out, as Open MPI and MPICH do between equal machines. [`crate::replicas`]
-//! finds out where it does not hold.
+//! MPI recommends but does not promise that a sum has the same bits on all ranks. It has if every rank adds in the same
+//! order, or one rank adds and distributes, as Open MPI and MPICH do between equal machines. [`crate::replicas`] detects
+//! differences.
 
 mod host_info;
 mod watch;
@@ -23,23 +23,22 @@ use self::host_info::HostInfo;
 use self::watch::{Socket, Watch};
 use super::{Collective, CollectiveError};
 
-/// How long an error of MPI waits for the watch to name a rank that is lost; on one machine it takes milliseconds.
+/// How long an MPI error waits for the watch to name the lost rank. On one machine that takes milliseconds.
 const WATCH_FIRST: Duration = Duration::from_secs(1);
 
 /// Ranks joined by MPI: all of a job, or a group split from them.
 #[derive(Debug)]
 pub struct Mpi {
-    // Before the ranks, as they go out of scope in this order: a rank that has said that it ends is not missed.
+    // Dropped before the ranks: a rank that has announced its exit is not reported as lost.
     watch: Arc<Watch>,
     ranks: Ranks,
     timeout: Duration,
-    /// Whether every rank has a core to itself; the same on all.
+    /// Whether every rank has its own core; the same on all ranks.
     spins: bool,
-    /// What MPI sums up in where no rank spins; grows to what the largest sum needs, and stays.
+    /// Buffer for sums that do not spin. It grows to the largest sum.
     sum: Vec<f32>,
 }
 
-/// Who sums and gathers together.
 #[derive(Debug)]
 enum Ranks {
     World(World),
@@ -56,14 +55,17 @@ impl Ranks {
 }
 
 impl Mpi {
-    /// The ranks of `world`, which all call this; `timeout` bounds every wait for them.
+    /// Joins the ranks of `world`, which all call this. `timeout` limits every wait for them.
+    ///
+    /// # Errors
+    /// If the ranks cannot exchange their hosts, or the watch cannot start.
     pub fn new(world: World, timeout: Duration) -> Result<Mpi, CollectiveError> {
         let rank = world.communicator().rank();
         let socket = if rank.is_first() { Socket::open() } else { None };
         let own = HostInfo::own(socket.as_ref().and_then(Socket::listener_info));
         let own = serde_json::to_vec(&own).unwrap_or_default();
         let infos = world.communicator().all_gather_within(&own, timeout)?;
-        // The same program wrote them: what cannot be read is a rank of which nothing is known.
+        // The same program wrote them. If one cannot be parsed, nothing is known about that rank.
         let infos: Vec<HostInfo> =
             infos.iter().map(|host_info| serde_json::from_slice(host_info).unwrap_or_default()).collect();
         let spins = host_info::have_a_core_each(&infos);
@@ -75,13 +77,13 @@ impl Mpi {
     fn call<T>(&self, call: impl FnOnce(&Communicator) -> Result<T, MpiError>) -> Result<T, CollectiveError> {
         let result = self.watch.over(|| call(self.ranks.communicator()));
         if let Err(MpiError::Call { .. }) = result {
-            // MPI may see a loss before the watch does, which knows the rank by name and ends this process.
+            // MPI may notice a loss before the watch, which knows the rank and exits this process.
             thread::sleep(WATCH_FIRST);
         }
         Ok(result?)
     }
 
-    /// Starts a call and asks for it.
+    /// Starts a call and polls it.
     fn wait<B: Default>(
         &self,
         start: impl FnOnce(&Communicator) -> Result<Request<B>, MpiError>,
@@ -135,7 +137,7 @@ impl Collective for Mpi {
     }
 
     fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
-        // A group is ended by whoever has the world.
+        // Only the world can abort the job.
         if let Ranks::World(world) = &self.ranks {
             self.watch.end();
             last_words();
@@ -149,14 +151,13 @@ impl Collective for Mpi {
         let Ranks::World(world) = ranks else { return Ok(()) };
         let limit = watch::limit(timeout);
         watch.over(|| world.communicator().start_barrier()?.wait_within(limit))?;
-        // All are through: a rank that has said so is not missed, though a launcher that received a stop signal may kill it
-        // before MPI lets it go.
+        // All ranks are done and say so: a launcher that received a stop signal may kill one before MPI finalizes it.
         watch.end();
         Ok(world.finalize_within(limit)?)
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Collective>, CollectiveError> {
-        // MPI's own split waits without a limit: first all ranks are known to be there.
+        // MPI's own split waits without a limit, so wait for all ranks first.
         self.barrier()?;
         let group = self.call(|ranks| ranks.split(color, key))?;
         let Mpi { timeout, spins, .. } = *self;

@@ -1,8 +1,8 @@
 //! Ranks joined by TCP, one connection to each peer.
 //!
-//! Small sums: every rank sends its numbers to all, and adds in rank order. Large ones: each rank adds up one chunk,
-//! which travels the ring, and the sums travel it once more. Either way all ranks hold the same bits. Where each rank keeps
-//! a part of the sum, of any size, it is sent that part alone, and adds in rank order.
+//! For a small sum, every rank sends its numbers to all others and adds in rank order. For a large one, chunks travel a
+//! ring and are added up, and the sums travel it again. Both give the same bits on all ranks. In a reduce-scatter of any
+//! size, each rank receives only its part, and adds in rank order.
 
 mod group;
 mod handshake;
@@ -25,11 +25,11 @@ use transfer::{Links, Rows, Slot, Slots};
 
 /// Largest sum that is exchanged directly, in bytes sent by one rank.
 const DIRECT: usize = 512 * 1024;
-/// Largest sum that two ranks, or more, exchange directly, in bytes.
+/// Largest sum that is exchanged directly, in bytes sent to one other rank.
 const DIRECT_EACH: usize = 64 * 1024;
-/// Most bytes that a rank may gather or broadcast.
+/// The most bytes that a rank may gather or broadcast.
 const LONGEST: usize = 1 << 31;
-/// Numbers that travel the ring at a time: a megabyte stays in the processor's cache, and needs few turns.
+/// How many numbers travel the ring at a time: a megabyte stays in the processor's cache and needs few turns.
 const PIECE: usize = 256 * 1024;
 
 /// All ranks of a job, joined by TCP, or a group of them.
@@ -37,20 +37,23 @@ const PIECE: usize = 256 * 1024;
 pub struct Tcp {
     rank: Rank,
     group: Group,
-    /// Numbers of other ranks; grows to what the largest sum needs, and stays.
+    /// Buffer for the numbers of other ranks. It grows to the largest sum.
     others: Vec<f32>,
     sum: Vec<f32>,
     rejected: u64,
 }
 
 impl Tcp {
-    /// Joins all ranks, which meet at `place`; `timeout` bounds this, and every wait for a rank later.
+    /// Connects all ranks, which meet at `place`. `timeout` limits this and every later wait for a rank.
+    ///
+    /// # Errors
+    /// If the ranks do not meet, or one cannot be reached.
     pub fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Result<Tcp, ConnectError> {
         let mesh = mesh::connect(rank, place, timeout)?;
         Ok(Tcp { rejected: mesh.rejected, ..Tcp::of(rank, Group::world(Links::new(mesh.peers, timeout)?)) })
     }
 
-    /// How many connections came to this rank's ports before it had met all others, and were no ranks of this job.
+    /// How many connections to this rank's ports were not from ranks of this job.
     pub fn rejected(&self) -> u64 {
         self.rejected
     }
@@ -67,7 +70,7 @@ impl Tcp {
         self.rank.index() as usize
     }
 
-    /// Room for the bytes that a rank announced.
+    /// Allocates memory for the bytes that a rank has announced.
     fn room(&self, rank: usize, length: &[u8]) -> Result<Vec<u8>, CollectiveError> {
         let length = length.try_into().map_or(0, u64::from_le_bytes);
         match usize::try_from(length) {
@@ -76,7 +79,7 @@ impl Tcp {
         }
     }
 
-    /// Every rank sends all of its numbers to every other rank.
+    /// Every rank sends all its numbers to every other rank.
     fn sum_directly(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
         let (size, own, length) = (self.size(), self.own(), values.len());
         if self.others.len() < size * length {
@@ -91,7 +94,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// Every rank sends each other rank that rank's part.
+    /// Every rank sends each other rank its part.
     fn sum_parts(&mut self, values: &[f32]) -> Result<Vec<f32>, CollectiveError> {
         let (size, own) = (self.size(), self.own());
         let length = values.len() / size;
@@ -107,13 +110,13 @@ impl Tcp {
         Ok(sum)
     }
 
-    /// Around the ring, block by block: sums are sent on while they are in the processor's cache.
+    /// Around the ring, block by block, so that sums are forwarded while they are in the processor's cache.
     fn sum_around(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
         let size = self.size();
         values.chunks_mut(PIECE * size).try_for_each(|block| self.sum_block(block))
     }
 
-    /// Chunk by chunk: first each chunk is added up, then the sums are copied.
+    /// First adds up each chunk around the ring, then copies the sums around it.
     fn sum_block(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
         let (size, own, length) = (self.size(), self.own(), values.len());
         let (right, left) = ((own + 1) % size, (own + size - 1) % size);
@@ -145,11 +148,10 @@ impl Tcp {
     }
 }
 
-/// Makes `sum` that of the `others`' rows, as many as there are ranks, with `mine` for the row of the rank `own`: in rank
-/// order, whoever adds.
+/// Adds one row for each rank in rank order: those of `others`, with `mine` in place of row `own`.
 fn add_in_order(others: &[f32], own: usize, mine: &[f32], sum: &mut Vec<f32>) {
     sum.clear();
-    // Rows of nothing are none.
+    // `chunks_exact` needs a length above 0.
     for (rank, row) in others.chunks_exact(mine.len().max(1)).enumerate() {
         let row = if rank == own { mine } else { row };
         if rank == 0 {
@@ -223,10 +225,10 @@ impl Collective for Tcp {
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Collective>, CollectiveError> {
-        let all = self.all_gather(&split::wish(color, key))?;
+        let all = self.all_gather(&split::request(color, key))?;
         let members = split::members(color, &all);
         let own = members.iter().position(|&place| place == self.own()).unwrap_or_default();
-        // The sizes are those of ranks that there are: they fit.
+        // The position is below the size, so this cannot fail.
         let rank = Rank::new(own as u32, members.len() as u32).unwrap_or(Rank::ALONE);
         Ok(Box::new(Tcp::of(rank, self.group.part(&members, color))))
     }

@@ -1,4 +1,4 @@
-//! Ranks as threads of one process: for tests, and to try a number of ranks without starting them.
+//! Ranks as threads of one process, for tests and for trying a number of ranks.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use mpienv::{Rank, RankError};
 
 use super::{Collective, CollectiveError, split};
 
-/// Where the ranks are, for errors.
+/// The host that errors name.
 const HOST: &str = "this process";
 
 /// One of several ranks in one process.
@@ -18,28 +18,28 @@ pub struct Threads {
     rank: Rank,
     timeout: Duration,
     shared: Arc<Shared>,
-    /// How often this rank has split the group.
+    /// How many times this rank has split the group.
     splits: u64,
 }
 
 #[derive(Debug)]
 struct Shared {
-    /// For errors: what each rank was called in the group that was there first.
+    /// Each rank's number in the original group, for errors.
     names: Vec<u32>,
     board: Mutex<Board>,
     changed: Condvar,
-    /// The groups that some ranks have already taken and others have not, by number of the split and color.
+    /// The groups that some ranks have not taken yet, by the number of the split and the color.
     groups: Mutex<BTreeMap<(u64, u32), Taken>>,
 }
 
-/// A group of a split, and how many of its ranks have taken it.
+/// A group of a split, and the number of ranks that have taken it.
 #[derive(Debug)]
 struct Taken {
     shared: Arc<Shared>,
     ranks: usize,
 }
 
-/// What ranks bring in a round, and what all get from the round before.
+/// What ranks contribute to a round, and the result of the previous round.
 #[derive(Debug)]
 struct Board {
     round: u64,
@@ -48,19 +48,25 @@ struct Board {
     gone: Vec<bool>,
 }
 
-/// The ranks of a group of `size`, each to be moved to a thread of its own.
+/// The ranks of a group, each to be moved to its own thread.
 ///
 /// A rank that waits longer than `timeout` for another gets an error.
+///
+/// # Errors
+/// If `size` is 0.
 pub fn group(size: u32, timeout: Duration) -> Result<Vec<Threads>, RankError> {
     let first = Rank::new(0, size)?;
     let shared = Arc::new(Shared::of((0..size).collect()));
     Ok(first.all().map(|rank| Threads { rank, timeout, shared: Arc::clone(&shared), splits: 0 }).collect())
 }
 
-/// Runs `work` on every rank of a group of `size`, each in a thread; returns what each returned, in rank order.
+/// Runs `work` on every rank of a group, each in its own thread. Returns the results in rank order.
+///
+/// # Errors
+/// If `size` is 0.
 ///
 /// # Panics
-/// When `work` panics.
+/// If `work` panics.
 pub fn run<T: Send>(
     size: u32,
     timeout: Duration,
@@ -88,19 +94,19 @@ impl Shared {
         Shared { names, board: Mutex::new(board), changed: Condvar::new(), groups: Mutex::default() }
     }
 
-    /// What the rank is called in errors.
+    /// The rank's number in the original group.
     fn name(&self, rank: Rank) -> u32 {
         self.names[rank.index() as usize]
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {
-        // No rank panics while it holds the board, and the board is whole between any two statements.
+        // No rank panics while it holds the board, and the board is consistent between any two statements.
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Threads {
-    /// Brings bytes, waits for those of all others, and returns all in rank order.
+    /// Contributes bytes, waits for those of all others, and returns all in rank order.
     fn exchange(&mut self, bytes: Vec<u8>) -> Result<Arc<Vec<Vec<u8>>>, CollectiveError> {
         let deadline = Instant::now() + self.timeout;
         let mut board = self.shared.board();
@@ -111,7 +117,7 @@ impl Threads {
             board.round += 1;
             self.shared.changed.notify_all();
         }
-        // The result of a round stays until all have taken it: the next round ends only when all have come to it.
+        // The result stays until all have taken it: the next round ends only after all ranks have joined it.
         while board.round == round {
             let missing = |rank: &Rank| board.brought[rank.index() as usize].is_none();
             if let Some(rank) = self.rank.all().filter(missing).find(|rank| board.gone[rank.index() as usize]) {
@@ -178,7 +184,7 @@ impl Collective for Threads {
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Collective>, CollectiveError> {
-        let all = self.exchange(split::wish(color, key))?;
+        let all = self.exchange(split::request(color, key))?;
         let members = split::members(color, all.iter());
         let position = members.iter().position(|&rank| rank == self.rank.index() as usize).unwrap_or_default();
         let names: Vec<u32> = members.iter().map(|&rank| self.shared.names[rank]).collect();
@@ -194,7 +200,7 @@ impl Collective for Threads {
             groups.remove(&place);
         }
         drop(groups);
-        // The sizes are those of ranks that there are: they fit.
+        // The position is below the size, so this cannot fail.
         let rank = Rank::new(position as u32, size as u32).unwrap_or(Rank::ALONE);
         Ok(Box::new(Threads { rank, timeout: self.timeout, shared, splits: 0 }))
     }

@@ -1,14 +1,14 @@
-//! Handwritten-like digits drawn by code: strokes, bent and moved at random, with noise.
+//! Digits drawn by code that look handwritten: randomly distorted strokes with noise.
 
 use std::f64::consts::PI;
 
 use super::{CLASSES, Dataset, Datasets, PIXELS, SIDE};
 use crate::random::{Purpose, Stream};
 
-/// How many digits there are to train on.
+/// The number of training digits.
 pub const TRAIN: usize = 12_000;
 
-/// How many digits there are to test on.
+/// The number of test digits.
 pub const TEST: usize = 2_000;
 
 /// The digits are always the same.
@@ -17,7 +17,7 @@ const SEED: u64 = 28;
 /// Half the height of a digit without distortion, in pixels.
 const HALF_HEIGHT: f64 = 8.0;
 
-/// Draws the training and the test set: as many of each digit, in random order, always the same.
+/// Draws the training and the test set. Each digit occurs equally often; order and images are always the same.
 pub fn draw() -> Datasets {
     let mut labels: Vec<u8> = (0..TRAIN + TEST).map(|index| (index % CLASSES) as u8).collect();
     let mut order = Stream::new(SEED, Purpose::Epoch(0));
@@ -32,7 +32,7 @@ pub fn draw() -> Datasets {
     Datasets { train: Dataset { images, labels }, test }
 }
 
-/// A point: right and down, from the middle of the digit; 1 is half its height.
+/// A point to the right and down from the middle of the digit; 1 is half its height.
 type Point = (f64, f64);
 
 /// The strokes of each digit, as a pen would draw them.
@@ -70,11 +70,11 @@ const STROKES: [&[&[Point]]; CLASSES] = [
     ]],
 ];
 
-/// How one digit differs from its plain form.
+/// How a digit is distorted.
 struct Hand {
-    /// Rotation, shear and scale: what a point is multiplied with.
+    /// Rotation, shear and scale.
     matrix: [f64; 4],
-    /// Where the middle of the digit is, in pixels.
+    /// The middle of the digit, in pixels.
     middle: Point,
     /// Half the width of the pen, in pixels.
     pen: f64,
@@ -101,7 +101,7 @@ impl Hand {
         }
     }
 
-    /// Where the hand puts a point of the plain form, a little off at random.
+    /// The pixel position of a point of the undistorted digit, with a little random error.
     fn put(&self, (x, y): Point, random: &mut Stream) -> Point {
         let (x, y) = (x + random.between(-0.09, 0.09), y + random.between(-0.09, 0.09));
         let [a, b, c, d] = self.matrix;
@@ -130,7 +130,7 @@ fn draw_digit(label: u8, random: &mut Stream, image: &mut [u8]) {
     }
 }
 
-/// Covers the pixels within `pen` of the line between two points; those at its edge in part.
+/// Covers the pixels within `pen` of the line between two points; pixels at its edge are covered partly.
 fn draw_segment(from: Point, to: Point, pen: f64, cover: &mut [f64; PIXELS]) {
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let length = (dx * dx + dy * dy).max(1e-9);

@@ -1,4 +1,4 @@
-//! Reads IDX files, the format of MNIST: plain, or packed by gzip.
+//! Reads IDX files, the format of MNIST, plain or gzipped.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -9,13 +9,13 @@ use flate2::bufread::MultiGzDecoder;
 use super::SIDE;
 use crate::bounded_read;
 
-/// What the first four bytes of an IDX file of images are: bytes, in three dimensions.
+/// The first four bytes of an IDX file of images: bytes in three dimensions.
 pub const IMAGES_MAGIC: u32 = 0x0000_0803;
 
-/// What the first four bytes of an IDX file of labels are: bytes, in one dimension.
+/// The first four bytes of an IDX file of labels: bytes in one dimension.
 pub const LABELS_MAGIC: u32 = 0x0000_0801;
 
-/// The most images, and labels, of a file: 7.84 GB of pixels.
+/// The most images or labels of a file: 7.84 GB of pixels.
 pub const MOST: u32 = 10_000_000;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -27,6 +27,9 @@ pub struct Images<'path> {
 }
 
 /// Reads the header of a file of 28x28 images.
+///
+/// # Errors
+/// If the file cannot be read or has another format.
 pub fn open_images(path: &Path) -> Result<Images<'_>, IdxError> {
     let mut file = IdxFile::open(path)?;
     file.expect_magic(IMAGES_MAGIC)?;
@@ -38,12 +41,15 @@ pub fn open_images(path: &Path) -> Result<Images<'_>, IdxError> {
 }
 
 impl Images<'_> {
-    /// How many images the header counts.
+    /// The number of images according to the header.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// The pixels.
+    /// The pixels, image by image, row by row.
+    ///
+    /// # Errors
+    /// If the file is truncated, damaged or too long.
     pub fn read(self) -> Result<Vec<u8>, IdxError> {
         let length = u64::from(self.count) * (SIDE * SIDE) as u64;
         self.file.body(length)
@@ -51,6 +57,9 @@ impl Images<'_> {
 }
 
 /// The labels of a file, one byte each.
+///
+/// # Errors
+/// If the file cannot be read, has another format, or is damaged.
 pub fn read_labels(path: &Path) -> Result<Vec<u8>, IdxError> {
     let mut file = IdxFile::open(path)?;
     file.expect_magic(LABELS_MAGIC)?;
@@ -59,13 +68,11 @@ pub fn read_labels(path: &Path) -> Result<Vec<u8>, IdxError> {
     file.body(u64::from(count))
 }
 
-/// Why a file is not the IDX file that it should be.
+/// Why a file is not the expected IDX file.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {fault}", path.display())]
 pub struct IdxError {
-    /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
     pub fault: IdxFault,
 }
 
@@ -73,10 +80,10 @@ pub struct IdxError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdxFault {
-    /// The system does not give the file.
+    /// The file cannot be opened or read.
     #[error("cannot be read: {0}")]
     Unreadable(io::Error),
-    /// The file ends before the bytes that its header counts; also inside a gzip stream.
+    /// The file is shorter than its header says.
     #[error("is truncated{}: it ends after {found} of {expected} bytes; fetch the file again", if *.gzip { " (gzip)" } else { "" })]
     Truncated { gzip: bool, found: u64, expected: u64 },
     /// The gzip stream contradicts itself.
@@ -88,23 +95,23 @@ pub enum IdxFault {
     /// The images are not 28x28.
     #[error("holds images of {rows}x{columns} pixels, the model takes 28x28")]
     Dimensions { rows: u32, columns: u32 },
-    /// The header counts more than any file has.
+    /// The header counts too many items.
     #[error("has a header that counts {found} {what}; from 1 to {MOST} can be read")]
     Count { found: u32, what: &'static str },
-    /// The system has no memory for what the file holds.
+    /// Out of memory.
     #[error("holds {expected} bytes, and this process cannot get the memory for them; see its limit (`ulimit -v`)")]
     Memory { expected: u64 },
-    /// The file goes on after its last item.
+    /// The file continues after its last item.
     #[error("has bytes after the {expected} that its header counts; fetch the file again")]
     TrailingBytes { expected: u64 },
 }
 
-/// A file being read: packed or not makes no difference to the caller.
+/// An open file, plain or gzipped.
 struct IdxFile<'path> {
     path: &'path Path,
     reader: Box<dyn Read>,
     gzip: bool,
-    /// How long a plain file is; not known of a packed one, and of a pipe.
+    /// The length of a plain file; unknown for a gzipped one and for a pipe.
     size: Option<u64>,
     /// Bytes read so far, unpacked.
     position: u64,
@@ -116,7 +123,7 @@ impl<'path> IdxFile<'path> {
         let file = File::open(path).map_err(unreadable)?;
         let metadata = file.metadata().map_err(unreadable)?;
         let mut bytes = BufReader::with_capacity(1 << 16, file);
-        // By its content, not by its name: servers and browsers unpack and rename.
+        // By its content, not by its name, because servers and browsers unpack and rename.
         let gzip = bytes.fill_buf().map_err(unreadable)?.starts_with(&GZIP_MAGIC);
         let size = (metadata.is_file() && !gzip).then_some(metadata.len());
         let reader: Box<dyn Read> = if gzip { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) };
@@ -132,28 +139,28 @@ impl<'path> IdxFile<'path> {
         Err(self.error(IdxFault::Magic { found, expected, what }))
     }
 
-    /// The next number of the header: four bytes, the highest first.
+    /// The next big-endian number of the header.
     fn number(&mut self) -> Result<u32, IdxError> {
         let mut bytes = [0; 4];
         let expected = self.position + 4;
         for byte in &mut bytes {
-            // A byte at a time: the error then tells how many there were.
+            // One byte at a time, so that the error shows how many there were.
             self.reader.read_exact(std::slice::from_mut(byte)).map_err(|error| self.reading(error, expected))?;
             self.position += 1;
         }
         Ok(u32::from_be_bytes(bytes))
     }
 
-    /// A count that a file may have.
+    /// Checks a count of the header.
     fn possible(&self, found: u32, what: &'static str) -> Result<u32, IdxError> {
         if found > MOST { Err(self.error(IdxFault::Count { found, what })) } else { Ok(found) }
     }
 
-    /// The `length` bytes after the header, which end the file.
+    /// The `length` bytes after the header. The file must end with them.
     fn body(mut self, length: u64) -> Result<Vec<u8>, IdxError> {
         let expected = self.position + length;
         let mut body = Vec::new();
-        // What the header says of a plain file is believed once the file is as long; of a packed one, as it is unpacked.
+        // Memory is reserved only if a plain file is as long as its header says; a gzipped file grows as it is unpacked.
         match self.size {
             Some(found) if found < expected => {
                 return Err(self.error(IdxFault::Truncated { gzip: false, found, expected }));
@@ -171,7 +178,7 @@ impl<'path> IdxFile<'path> {
         if self.position < expected {
             return Err(self.error(IdxFault::Truncated { gzip: false, found: self.position, expected }));
         }
-        // Reading on to the end is also what checks the sums of a gzip stream.
+        // Reading to the end also checks the checksum of a gzip stream.
         match self.reader.read(&mut [0]) {
             Ok(0) => Ok(body),
             Ok(_) => Err(self.error(IdxFault::TrailingBytes { expected })),

@@ -1,4 +1,4 @@
-//! Where the data comes from: a folder of MNIST files, or the embedded digits.
+//! The source of the data: a folder of MNIST files, or the embedded digits.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -7,27 +7,30 @@ use super::idx::{self, IdxError};
 use super::{Dataset, DatasetError, Datasets, digits};
 use crate::list::join;
 
-/// Where the data comes from.
+/// The source of the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A folder with the four files of MNIST, or of a set of the same form.
+    /// A folder with the four files of MNIST, or of a data set in the same format.
     Folder(PathBuf),
-    /// Digits drawn by code, always the same.
+    /// Digits drawn by code; always the same.
     Embedded,
 }
 
 impl Source {
-    /// Reads, or draws, the training and the test set.
+    /// Reads or draws the training and the test set.
+    ///
+    /// # Errors
+    /// If a file is missing or wrong.
     pub fn load(&self) -> Result<Datasets, SourceError> {
         let Source::Folder(folder) = self else {
             return Ok(digits::draw());
         };
         let train = find(folder, Split::Train)?;
         let test = find(folder, Split::Test)?;
-        // Unpacking takes most of the time between start and first step: two cores halve it.
+        // Unpacking takes most of the time before the first step; two cores halve it.
         let (train, test) = thread::scope(|scope| match thread::Builder::new().spawn_scoped(scope, || test.read()) {
             Ok(other) => (train.read(), other.join()),
-            // Where the system gives no more threads, one after the other.
+            // If no thread can be started, one after the other.
             Err(_) => (train.read(), Ok(test.read())),
         });
         match test {
@@ -37,19 +40,19 @@ impl Source {
     }
 }
 
-/// Why no data could be had from a [`Source`].
+/// Why a [`Source`] cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// The folder is not there, or is a file.
-    #[error("{} is not a folder: --data or DATA_PATH names the folder that holds the MNIST files", .0.display())]
+    /// The folder does not exist, or is a file.
+    #[error("{} is not a folder: --data or DATA_PATH must name the folder that holds the MNIST files", .0.display())]
     NotAFolder(PathBuf),
-    /// A file is in none of the places where it may be.
+    /// A file is missing.
     #[error(
-        "there is no {name}, plain or .gz: looked for {places}; --data or DATA_PATH names the folder that holds the MNIST files, with or without train and test in it"
+        "there is no {name}, plain or .gz: looked for {places}; --data or DATA_PATH must name the folder that holds the MNIST files, with or without train and test in it"
     )]
     Missing { name: &'static str, places: String },
-    /// A file is not what it should be.
+    /// A file is wrong.
     #[error(transparent)]
     Idx(#[from] IdxError),
     /// The images and the labels do not belong together.
@@ -79,11 +82,11 @@ impl Split {
         }
     }
 
-    /// The folders that may hold the half, when the user named `folder`.
+    /// The folders that may hold the half if the user named `folder`.
     fn folders(self, folder: &Path) -> Vec<PathBuf> {
         match self {
             Split::Train => vec![folder.to_owned(), folder.join("train")],
-            // The tutorial's DATA_PATH is MNIST_Data/train; the test files are then beside it.
+            // The tutorial's DATA_PATH is MNIST_Data/train, and the test files are next to it.
             Split::Test if find_file(folder, Split::Train.images()).is_some() => {
                 vec![folder.to_owned(), folder.join("test"), folder.join("../test"), folder.join("..")]
             }
@@ -104,7 +107,7 @@ impl Files {
         let images = idx::open_images(&self.images)?;
         let mismatch =
             |fault| SourceError::Mismatch { images: self.images.clone(), labels: self.labels.clone(), fault };
-        // Before the pixels are read, which may be many.
+        // Before reading the pixels, which take longest.
         let counts = [images.count() as usize, labels.len()];
         if counts[0] != counts[1] && counts[1] != 0 {
             return Err(mismatch(DatasetError::Counts { images: counts[0], labels: counts[1] }));
@@ -132,7 +135,7 @@ fn find(folder: &Path, split: Split) -> Result<Files, SourceError> {
     Ok(Files { images, labels })
 }
 
-/// The file, or else the packed file, of that name. The plain one is faster to read.
+/// The plain file of that name, which is faster to read, or else the gzipped one.
 fn find_file(folder: &Path, name: &str) -> Option<PathBuf> {
     [folder.join(name), folder.join(format!("{name}.gz"))].into_iter().find(|path| path.exists())
 }

@@ -123,7 +123,7 @@ fn a_library_that_was_wished_for_and_is_not_there_is_an_error() {
     assert!(!output.status.success());
     assert!(!out.contains("epoch"), "{out}");
     assert!(err.contains("/nowhere/libmpi.so"), "{err}");
-    assert!(err.contains("--backend tcp does without mpi"), "{err}");
+    assert!(err.contains("use --backend tcp to train without MPI"), "{err}");
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn train_among_strangers(open_files: &str, idle: usize) -> (String, usize, Durat
 #[test]
 fn strangers_at_the_ports_of_ranks_are_counted_and_keep_nobody_from_training() {
     let (said, strangers, trained) = train_among_strangers("4096", 500);
-    let finding = "mnist: connections to rank 0 that were no ranks of this job: ";
+    let finding = "mnist: connections to rank 0 that were not from ranks of this job: ";
     let count = said.lines().find_map(|line| line.strip_prefix(finding)?.split(';').next()?.parse().ok());
     // All came before rank 1, at both ports.
     assert_eq!(count, Some(strangers), "{said}");
@@ -110,5 +110,5 @@ fn strangers_at_the_ports_of_ranks_are_counted_and_keep_nobody_from_training() {
 #[test]
 fn strangers_give_way_when_open_files_run_out() {
     let (said, ..) = train_among_strangers("64", 300);
-    assert!(said.contains("no ranks of this job: "), "{said}");
+    assert!(said.contains("not from ranks of this job: "), "{said}");
 }

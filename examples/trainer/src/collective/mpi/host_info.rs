@@ -1,25 +1,25 @@
-//! What a rank tells all others of itself before the first sum.
+//! What each rank sends to all others before the first sum.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// A rank's host and cores; rank 0's has where it takes the watch's connections.
+/// A rank's host and cores. Rank 0 adds the address at which its watch listens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HostInfo {
     pub host: String,
-    /// The same for all that share cores, whatever their hosts are called: containers of one machine.
+    /// The same for all ranks that share cores, even in containers with other host names.
     pub machine: String,
-    /// The cores that this rank may run on, by the system's numbers; none where the system does not tell.
+    /// The numbers of the cores that this rank may run on; empty if unknown.
     pub cores: BTreeSet<usize>,
-    /// How many cores' time the rank's group may take, where that is less than it may run on.
+    /// The CPU quota in cores, if it is below the number of cores.
     pub quota: Option<usize>,
-    /// Where rank 0 listens; none of other ranks.
+    /// On rank 0 only.
     pub listens: Option<Listener>,
 }
 
-/// Where rank 0 takes connections, and what proves that they are of this job.
+/// Where rank 0 accepts connections, and the token that ranks of this job present.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Listener {
     pub port: u16,
@@ -28,21 +28,18 @@ pub(super) struct Listener {
 }
 
 impl HostInfo {
-    /// This process's.
     pub(super) fn own(listens: Option<Listener>) -> HostInfo {
         let cores = cores();
         let parallel = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
         let quota = (parallel < cores.len()).then_some(parallel);
         let host = mpienv::host_name().unwrap_or_default();
-        // Linux has a number for each start of a machine, which its containers see too.
+        // Linux has an id for each boot of a machine, which its containers share.
         let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_else(|_| host.clone());
         HostInfo { host, machine, cores, quota, listens }
     }
 }
 
-/// Whether on every machine each rank has a core to itself, as far as the ranks know.
-///
-/// The answer is the same on all ranks, which have the same data.
+/// Whether every rank has its own core, as far as is known. The same data gives the same answer on all ranks.
 pub(super) fn have_a_core_each(infos: &[HostInfo]) -> bool {
     let mut machines = BTreeMap::<&str, (usize, BTreeSet<usize>, usize)>::new();
     for host_info in infos {

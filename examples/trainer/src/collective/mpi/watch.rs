@@ -1,9 +1,8 @@
-//! Ranks that watch over each other beside MPI, which does not tell which rank is lost or hangs.
+//! Monitors the ranks of an MPI job, since MPI does not report which rank is lost or hangs.
 //!
-//! Every rank has a thread with a connection to that of rank 0. Each says from time to time that it lives, and how many
-//! calls its main thread has begun and ended. Rank 0 sees who is gone, silent, or waited for by the others, and tells
-//! all; then every rank says so and ends. A main thread that waits in MPI cannot be called back: its process ends from
-//! here.
+//! Every rank has a watch thread, connected to that of rank 0. It regularly reports that it is alive and how many calls
+//! its main thread has begun and ended. Rank 0 sees which rank is gone, silent or late and informs all others; then every
+//! rank prints it and exits. A main thread that waits in MPI cannot be interrupted, so the watch thread exits the process.
 
 mod channel;
 mod coordinator;
@@ -27,10 +26,10 @@ use crate::digest::hex;
 use crate::exit;
 
 const WAKE: Token = Token(usize::MAX);
-/// How long ranks may take to hear the last word: a connection that is closed before may lose it.
+/// How long to wait until ranks have read the last message: closing the connection earlier may lose it.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// Rank 0's socket, before the others know of it.
+/// Rank 0's socket, before the other ranks know it.
 #[derive(Debug)]
 pub(super) struct Socket {
     listener: TcpListener,
@@ -38,8 +37,7 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// A socket on a port that the system chooses; none where the system has none to give: ranks are then lost without
-    /// a name.
+    /// A socket on a port that the system chooses. Without one, lost ranks cannot be named.
     pub(super) fn open() -> Option<Socket> {
         let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0));
         let listener = listener.or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))).ok()?;
@@ -53,7 +51,7 @@ impl Socket {
         let port = self.listener.local_addr().ok()?.port();
         let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
         let mut addresses: Vec<_> = interfaces.iter().map(if_addrs::Interface::ip).collect();
-        // An IPv6 address of one link needs the name of the link, which is another on each host.
+        // A link-local IPv6 address needs the name of the link, which differs between hosts.
         addresses.retain(|address| !address.is_loopback() && !is_of_one_link(address));
         Some(Listener { port, addresses, token: self.token.clone() })
     }
@@ -63,7 +61,7 @@ fn is_of_one_link(address: &std::net::IpAddr) -> bool {
     matches!(address, std::net::IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
-/// What the main thread tells the one that watches.
+/// What the main thread shares with the watch thread.
 #[derive(Debug, Default)]
 struct Heartbeat {
     /// Calls begun and ended: odd within a call.
@@ -80,7 +78,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch; `infos` come from all ranks, in rank order.
+    /// Starts the watch. `infos` come from all ranks, in rank order.
     pub(super) fn begin(
         rank: Rank,
         socket: Option<Socket>,
@@ -114,10 +112,10 @@ impl Watch {
         result
     }
 
-    /// Says that this rank ends as it should; returns when the others have heard it, as far as it knows.
+    /// Announces that this rank exits normally. Returns once the others know it, as far as this rank can tell.
     pub(super) fn end(&self) {
         self.heartbeat.ended.store(true, Ordering::Relaxed);
-        // If it cannot be woken, it sees the end at its next beat.
+        // If the thread cannot be woken, it sees the end at its next beat.
         let _ = self.waker.wake();
         let begun = Instant::now();
         while !self.thread.is_finished() && begun.elapsed() < LAST_WORD {
@@ -132,7 +130,7 @@ impl Drop for Watch {
     }
 }
 
-/// How often ranks beat, and how long they are waited for.
+/// How often ranks send a beat, and how long to wait for them.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     beat: Duration,
@@ -144,13 +142,13 @@ impl Times {
         Times { beat: (timeout / 8).clamp(Duration::from_millis(20), Duration::from_secs(2)), timeout }
     }
 
-    /// How long a rank waits until it takes for granted that rank 0 will not name the one that is late.
+    /// How long a rank waits for rank 0 to name the late rank.
     fn patience(self) -> Duration {
         self.timeout + 4 * self.beat
     }
 }
 
-/// How long a main thread may wait in MPI: longer than it takes until its watch ends the process.
+/// How long a main thread may wait in MPI: longer than its watch takes to exit the process.
 pub(super) fn limit(timeout: Duration) -> Duration {
     Times::of(timeout).patience() + Duration::from_secs(1)
 }
@@ -165,7 +163,7 @@ struct Own {
 }
 
 impl Own {
-    /// How many calls the main thread has begun and ended by now.
+    /// How many calls the main thread has begun and ended.
     fn look(&mut self, now: Instant) -> u64 {
         let calls = self.heartbeat.calls.load(Ordering::Relaxed);
         if calls != self.calls {
@@ -179,7 +177,7 @@ impl Own {
         self.heartbeat.ended.load(Ordering::Relaxed)
     }
 
-    /// Whether the main thread has waited for so long that nobody will name the rank that is late.
+    /// Whether the main thread has waited so long that rank 0 will not name the late rank.
     fn has_waited_in_vain(&self, now: Instant) -> bool {
         self.calls % 2 == 1 && now - self.since >= self.times.patience()
     }
@@ -188,7 +186,7 @@ impl Own {
         CollectiveError::TimedOut { rank, host: host(rank, hosts), seconds: self.times.timeout.as_secs_f64() }
     }
 
-    fn nobody_is_known_to_be_late(&self) -> CollectiveError {
+    fn some_rank_is_late(&self) -> CollectiveError {
         CollectiveError::SomeTimedOut { seconds: self.times.timeout.as_secs_f64() }
     }
 }
@@ -197,7 +195,7 @@ fn host(rank: u32, hosts: &[String]) -> String {
     hosts.get(rank as usize).cloned().unwrap_or_default()
 }
 
-/// Why a rank is lost whose connection has come to an end.
+/// Why a rank whose connection has ended is lost.
 fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {

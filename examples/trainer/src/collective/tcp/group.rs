@@ -1,4 +1,4 @@
-//! A group of the ranks that one line joins: all of them, or some.
+//! A group of connected ranks: all of them, or some.
 
 use super::peer::Call;
 use super::transfer::{Inbox, Links};
@@ -6,19 +6,19 @@ use crate::collective::CollectiveError;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Ranks of a group, by their place in it; a member's index on the line is its rank in the world.
+/// Ranks of a group, by their place in it. A member's index among the links is its rank in the world.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// Of all groups of this rank. Two ranks make their calls in the same order, whatever the group.
+    /// Shared by all groups of this rank. Any two ranks make their calls in the same order, whatever the group.
     links: Rc<RefCell<Links>>,
     /// The world ranks of the group, by place.
     members: Vec<usize>,
-    /// The place of every world rank; `None` for those outside.
+    /// The place of every world rank; `None` outside the group.
     places: Vec<Option<usize>>,
     call: Call,
 }
 
-/// What comes from members, by place; nothing is due from others.
+/// Receives from members, by place, and from no other rank.
 struct OfMembers<'a, I> {
     places: &'a [Option<usize>],
     inbox: &'a mut I,
@@ -35,21 +35,21 @@ fn place(places: &[Option<usize>], peer: usize) -> Option<usize> {
 }
 
 impl Group {
-    /// All ranks of the line.
+    /// All ranks.
     pub(super) fn world(links: Links) -> Group {
         let members: Vec<usize> = (0..links.size()).collect();
         let places = members.iter().copied().map(Some).collect();
         Group { links: Rc::new(RefCell::new(links)), members, places, call: Call::default() }
     }
 
-    /// Those of this group's places `chosen`, in that order; all of them call it, with the same `color`.
+    /// The members at the places `chosen`, in that order. All of them call it with the same `color`.
     pub(super) fn part(&self, chosen: &[usize], color: u32) -> Group {
         let members: Vec<usize> = chosen.iter().filter_map(|&place| self.members.get(place).copied()).collect();
         let mut places = vec![None; self.places.len()];
         for (place, &member) in members.iter().enumerate() {
             places[member] = Some(place);
         }
-        // Far from the numbers of other groups: a call on a wrong one is noticed.
+        // Far from the numbers of other groups, so that a call on the wrong one is noticed.
         let number = self.call.number.wrapping_add(color.wrapping_add(1).wrapping_mul(0x9e37_79b1)).rotate_left(16);
         Group { links: Rc::clone(&self.links), members, places, call: Call { number, numbers: 0 } }
     }
@@ -58,7 +58,7 @@ impl Group {
         self.members.len()
     }
 
-    /// The transfers that follow belong to a sum of so many numbers; 0 for what is no sum.
+    /// Says that the next transfers belong to a sum of so many numbers, or with 0 that they belong to none.
     pub(super) fn begin_sum(&mut self, numbers: usize) {
         self.call.numbers = numbers as u64;
     }
@@ -80,13 +80,13 @@ impl Group {
         self.links.borrow().lost(self.members.get(place).copied().unwrap_or(place) as u32, reason)
     }
 
-    /// What this rank has written to all others since the beginning, in all groups, heads included.
+    /// How many bytes this rank has written to all others, in all groups, including heads.
     #[cfg(test)]
     pub(super) fn written(&self) -> u64 {
         self.links.borrow().written()
     }
 
-    /// Ends as a killed process does: no goodbye.
+    /// Exits without a goodbye, as a killed process does.
     #[cfg(test)]
     pub(super) fn fail_silently(&self) {
         self.links.borrow_mut().fail_silently();

@@ -1,4 +1,4 @@
-//! The first bytes between two ranks, and how a rank tells the others from strangers at its port.
+//! The first bytes between two ranks, which distinguish the ranks of this job from strangers.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,11 +9,11 @@ use mpienv::{Rank, rendezvous};
 
 /// Opens the greeting: magic (8), rank (4), token.
 const MAGIC: [u8; 8] = *b"mpimesh\n";
-/// Pause between two looks at connections that have not greeted yet.
+/// Pause between two reads of connections that have not greeted yet.
 const PAUSE: Duration = Duration::from_micros(500);
-/// Connections taken before those that are there are looked at again: a flood of them must not keep ranks waiting.
+/// How many connections to accept before reading: a flood of them must not keep ranks waiting.
 const AT_ONCE: usize = 64;
-/// How many connections, besides one for each rank, may take their time to greet.
+/// How many connections, besides one for each rank, may wait before they greet.
 const SILENT: usize = 256;
 
 /// Connects to a rank and greets it.
@@ -27,19 +27,19 @@ pub(super) fn greet(address: SocketAddr, rank: Rank, token: &[u8], deadline: Ins
 /// Why not all ranks have greeted.
 #[derive(Debug)]
 pub(super) enum Absence {
-    /// The time was up before that rank came.
+    /// That rank did not arrive in time.
     Rank(usize),
-    /// No connection can be taken.
+    /// No connection can be accepted.
     Socket(io::Error),
 }
 
-/// A connection that has not greeted yet, and what it has said.
+/// A connection that has not completed its greeting, and what it has sent.
 struct Silent {
     stream: TcpStream,
     said: Vec<u8>,
 }
 
-/// Takes the connections of all higher ranks into their places, and returns how many others there were.
+/// Accepts the connections of all higher ranks, and returns how many others there were.
 pub(super) fn accept(
     listener: &TcpListener,
     rank: Rank,
@@ -65,10 +65,10 @@ pub(super) fn accept(
     Ok(rejected + silent.len() as u64)
 }
 
-/// Takes what connections there are; returns how many older ones had to give way.
+/// Accepts pending connections; returns how many older ones were closed for them.
 fn take(listener: &TcpListener, silent: &mut Vec<Silent>) -> Result<u64, Absence> {
     let mut gone = 0;
-    // Those that were listened to at least once: a rank's greeting comes right after its connection.
+    // Only connections that were read at least once are closed: a rank greets right after it connects.
     let mut heard = silent.len();
     for _ in 0..AT_ONCE {
         match listener.accept() {
@@ -88,14 +88,14 @@ fn take(listener: &TcpListener, silent: &mut Vec<Silent>) -> Result<u64, Absence
                 heard -= 1;
                 gone += 1;
             }
-            // It is gone again, or was never whole: the next.
+            // It is already closed, or was never established.
             Err(_) => {}
         }
     }
     Ok(gone)
 }
 
-/// Puts those that have greeted into their places; returns how many were no ranks, or came twice.
+/// Moves connections that have greeted to their places; returns how many were not from ranks, or came twice.
 fn hear(silent: &mut Vec<Silent>, token: &[u8], higher: &Range<usize>, streams: &mut [Option<TcpStream>]) -> u64 {
     let mut rejected = 0;
     let mut index = 0;
@@ -117,7 +117,7 @@ fn hear(silent: &mut Vec<Silent>, token: &[u8], higher: &Range<usize>, streams: 
     rejected
 }
 
-/// The rank that greets, once the greeting is whole; not a byte more is read.
+/// The rank that greets, once its greeting is complete. Reads no byte beyond it.
 fn read(stream: &mut TcpStream, said: &mut Vec<u8>, token: &[u8]) -> io::Result<Option<u32>> {
     let stranger = || io::Error::from(io::ErrorKind::InvalidData);
     let total = MAGIC.len() + 4 + token.len();
@@ -140,7 +140,7 @@ fn read(stream: &mut TcpStream, said: &mut Vec<u8>, token: &[u8]) -> io::Result<
         return Ok(None);
     }
     let (from, theirs) = said[MAGIC.len()..].split_first_chunk().ok_or_else(stranger)?;
-    // Compared whole, so that the time tells nothing of where they differ.
+    // In constant time, so that an attacker learns nothing about where they differ.
     let differ = theirs.iter().zip(token).fold(0, |differ, (a, b)| differ | (a ^ b));
     if differ == 0 { Ok(Some(u32::from_be_bytes(*from))) } else { Err(stranger()) }
 }

@@ -12,9 +12,9 @@ use super::handshake::{self, Absence, greet};
 use super::peer::Peer;
 use crate::collective::CollectiveError;
 
-/// Connections that the system keeps for a rank until it takes them; the system may hold fewer.
+/// How many connections may wait to be accepted. The system may allow fewer.
 const BACKLOG: i32 = 4096;
-/// How many probes of a silent connection may stay without an answer: with their pauses they take half the timeout.
+/// How many keep-alive probes may go unanswered. With their pauses they take half the timeout.
 const PROBES: u32 = 4;
 
 /// Why the ranks could not be connected.
@@ -24,12 +24,12 @@ pub enum ConnectError {
     /// The ranks did not meet at the master.
     #[error(transparent)]
     Rendezvous(#[from] rendezvous::RendezvousError),
-    /// This rank has no socket for the others.
+    /// This rank cannot open a socket.
     #[error(
         "this rank cannot open a socket for the other ranks: {0}; check this host's network and its limit of open files"
     )]
     Socket(io::Error),
-    /// A rank was at the rendezvous, and cannot be reached.
+    /// A rank that came to the rendezvous cannot be reached.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
 }
@@ -47,17 +47,17 @@ pub struct MeetingPoint {
     pub host: Host,
     /// The port there.
     pub port: Port,
-    /// The port of ranks that were not told this one: see [`Rendezvous::default_port`].
+    /// The port of ranks that do not know this one: see [`Rendezvous::default_port`].
     pub default_port: Port,
     /// What keeps other jobs out.
     pub token: Vec<u8>,
 }
 
-/// All other ranks, and what else came.
+/// The connections to all other ranks.
 pub(super) struct Mesh {
     /// The place of this rank is `None`.
     pub(super) peers: Vec<Option<Peer>>,
-    /// How many connections were no ranks of this job; on rank 0 with those at the master's port.
+    /// How many connections were not from ranks of this job; on rank 0 including those at the master's port.
     pub(super) rejected: u64,
 }
 
@@ -83,7 +83,7 @@ pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Re
     let mut streams: Vec<Option<TcpStream>> = Vec::new();
     for (index, member) in meeting.members().iter().enumerate().take(rank.index() as usize) {
         let lost = |reason: String| CollectiveError::Lost { rank: index as u32, host: hosts[index].clone(), reason };
-        let address = address(member).ok_or_else(|| lost("what it brought to the rendezvous cannot be read".into()))?;
+        let address = address(member).ok_or_else(|| lost("its address from the rendezvous cannot be parsed".into()))?;
         streams.push(Some(greet(address, rank, token, deadline).map_err(|error| lost(format!("{address}: {error}")))?));
     }
     streams.resize_with(rank.size() as usize, || None);
@@ -106,12 +106,12 @@ pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Re
     Ok(Mesh { peers: peers.collect::<Result<_, ConnectError>>()?, rejected: rejected + meeting.rejected() })
 }
 
-/// Has the system end a connection whose other end is silent for `timeout`: a cut cable, a host without power.
+/// Makes the system close a connection whose other host is silent for `timeout`, after a cut cable or a power failure.
 ///
-/// A hung process is no cut: its host still answers. That is why data on its way may take as long as a rank may.
+/// The host of a hung process still answers, so unacknowledged data gets the same timeout as a rank.
 fn notice_cuts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     let socket = SockRef::from(stream);
-    // In whole seconds, and within what the system takes.
+    // In whole seconds, within the system's limits.
     let seconds = |share: u32| (timeout / share).clamp(Duration::from_secs(1), Duration::from_secs(32_000));
     let keepalive = TcpKeepalive::new().with_time(seconds(2)).with_interval(seconds(8));
     #[cfg(not(any(target_os = "openbsd", target_os = "redox", target_os = "solaris")))]
@@ -122,7 +122,7 @@ fn notice_cuts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// A socket on a port that the system chooses; loopback alone when the master is.
+/// A socket on a port that the system chooses, on loopback only if the master is.
 fn listen(host: &Host) -> io::Result<TcpListener> {
     if host.is_loopback() {
         return open(host.address().unwrap_or(Ipv4Addr::LOCALHOST.into()));
@@ -134,7 +134,7 @@ fn open(address: IpAddr) -> io::Result<TcpListener> {
     let address = SocketAddr::new(address, 0);
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     if address.is_ipv6() {
-        // One socket takes IPv4 too.
+        // One socket accepts IPv4 too.
         socket.set_only_v6(false)?;
     }
     socket.bind(&address.into())?;
@@ -150,7 +150,7 @@ fn hosts(meeting: &Meeting) -> Vec<String> {
     meeting.members().iter().map(host).collect()
 }
 
-/// Where a member listens.
+/// The address at which a member listens.
 fn address(member: &rendezvous::Member) -> Option<SocketAddr> {
     let &[family, high, low, ..] = member.blob() else { return None };
     let port = Port::new(u16::from_be_bytes([high, low]))?;

@@ -4,7 +4,7 @@ use std::io::{self, IoSlice, Read, Write};
 
 use mio::net::TcpStream;
 
-/// Every frame's head: kind (1), nothing (3), call or blamed rank (4), length (8), numbers in the sum (8);
+/// The length of a frame's head: kind (1), padding (3), call or blamed rank (4), length (8), numbers in the sum (8);
 /// little-endian.
 pub(super) const HEAD: usize = 24;
 const DATA: u8 = 1;
@@ -14,29 +14,29 @@ const SUSPECT: u8 = 4;
 /// Longest reason in an abort frame, in bytes.
 const LONGEST_REASON: usize = 1024;
 
-/// Another rank, as this rank talks to it.
+/// The connection to another rank.
 #[derive(Debug)]
 pub(super) struct Peer {
     stream: TcpStream,
-    /// The host's name and address, for messages.
+    /// The host's name and address, for errors.
     pub(super) host: String,
     head_in: [u8; HEAD],
-    /// Bytes of the present frame, head included, that have come and gone.
+    /// Bytes of the current frame, including its head.
     received: usize,
     sent: usize,
-    /// Length of the frame that comes, head included.
+    /// Length of the incoming frame, including its head.
     due: usize,
-    /// Bytes of all frames that carried data, heads included.
+    /// Bytes of all data frames, including heads.
     #[cfg(test)]
     pub(super) written: u64,
 }
 
-/// What both ends of a frame must agree on besides its length.
+/// What both ends must agree on besides the length of a frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Call {
-    /// Counts the transfers of a group of ranks, from a number that depends on the group.
+    /// Counts the transfers of a group, starting from a number that depends on the group.
     pub(super) number: u32,
-    /// How many numbers the sum has to which the frame belongs; 0 for what is no sum.
+    /// How many numbers the sum has that the frame belongs to; 0 if it belongs to none.
     pub(super) numbers: u64,
 }
 
@@ -44,20 +44,20 @@ pub(super) struct Call {
 #[derive(Debug)]
 pub(super) enum Fault {
     Lost(String),
-    /// It brought so many numbers to a sum of another length.
+    /// It contributed so many numbers to a sum of another length.
     Length(u64),
-    /// It gave up, and says which rank was to blame.
+    /// It gave up and blames a rank.
     Abort {
         blamed: u32,
         reason: String,
     },
-    /// It waits in vain for that rank, which may itself wait for another.
+    /// It timed out waiting for a rank, which may itself wait for another.
     Suspect {
         blamed: u32,
     },
 }
 
-/// Whether a frame is through, and whether any byte moved.
+/// Whether a frame is complete, and whether any byte moved.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Progress {
     pub(super) done: bool,
@@ -82,13 +82,13 @@ impl Peer {
         &mut self.stream
     }
 
-    /// A new frame each way begins.
+    /// Begins a new frame in each direction.
     pub(super) fn begin(&mut self) {
         self.received = 0;
         self.sent = 0;
     }
 
-    /// Writes what the socket takes of the frame that carries `bytes`.
+    /// Writes as much of the frame that carries `bytes` as the socket accepts.
     pub(super) fn push(&mut self, call: Call, bytes: &[u8]) -> Result<Progress, Fault> {
         let head = head(DATA, call.number, bytes.len() as u64, call.numbers);
         let total = HEAD + bytes.len();
@@ -113,7 +113,7 @@ impl Peer {
         Ok(Progress { done: self.sent == total, moved: self.sent > before })
     }
 
-    /// Reads what the socket has of a frame that must carry as many bytes as `into` has.
+    /// Reads what the socket has of a frame, which must carry as many bytes as `into` has.
     pub(super) fn pull(&mut self, call: Call, into: &mut [u8]) -> Result<Progress, Fault> {
         let total = HEAD + into.len();
         self.due = total;
@@ -158,12 +158,12 @@ impl Peer {
 
     fn reason(&mut self, blamed: u32, length: u64) -> Fault {
         let mut text = vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(LONGEST_REASON)];
-        // One write sent it all: what is not here now matters little.
+        // It was sent in one write, so all of it is usually here.
         let length = self.stream.read(&mut text).unwrap_or(0);
         Fault::Abort { blamed, reason: mpienv::printable(&text[..length]) }
     }
 
-    /// Looks, between frames or before the present one began, whether this rank is gone; data is left alone.
+    /// Checks, before or between frames, whether this rank is gone. Data frames are left alone.
     pub(super) fn last_words(&mut self) -> Option<Fault> {
         if self.received > 0 && self.received < self.due {
             return None;
@@ -186,12 +186,12 @@ impl Peer {
         }
     }
 
-    /// Says goodbye, so that the close which follows is no loss.
+    /// Says goodbye, so that the other end does not report the closed connection as a loss.
     pub(super) fn bye(&mut self) {
         let _ = self.stream.write(&head(BYE, 0, 0, 0));
     }
 
-    /// Says which rank is to blame, unless a frame is half sent.
+    /// Reports the rank to blame, unless a frame is half sent.
     pub(super) fn abort(&mut self, half_sent: bool, blamed: u32, reason: &str) {
         if half_sent {
             return;
@@ -201,19 +201,19 @@ impl Peer {
         let _ = self.stream.write_vectored(&[IoSlice::new(&head), IoSlice::new(reason)]);
     }
 
-    /// Says for which rank this one waits in vain, unless a frame is half sent.
+    /// Reports the rank that this one waits for, unless a frame is half sent.
     pub(super) fn suspect(&mut self, half_sent: bool, blamed: u32) {
         if !half_sent {
             let _ = self.stream.write(&head(SUSPECT, blamed, 0, 0));
         }
     }
 
-    /// Sends nothing more: the other end sees it once it has read what is there.
+    /// Closes the sending side. The other end sees it after it has read everything.
     pub(super) fn hang_up(&mut self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
     }
 
-    /// Whether a frame of that many bytes is begun and not through.
+    /// Whether a frame with so many bytes of data is partly sent.
     pub(super) fn is_half_sent(&self, length: usize) -> bool {
         self.sent > 0 && self.sent < HEAD + length
     }

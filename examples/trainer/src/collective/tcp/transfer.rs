@@ -1,4 +1,4 @@
-//! Moves frames to and from peers at once, so that no rank waits for another that waits for it.
+//! Sends and receives frames at the same time, so that no two ranks wait for each other.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -8,12 +8,12 @@ use mio::{Events, Interest, Poll, Token};
 use super::peer::{Call, Fault, Peer};
 use crate::collective::CollectiveError;
 
-/// How long a rank looks again and again before it sleeps, when every rank has a processor of its own.
+/// How long a rank polls before it sleeps, if every rank has its own processor.
 const SPIN: Duration = Duration::from_micros(50);
-/// After a timeout, how long to listen for ranks that gave up too: the one that is silent is to blame.
+/// After a timeout, how long to listen for ranks that gave up too. The silent one is to blame.
 const ATTRIBUTION: Duration = Duration::from_millis(500);
 
-/// Where bytes from a peer belong; `None` when nothing is due from it.
+/// The buffer for bytes from a peer; `None` if nothing is due from it.
 pub(super) trait Inbox {
     fn from(&mut self, peer: usize) -> Option<&mut [u8]>;
 }
@@ -59,13 +59,13 @@ pub(super) struct Links {
     events: Events,
     timeout: Duration,
     spin: Duration,
-    /// The present or last one.
+    /// The current or last call.
     call: Call,
-    /// The first failure: every later call fails the same way.
+    /// The first failure. Every later call fails in the same way.
     failed: Option<(u32, String)>,
 }
 
-/// A peer and what is wrong with it.
+/// A peer and its fault.
 struct Culprit(usize, Fault);
 
 impl Links {
@@ -127,19 +127,19 @@ impl Links {
         }
     }
 
-    /// What was written to all peers since the beginning, heads included.
+    /// How many bytes were written to all peers, including heads.
     #[cfg(test)]
     pub(super) fn written(&self) -> u64 {
         self.peers.iter().flatten().map(|peer| peer.written).sum()
     }
 
-    /// Ends as a killed process does: no goodbye.
+    /// Exits without a goodbye, as a killed process does.
     #[cfg(test)]
     pub(super) fn fail_silently(&mut self) {
         self.failed = Some((0, String::new()));
     }
 
-    /// Moves what moves now: the first peer that is not through, and whether any byte moved.
+    /// Moves all bytes that can move now. Returns the first unfinished peer, and whether any byte moved.
     fn advance<'b>(
         &mut self,
         out: &impl Fn(usize) -> Option<&'b [u8]>,
@@ -152,11 +152,11 @@ impl Links {
             if let Some(bytes) = out(index) {
                 let progress = match peer.push(self.call, bytes) {
                     Ok(progress) => progress,
-                    // What it sent before it closed tells more than the close.
+                    // What it sent before it closed says more than the close.
                     Err(close) => {
                         let due = inbox.from(index).and_then(|bytes| peer.pull(self.call, bytes).err());
-                        let told = |fault: &Fault| !matches!(fault, Fault::Lost(_));
-                        let fault = due.filter(told).or_else(|| peer.last_words().filter(told));
+                        let is_known = |fault: &Fault| !matches!(fault, Fault::Lost(_));
+                        let fault = due.filter(is_known).or_else(|| peer.last_words().filter(is_known));
                         return Err(Culprit(index, fault.unwrap_or(close)));
                     }
                 };
@@ -175,12 +175,12 @@ impl Links {
         Ok((waits_for, moved))
     }
 
-    /// Sleeps until a socket stirs; sees a peer die that nothing is due from now.
+    /// Sleeps until a socket is ready, and notices lost peers even if nothing is due from them.
     fn sleep(&mut self, longest: Duration) -> Result<(), Culprit> {
         if let Err(error) = self.poll.poll(&mut self.events, Some(longest))
             && error.kind() != io::ErrorKind::Interrupted
         {
-            // Not any peer's fault, but without it no peer can be waited for.
+            // Not a peer's fault, but no peer can be waited for any more.
             return Err(Culprit(usize::MAX, Fault::Lost(error.to_string())));
         }
         for event in &self.events {
@@ -197,7 +197,7 @@ impl Links {
         Ok(())
     }
 
-    /// Nothing moved for too long, here or at `accuser`: the rank to blame is one that does not even complain.
+    /// Nothing moved for too long, here or at `accuser`. The rank to blame is one that does not complain itself.
     fn attribute_timeout<'b>(
         &mut self,
         out: &impl Fn(usize) -> Option<&'b [u8]>,
@@ -250,13 +250,13 @@ impl Links {
                 (rank, reason, Some(CollectiveError::Length { rank, found, expected }))
             }
         };
-        self.tell(out, culprit, &reason);
+        self.abort_all(out, culprit, &reason);
         self.hang_up();
         self.failed = Some((culprit, reason.clone()));
         error.unwrap_or_else(|| self.lost(culprit, reason))
     }
 
-    /// A peer closed: because of another's loss, if any peer says so.
+    /// A peer closed its connection: because it lost another rank, if any peer says so.
     fn first_lost(&mut self, index: usize, reason: String) -> (u32, String, Option<CollectiveError>) {
         for (other, peer) in self.peers.iter_mut().enumerate() {
             if let Some(Fault::Abort { blamed, reason }) = peer.as_mut().and_then(Peer::last_words) {
@@ -274,7 +274,7 @@ impl Links {
         (blamed, reason, None)
     }
 
-    fn tell<'b>(&mut self, out: &impl Fn(usize) -> Option<&'b [u8]>, culprit: u32, reason: &str) {
+    fn abort_all<'b>(&mut self, out: &impl Fn(usize) -> Option<&'b [u8]>, culprit: u32, reason: &str) {
         for (index, peer) in self.peers.iter_mut().enumerate() {
             if let Some(peer) = peer {
                 let half_sent = out(index).is_some_and(|bytes| peer.is_half_sent(bytes.len()));

@@ -1,30 +1,30 @@
-//! A connection between two ranks that watch over each other: JSON messages, one a line.
+//! A connection between the watches of two ranks: JSON messages, one on each line.
 
 use std::io::{self, ErrorKind, Read, Write};
 
 use mio::net::TcpStream;
 use serde::{Deserialize, Serialize};
 
-/// What a rank says beside MPI.
+/// What the watches send to each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Message {
-    /// The first one, of a rank that connects.
+    /// The first message of a rank that connects.
     Hello { token: String, rank: u32 },
-    /// It lives, and its main thread has entered and left so many calls.
+    /// The sender is alive, and its main thread has begun and ended so many calls.
     Beat { calls: u64 },
-    /// Rank 0's verdict: a rank's process or host is gone.
+    /// Rank 0 reports that a rank's process or host is gone.
     Lost { rank: u32, reason: String },
-    /// Rank 0's verdict: a rank lives or not, and is waited for too long.
+    /// Rank 0 reports that the others have waited too long for a rank.
     Late { rank: u32 },
-    /// It ends, as it should.
+    /// The sender exits normally.
     Bye,
 }
 
-/// The longest line that is read: a message is far shorter.
+/// The longest line that is read. Messages are far shorter.
 const LONGEST: usize = 4096;
 
-/// A connection that never waits.
+/// A non-blocking connection.
 #[derive(Debug)]
 pub(super) struct Channel {
     pub stream: TcpStream,
@@ -36,7 +36,7 @@ impl Channel {
         Channel { stream, read: Vec::new() }
     }
 
-    /// Sends a message, or nothing where the other side does not read: it is silent then, too.
+    /// Sends a message. If the other side does not read, the message is dropped: that side is silent too.
     pub(super) fn send(&mut self, message: &Message) -> io::Result<()> {
         let Ok(mut line) = serde_json::to_vec(message) else { return Ok(()) };
         line.push(b'\n');
@@ -46,7 +46,7 @@ impl Channel {
         }
     }
 
-    /// The messages that have come; an error when there are no more to come, after those that came.
+    /// Appends the messages that have arrived. Returns an error once the connection has ended.
     pub(super) fn receive(&mut self, messages: &mut Vec<Message>) -> io::Result<()> {
         let mut chunk = [0; 1024];
         loop {

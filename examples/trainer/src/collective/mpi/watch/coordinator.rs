@@ -1,4 +1,4 @@
-//! Rank 0's watch: it hears all ranks, and tells all who is lost.
+//! Rank 0's watch: it monitors all ranks and reports the lost one to all others.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,17 +14,16 @@ use super::{LAST_WORD, Own, Socket, WAKE, host, reason};
 use crate::collective::CollectiveError;
 
 const LISTENER: Token = Token(usize::MAX - 1);
-/// How many connections, besides one for each rank, may take their time to say which rank they are.
+/// How many connections, besides one for each rank, may wait before they identify themselves.
 const MOST_UNKNOWN: usize = 256;
-/// How long a connection may take to say which rank it is.
-const GREETING: Duration = Duration::from_secs(5);
+/// How long a connection may take to identify its rank.
+const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// A connection.
 struct Caller {
     channel: Channel,
-    /// Its rank, once it said so.
+    /// Its rank, once known.
     rank: Option<u32>,
-    /// Whether it knows that it has come to the right place: else it may try again by another way.
+    /// Whether the rank uses this connection. Until then it may still try another address.
     is_confirmed: bool,
     heard: Instant,
     calls: u64,
@@ -35,16 +34,16 @@ struct Coordinator<'a> {
     own: Own,
     hosts: &'a [String],
     token: String,
-    /// Until all ranks have come.
+    /// Open until all ranks are connected.
     listener: Option<TcpListener>,
     poll: Poll,
     callers: BTreeMap<usize, Caller>,
     next: usize,
-    /// How many ranks have come.
+    /// How many ranks are connected.
     confirmed: usize,
 }
 
-/// Watches until this rank ends; returns who is lost.
+/// Watches until this rank exits, or returns the lost or late rank.
 pub(super) fn watch(own: Own, socket: Socket, poll: Poll, hosts: &[String]) -> Option<CollectiveError> {
     let Socket { listener, token } = socket;
     listener.set_nonblocking(true).ok()?;
@@ -68,7 +67,7 @@ pub(super) fn watch(own: Own, socket: Socket, poll: Poll, hosts: &[String]) -> O
         Some(CollectiveError::TimedOut { rank, .. }) => (Message::Late { rank: *rank }, Some(*rank)),
         _ => (Message::Bye, None),
     };
-    coordinator.tell(&message);
+    coordinator.send_to_all(&message);
     coordinator.drain(late);
     lost
 }
@@ -80,7 +79,7 @@ impl Coordinator<'_> {
         loop {
             let now = Instant::now();
             if self.poll.poll(&mut events, Some(beat.saturating_duration_since(now))).is_err() {
-                // Interrupted: the next turn waits for what is left.
+                // Interrupted: the next iteration waits for the rest of the time.
                 events.clear();
             }
             if self.own.has_ended() {
@@ -92,7 +91,7 @@ impl Coordinator<'_> {
                     WAKE => {}
                     LISTENER => self.accept(now),
                     Token(id) => {
-                        if let Some(lost) = self.hear(id, now) {
+                        if let Some(lost) = self.receive(id, now) {
                             return Some(lost);
                         }
                     }
@@ -100,10 +99,10 @@ impl Coordinator<'_> {
             }
             if now >= beat {
                 beat = now + self.own.times.beat;
-                // What was left over where files had run out.
+                // Connections that were left because no file descriptor was free.
                 self.accept(now);
                 let calls = self.own.look(now);
-                self.tell(&Message::Beat { calls });
+                self.send_to_all(&Message::Beat { calls });
                 if let Some(late) = self.late(now) {
                     return Some(late);
                 }
@@ -116,11 +115,11 @@ impl Coordinator<'_> {
             let mut stream = match listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // Files have run out, or the connection is gone again.
+                // No file descriptor is free, or the connection is already closed.
                 Err(_) if self.make_room() => continue,
                 Err(_) => return,
             };
-            // The last word is not to wait for an answer to the one before.
+            // The last message must not wait for the acknowledgment of the previous one.
             let _ = stream.set_nodelay(true);
             if self.poll.registry().register(&mut stream, Token(self.next), Interest::READABLE).is_err() {
                 continue;
@@ -135,13 +134,13 @@ impl Coordinator<'_> {
         }
     }
 
-    /// Closes the oldest connection that is no rank's; false where there is none.
+    /// Closes the oldest connection that is not a rank's; returns whether there was one.
     fn make_room(&mut self) -> bool {
         let oldest = self.callers.iter().find(|(_, caller)| caller.rank.is_none()).map(|(&id, _)| id);
         oldest.and_then(|id| self.callers.remove(&id)).is_some()
     }
 
-    /// Counts a rank; once all others have come, nobody else is listened to.
+    /// Counts a rank. Once all are connected, stops listening.
     fn count_confirmed(&mut self) {
         self.confirmed += 1;
         if self.confirmed + 1 >= self.hosts.len() {
@@ -150,8 +149,8 @@ impl Coordinator<'_> {
         }
     }
 
-    /// Takes what a connection says; returns the rank whose connection came to an end.
-    fn hear(&mut self, id: usize, now: Instant) -> Option<CollectiveError> {
+    /// Handles the messages of a connection; returns the rank if its connection has ended.
+    fn receive(&mut self, id: usize, now: Instant) -> Option<CollectiveError> {
         let caller = self.callers.get_mut(&id)?;
         let mut messages = Vec::new();
         let received = caller.channel.receive(&mut messages);
@@ -162,7 +161,7 @@ impl Coordinator<'_> {
                 (Message::Hello { token, rank }, None) if token == self.token && (rank as usize) < self.hosts.len() => {
                     caller.rank = Some(rank);
                     let calls = self.own.calls;
-                    // It learns by this that it has come to the right place.
+                    // The answer confirms to the rank that this is the right address.
                     stays = caller.channel.send(&Message::Beat { calls }).is_ok();
                 }
                 (Message::Beat { calls }, Some(_)) => {
@@ -173,7 +172,7 @@ impl Coordinator<'_> {
                         caller.since = now;
                     }
                 }
-                // A stranger, or a rank that ends as it should.
+                // A stranger, or a rank that exits normally.
                 _ => stays = false,
             }
         }
@@ -190,14 +189,14 @@ impl Coordinator<'_> {
         rank.map(|rank| CollectiveError::Lost { rank, host: host(rank, self.hosts), reason: reason(&error) })
     }
 
-    /// Says it to all ranks; who cannot be told is seen to be lost when it is heard.
-    fn tell(&mut self, message: &Message) {
+    /// Sends a message to all ranks. If that fails, the next read finds the rank lost.
+    fn send_to_all(&mut self, message: &Message) {
         for caller in self.callers.values_mut().filter(|caller| caller.rank.is_some()) {
             let _ = caller.channel.send(message);
         }
     }
 
-    /// Waits until all ranks have closed their connections, but for one that is late and will not.
+    /// Waits until all ranks but the late one have closed their connections.
     fn drain(&mut self, late: Option<u32>) {
         self.callers.retain(|_, caller| caller.rank.is_some() && caller.rank != late);
         for caller in self.callers.values() {
@@ -210,10 +209,10 @@ impl Coordinator<'_> {
         }
     }
 
-    /// Who is silent, or has not begun a call in which others wait, for too long.
+    /// The rank that has been silent, or missing from a call in which others wait, for too long.
     fn late(&mut self, now: Instant) -> Option<CollectiveError> {
         let timeout = self.own.times.timeout;
-        self.callers.retain(|_, caller| caller.rank.is_some() || now - caller.heard < GREETING);
+        self.callers.retain(|_, caller| caller.rank.is_some() || now - caller.heard < HANDSHAKE);
         let others = || self.callers.values().filter_map(|caller| caller.rank.map(|rank| (rank, caller)));
         if let Some((rank, _)) = others().find(|(_, caller)| now - caller.heard >= timeout) {
             return Some(self.own.late(rank, self.hosts));
@@ -227,6 +226,6 @@ impl Coordinator<'_> {
                 return Some(self.own.late(rank, self.hosts));
             }
         }
-        self.own.has_waited_in_vain(now).then(|| self.own.nobody_is_known_to_be_late())
+        self.own.has_waited_in_vain(now).then(|| self.own.some_rank_is_late())
     }
 }

@@ -1,4 +1,4 @@
-//! Any other rank's watch: it hears rank 0, and what rank 0 tells.
+//! The watch of every rank but 0: it monitors rank 0 and receives its reports.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -12,15 +12,15 @@ use super::{Own, host, reason};
 use crate::collective::CollectiveError;
 use crate::collective::mpi::host_info::Listener;
 
-/// Pause of a rank that could not connect yet.
+/// Pause between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(50);
-/// How long one of rank 0's addresses may take to answer.
+/// How long each of rank 0's addresses may take to answer.
 const ANSWER: Duration = Duration::from_secs(1);
 const FIRST: Token = Token(0);
 /// No beat is longer, in bytes.
 const LONGEST_BEAT: usize = 64;
 
-/// Watches until this rank ends; returns who is lost.
+/// Watches until this rank exits, or returns the lost or late rank.
 pub(super) fn watch(
     mut own: Own,
     listens: Option<Listener>,
@@ -34,11 +34,11 @@ pub(super) fn watch(
     loop {
         let wait = beat.saturating_duration_since(Instant::now());
         if poll.poll(&mut events, Some(wait)).is_err() {
-            // Interrupted: the next turn waits for what is left.
+            // Interrupted: the next iteration waits for the rest of the time.
             events.clear();
         }
         if own.has_ended() {
-            // Whoever does not hear it sees the connection end; so be it.
+            // If it does not arrive, rank 0 sees the connection end.
             channel.map(|mut channel| channel.send(&Message::Bye));
             return None;
         }
@@ -54,7 +54,7 @@ pub(super) fn watch(
                     return Some(CollectiveError::Lost { rank, host: host(rank, hosts), reason });
                 }
                 Message::Late { rank } => return Some(own.late(rank, hosts)),
-                // Rank 0 is through; the others soon are.
+                // Rank 0 is done, and the others soon will be.
                 Message::Bye => channel = None,
                 Message::Beat { .. } | Message::Hello { .. } => {}
             }
@@ -71,19 +71,19 @@ pub(super) fn watch(
             beat = now + own.times.beat;
             let calls = own.look(now);
             if let Some(channel) = &mut channel {
-                // If it cannot be sent, the connection's end is seen when it is read.
+                // If it cannot be sent, the next read finds that the connection has ended.
                 let _ = channel.send(&Message::Beat { calls });
             }
             if own.has_waited_in_vain(now) {
-                // Rank 0 is not to take this rank, which ends by itself, for the one that is lost.
+                // This rank exits by itself: rank 0 must not report it as lost.
                 channel.map(|mut channel| channel.send(&Message::Bye));
-                return Some(own.nobody_is_known_to_be_late());
+                return Some(own.some_rank_is_late());
             }
         }
     }
 }
 
-/// A connection to rank 0, through the first of its addresses that answers; none where none does within the timeout.
+/// A connection to rank 0, at the first of its addresses that answers within the timeout.
 fn connect(own: &Own, listens: &Listener, hosts: &[String], poll: &Poll) -> Option<Channel> {
     let here: &[IpAddr] = &[IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
     let is_here = host(0, hosts) == host(own.rank.index(), hosts);
@@ -92,7 +92,7 @@ fn connect(own: &Own, listens: &Listener, hosts: &[String], poll: &Poll) -> Opti
     while Instant::now() < deadline && !own.has_ended() {
         for &address in here.iter().chain(&listens.addresses) {
             let address = SocketAddr::new(address, listens.port);
-            if let Ok(stream) = greet(address, &listens.token, own.rank.index()) {
+            if let Ok(stream) = shake_hands(address, &listens.token, own.rank.index()) {
                 let mut stream = mio::net::TcpStream::from_std(stream);
                 poll.registry().register(&mut stream, FIRST, Interest::READABLE).ok()?;
                 return Some(Channel::new(stream));
@@ -103,8 +103,8 @@ fn connect(own: &Own, listens: &Listener, hosts: &[String], poll: &Poll) -> Opti
     None
 }
 
-/// Connects, and waits for rank 0's first beat: hosts have addresses in common, behind which is somebody else.
-fn greet(address: SocketAddr, token: &str, rank: u32) -> io::Result<TcpStream> {
+/// Connects and waits for rank 0's first beat: the same address may belong to another machine.
+fn shake_hands(address: SocketAddr, token: &str, rank: u32) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, ANSWER)?;
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)?;
@@ -112,7 +112,7 @@ fn greet(address: SocketAddr, token: &str, rank: u32) -> io::Result<TcpStream> {
     channel.send(&Message::Hello { token: token.to_owned(), rank })?;
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(ANSWER))?;
-    // Byte by byte: what comes after the first line is for the watch.
+    // Byte by byte, because what follows the first line is for the watch.
     let mut first = Vec::new();
     let mut byte = [0];
     while byte != *b"\n" && first.len() < LONGEST_BEAT {
