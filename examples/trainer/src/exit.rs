@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
-use crate::collective::CollectiveError;
+use mpienv::collective::CollectiveError;
 
 /// The run went to its end.
 pub const OK: u8 = 0;
@@ -59,11 +59,9 @@ pub fn with_usage(program: &str, usage: &clap::Error) -> ! {
     signal_hook::low_level::exit(code.into())
 }
 
-/// Says why, as the program does at its end, and ends the process from any of its threads.
-///
-/// Nothing else is cleaned up: the main thread may be where it does not come back from.
-pub fn at_once(why: &dyn Display, code: u8) -> ! {
+/// Says why, as the program does at its end, from any of its threads; returns the exit code.
+pub fn say_last(why: &dyn Display, code: u8) -> u8 {
     let program = std::env::current_exe().unwrap_or_default();
     say(&program.file_stem().unwrap_or_default().to_string_lossy(), why);
-    signal_hook::low_level::exit(code.into())
+    code
 }

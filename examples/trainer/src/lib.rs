@@ -10,7 +10,6 @@ pub mod bounded_read;
 pub mod checkpoint;
 pub mod cli;
 pub mod cluster;
-pub mod collective;
 pub mod config_check;
 pub mod data;
 pub(crate) mod digest;

@@ -13,7 +13,6 @@ use crate::backend::{self, BackendError};
 use crate::checkpoint::{self, Checkpoints};
 use crate::cli::{self, Action, MnistArgs};
 use crate::cluster::{self, ClusterError};
-use crate::collective::Collective;
 use crate::data::source::{Source, SourceError};
 use crate::data::{Dataset, Datasets};
 use crate::exit;
@@ -24,6 +23,7 @@ use crate::sharding::{self, plan::PlanError};
 use crate::stop::{Signal, Stop};
 use crate::train::{self, Epoch, Report, Sharded, TrainError};
 use crate::weights::{self, WeightsError};
+use mpienv::collective::Group;
 use outputs::OutputError;
 
 /// By how much a network that has learned something is better than always giving the most frequent answer, at least.
@@ -98,14 +98,14 @@ fn train(options: &MnistArgs, out: impl Write, mut remarks: impl Write) -> Resul
         Ok(group) => group,
         Err(error) => return Err(prepared.err().unwrap_or_else(|| error.into())),
     };
-    let run = |group: &mut dyn Collective| -> Result<(), MnistError> {
+    let run = |group: &mut Group| -> Result<(), MnistError> {
         match readiness::of_all(prepared, group).map_err(TrainError::from)? {
             Readiness::All(prepared) => prepared.train(options, out, group, &remark),
             Readiness::NotThis(error) => Err(MnistError::NotReady(Box::new(error))),
             Readiness::NotAnother(other) => Err(MnistError::OtherRank(other)),
         }
     };
-    let result = run(group.as_mut());
+    let result = run(&mut group);
     match &result {
         Err(error) if !error.is_of_all_ranks() => {
             // The others would wait for this rank until their timeout.
@@ -118,10 +118,10 @@ fn train(options: &MnistArgs, out: impl Write, mut remarks: impl Write) -> Resul
                 remark(&error.to_string());
             }
             // It adds nothing to what was said.
-            let _ = group.end();
+            let _ = group.close();
             result.map_err(|error| MnistError::Reported(Box::new(error)))
         }
-        Ok(()) => group.end().map_err(|error| TrainError::from(error).into()),
+        Ok(()) => group.close().map_err(|error| TrainError::from(error).into()),
     }
 }
 
@@ -160,7 +160,7 @@ impl Prepared {
         self,
         options: &MnistArgs,
         out: impl Write,
-        group: &mut dyn Collective,
+        group: &mut Group,
         remark: &dyn Fn(&str),
     ) -> Result<(), MnistError> {
         let Prepared { data, config, cut, mut model, mut parameters, outputs } = self;

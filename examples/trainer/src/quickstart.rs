@@ -16,7 +16,6 @@ use mpienv::RankError;
 use crate::atomic_write;
 use crate::backend::{self, BackendError};
 use crate::cluster::{self, ClusterError};
-use crate::collective::{Collective, CollectiveError, threads};
 use crate::exit;
 use crate::readiness::{self, OtherRank, Readiness};
 use crate::sharding::checkpoint::{Checkpoint, CheckpointError};
@@ -27,6 +26,7 @@ use crate::sharding::number::as_written;
 use crate::sharding::plan::{Plan, PlanError, Terms};
 use crate::sharding::run_id::RunId;
 use folder::FolderError;
+use mpienv::collective::{CollectiveError, Group, threads};
 use options::{Action, QuickstartArgs, Sharding, Training};
 
 /// Steps of an epoch.
@@ -80,7 +80,7 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
             Ok(group) => group,
             Err(error) => return Err(prepared.err().unwrap_or_else(|| error.into())),
         };
-        let result = train_rank(options, prepared, group.as_mut(), |line| {
+        let result = train_rank(options, prepared, &mut group, |line| {
             out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(QuickstartError::Output)
         });
         return match &result {
@@ -89,7 +89,7 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
                 group.abort(error.exit_code(), &mut || exit::say("quickstart", error));
                 result
             }
-            _ => result.and(group.end().map_err(QuickstartError::Collective)),
+            _ => result.and(group.close().map_err(QuickstartError::Collective)),
         };
     };
     // Every process would train all ranks, and write the same files.
@@ -106,15 +106,14 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
     thread::scope(|scope| {
         let (mut lines, mut workers, mut errors) = (Vec::new(), Vec::new(), Vec::new());
         let mut reserve = Vec::<u8>::with_capacity(RESERVE);
-        for mut rank in ranks {
-            let index = rank.rank().index();
+        for (index, rank) in (0..).zip(ranks) {
             let (sender, receiver) = mpsc::channel();
             let (prepared, all_started) = (&prepared, &all_started);
             let worker = thread::Builder::new().spawn_scoped(scope, move || {
                 if !*all_started.read().unwrap_or_else(PoisonError::into_inner) {
                     return Ok(());
                 }
-                train_rank(options, Ok(prepared), &mut rank, |line| {
+                train_rank(options, Ok(prepared), &mut rank.into(), |line| {
                     // Nobody listens when the output is closed: the run then ends.
                     sender.send(line).map_err(|_| QuickstartError::Output(io::ErrorKind::BrokenPipe.into()))
                 })
@@ -193,7 +192,7 @@ fn resumed(options: &Training) -> Result<Option<Resumed<'_>>, QuickstartError> {
 fn train_rank<'a>(
     options: &Training,
     prepared: Result<impl Borrow<Prepared<'a>>, QuickstartError>,
-    group: &mut dyn Collective,
+    group: &mut Group,
     mut print: impl FnMut(String) -> Result<(), QuickstartError>,
 ) -> Result<(), QuickstartError> {
     let rank = group.rank().index();
@@ -252,12 +251,7 @@ fn train_rank<'a>(
 }
 
 /// The parts of all ranks put together, on every rank.
-fn integrated(
-    plan: &Plan,
-    own: &State<f32>,
-    run_id: &RunId,
-    group: &mut dyn Collective,
-) -> Result<Checkpoint, QuickstartError> {
+fn integrated(plan: &Plan, own: &State<f32>, run_id: &RunId, group: &mut Group) -> Result<Checkpoint, QuickstartError> {
     let tensors: Vec<_> = own.parameters.iter().chain(&own.momenta).cloned().collect();
     let of_rank = |(rank, mut parameters): (u32, Vec<_>)| {
         let momenta = parameters.split_off(own.parameters.len());

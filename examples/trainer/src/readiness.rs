@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::collective::{Collective, CollectiveError};
+use mpienv::collective::{CollectiveError, Group};
 
 /// Another rank than this one cannot begin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,10 +28,7 @@ pub enum Readiness<T, E> {
 }
 
 /// Tells all ranks whether this one can begin, and hears it of them; every rank of `group` calls it.
-pub fn of_all<T, E: Display>(
-    own: Result<T, E>,
-    group: &mut dyn Collective,
-) -> Result<Readiness<T, E>, CollectiveError> {
+pub fn of_all<T, E: Display>(own: Result<T, E>, group: &mut Group) -> Result<Readiness<T, E>, CollectiveError> {
     let said = match &own {
         Ok(_) => Vec::new(),
         Err(error) => format!("{}\n{error}", mpienv::host_name().unwrap_or_default()).into_bytes(),
@@ -56,7 +53,7 @@ fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collective::threads;
+    use mpienv::collective::threads;
     use std::time::Duration;
 
     #[test]

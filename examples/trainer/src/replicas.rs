@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-use crate::collective::{Collective, CollectiveError};
 use crate::list::join;
+use mpienv::collective::{CollectiveError, Group};
 
 /// Ranks hold other parameters than most do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +23,7 @@ pub struct Divergence {
 }
 
 /// Compares the parameters of all ranks by a digest: which ranks differ, the same on all ranks.
-pub fn check(parameters: &[f32], group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError> {
+pub fn check(parameters: &[f32], group: &mut Group) -> Result<Result<(), Divergence>, CollectiveError> {
     if group.rank().size() == 1 {
         return Ok(Ok(()));
     }

@@ -2,7 +2,7 @@
 //!
 //! A [`network::Network`] and its strategies become a [`plan::Plan`]: one list of instructions, the same for all ranks,
 //! that can be printed without running. An [`execute::Executor`] runs it over any
-//! [`Collective`](crate::collective::Collective); losses and parameters are those of one process, to rounding.
+//! [`Collective`](mpienv::collective::Collective); losses and parameters are those of one process, to rounding.
 //!
 //! ```
 //! use mpienv_trainer::sharding::network::Chain;

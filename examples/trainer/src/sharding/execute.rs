@@ -8,7 +8,7 @@ use super::number::Number;
 use super::operator::{Operator, bias_add, matmul, mse, relu, xent};
 use super::plan::{Feed, Instruction, Operation, Plan};
 use super::tensor::Tensor;
-use crate::collective::{Collective, CollectiveError};
+use mpienv::collective::{CollectiveError, Group};
 
 /// What a rank has learnt: its parts of the parameters.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +67,7 @@ impl<'a, N: Number> Executor<'a, N> {
     /// Gets ready on every rank of `world`: makes sure that all have the same plan, and makes the groups.
     ///
     /// `terms` is whatever else all ranks must have in common, a line for each thing, such as options.
-    pub fn new(plan: &'a Plan, terms: &str, world: &mut dyn Collective) -> Result<Executor<'a, N>, ExecuteError> {
+    pub fn new(plan: &'a Plan, terms: &str, world: &mut Group) -> Result<Executor<'a, N>, ExecuteError> {
         let rank = world.rank();
         let text = format!("{terms}\n{}{}", plan.graph(), plan.instructions_of(0));
         // Before anything else: ranks with other plans would make other calls.
@@ -226,7 +226,7 @@ fn update<N: Number>(state: &mut State<N>, parameter: usize, gradient: &Tensor<N
 }
 
 /// Whether all ranks have the same text.
-fn agree(own: &str, world: &mut dyn Collective) -> Result<(), ExecuteError> {
+fn agree(own: &str, world: &mut Group) -> Result<(), ExecuteError> {
     let all = world.all_gather(own.as_bytes())?;
     let votes = |text: &Vec<u8>| all.iter().filter(|other| *other == text).count();
     // What most have is right; among as many, what the first rank of them has.
@@ -267,9 +267,9 @@ pub enum ExecuteError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collective::threads;
     use crate::sharding::network::Chain;
     use crate::sharding::plan::{Collectives, Terms};
+    use mpienv::collective::threads;
     use std::time::Duration;
 
     fn plan(world: u32, strategy: &str, learning_rate: f64) -> Plan {

@@ -2,13 +2,10 @@
 
 use super::number::Number;
 use super::tensor::Tensor;
-use crate::collective::{Collective, CollectiveError};
+use mpienv::collective::{CollectiveError, Group};
 
 /// The tensors of each rank of `group`, in rank order; all have as many tensors as this one, of the same shapes.
-pub fn gather<N: Number>(
-    own: &[Tensor<N>],
-    group: &mut dyn Collective,
-) -> Result<Vec<Vec<Tensor<N>>>, CollectiveError> {
+pub fn gather<N: Number>(own: &[Tensor<N>], group: &mut Group) -> Result<Vec<Vec<Tensor<N>>>, CollectiveError> {
     let bytes: Vec<u8> = own.iter().flat_map(|tensor| N::to_bytes(&tensor.data)).collect();
     let expected = own.iter().map(|tensor| tensor.data.len()).sum();
     let all = group.all_gather(&bytes)?;
@@ -26,7 +23,7 @@ pub fn gather<N: Number>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collective::threads;
+    use mpienv::collective::threads;
     use std::time::Duration;
 
     #[test]

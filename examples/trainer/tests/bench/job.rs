@@ -13,16 +13,15 @@ use std::process::Command;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use mpienv::collective::{Group, threads};
 use mpienv_trainer::backend::{self, Backend};
 use mpienv_trainer::cluster;
-use mpienv_trainer::collective::alone::Alone;
-use mpienv_trainer::collective::{Collective, threads};
 
 /// Why a benchmark ends early.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// What each rank does with the others, over `threads`, `tcp`, `mpi`, or `alone`.
-pub type Work = fn(&mut dyn Collective, &str) -> Result<(), Failure>;
+pub type Work = fn(&mut Group, &str) -> Result<(), Failure>;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// How a rank is told what joins it to the others.
@@ -36,14 +35,14 @@ pub fn run(head: &str, sizes: &[u32], work: Work) -> Result<(), Failure> {
     if let Some(over) = words.iter().find_map(|word| word.strip_prefix(OVER)) {
         let backend = Backend::from_str(over, false)?;
         let mut group = backend::connect(backend, &cluster::place()?, TIMEOUT, &mut |_| (), &mut |_| ())?;
-        return work(group.as_mut(), over);
+        return work(&mut group, over);
     }
     let named = |over: &&str| words.iter().any(|word| word == over);
     let some = ALL.iter().any(named);
     println!("{head}");
     for &size in sizes {
         if size == 1 {
-            work(&mut Alone, "alone")?;
+            work(&mut Group::alone(), "alone")?;
             continue;
         }
         for over in ALL.into_iter().filter(|over| !some || named(over)) {

@@ -11,7 +11,7 @@ use mio::{Events, Interest, Poll, Token};
 
 use super::channel::{Channel, Message};
 use super::{LAST_WORD, Own, Socket, WAKE, host, reason};
-use crate::collective::CollectiveError;
+use crate::collective::error::CollectiveError;
 
 const LISTENER: Token = Token(usize::MAX - 1);
 /// How many connections, besides one for each rank, may wait before they identify themselves.

@@ -5,14 +5,18 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mpienv::{Rank, RankError};
-
-use super::{Collective, CollectiveError, split};
+use super::call::Call;
+use super::element::{Numbers, Reduction, Scratch};
+use super::error::CollectiveError;
+use super::group::Group;
+use super::split;
+use super::transport::Transport;
+use crate::value::rank::{Rank, RankError};
 
 /// The host that errors name.
 const HOST: &str = "this process";
 
-/// One of several ranks in one process.
+/// One of several ranks in one process, to be moved to its thread and made a [`Group`] there.
 #[derive(Debug)]
 pub struct Threads {
     rank: Rank,
@@ -39,18 +43,31 @@ struct Taken {
     ranks: usize,
 }
 
+/// The call that a rank makes, and its bytes.
+type Brought = (Call, Vec<u8>);
+
 /// What ranks contribute to a round, and the result of the previous round.
 #[derive(Debug)]
 struct Board {
     round: u64,
-    brought: Vec<Option<Vec<u8>>>,
-    result: Arc<Vec<Vec<u8>>>,
+    brought: Vec<Option<Brought>>,
+    result: Arc<Vec<Brought>>,
     gone: Vec<bool>,
 }
 
 /// The ranks of a group, each to be moved to its own thread.
 ///
 /// A rank that waits longer than `timeout` for another gets an error.
+///
+/// ```
+/// use std::time::Duration;
+/// use mpienv::collective::Group;
+/// use mpienv::collective::threads::{self, Threads};
+///
+/// let only: Threads = threads::group(1, Duration::from_secs(10))?.remove(0);
+/// assert_eq!(Group::from(only).size(), 1);
+/// # Ok::<(), mpienv::RankError>(())
+/// ```
 ///
 /// # Errors
 /// If `size` is 0.
@@ -62,20 +79,28 @@ pub fn group(size: u32, timeout: Duration) -> Result<Vec<Threads>, RankError> {
 
 /// Runs `work` on every rank of a group, each in its own thread. Returns the results in rank order.
 ///
+/// ```
+/// use std::time::Duration;
+/// use mpienv::collective::threads;
+///
+/// let sums = threads::run(4, Duration::from_secs(10), |group| {
+///     let mut sum = [group.rank().index()];
+///     group.all_reduce_sum(&mut sum).map(|()| sum)
+/// })?;
+/// assert!(sums.into_iter().all(|sum| sum.is_ok_and(|sum| sum == [6])));
+/// # Ok::<(), mpienv::RankError>(())
+/// ```
+///
 /// # Errors
 /// If `size` is 0.
 ///
 /// # Panics
 /// If `work` panics.
-pub fn run<T: Send>(
-    size: u32,
-    timeout: Duration,
-    work: impl Fn(&mut Threads) -> T + Sync,
-) -> Result<Vec<T>, RankError> {
+pub fn run<T: Send>(size: u32, timeout: Duration, work: impl Fn(&mut Group) -> T + Sync) -> Result<Vec<T>, RankError> {
     let ranks = group(size, timeout)?;
     Ok(thread::scope(|scope| {
         let work = &work;
-        let threads: Vec<_> = ranks.into_iter().map(|mut rank| scope.spawn(move || work(&mut rank))).collect();
+        let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || work(&mut rank.into()))).collect();
         threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -107,11 +132,11 @@ impl Shared {
 
 impl Threads {
     /// Contributes bytes, waits for those of all others, and returns all in rank order.
-    fn exchange(&mut self, bytes: Vec<u8>) -> Result<Arc<Vec<Vec<u8>>>, CollectiveError> {
+    fn exchange(&mut self, call: Call, bytes: Vec<u8>) -> Result<Arc<Vec<Brought>>, CollectiveError> {
         let deadline = Instant::now() + self.timeout;
         let mut board = self.shared.board();
         let round = board.round;
-        board.brought[self.rank.index() as usize] = Some(bytes);
+        board.brought[self.rank.index() as usize] = Some((call, bytes));
         if board.brought.iter().all(Option::is_some) {
             board.result = Arc::new(board.brought.iter_mut().filter_map(Option::take).collect());
             board.round += 1;
@@ -131,7 +156,36 @@ impl Threads {
             }
             board = self.shared.changed.wait_timeout(board, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        Ok(Arc::clone(&board.result))
+        let result = Arc::clone(&board.result);
+        drop(board);
+        for (&rank, &(found, _)) in self.shared.names.iter().zip(result.iter()) {
+            if found != call {
+                return Err(CollectiveError::different_calls(rank, found, self.shared.name(self.rank), call));
+            }
+        }
+        Ok(result)
+    }
+
+    fn reduce(&mut self, call: Call, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        let kind = numbers.kind();
+        let all = self.exchange(call, numbers.bytes().to_vec())?;
+        // A vector of bytes may lie at any address; numbers may not.
+        let mut row = Scratch::default();
+        for (rank, (_, brought)) in all.iter().enumerate() {
+            let row = row.bytes(brought.len());
+            row.copy_from_slice(brought);
+            match rank {
+                0 => numbers.bytes().copy_from_slice(row),
+                _ => kind.combine(by, numbers.bytes(), row),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<Threads> for Group {
+    fn from(rank: Threads) -> Group {
+        Group::new(Box::new(rank))
     }
 }
 
@@ -142,50 +196,53 @@ impl Drop for Threads {
     }
 }
 
-impl Collective for Threads {
+impl Transport for Threads {
     fn rank(&self) -> Rank {
         self.rank
     }
 
-    fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
-        let all = self.exchange(values.iter().flat_map(|value| value.to_ne_bytes()).collect())?;
-        let expected = values.len();
-        for (&rank, brought) in self.shared.names.iter().zip(all.iter()) {
-            let (numbers, rest) = brought.as_chunks::<4>();
-            if numbers.len() != expected || !rest.is_empty() {
-                return Err(CollectiveError::Length { rank, found: numbers.len(), expected });
-            }
-        }
-        // In rank order on every rank: the same bits everywhere.
-        values.fill(0.0);
-        for brought in all.iter() {
-            for (sum, &number) in values.iter_mut().zip(brought.as_chunks::<4>().0) {
-                *sum += f32::from_ne_bytes(number);
-            }
-        }
-        Ok(())
+    fn describe(&self) -> String {
+        "threads".to_owned()
+    }
+
+    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        let call = Call::all_reduce(by, numbers.kind(), numbers.count());
+        self.reduce(call, &mut numbers, by)
+    }
+
+    fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        let call = Call::reduce_scatter(by, numbers.kind(), numbers.count());
+        self.reduce(call, &mut numbers, by)
     }
 
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        Ok(self.exchange(bytes.to_vec())?.as_ref().clone())
+        let all = self.exchange(Call::ALL_GATHER, bytes.to_vec())?;
+        Ok(all.iter().map(|(_, bytes)| bytes.clone()).collect())
+    }
+
+    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        let length = parts.first().map_or(0, Vec::len);
+        let all = self.exchange(Call::all_to_all(length), parts.concat())?;
+        let start = length * self.rank.index() as usize;
+        Ok(all.iter().map(|(_, bytes)| bytes[start..start + length].to_vec()).collect())
     }
 
     fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
         let own = if self.rank.index() == root { std::mem::take(bytes) } else { Vec::new() };
-        let all = self.exchange(own)?;
-        if let Some(sent) = all.get(root as usize) {
+        let all = self.exchange(Call::broadcast(root), own)?;
+        if let Some((_, sent)) = all.get(root as usize) {
             bytes.clone_from(sent);
         }
         Ok(())
     }
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.exchange(Vec::new()).map(drop)
+        self.exchange(Call::BARRIER, Vec::new()).map(drop)
     }
 
-    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Collective>, CollectiveError> {
-        let all = self.exchange(split::request(color, key))?;
-        let members = split::members(color, all.iter());
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
+        let all = self.exchange(Call::SPLIT, split::request(color, key))?;
+        let members = split::members(color, all.iter().map(|(_, request)| request));
         let position = members.iter().position(|&rank| rank == self.rank.index() as usize).unwrap_or_default();
         let names: Vec<u32> = members.iter().map(|&rank| self.shared.names[rank]).collect();
         let size = names.len();
@@ -249,7 +306,7 @@ mod tests {
             let own = rank.rank().index();
             // Twice the same colors, in turned order: 4 2 0 and 5 3 1.
             let mut groups = [rank.split(own % 2, 9 - own).unwrap(), rank.split(own % 2, 9 - own).unwrap()];
-            let mut sum = [0.0];
+            let mut sum = [0.0_f32];
             for group in &mut groups {
                 sum = [own as f32];
                 group.all_reduce_sum(&mut sum).unwrap();
@@ -282,7 +339,7 @@ mod tests {
     fn a_reduce_scatter_gives_each_rank_its_part_of_the_sum() {
         let parts = run(2, LONG, |rank| {
             let own = rank.rank().index() as f32;
-            rank.reduce_scatter_sum(&[1.0, 2.0 + own, 3.0, 4.0 + own]).unwrap()
+            rank.reduce_scatter_sum(&[1.0_f32, 2.0 + own, 3.0, 4.0 + own]).unwrap()
         })
         .unwrap();
         assert_eq!(parts, [[2.0, 5.0], [6.0, 9.0]]);
@@ -311,7 +368,7 @@ mod tests {
     #[test]
     fn a_rank_that_does_not_come_is_named() {
         let mut ranks = group(2, Duration::from_millis(50)).unwrap();
-        let error = ranks[0].barrier().unwrap_err().to_string();
+        let error = Transport::barrier(&mut ranks[0]).unwrap_err().to_string();
         assert_eq!(
             error,
             "rank 1 on this process did not come within 0.05 s: it hangs, is cut off, or was never started"
@@ -321,7 +378,7 @@ mod tests {
     #[test]
     fn a_rank_that_brings_another_length_is_named() {
         let results =
-            run(2, LONG, |rank| rank.all_reduce_sum(&mut vec![1.0; 3 + rank.rank().index() as usize])).unwrap();
+            run(2, LONG, |rank| rank.all_reduce_sum(&mut vec![1.0_f32; 3 + rank.rank().index() as usize])).unwrap();
         let error = results[0].as_ref().unwrap_err().to_string();
         assert_eq!(
             error,

@@ -4,53 +4,34 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use mpienv::rendezvous::{self, Meeting, Rendezvous};
-use mpienv::{Host, Port, Rank, host_name, printable};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 use super::handshake::{self, Absence, greet};
 use super::peer::Peer;
-use crate::collective::CollectiveError;
+use crate::collective::error::{CollectiveError, ConnectError};
+use crate::rendezvous::{self, Meeting, Rendezvous};
+use crate::value::host::Host;
+use crate::value::host_name::host_name;
+use crate::value::port::Port;
+use crate::value::printable::printable;
+use crate::value::rank::Rank;
 
 /// How many connections may wait to be accepted. The system may allow fewer.
 const BACKLOG: i32 = 4096;
 /// How many keep-alive probes may go unanswered. With their pauses they take half the timeout.
 const PROBES: u32 = 4;
 
-/// Why the ranks could not be connected.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// The ranks did not meet at the master.
-    #[error(transparent)]
-    Rendezvous(#[from] rendezvous::RendezvousError),
-    /// This rank cannot open a socket.
-    #[error(
-        "this rank cannot open a socket for the other ranks: {0}; check this host's network and its limit of open files"
-    )]
-    Socket(io::Error),
-    /// A rank that came to the rendezvous cannot be reached.
-    #[error(transparent)]
-    Collective(#[from] CollectiveError),
-}
-
-impl From<io::Error> for ConnectError {
-    fn from(error: io::Error) -> ConnectError {
-        ConnectError::Socket(error)
-    }
-}
-
 /// Where the ranks of a job meet.
 #[derive(Clone, Debug)]
-pub struct MeetingPoint {
+pub(in crate::collective) struct MeetingPoint {
     /// Rank 0's host.
-    pub host: Host,
+    pub(in crate::collective) host: Host,
     /// The port there.
-    pub port: Port,
+    pub(in crate::collective) port: Port,
     /// The port of ranks that do not know this one: see [`Rendezvous::default_port`].
-    pub default_port: Port,
+    pub(in crate::collective) default_port: Port,
     /// What keeps other jobs out.
-    pub token: Vec<u8>,
+    pub(in crate::collective) token: Vec<u8>,
 }
 
 /// The connections to all other ranks.

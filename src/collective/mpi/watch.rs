@@ -17,13 +17,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use mio::{Poll, Token, Waker};
-use mpienv::Rank;
-
 use super::host_info::{HostInfo, Listener};
-use crate::collective::CollectiveError;
-use crate::digest::hex;
-use crate::exit;
+use super::lost::{self, OnLost};
+use crate::collective::error::CollectiveError;
+use crate::value::printable::printable;
+use crate::value::rank::Rank;
+use mio::{Poll, Token, Waker};
 
 const WAKE: Token = Token(usize::MAX);
 /// How long to wait until ranks have read the last message: closing the connection earlier may lose it.
@@ -43,7 +42,7 @@ impl Socket {
         let listener = listener.or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))).ok()?;
         let mut token = [0; 16];
         getrandom::fill(&mut token).ok()?;
-        Some(Socket { listener, token: hex(&token) })
+        Some(Socket { listener, token: token.iter().map(|byte| format!("{byte:02x}")).collect() })
     }
 
     /// What the other ranks need to connect.
@@ -84,13 +83,14 @@ impl Watch {
         socket: Option<Socket>,
         infos: &[HostInfo],
         timeout: Duration,
+        on_lost: OnLost,
     ) -> io::Result<Watch> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
         let heartbeat = Arc::new(Heartbeat::default());
         let times = Times::of(timeout);
         let own = Own { rank, heartbeat: Arc::clone(&heartbeat), calls: 0, since: Instant::now(), times };
-        let hosts: Vec<String> = infos.iter().map(|host_info| mpienv::printable(host_info.host.as_bytes())).collect();
+        let hosts: Vec<String> = infos.iter().map(|host_info| printable(host_info.host.as_bytes())).collect();
         let listens = infos.first().and_then(|host_info| host_info.listens.clone());
         let thread = thread::Builder::new().name("watch".to_owned()).spawn(move || {
             let lost = match socket {
@@ -98,7 +98,7 @@ impl Watch {
                 None => worker::watch(own, listens, poll, &hosts),
             };
             if let Some(error) = lost {
-                exit::at_once(&error, exit::of_collective(&error));
+                lost::exit(&error, on_lost);
             }
         })?;
         Ok(Watch { heartbeat, waker, thread })

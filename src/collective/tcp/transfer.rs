@@ -1,12 +1,13 @@
 //! Sends and receives frames at the same time, so that no two ranks wait for each other.
 
 use std::io;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 
-use super::peer::{Call, Fault, Peer};
-use crate::collective::CollectiveError;
+use super::peer::{Fault, Peer, Transfer};
+use crate::collective::error::CollectiveError;
 
 /// How long a rank polls before it sleeps, if every rank has its own processor.
 const SPIN: Duration = Duration::from_micros(50);
@@ -51,6 +52,27 @@ impl Inbox for Slots<'_> {
     }
 }
 
+/// A part of one buffer from every peer.
+pub(super) struct Parts<'a> {
+    pub(super) bytes: &'a mut [u8],
+    pub(super) parts: &'a [Range<usize>],
+}
+
+impl Inbox for Parts<'_> {
+    fn from(&mut self, peer: usize) -> Option<&mut [u8]> {
+        self.bytes.get_mut(self.parts.get(peer)?.clone())
+    }
+}
+
+/// Nothing from any peer.
+pub(super) struct NoInbox;
+
+impl Inbox for NoInbox {
+    fn from(&mut self, _peer: usize) -> Option<&mut [u8]> {
+        None
+    }
+}
+
 /// The connections to all peers.
 #[derive(Debug)]
 pub(super) struct Links {
@@ -59,8 +81,8 @@ pub(super) struct Links {
     events: Events,
     timeout: Duration,
     spin: Duration,
-    /// The current or last call.
-    call: Call,
+    /// The current or last transfer.
+    current: Transfer,
     /// The first failure. Every later call fails in the same way.
     failed: Option<(u32, String)>,
 }
@@ -80,7 +102,7 @@ impl Links {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let spin = if peers.len() <= processors { SPIN } else { Duration::ZERO };
         let events = Events::with_capacity(2 * peers.len().max(1));
-        Ok(Links { peers, poll, events, timeout, spin, call: Call::default(), failed: None })
+        Ok(Links { peers, poll, events, timeout, spin, current: Transfer::default(), failed: None })
     }
 
     pub(super) fn size(&self) -> usize {
@@ -90,14 +112,14 @@ impl Links {
     /// Sends `out(peer)` to each peer and fills `inbox`, all at once.
     pub(super) fn transfer<'b>(
         &mut self,
-        call: Call,
+        transfer: Transfer,
         out: impl Fn(usize) -> Option<&'b [u8]>,
         inbox: &mut impl Inbox,
     ) -> Result<(), CollectiveError> {
         if let Some((rank, reason)) = &self.failed {
             return Err(self.lost(*rank, format!("{reason} (in an earlier call)")));
         }
-        self.call = call;
+        self.current = transfer;
         for peer in self.peers.iter_mut().flatten() {
             peer.begin();
         }
@@ -128,7 +150,6 @@ impl Links {
     }
 
     /// How many bytes were written to all peers, including heads.
-    #[cfg(test)]
     pub(super) fn written(&self) -> u64 {
         self.peers.iter().flatten().map(|peer| peer.written).sum()
     }
@@ -150,11 +171,11 @@ impl Links {
             let Some(peer) = peer else { continue };
             let mut through = true;
             if let Some(bytes) = out(index) {
-                let progress = match peer.push(self.call, bytes) {
+                let progress = match peer.push(self.current, bytes) {
                     Ok(progress) => progress,
                     // What it sent before it closed says more than the close.
                     Err(close) => {
-                        let due = inbox.from(index).and_then(|bytes| peer.pull(self.call, bytes).err());
+                        let due = inbox.from(index).and_then(|bytes| peer.pull(self.current, bytes).err());
                         let is_known = |fault: &Fault| !matches!(fault, Fault::Lost(_));
                         let fault = due.filter(is_known).or_else(|| peer.last_words().filter(is_known));
                         return Err(Culprit(index, fault.unwrap_or(close)));
@@ -164,7 +185,7 @@ impl Links {
                 moved |= progress.moved;
             }
             if let Some(bytes) = inbox.from(index) {
-                let progress = peer.pull(self.call, bytes).map_err(|fault| Culprit(index, fault))?;
+                let progress = peer.pull(self.current, bytes).map_err(|fault| Culprit(index, fault))?;
                 through &= progress.done;
                 moved |= progress.moved;
             }
@@ -242,12 +263,10 @@ impl Links {
             Fault::Lost(reason) => self.first_lost(index, reason),
             Fault::Suspect { blamed } => return self.attribute_timeout(out, blamed as usize, Some(index)),
             Fault::Abort { blamed, reason } => self.blame(index, blamed, reason),
-            Fault::Length(found) => {
-                let expected = usize::try_from(self.call.numbers).unwrap_or(usize::MAX);
-                let found = usize::try_from(found).unwrap_or(usize::MAX);
-                let reason = format!("it brought {found} numbers to a sum of {expected}");
+            Fault::Differs(found) => {
                 let rank = index as u32;
-                (rank, reason, Some(CollectiveError::Length { rank, found, expected }))
+                let error = CollectiveError::different_calls(rank, found, self.own(), self.current.call);
+                (rank, reason_of_difference(&error), Some(error))
             }
         };
         self.abort_all(out, culprit, &reason);
@@ -291,9 +310,25 @@ impl Links {
         CollectiveError::Lost { rank, host: self.host(rank), reason }
     }
 
+    /// This rank's number in the world.
+    fn own(&self) -> u32 {
+        self.peers.iter().position(Option::is_none).unwrap_or_default() as u32
+    }
+
     fn host(&self, rank: u32) -> String {
         let peer = self.peers.get(rank as usize);
         peer.and_then(Option::as_ref).map_or_else(|| "this host".to_owned(), |peer| peer.host.clone())
+    }
+}
+
+/// What the others hear of a rank that made another call.
+fn reason_of_difference(error: &CollectiveError) -> String {
+    match error {
+        CollectiveError::Length { found, expected, .. } => {
+            format!("it brought {found} numbers to a sum of {expected}")
+        }
+        CollectiveError::Differs { found, own, expected, .. } => format!("it called {found}, rank {own} {expected}"),
+        error => error.to_string(),
     }
 }
 

@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use mpienv::{Rank, rendezvous};
+use crate::rendezvous;
+use crate::value::rank::Rank;
 
 /// Opens the greeting: magic (8), rank (4), token.
 const MAGIC: [u8; 8] = *b"mpimesh\n";

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::value::host_name::host_name;
+
 /// A rank's host and cores. Rank 0 adds the address at which its watch listens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HostInfo {
@@ -32,7 +34,7 @@ impl HostInfo {
         let cores = cores();
         let parallel = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
         let quota = (parallel < cores.len()).then_some(parallel);
-        let host = mpienv::host_name().unwrap_or_default();
+        let host = host_name().unwrap_or_default();
         // Linux has an id for each boot of a machine, which its containers share.
         let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_else(|_| host.clone());
         HostInfo { host, machine, cores, quota, listens }

@@ -4,8 +4,11 @@ use std::io::{self, IoSlice, Read, Write};
 
 use mio::net::TcpStream;
 
-/// The length of a frame's head: kind (1), padding (3), call or blamed rank (4), length (8), numbers in the sum (8);
-/// little-endian.
+use crate::collective::call::Call;
+use crate::value::printable::printable;
+
+/// The length of a frame's head: kind (1), operation (1), element (1), padding (1), transfer or blamed
+/// rank (4), length (8), numbers (8); little-endian.
 pub(super) const HEAD: usize = 24;
 const DATA: u8 = 1;
 const BYE: u8 = 2;
@@ -27,25 +30,23 @@ pub(super) struct Peer {
     /// Length of the incoming frame, including its head.
     due: usize,
     /// Bytes of all data frames, including heads.
-    #[cfg(test)]
     pub(super) written: u64,
 }
 
 /// What both ends must agree on besides the length of a frame.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Call {
+pub(super) struct Transfer {
     /// Counts the transfers of a group, starting from a number that depends on the group.
     pub(super) number: u32,
-    /// How many numbers the sum has that the frame belongs to; 0 if it belongs to none.
-    pub(super) numbers: u64,
+    pub(super) call: Call,
 }
 
 /// What is wrong with a connection.
 #[derive(Debug)]
 pub(super) enum Fault {
     Lost(String),
-    /// It contributed so many numbers to a sum of another length.
-    Length(u64),
+    /// It made another call.
+    Differs(Call),
     /// It gave up and blames a rank.
     Abort {
         blamed: u32,
@@ -66,16 +67,7 @@ pub(super) struct Progress {
 
 impl Peer {
     pub(super) fn new(stream: TcpStream, host: String) -> Peer {
-        Peer {
-            stream,
-            host,
-            head_in: [0; HEAD],
-            received: 0,
-            sent: 0,
-            due: 0,
-            #[cfg(test)]
-            written: 0,
-        }
+        Peer { stream, host, head_in: [0; HEAD], received: 0, sent: 0, due: 0, written: 0 }
     }
 
     pub(super) fn stream(&mut self) -> &mut TcpStream {
@@ -89,8 +81,8 @@ impl Peer {
     }
 
     /// Writes as much of the frame that carries `bytes` as the socket accepts.
-    pub(super) fn push(&mut self, call: Call, bytes: &[u8]) -> Result<Progress, Fault> {
-        let head = head(DATA, call.number, bytes.len() as u64, call.numbers);
+    pub(super) fn push(&mut self, transfer: Transfer, bytes: &[u8]) -> Result<Progress, Fault> {
+        let head = head(DATA, transfer.number, bytes.len() as u64, transfer.call);
         let total = HEAD + bytes.len();
         let before = self.sent;
         while self.sent < total {
@@ -106,15 +98,12 @@ impl Peer {
                 Err(error) => return Err(Fault::Lost(meaning(&error))),
             }
         }
-        #[cfg(test)]
-        {
-            self.written += (self.sent - before) as u64;
-        }
+        self.written += (self.sent - before) as u64;
         Ok(Progress { done: self.sent == total, moved: self.sent > before })
     }
 
     /// Reads what the socket has of a frame, which must carry as many bytes as `into` has.
-    pub(super) fn pull(&mut self, call: Call, into: &mut [u8]) -> Result<Progress, Fault> {
+    pub(super) fn pull(&mut self, transfer: Transfer, into: &mut [u8]) -> Result<Progress, Fault> {
         let total = HEAD + into.len();
         self.due = total;
         let before = self.received;
@@ -133,20 +122,20 @@ impl Peer {
                 Err(error) => return Err(Fault::Lost(meaning(&error))),
             }
             if in_head && self.received == HEAD {
-                self.check_head(call, into.len() as u64)?;
+                self.check_head(transfer, into.len() as u64)?;
             }
         }
         Ok(Progress { done: self.received == total, moved: self.received > before })
     }
 
-    fn check_head(&mut self, call: Call, due: u64) -> Result<(), Fault> {
-        let (kind, number, length, numbers) = parse(&self.head_in);
+    fn check_head(&mut self, transfer: Transfer, due: u64) -> Result<(), Fault> {
+        let Head { kind, number, length, call } = parse(&self.head_in);
         match kind {
-            DATA if number == call.number && numbers != call.numbers => Err(Fault::Length(numbers)),
-            DATA if number != call.number || length != due => Err(Fault::Lost(format!(
+            DATA if call != transfer.call => Err(Fault::Differs(call)),
+            DATA if number != transfer.number || length != due => Err(Fault::Lost(format!(
                 "it sent {length} bytes in transfer {number} where {due} in transfer {} were due: the ranks do not make the \
                  same calls",
-                call.number
+                transfer.number
             ))),
             DATA => Ok(()),
             ABORT => Err(self.reason(number, length)),
@@ -160,7 +149,7 @@ impl Peer {
         let mut text = vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(LONGEST_REASON)];
         // It was sent in one write, so all of it is usually here.
         let length = self.stream.read(&mut text).unwrap_or(0);
-        Fault::Abort { blamed, reason: mpienv::printable(&text[..length]) }
+        Fault::Abort { blamed, reason: printable(&text[..length]) }
     }
 
     /// Checks, before or between frames, whether this rank is gone. Data frames are left alone.
@@ -173,12 +162,12 @@ impl Peer {
             Ok(0) => Some(Fault::Lost("it closed the connection".to_owned())),
             Ok(HEAD) if head[0] == ABORT => {
                 self.stream.read_exact(&mut head).ok()?;
-                let (_, blamed, length, _) = parse(&head);
+                let Head { number: blamed, length, .. } = parse(&head);
                 Some(self.reason(blamed, length))
             }
             Ok(HEAD) if head[0] == SUSPECT => {
                 self.stream.read_exact(&mut head).ok()?;
-                let (_, blamed, _, _) = parse(&head);
+                let Head { number: blamed, .. } = parse(&head);
                 Some(Fault::Suspect { blamed })
             }
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Some(Fault::Lost(meaning(&error))),
@@ -188,7 +177,7 @@ impl Peer {
 
     /// Says goodbye, so that the other end does not report the closed connection as a loss.
     pub(super) fn bye(&mut self) {
-        let _ = self.stream.write(&head(BYE, 0, 0, 0));
+        let _ = self.stream.write(&head(BYE, 0, 0, Call::default()));
     }
 
     /// Reports the rank to blame, unless a frame is half sent.
@@ -197,14 +186,14 @@ impl Peer {
             return;
         }
         let reason = &reason.as_bytes()[..reason.len().min(LONGEST_REASON)];
-        let head = head(ABORT, blamed, reason.len() as u64, 0);
+        let head = head(ABORT, blamed, reason.len() as u64, Call::default());
         let _ = self.stream.write_vectored(&[IoSlice::new(&head), IoSlice::new(reason)]);
     }
 
     /// Reports the rank that this one waits for, unless a frame is half sent.
     pub(super) fn suspect(&mut self, half_sent: bool, blamed: u32) {
         if !half_sent {
-            let _ = self.stream.write(&head(SUSPECT, blamed, 0, 0));
+            let _ = self.stream.write(&head(SUSPECT, blamed, 0, Call::default()));
         }
     }
 
@@ -229,18 +218,27 @@ fn meaning(error: &io::Error) -> String {
     }
 }
 
-fn head(kind: u8, number: u32, length: u64, numbers: u64) -> [u8; HEAD] {
+/// A head as it came.
+struct Head {
+    kind: u8,
+    number: u32,
+    length: u64,
+    call: Call,
+}
+
+fn head(kind: u8, number: u32, length: u64, call: Call) -> [u8; HEAD] {
     let mut head = [0; HEAD];
     head[0] = kind;
+    head[1..3].copy_from_slice(&call.codes());
     head[4..8].copy_from_slice(&number.to_le_bytes());
     head[8..16].copy_from_slice(&length.to_le_bytes());
-    head[16..].copy_from_slice(&numbers.to_le_bytes());
+    head[16..].copy_from_slice(&call.count.to_le_bytes());
     head
 }
 
-fn parse(head: &[u8; HEAD]) -> (u8, u32, u64, u64) {
+fn parse(head: &[u8; HEAD]) -> Head {
     let mut parts = head.chunks_exact(8).map(|part| part.try_into().map_or(0, u64::from_le_bytes));
-    let [first, length, numbers] = [(); 3].map(|()| parts.next().unwrap_or(0));
-    let [_, _, _, _, number @ ..] = first.to_le_bytes();
-    (head[0], u32::from_le_bytes(number), length, numbers)
+    let [first, length, count] = [(); 3].map(|()| parts.next().unwrap_or(0));
+    let [kind, operation, element, _, number @ ..] = first.to_le_bytes();
+    Head { kind, number: u32::from_le_bytes(number), length, call: Call::from_codes([operation, element], count) }
 }

@@ -1,21 +1,24 @@
 //! A group of connected ranks: all of them, or some.
 
-use super::peer::Call;
-use super::transfer::{Inbox, Links};
-use crate::collective::CollectiveError;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use super::peer::Transfer;
+use super::transfer::{Inbox, Links};
+use crate::collective::call::Call;
+use crate::collective::error::CollectiveError;
+
 /// Ranks of a group, by their place in it. A member's index among the links is its rank in the world.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct Members {
     /// Shared by all groups of this rank. Any two ranks make their calls in the same order, whatever the group.
     links: Rc<RefCell<Links>>,
     /// The world ranks of the group, by place.
     members: Vec<usize>,
     /// The place of every world rank; `None` outside the group.
     places: Vec<Option<usize>>,
-    call: Call,
+    /// Of the last transfer.
+    number: u32,
 }
 
 /// Receives from members, by place, and from no other rank.
@@ -34,45 +37,42 @@ fn place(places: &[Option<usize>], peer: usize) -> Option<usize> {
     places.get(peer).copied().flatten()
 }
 
-impl Group {
+impl Members {
     /// All ranks.
-    pub(super) fn world(links: Links) -> Group {
+    pub(super) fn world(links: Links) -> Members {
         let members: Vec<usize> = (0..links.size()).collect();
         let places = members.iter().copied().map(Some).collect();
-        Group { links: Rc::new(RefCell::new(links)), members, places, call: Call::default() }
+        Members { links: Rc::new(RefCell::new(links)), members, places, number: 0 }
     }
 
     /// The members at the places `chosen`, in that order. All of them call it with the same `color`.
-    pub(super) fn part(&self, chosen: &[usize], color: u32) -> Group {
+    pub(super) fn part(&self, chosen: &[usize], color: u32) -> Members {
         let members: Vec<usize> = chosen.iter().filter_map(|&place| self.members.get(place).copied()).collect();
         let mut places = vec![None; self.places.len()];
         for (place, &member) in members.iter().enumerate() {
             places[member] = Some(place);
         }
         // Far from the numbers of other groups, so that a call on the wrong one is noticed.
-        let number = self.call.number.wrapping_add(color.wrapping_add(1).wrapping_mul(0x9e37_79b1)).rotate_left(16);
-        Group { links: Rc::clone(&self.links), members, places, call: Call { number, numbers: 0 } }
+        let number = self.number.wrapping_add(color.wrapping_add(1).wrapping_mul(0x9e37_79b1)).rotate_left(16);
+        Members { links: Rc::clone(&self.links), members, places, number }
     }
 
     pub(super) fn size(&self) -> usize {
         self.members.len()
     }
 
-    /// Says that the next transfers belong to a sum of so many numbers, or with 0 that they belong to none.
-    pub(super) fn begin_sum(&mut self, numbers: usize) {
-        self.call.numbers = numbers as u64;
-    }
-
-    /// Sends `out(place)` to each member and fills `inbox`, all at once.
+    /// Sends `out(place)` to each member and fills `inbox`, all at once, as a part of a call.
     pub(super) fn transfer<'b>(
         &mut self,
+        call: Call,
         out: impl Fn(usize) -> Option<&'b [u8]>,
         inbox: &mut impl Inbox,
     ) -> Result<(), CollectiveError> {
-        self.call.number = self.call.number.wrapping_add(1);
+        self.number = self.number.wrapping_add(1);
+        let transfer = Transfer { number: self.number, call };
         let places = &self.places[..];
         let mut inbox = OfMembers { places, inbox };
-        self.links.borrow_mut().transfer(self.call, |peer| out(place(places, peer)?), &mut inbox)
+        self.links.borrow_mut().transfer(transfer, |peer| out(place(places, peer)?), &mut inbox)
     }
 
     /// The loss of the rank at a place.
@@ -81,7 +81,6 @@ impl Group {
     }
 
     /// How many bytes this rank has written to all others, in all groups, including heads.
-    #[cfg(test)]
     pub(super) fn written(&self) -> u64 {
         self.links.borrow().written()
     }
