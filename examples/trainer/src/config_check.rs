@@ -17,7 +17,7 @@ struct Terms<'a> {
     train: [usize; CLASSES],
     #[serde(rename = "test set, labels 0 to 9")]
     test: [usize; CLASSES],
-    plan: &'a TrainConfig,
+    config: &'a TrainConfig,
 }
 
 /// The strategy of a run without operator sharding.
@@ -45,13 +45,13 @@ pub struct Disagreement {
 pub fn check(
     model: &'static str,
     strategy: &str,
-    plan: &TrainConfig,
+    config: &TrainConfig,
     data: &Datasets,
     group: &mut Group,
 ) -> Result<(), TrainError> {
     let version = env!("CARGO_PKG_VERSION");
     let terms =
-        Terms { version, model, strategy, train: data.train.class_counts(), test: data.test.class_counts(), plan };
+        Terms { version, model, strategy, train: data.train.class_counts(), test: data.test.class_counts(), config };
     let own = serde_json::to_vec(&terms).map_err(std::io::Error::from)?;
     let all = group.all_gather(&own)?;
     let Some(first) = all.first() else {
@@ -88,53 +88,38 @@ mod tests {
     use mpienv::collective::threads;
     use std::time::Duration;
 
-    const PLAN: TrainConfig =
+    const CONFIG: TrainConfig =
         TrainConfig { epochs: 1, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::File };
 
-    #[test]
-    fn a_rank_with_another_option_is_named() {
+    /// What each of `ranks` ranks finds if the last one has another model, strategy, batch size or data set.
+    fn errors(ranks: u32, model: &'static str, strategy: &str, batch_size: usize, last_data: &Datasets) -> Vec<String> {
         let data = digits::draw();
-        let errors = threads::run(3, Duration::from_secs(10), |rank| {
-            let batch_size = if rank.rank().index() == 2 { 64 } else { 32 };
-            check("linear", DATA_PARALLEL, &TrainConfig { batch_size, ..PLAN }, &data, rank).unwrap_err().to_string()
-        })
-        .unwrap();
-        let expected = "rank 2 has batch_size 64, rank 0 has 32: all ranks must run the same program with the same options and data";
-        assert_eq!(errors, [expected; 3]);
+        let errors = threads::run(ranks, Duration::from_secs(10), |rank| {
+            let found = if rank.rank().index() + 1 == ranks {
+                check(model, strategy, &TrainConfig { batch_size, ..CONFIG }, last_data, rank)
+            } else {
+                check("linear", DATA_PARALLEL, &CONFIG, &data, rank)
+            };
+            found.unwrap_err().to_string()
+        });
+        errors.unwrap()
     }
 
     #[test]
-    fn a_rank_with_another_model_is_named() {
+    fn a_rank_that_differs_is_named_with_what_differs() {
         let data = digits::draw();
-        let errors = threads::run(2, Duration::from_secs(10), |rank| {
-            let model = if rank.rank().index() == 1 { "mlp" } else { "linear" };
-            check(model, DATA_PARALLEL, &PLAN, &data, rank).unwrap_err().to_string()
-        })
-        .unwrap();
-        assert!(errors[0].starts_with("rank 1 has model \"mlp\", rank 0 has \"linear\": "), "{}", errors[0]);
-    }
-
-    #[test]
-    fn a_rank_with_another_strategy_is_named() {
-        let data = digits::draw();
-        let errors = threads::run(2, Duration::from_secs(10), |rank| {
-            let strategy = if rank.rank().index() == 1 { "matmul ((2,1),(1,1))" } else { DATA_PARALLEL };
-            check("linear", strategy, &PLAN, &data, rank).unwrap_err().to_string()
-        })
-        .unwrap();
-        let start = "rank 1 has strategy \"matmul ((2,1),(1,1))\", rank 0 has \"data parallel\": ";
-        assert!(errors[0].starts_with(start), "{}", errors[0]);
-    }
-
-    #[test]
-    fn a_rank_with_other_data_is_named() {
-        let data = digits::draw();
+        let text = "rank 2 has batch_size 64, rank 0 has 32: all ranks must run the same program with the same options and data";
+        assert_eq!(errors(3, "linear", DATA_PARALLEL, 64, &data), [text; 3]);
         let other = Datasets { train: data.train.clone(), test: data.train.clone() };
-        let errors = threads::run(2, Duration::from_secs(10), |rank| {
-            let data = if rank.rank().index() == 1 { &other } else { &data };
-            check("linear", DATA_PARALLEL, &PLAN, data, rank).unwrap_err().to_string()
-        })
-        .unwrap();
-        assert!(errors[0].starts_with("rank 1 has test set, labels 0 to 9 [1200,1200,"), "{}", errors[0]);
+        for (errors, start) in [
+            (errors(2, "mlp", DATA_PARALLEL, 32, &data), "rank 1 has model \"mlp\", rank 0 has \"linear\": "),
+            (
+                errors(2, "linear", "matmul ((2,1),(1,1))", 32, &data),
+                "rank 1 has strategy \"matmul ((2,1),(1,1))\", rank 0 has \"data parallel\": ",
+            ),
+            (errors(2, "linear", DATA_PARALLEL, 32, &other), "rank 1 has test set, labels 0 to 9 [1200,1200,"),
+        ] {
+            assert!(errors[0].starts_with(start), "{}", errors[0]);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! `mnist fetch`: downloads the four files of MNIST from the first mirror that has them right.
+//! `mnist fetch` downloads the four files of MNIST from the first mirror that has the right ones.
 
 pub mod content;
 mod download;
@@ -18,33 +18,36 @@ use part::Part;
 use crate::atomic_write::{self, naming};
 use crate::folder_lock::{FolderLock, LockError};
 
-/// Where the files are, in the order in which they are tried: the mirrors of PyTorch and of the CVD Foundation.
+/// The mirrors of PyTorch and of the CVD Foundation, in the order in which they are tried.
 pub const MIRRORS: [&str; 2] =
     ["https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"];
 
-/// How often a mirror is asked to go on after a transfer that broke off.
+/// How many times an interrupted transfer is resumed at the same mirror.
 const ATTEMPTS: u32 = 4;
 
 /// What to fetch, and from where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// The files: MNIST's are [`content::FILES`].
+    /// The files; those of MNIST are [`content::FILES`].
     pub files: Vec<Content>,
-    /// The folder for the files; made when it is not there.
+    /// The folder for the files; created if it is missing.
     pub folder: PathBuf,
-    /// Where the files are looked for: addresses that a file's name is put after.
+    /// URLs to which a file's name is appended.
     pub mirrors: Vec<String>,
     /// How long a mirror may be silent.
     pub timeout: Duration,
 }
 
 impl Fetch {
-    /// Fetches the files that are not there yet; says on `out` what it does, on `remarks` what went wrong on the way.
+    /// Fetches the missing files. Prints progress to `out` and failed attempts to `remarks`.
+    ///
+    /// # Errors
+    /// If a file can be neither found nor fetched.
     pub fn run(&self, mut out: impl Write, mut remarks: impl Write) -> Result<(), FetchError> {
         let mut remark = |text: &str| {
             let _ = writeln!(remarks, "mnist: {text}");
         };
-        // Two that fetch into one folder would write the same files at the same time.
+        // Two processes must not write the same files at the same time.
         let _lock = FolderLock::take(&self.folder, &mut remark).map_err(|error| match error {
             LockError::System(error) => FetchError::Disk(error),
             taken @ LockError::Taken { .. } => FetchError::Taken(taken),
@@ -55,18 +58,18 @@ impl Fetch {
                 Some(path) => format!("{} already exists, SHA-256 verified", path.display()),
                 None => self.fetch(&client, file, &mut remarks)?,
             };
-            // A line that cannot be written must not stop the download.
+            // If a line cannot be written, the download continues.
             let _ = writeln!(out, "{said}");
         }
         let _ = writeln!(out, "MNIST is complete: mnist --data {}", self.folder.display());
         Ok(())
     }
 
-    /// The file, when it is there, packed or not; the plain one is the one that would be read.
+    /// The existing file, gzipped or not. If there are both, the plain one counts: training would read that.
     fn existing(&self, file: &Content) -> Result<Option<PathBuf>, FetchError> {
         let paths = [file.name.to_owned(), format!("{}.gz", file.name)].map(|name| self.folder.join(name));
         let Some(path) = paths.into_iter().find(|path| path.exists()) else { return Ok(None) };
-        // A pipe, say, would be waited for.
+        // Opening a pipe would block.
         atomic_write::place_of(&path).map_err(FetchError::Other)?;
         match File::open(&path).and_then(|opened| file.check(opened)) {
             Err(error) => Err(FetchError::Disk(naming(&path)(error))),
@@ -75,7 +78,7 @@ impl Fetch {
         }
     }
 
-    /// Fetches one file; says what it did.
+    /// Fetches one file; returns the line to print.
     fn fetch(&self, client: &Client, file: &Content, remarks: &mut impl Write) -> Result<String, FetchError> {
         let path = self.folder.join(format!("{}.gz", file.name));
         let mut faults = Vec::new();
@@ -96,7 +99,7 @@ impl Fetch {
         Err(FetchError::NoMirror { name: file.name, faults })
     }
 
-    /// Fetches one file from one place, going on where a transfer broke off; returns its bytes.
+    /// Fetches one file from one mirror, resuming interrupted transfers. Returns its size.
     fn fetch_from(
         &self,
         client: &Client,
@@ -119,7 +122,7 @@ impl Fetch {
                 },
                 Err(fault) => fault,
             };
-            // What was put together from pieces may be wrong where the whole is right.
+            // A file assembled from pieces may be wrong although the mirror has the right one.
             let again = match &fault {
                 Fault::Content { .. } | Fault::Range(_) => {
                     part.clear().map_err(Fault::Disk)?;
@@ -139,7 +142,7 @@ impl Fetch {
     }
 }
 
-/// A bar on stderr, when that is a terminal.
+/// A bar on stderr, if that is a terminal.
 fn bar(name: &str) -> ProgressBar {
     let bar = ProgressBar::no_length().with_message(name.to_owned());
     match ProgressStyle::with_template("{msg} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}") {
@@ -148,17 +151,17 @@ fn bar(name: &str) -> ProgressBar {
     }
 }
 
-/// Why the files are not all there.
+/// Why fetching failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
-    /// Another run fetches into the folder.
+    /// Another run uses the folder.
     #[error("{0}, or name another folder")]
     Taken(LockError),
-    /// Something of that name is there, and is not a regular file.
+    /// The name is not that of a regular file.
     #[error("{0}; move it away, or name another folder")]
     Other(io::Error),
-    /// A file of that name is there.
+    /// The existing file has other content.
     #[error(
         "{} already exists but is not MNIST's: the SHA-256 of its content is {found}; move it away, or name another folder",
         path.display()
@@ -166,7 +169,7 @@ pub enum FetchError {
     Content { path: PathBuf, found: String },
     /// Every mirror failed.
     #[error(
-        "{name}.gz could not be fetched: {faults}; name another place with --mirror URL, or put the files into the folder by hand"
+        "{name}.gz could not be fetched: {faults}; try another mirror with --mirror URL, or put the files into the folder by hand"
     )]
     NoMirror { name: &'static str, faults: String },
     /// A file cannot be read or written.

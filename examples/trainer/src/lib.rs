@@ -1,37 +1,37 @@
 //! A distributed MNIST trainer on mpienv: what the `mnist` program is made of.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
-#![expect(missing_docs, reason = "the text of an error names its fields")]
+#![expect(missing_docs, reason = "the names of fields and variants, and the texts of errors, are enough")]
 
-pub mod atomic_write;
+pub(crate) mod atomic_write;
 pub mod backend;
 pub mod batch;
-pub mod bounded_read;
+pub(crate) mod bounded_read;
 pub mod checkpoint;
 pub mod cli;
 pub mod cluster;
-pub mod config_check;
+pub(crate) mod config_check;
 pub mod data;
 pub(crate) mod digest;
 pub mod exit;
 #[cfg(feature = "fetch")]
 pub mod fetch;
-pub mod folder_lock;
+pub(crate) mod folder_lock;
 
 pub(crate) mod list;
-pub mod log;
-pub mod metrics;
+pub(crate) mod log;
+pub(crate) mod metrics;
 pub mod mnist;
 pub mod model;
-pub mod parameters;
+pub(crate) mod parameters;
 #[cfg(feature = "plot")]
-pub mod plot;
+pub(crate) mod plot;
 #[cfg(feature = "progress")]
-pub mod progress;
+pub(crate) mod progress;
 pub mod quickstart;
 pub mod random;
-pub mod readiness;
-pub mod replicas;
+pub(crate) mod readiness;
+pub(crate) mod replicas;
 pub mod sampler;
 pub mod sharding;
 pub mod stop;

@@ -1,4 +1,4 @@
-//! The lines that people read: the tutorial's, and a summary of each epoch.
+//! The lines for people: the tutorial's, and a summary of each epoch.
 
 use std::io::{self, Write};
 
@@ -8,26 +8,25 @@ use crate::checkpoint::Position;
 use crate::stop::{Signal, Stop};
 use crate::train::{Epoch, Report, Step};
 
-/// Writes a run's lines to `out`, and passes everything on to the other reports.
+/// Writes a run's lines to `out`, and forwards everything to the other reports.
 pub struct Log<W> {
-    /// Where the lines go.
     pub out: W,
-    /// The rank that this is: every rank writes its steps, rank 0 the epochs.
+    /// Every rank writes its steps, and rank 0 the epochs.
     pub rank: Rank,
     /// The last epoch that was reported.
     pub last: Option<Epoch>,
     /// Whether to leave out the steps.
     pub quiet: bool,
-    /// The metrics, the picture and the progress bar; only rank 0 has any.
+    /// The metrics, the plot and the progress bar; on rank 0 only.
     pub others: Vec<Box<dyn Report>>,
-    /// Raised when `out` has lost its reader: a rank that ended at once would be a lost one for the others.
+    /// Raised when the reader of `out` has exited. If this rank exited at once, the others would report it as lost.
     pub stop: Stop,
-    /// Whether `out` has lost its reader.
+    /// Whether the reader of `out` has exited.
     pub reader_gone: bool,
 }
 
 impl<W: Write> Log<W> {
-    /// Makes one write for each line, so that lines of ranks that share a terminal do not mix.
+    /// Writes a line at once, so that the lines of ranks that share a terminal do not mix.
     fn line(&mut self, line: &str) -> io::Result<()> {
         if self.reader_gone {
             return Ok(());
@@ -75,7 +74,7 @@ impl<W: Write> Report for Log<W> {
         self.others.iter_mut().try_for_each(|other| other.epoch(epoch))
     }
 
-    /// The progress bar goes first: the last report comes first.
+    /// In reverse order: the progress bar is the last report and must go first.
     fn finish(&mut self) -> io::Result<()> {
         self.others.iter_mut().rev().try_for_each(|other| other.finish())
     }

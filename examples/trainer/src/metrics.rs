@@ -13,20 +13,19 @@ use crate::atomic_write::{self, naming};
 use crate::checkpoint::Position;
 use crate::train::{Epoch, Report, Step};
 
-/// A file of JSON lines, each there as soon as it is known.
+/// A file of JSON lines, written without delay.
 #[derive(Debug)]
 pub struct Metrics {
     path: PathBuf,
     state: State,
 }
 
-/// What happens to the lines that the file has.
+/// What happens to the lines of an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
-    /// The file is emptied.
-    Anew,
-    /// They stay: for a run that goes on from a checkpoint.
-    GoOn,
+    Truncate,
+    /// For a resumed run.
+    Append,
 }
 
 #[derive(Debug)]
@@ -36,7 +35,10 @@ enum State {
 }
 
 impl Metrics {
-    /// Lines that will be in the file at `path`, which is not touched before [`Report::begin`].
+    /// Metrics for the file at `path`, which is not changed before [`Report::begin`].
+    ///
+    /// # Errors
+    /// If the file cannot be written.
     pub fn new(path: &Path, begin: Begin) -> io::Result<Metrics> {
         match atomic_write::place_of(path)? {
             place if place.exists() => drop(File::options().append(true).open(path).map_err(naming(path))?),
@@ -45,14 +47,14 @@ impl Metrics {
         Ok(Metrics { path: path.to_owned(), state: State::Untouched(begin) })
     }
 
-    /// The file, begun by the first call.
+    /// The file, which the first call opens.
     fn file(&mut self) -> io::Result<&mut File> {
         if let State::Untouched(begin) = self.state {
-            // Since it was looked at something else may have got the name.
+            // The name may have changed hands since it was checked.
             atomic_write::place_of(&self.path)?;
             let open = || {
                 let file = File::options().append(true).create(true).open(&self.path)?;
-                if begin == Begin::Anew {
+                if begin == Begin::Truncate {
                     file.set_len(0)?;
                 }
                 Ok(file)
@@ -68,7 +70,7 @@ impl Metrics {
     fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
-        // One write without a buffer: who follows the file never sees half a line.
+        // One unbuffered write, so that a reader that follows the file never sees half a line.
         let written = self.file()?.write_all(&bytes);
         written.map_err(naming(&self.path))
     }
@@ -98,7 +100,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.jsonl");
         fs::write(&path, "of a run before\n").unwrap();
-        let mut metrics = Metrics::new(&path, Begin::Anew).unwrap();
+        let mut metrics = Metrics::new(&path, Begin::Truncate).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "of a run before\n");
         metrics.begin(Position::default()).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "");
@@ -125,7 +127,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.jsonl");
         for step in [0, 10] {
-            Metrics::new(&path, Begin::GoOn).unwrap().step(&Step { epoch: 0, step, loss: 0.5 }).unwrap();
+            Metrics::new(&path, Begin::Append).unwrap().step(&Step { epoch: 0, step, loss: 0.5 }).unwrap();
         }
         let lines = "{\"epoch\":0,\"step\":0,\"loss\":0.5}\n{\"epoch\":0,\"step\":10,\"loss\":0.5}\n";
         assert_eq!(fs::read_to_string(&path).unwrap(), lines);
@@ -133,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_written_is_named() {
-        let error = Metrics::new(Path::new("/no/such/folder/m.jsonl"), Begin::Anew).unwrap_err().to_string();
+        let error = Metrics::new(Path::new("/no/such/folder/m.jsonl"), Begin::Truncate).unwrap_err().to_string();
         assert!(error.starts_with("/no/such/folder/m.jsonl: No such file or directory"), "{error}");
     }
 }

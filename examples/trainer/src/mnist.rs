@@ -26,17 +26,22 @@ use crate::weights::{self, WeightsError};
 use mpienv::collective::Group;
 use outputs::OutputError;
 
-/// By how much a network that has learned something is better than always giving the most frequent answer, at least.
+/// A network that has learned something is at least so many times as good as always giving the most frequent answer.
 const ALMOST_A_GUESS: f64 = 1.2;
 
-/// What is said when there is no data: where the digits come from, and how to get real ones.
+/// Printed if no data is named.
 #[cfg(feature = "fetch")]
 const EMBEDDED: &str = "training on embedded digits drawn by code; for MNIST: mnist fetch DIR, then --data DIR";
 #[cfg(not(feature = "fetch"))]
 const EMBEDDED: &str = "training on embedded digits drawn by code; for MNIST, put its four files into a folder \
 and name it with --data or DATA_PATH";
 
-/// Runs the program: trains, or starts ranks that do, or prints a plan, or fetches MNIST. Lines of the run go to `out`, remarks to `remarks`.
+/// Runs the program: trains, starts ranks that train, prints a plan, or fetches MNIST.
+///
+/// Lines of the run go to `out`, messages to `remarks`.
+///
+/// # Errors
+/// If the run fails; [`MnistError::is_reported`] says whether the error is already printed.
 pub fn run(options: &MnistArgs, mut out: impl Write, remarks: impl Write) -> Result<(), MnistError> {
     if let Some(parent) = options.end_with {
         cluster::end_with(parent).map_err(MnistError::Orphan)?;
@@ -59,7 +64,7 @@ pub fn run(options: &MnistArgs, mut out: impl Write, remarks: impl Write) -> Res
     }
 }
 
-/// Starts ranks of this program with the same arguments; they know from their variables where they are.
+/// Starts ranks of this program with the same arguments. They get their places from their variables.
 fn start_ranks(count: u32) -> Result<(), MnistError> {
     let program = std::env::current_exe().map_err(MnistError::Program)?;
     let arguments = cli::without_ranks(std::env::args_os().skip(1));
@@ -71,28 +76,27 @@ fn start_ranks(count: u32) -> Result<(), MnistError> {
     Ok(cluster::start(count, command)?)
 }
 
-fn train(options: &MnistArgs, out: impl Write, mut remarks: impl Write) -> Result<(), MnistError> {
+fn train(options: &MnistArgs, out: impl Write, remarks: impl Write) -> Result<(), MnistError> {
     if cfg!(not(feature = "plot")) && options.plot.is_some() {
         return Err(MnistError::NotBuilt { what: "--plot", feature: "plot" });
     }
     let info = cluster::place()?;
     let rank = info.world();
-    if options.source() == Source::Embedded && rank.is_first() {
-        // A remark that cannot be written must not stop the run.
-        let _ = remarks.write_all(format!("mnist: {EMBEDDED}\n").as_bytes());
-    }
-    let prepared = Prepared::new(options, rank);
     let remarks = RefCell::new(remarks);
     let remark = |text: &str| {
-        // A remark that cannot be written must not stop the run.
+        // If a message cannot be written, the run continues.
         let _ = remarks.borrow_mut().write_all(format!("mnist: {text}\n").as_bytes());
     };
+    if options.source() == Source::Embedded && rank.is_first() {
+        remark(EMBEDDED);
+    }
+    let prepared = Prepared::new(options, rank);
     let mut say = |text: &str| {
         if rank.is_first() && !options.quiet {
             remark(text);
         }
     };
-    // A rank that cannot begin comes all the same, to say so to the others.
+    // A rank that cannot begin still connects, to tell the others why.
     let mut group = match backend::connect(options.backend, &info, options.timeout, &mut say, &mut |text| remark(text))
     {
         Ok(group) => group,
@@ -113,11 +117,11 @@ fn train(options: &MnistArgs, out: impl Write, mut remarks: impl Write) -> Resul
             result
         }
         Err(error) => {
-            // Before the group ends, which waits for the launcher: one that received a stop signal ends the ranks meanwhile.
+            // Before the group ends: meanwhile a launcher that received a stop signal may kill this rank.
             if !error.is_by_reader() && (rank.is_first() || !error.is_reported_by_rank_0()) {
                 remark(&error.to_string());
             }
-            // It adds nothing to what was said.
+            // The first error is the one that counts.
             let _ = group.close();
             result.map_err(|error| MnistError::Reported(Box::new(error)))
         }
@@ -125,7 +129,7 @@ fn train(options: &MnistArgs, out: impl Write, mut remarks: impl Write) -> Resul
     }
 }
 
-/// What a rank has before it meets the others.
+/// What a rank prepares before it connects to the others.
 struct Prepared {
     data: Datasets,
     config: train::TrainConfig,
@@ -137,7 +141,7 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Reads and checks all that this rank needs; nothing is written.
+    /// Reads and checks everything that this rank needs, and writes nothing.
     fn new(options: &MnistArgs, rank: Rank) -> Result<Prepared, MnistError> {
         let data = options.source().load()?;
         let config = options.config();
@@ -147,7 +151,7 @@ impl Prepared {
         });
         let model = options.model.model(config.largest_batch(data.train.count(), rank));
         let parameters = match &options.weights {
-            // All take rank 0's: no other needs the file, and a pipe can be read once.
+            // All ranks take rank 0's: no other needs the file, and a pipe can be read only once.
             Some(file) if rank.is_first() => weights::read(file, &model.parameter_shapes())?,
             _ => model.initial_parameters(config.seed),
         };
@@ -155,7 +159,7 @@ impl Prepared {
         Ok(Prepared { cut: cut.transpose()?, data, config, model, parameters, outputs })
     }
 
-    /// Trains together with the other ranks, which are ready too.
+    /// Trains with the other ranks, which are all ready.
     fn train(
         self,
         options: &MnistArgs,
@@ -165,7 +169,7 @@ impl Prepared {
     ) -> Result<(), MnistError> {
         let Prepared { data, config, cut, mut model, mut parameters, outputs } = self;
         let rank = group.rank();
-        // Before this there is nothing to keep, and a signal ends the process at once.
+        // Until here there is nothing to save, and a signal terminates the process at once.
         let stop = Stop::on_signals().map_err(MnistError::Signals)?;
         let run = checkpoint::Run::new(&config, model.parameter_shapes(), rank.size(), &data.train);
         let run = match &cut {
@@ -176,7 +180,7 @@ impl Prepared {
             Checkpoints::begin(&options.checkpoints(), run, &mut parameters, group, &mut |text| remark(text))?;
         checkpoints.stop = stop.clone();
         if let Some(folder) = options.checkpoints().folder.filter(|_| rank.is_first()) {
-            // Now, since some launchers pass on nothing that a rank prints after they received a stop signal.
+            // Now, because some launchers drop what a rank prints after they received a stop signal.
             remark(&format!("checkpoints go to {}: if the run is stopped, continue with --resume", folder.display()));
         }
         let (done, epochs) = (checkpoints.start().epoch, config.epochs);
@@ -204,11 +208,11 @@ impl Prepared {
     }
 }
 
-/// An error where a run's last epoch ends with a network that is no better than one that does not look at the images.
+/// Fails if the network is not better than one that ignores the images.
 fn has_learned(last: &Epoch, test: &Dataset, config: &train::TrainConfig) -> Result<(), TrainError> {
     let most = test.class_counts().into_iter().max().unwrap_or_default();
     let guess = most as f64 / test.count() as f64;
-    // Nearly all of one class: there is nothing to tell apart.
+    // Most images are of one class: there is little to learn.
     if last.test_accuracy > ALMOST_A_GUESS * guess || guess > 0.5 {
         return Ok(());
     }
@@ -227,63 +231,52 @@ pub enum MnistError {
     /// The launcher's variables are wrong.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// The data is not there or wrong.
+    /// The data is missing or wrong.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The file of first weights is wrong.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// A file cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// What was said already, by this rank or by rank 0 for all.
+    /// This rank, or rank 0 for all, has printed the error.
     #[error(transparent)]
     Reported(Box<MnistError>),
-    /// This rank cannot begin, and has said so to the others.
+    /// This rank cannot begin, and the others know why.
     #[error(transparent)]
     NotReady(Box<MnistError>),
     /// Another rank cannot begin.
     #[error(transparent)]
     OtherRank(OtherRank),
-    /// This program was compiled without a part of it.
     #[error("{what}: this program was built without the feature `{feature}`; build it with --features {feature}")]
     NotBuilt { what: &'static str, feature: &'static str },
-    /// The operators cannot be cut so.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The plan cannot be printed.
-    #[error("the plan cannot be written: {0}")]
+    #[error("cannot write the plan: {0}")]
     Print(io::Error),
-    /// The program that read a rank's stdout has exited, as `head` does; all ranks stopped.
-    #[error("nobody reads stdout any more")]
+    /// The program that read a rank's stdout has exited, as `head` does, and all ranks stopped.
+    #[error("the reader of stdout has exited")]
     ReaderGone,
-    /// Several ranks are about to fetch.
     #[cfg(feature = "fetch")]
-    #[error("this is one of {0} ranks: mnist fetch must be started once, without mpirun or srun")]
+    #[error("this is one of {0} ranks: start mnist fetch only once, without mpirun or srun")]
     Ranks(u32),
-    /// MNIST cannot be fetched.
     #[cfg(feature = "fetch")]
     #[error(transparent)]
     Fetch(#[from] crate::fetch::FetchError),
-    /// The ranks did not meet.
     #[error(transparent)]
     Backend(#[from] BackendError),
-    /// The process that started this rank can no longer end it.
-    #[error("this rank cannot be tied to the program that started it: {0}")]
+    #[error("cannot tie this rank to the program that started it: {0}")]
     Orphan(io::Error),
-    /// The system does not tell which program this is.
-    #[error("ranks cannot be started: {0}")]
+    /// The path of this program is unknown.
+    #[error("cannot start ranks: {0}")]
     Program(io::Error),
-    /// The system refuses to tell of signals.
-    #[error("signals cannot be handled: {0}")]
+    #[error("cannot handle signals: {0}")]
     Signals(io::Error),
-    /// The training ended early.
     #[error(transparent)]
     Train(#[from] TrainError),
 }
 
 impl MnistError {
-    /// The exit code for it, of [`exit`].
+    /// The exit code, one of [`exit`]'s.
     pub fn exit_code(&self) -> u8 {
         match self {
             _ if self.is_by_reader() => exit::READER_GONE,
@@ -300,29 +293,29 @@ impl MnistError {
         }
     }
 
-    /// Whether nothing is left to say of it.
+    /// Whether the error must not be printed again.
     pub fn is_reported(&self) -> bool {
         matches!(self, MnistError::Reported(_)) || self.is_by_reader()
     }
 
-    /// Whether the reader of stdout has gone, which is no failure.
+    /// Whether the reader of stdout has exited, which is not a failure.
     fn is_by_reader(&self) -> bool {
         match self {
             MnistError::ReaderGone => true,
             MnistError::Print(error) => error.kind() == io::ErrorKind::BrokenPipe,
-            // A rank writes to the stdout of the process that started it.
+            // A rank shares stdout with the process that started it.
             MnistError::Cluster(error) => error.rank_exit_code() == Some(exit::READER_GONE),
             MnistError::Reported(error) => error.is_by_reader(),
             _ => false,
         }
     }
 
-    /// Whether rank 0 says it for all: it knows more than the others.
+    /// Whether rank 0 prints it for all, because it knows more than the others.
     fn is_reported_by_rank_0(&self) -> bool {
         matches!(self, MnistError::Train(TrainError::Stopped { .. } | TrainError::NothingLearned { .. }))
     }
 
-    /// Whether every rank ends by itself, for the same reason.
+    /// Whether every rank exits by itself, for the same reason.
     fn is_of_all_ranks(&self) -> bool {
         use TrainError::{Checkpoint, Disagreement, Diverged, Divergence, NothingLearned, Plan, Stopped};
         matches!(

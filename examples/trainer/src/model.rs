@@ -1,4 +1,4 @@
-//! What is trained: parameters, and how a batch gives a loss and a gradient.
+//! The models: their parameters, losses and gradients.
 
 mod cross_entropy;
 mod dense;
@@ -13,7 +13,7 @@ use crate::data::CLASSES;
 use crate::parameters::Shapes;
 use crate::random::{Purpose, Stream};
 
-/// The models that there are.
+/// The available models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Architecture {
     /// The tutorial's: 784-10, ReLU on the logits.
@@ -32,22 +32,22 @@ impl Architecture {
     }
 }
 
-/// A classifier whose parameters lie in one slice, and its gradient in another: one all-reduce sums it.
+/// A classifier. Its parameters lie in one slice and its gradient in another, so that one all-reduce sums it.
 pub trait Model {
-    /// The name of the architecture, which all ranks must have in common.
+    /// The name of the architecture, which must be the same on all ranks.
     fn name(&self) -> &'static str;
 
-    /// The names and shapes of the parameters, in the order in which they lie in the slice: what files call them.
+    /// The names and shapes of the parameters, as in files, in the order of the slice.
     fn parameter_shapes(&self) -> Shapes;
 
-    /// The parameters before the first step, the same for a seed whatever the number of ranks.
+    /// The parameters before the first step. They do not depend on the number of ranks.
     fn initial_parameters(&self, seed: u64) -> Vec<f32>;
 
-    /// Overwrites `gradient` with that of the samples' losses, summed and divided by `whole`; returns the sum of
-    /// their losses, not divided.
+    /// Overwrites `gradient` with that of the sum of the samples' losses, divided by `whole`. Returns the sum of the
+    /// losses, not divided.
     ///
-    /// There is an image for each of `labels`. `whole` is how many samples all ranks together have, so that the
-    /// ranks' gradients add up to that of the mean loss. Without samples the gradient is 0.
+    /// There is an image for each label. `whole` is the number of samples of all ranks together, so that the ranks'
+    /// gradients add up to that of the mean loss. Without samples the gradient is 0.
     fn gradient(
         &mut self,
         parameters: &[f32],
@@ -57,10 +57,10 @@ pub trait Model {
         gradient: &mut [f32],
     ) -> f32;
 
-    /// The logits of each image, whose softmax is what the model takes for the probability of each class.
+    /// The logits of each image.
     fn logits(&mut self, parameters: &[f32], images: &[Image]) -> &mut [[f32; CLASSES]];
 
-    /// The sum of the samples' losses, and how many are classified rightly.
+    /// The sum of the samples' losses, and how many are classified correctly.
     fn evaluate(&mut self, parameters: &[f32], images: &[Image], labels: &[u8]) -> Evaluation {
         let mut sum = Evaluation { count: labels.len() as u64, ..Evaluation::default() };
         for (row, &label) in self.logits(parameters, images).iter_mut().zip(labels) {
@@ -71,26 +71,25 @@ pub trait Model {
     }
 }
 
-/// How well a model does on samples.
+/// The result of evaluating a model on samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evaluation {
     /// The sum of the samples' losses.
     pub loss: f64,
-    /// How many samples are classified rightly.
+    /// How many samples are classified correctly.
     pub correct: u64,
-    /// How many samples there are.
     pub count: u64,
 }
 
 impl Evaluation {
-    /// Adds what was found on other samples.
+    /// Adds the result of other samples.
     pub fn add(&mut self, other: Evaluation) {
         self.loss += other.loss;
         self.correct += other.correct;
         self.count += other.count;
     }
 
-    /// As ranks send it to each other.
+    /// The form in which ranks exchange it.
     pub fn to_bytes(self) -> [u8; 24] {
         let numbers = [self.loss.to_bits(), self.correct, self.count];
         let mut bytes = [0; 24];
@@ -100,7 +99,7 @@ impl Evaluation {
         bytes
     }
 
-    /// What [`Evaluation::to_bytes`] made.
+    /// The inverse of [`Evaluation::to_bytes`].
     pub fn from_bytes(bytes: &[u8]) -> Evaluation {
         let number = |index: usize| bytes.as_chunks().0.get(index).map_or(0, |&bytes| u64::from_le_bytes(bytes));
         Evaluation { loss: f64::from_bits(number(0)), correct: number(1), count: number(2) }

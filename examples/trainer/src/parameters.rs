@@ -1,13 +1,13 @@
-//! A model's parameters as named tensors, as files hold them.
+//! A model's parameters as the named tensors of files.
 
 use crate::list::join;
 use crate::sharding::number::Number;
 use crate::tensor_file::{NamedTensor, TensorFile, Type};
 
-/// The names and shapes of a model's parameters, in the order in which they lie in its slice.
+/// The names and shapes of a model's parameters, in the order of its slice.
 pub type Shapes = Vec<(&'static str, Vec<usize>)>;
 
-/// A file's tensors are not those of the model.
+/// A file has other tensors than the model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("has {found}; the model has {expected}")]
 pub struct OtherShapes {
@@ -15,7 +15,7 @@ pub struct OtherShapes {
     expected: String,
 }
 
-/// A model's parameters, named and shaped.
+/// The parameters as named tensors.
 pub fn to_tensors(shapes: &Shapes, parameters: &[f32]) -> Vec<NamedTensor> {
     let mut rest = parameters;
     let tensor = |(name, shape): &(&str, Vec<usize>)| {
@@ -27,7 +27,10 @@ pub fn to_tensors(shapes: &Shapes, parameters: &[f32]) -> Vec<NamedTensor> {
     shapes.iter().map(tensor).collect()
 }
 
-/// The parameters of a model with those shapes, from a file; tensors of other names are left alone.
+/// The parameters from a file. Tensors of other names are ignored.
+///
+/// # Errors
+/// If one is missing or has another shape.
 pub fn from_file(shapes: &Shapes, file: &TensorFile) -> Result<Vec<f32>, OtherShapes> {
     let mut parameters = Vec::new();
     for (name, shape) in shapes {

@@ -1,4 +1,4 @@
-//! The curves of a run as a picture: loss and accuracy by epoch.
+//! The plot of a run: loss and accuracy by epoch.
 
 mod history;
 
@@ -16,26 +16,26 @@ use crate::checkpoint::Position;
 use crate::train::{Epoch, Report, Step};
 use history::History;
 
-/// As wide as a page of text shows it.
+/// As wide as a column of text.
 const SIZE: (u32, u32) = (860, 380);
 
-/// The largest picture that is drawn on, in bytes: what has the name may be anything.
+/// The largest picture that is continued, in bytes: the file may be anything.
 const LARGEST: u64 = 16 << 20;
 
-/// How often the picture is drawn anew at most: a short epoch must not wait for it.
+/// The shortest time between two drawings: short epochs must not wait for the plot.
 const REDRAW: Duration = Duration::from_secs(2);
 
-/// How far apart neighbouring epochs are at most.
+/// The largest distance of neighboring epochs.
 const BETWEEN_EPOCHS: f64 = 1.5;
 
-// Colors that people with any kind of color vision tell apart (Okabe and Ito).
+// Colors that are distinguishable with any kind of color vision (Okabe and Ito).
 const TRAIN: RGBColor = RGBColor(0, 114, 178);
 const TEST: RGBColor = RGBColor(213, 94, 0);
 const BATCH: RGBColor = RGBColor(176, 208, 228);
 const GRID: RGBColor = RGBColor(228, 228, 228);
 const TEXT: RGBColor = RGBColor(40, 40, 40);
 
-/// A picture of a run, drawn after its epochs.
+/// A plot of a run, drawn after its epochs.
 #[derive(Debug)]
 pub struct Plot {
     path: PathBuf,
@@ -46,15 +46,18 @@ pub struct Plot {
 }
 
 impl Plot {
-    /// A picture that will be at `path`, of a run with `steps` steps an epoch. Nothing is drawn yet.
+    /// A plot of a run with `steps` steps in an epoch, to be drawn to `path`.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
     pub fn new(path: &Path, title: String, steps: usize) -> io::Result<Plot> {
         // Before the training, not after it.
         atomic_write::check(path)?;
         Ok(Plot { path: path.to_owned(), steps, history: History::new(title), drawn: None })
     }
 
-    /// Draws all that was reported; without an epoch there is no picture.
-    pub fn draw(&mut self) -> io::Result<()> {
+    /// Draws everything reported so far, unless there is no epoch yet.
+    fn draw(&mut self) -> io::Result<()> {
         if self.history.epochs.is_empty() {
             return Ok(());
         }
@@ -80,7 +83,7 @@ impl Plot {
         Ok(text)
     }
 
-    /// The epochs' values, each where the epoch ends.
+    /// A value of each epoch, at the epoch's end.
     fn curve(&self, value: fn(&history::EpochPoint) -> f32) -> Vec<(f64, f64)> {
         self.history.epochs.iter().map(|epoch| (epoch.end(), value(epoch).into())).collect()
     }
@@ -90,11 +93,10 @@ impl Plot {
         self.history.from.into()..self.history.epochs.last().map_or(1.0, history::EpochPoint::end)
     }
 
-    /// What the axis of the time is called.
     fn time_name(&self) -> String {
         match self.history.from {
             0.0 => "epoch".to_owned(),
-            from => format!("epoch, drawn from {} on, where the run went on", short(from.into())),
+            from => format!("epoch, drawn from {}, where the run resumed", short(from.into())),
         }
     }
 
@@ -103,7 +105,7 @@ impl Plot {
         let losses: Vec<(f64, f64)> =
             self.history.losses.iter().map(|&(x, y)| (x.into(), y.max(1e-6).into())).collect();
         let all = || losses.iter().chain(&train).chain(&test).map(|&(_, y)| y.max(1e-6));
-        // Losses fall fast, then slowly: only a logarithmic axis shows both.
+        // Losses fall fast, then slowly; only a logarithmic axis shows both.
         let range = all().fold(f64::INFINITY, f64::min) * 0.85..all().fold(0.0, f64::max) * 1.15;
         let mut chart = chart(area, "loss, logarithmic")
             .build_cartesian_2d(self.time(), range.clone().log_scale().with_key_points(logarithmic_ticks(&range)))?;
@@ -161,12 +163,12 @@ where
     Ok(())
 }
 
-/// What a curve looks like.
+/// The style of a curve.
 #[derive(Clone, Copy)]
 struct Look {
     color: RGBColor,
     width: u32,
-    /// How large the points are.
+    /// The size of the points.
     points: u32,
 }
 
@@ -175,13 +177,13 @@ impl Look {
         Look { color, width: 1, points: 0 }
     }
 
-    /// With a point for each value of the curve, as long as they can be told apart.
+    /// With a point for each value, as long as the points are distinguishable.
     fn thick(color: RGBColor, curve: &[(f64, f64)]) -> Look {
         Look { color, width: 2, points: if curve.len() <= 40 { 3 } else { 0 } }
     }
 }
 
-/// A curve, in pieces where its neighbours are further apart than `widest`: what lies between went unseen.
+/// Draws a curve, interrupted where neighbors are further apart than `widest`: values between them are missing.
 fn line<'b, Y>(chart: &mut Chart<'b, Y>, curve: &[(f64, f64)], widest: f64, look: Look, name: &str) -> Result<(), Fault>
 where
     Y: Ranged<ValueType = f64>,
@@ -217,21 +219,21 @@ fn logarithmic_ticks(range: &std::ops::Range<f64>) -> Vec<f64> {
     ticks.filter(|tick| range.contains(tick)).collect()
 }
 
-/// A number of an axis, without zeros that say nothing.
+/// A number of an axis, without trailing zeros.
 fn short(number: f64) -> String {
     let text = format!("{number:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 impl Report for Plot {
-    /// Keeps the curves up to `start` of the picture that is there, if it is of this run; otherwise the axis begins at
-    /// `start` and says so.
+    /// Keeps the curves up to `start` of an existing picture of this run. Otherwise the axis begins at `start` and says
+    /// so.
     fn begin(&mut self, start: Position) -> io::Result<()> {
         if start != Position::default() {
             let mut before = String::new();
             let file = File::open(&self.path).and_then(|file| file.take(LARGEST).read_to_string(&mut before));
             let before = file.is_ok().then_some(before);
-            self.history.go_on(before.as_deref(), start, self.steps);
+            self.history.resume(before.as_deref(), start, self.steps);
         }
         Ok(())
     }
@@ -345,7 +347,7 @@ mod tests {
         plot.begin(Position { epoch: 3, step: 50, ..Position::default() }).unwrap();
         plot.epoch(&epoch(3)).unwrap();
         let text = fs::read_to_string(folder.path().join("run.svg")).unwrap();
-        assert_eq!(text.matches("epoch, drawn from 3.5 on, where the run went on").count(), 2, "{text}");
+        assert_eq!(text.matches("epoch, drawn from 3.5, where the run resumed").count(), 2, "{text}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A bar on the terminal that shows how far a run is.
+//! A progress bar on the terminal.
 
 use std::io;
 
@@ -7,26 +7,26 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::checkpoint::Position;
 use crate::train::{Epoch, REPORT_EVERY, Report, Step};
 
-/// How many times a second the bar is drawn at most.
+/// The most redraws in a second.
 const REDRAWS: u8 = 10;
 
-/// How far a run is, on stderr.
+/// A progress bar on stderr.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
     epochs: u32,
-    /// How many steps an epoch has.
+    /// The steps of an epoch.
     steps: usize,
 }
 
 impl Progress {
-    /// The bar of a run of `epochs` epochs with `steps` steps each; it shows only when stderr is a terminal.
+    /// The bar of a run of `epochs` epochs with `steps` steps each. It is visible only if stderr is a terminal.
     pub fn new(epochs: u32, steps: usize) -> Progress {
         let bar = ProgressBar::with_draw_target(
             Some(u64::from(epochs) * steps as u64),
             ProgressDrawTarget::stderr_with_hz(REDRAWS),
         );
-        // A template that is wrong would be the program's fault; the plain bar does as well.
+        // The template is valid; if it were not, the plain bar would do.
         if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {percent}%, {eta} left") {
             bar.set_style(style);
         }
@@ -36,7 +36,7 @@ impl Progress {
 
 impl Report for Progress {
     fn begin(&mut self, _start: Position) -> io::Result<()> {
-        // The time that the ranks needed to meet is no step's.
+        // The time that the ranks needed to connect does not count.
         self.bar.reset_eta();
         Ok(())
     }
@@ -61,7 +61,7 @@ impl Report for Progress {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        // A run that ends early must not leave half a bar before its error.
+        // A failing run must not leave half a bar before its error.
         self.bar.finish_and_clear();
         Ok(())
     }

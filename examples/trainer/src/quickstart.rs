@@ -1,4 +1,4 @@
-//! The `quickstart` program: operator sharding on the smallest network that shows it.
+//! The `quickstart` program: operator sharding of a small network.
 
 pub mod data;
 pub mod float;
@@ -32,15 +32,17 @@ use options::{Action, QuickstartArgs, Sharding, Training};
 /// Steps of an epoch.
 const STEPS: u64 = 4;
 
-/// What is kept of the movement of the step before.
 const MOMENTUM: f64 = 0.1;
 
-/// What threads that have just started need when there is no memory for another, in bytes.
+/// Memory, in bytes, that started threads may need to exit if no further thread can be started.
 const RESERVE: usize = 8 << 20;
 /// Columns between the two products.
 const HIDDEN: usize = 16;
 
-/// Runs the program; lines go to `out`.
+/// Runs the program. Lines go to `out`.
+///
+/// # Errors
+/// If the run fails.
 pub fn run(options: &QuickstartArgs, out: &mut dyn Write) -> Result<(), QuickstartError> {
     match &options.action {
         Some(Action::Plan(show)) => {
@@ -60,6 +62,9 @@ pub fn run(options: &QuickstartArgs, out: &mut dyn Write) -> Result<(), Quicksta
 }
 
 /// Plans the network for `world` ranks.
+///
+/// # Errors
+/// If the strategies do not fit the network.
 pub fn plan(sharding: &Sharding, world: u32) -> Result<Plan, PlanError> {
     let chain = Chain::new(data::ROWS * world as usize, data::INPUTS).matmul("matmul", "w", HIDDEN).relu("relu");
     let mut network = chain.matmul("matmul2", "w2", data::OUTPUTS).mse("loss");
@@ -72,7 +77,7 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
     let Some(count) = options.threads else {
         let info = cluster::place()?;
         let prepared = Prepared::new(options, info.world_size());
-        // What carries the parts is no line of the quick start. A rank that cannot begin comes all the same, to say so.
+        // The quick start does not print the transport. A rank that cannot begin still connects, to tell the others why.
         let connected = backend::connect(options.backend, &info, options.timeout, &mut |_| {}, &mut |text| {
             exit::say("quickstart", &text);
         });
@@ -99,8 +104,8 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
     }
     let prepared = Prepared::new(options, count)?;
     let ranks = threads::group(count, options.timeout)?;
-    // Ranks work once every thread has started, or not at all: one that worked while there is no memory for another
-    // thread would find none for itself, which ends the process.
+    // Ranks start working only once every thread has started. If there is no memory for another thread, a working rank
+    // would run out of memory too, which aborts the process.
     let all_started = RwLock::new(true);
     let mut starting = all_started.write().unwrap_or_else(PoisonError::into_inner);
     thread::scope(|scope| {
@@ -114,7 +119,7 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
                     return Ok(());
                 }
                 train_rank(options, Ok(prepared), &mut rank.into(), |line| {
-                    // Nobody listens when the output is closed: the run then ends.
+                    // The receiver is gone if the output is closed: the run then ends.
                     sender.send(line).map_err(|_| QuickstartError::Output(io::ErrorKind::BrokenPipe.into()))
                 })
             });
@@ -138,7 +143,7 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
             Ok(result) => result.err(),
             Err(panic) => std::panic::resume_unwind(panic),
         }));
-        // When one rank fails, the others lose it: the cause comes first.
+        // If one rank fails, the others lose it: report the cause first.
         errors.sort_by_key(|error| {
             use QuickstartError::{Collective, Execute, OtherRank};
             matches!(error, Collective(_) | Execute(ExecuteError::Collective(_)) | OtherRank(_))
@@ -147,20 +152,25 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
     })
 }
 
-/// What a rank has before it meets the others.
+/// What a rank prepares before it connects to the others.
 struct Prepared<'a> {
     plan: Plan,
     resumed: Option<Resumed<'a>>,
 }
 
 impl<'a> Prepared<'a> {
-    /// Reads and checks all that a rank of `world` needs; nothing is written.
+    /// Reads and checks everything that a rank of `world` needs, and writes nothing.
     fn new(options: &'a Training, world: u32) -> Result<Prepared<'a>, QuickstartError> {
-        Ok(Prepared { plan: plan(&options.sharding, world)?, resumed: resumed(options)? })
+        let plan = plan(&options.sharding, world)?;
+        let read = |path| -> Result<Resumed<'_>, QuickstartError> {
+            let (checkpoint, digest) = Checkpoint::read_with_digest(path)?;
+            Ok(Resumed { path, checkpoint, digest })
+        };
+        Ok(Prepared { plan, resumed: options.resume_from.as_deref().map(read).transpose()? })
     }
 }
 
-/// Writes a line of each rank, then the next of each, until the first has no more.
+/// Writes one line of each rank after the other, until the first rank has no more.
 fn print_in_order(lines: Vec<mpsc::Receiver<String>>, out: &mut dyn Write) -> Result<(), QuickstartError> {
     loop {
         for receiver in &lines {
@@ -172,21 +182,12 @@ fn print_in_order(lines: Vec<mpsc::Receiver<String>>, out: &mut dyn Write) -> Re
     }
 }
 
-/// What a run goes on from.
+/// The checkpoint that a run resumes from.
 struct Resumed<'a> {
     path: &'a Path,
     checkpoint: Checkpoint,
     /// The file's SHA-256.
     digest: String,
-}
-
-/// The checkpoint to go on from, if one is named.
-fn resumed(options: &Training) -> Result<Option<Resumed<'_>>, QuickstartError> {
-    let read = |path| -> Result<Resumed<'_>, QuickstartError> {
-        let (checkpoint, digest) = Checkpoint::read_with_digest(path)?;
-        Ok(Resumed { path, checkpoint, digest })
-    };
-    options.resume_from.as_deref().map(read).transpose()
 }
 
 fn train_rank<'a>(
@@ -240,7 +241,7 @@ fn train_rank<'a>(
             Checkpoint::new(plan, rank, &state, &run_id)
         };
         folder::add(&checkpoints, moment, &checkpoint)?;
-        // All stop after the same step: a rank that ended alone would be a lost one for the others.
+        // All stop after the same step: if one exited alone, the others would report it as lost.
         let mut gone = [f32::from(u8::from(reader_gone))];
         group.all_reduce_sum(&mut gone)?;
         if gone != [0.0] {
@@ -250,7 +251,7 @@ fn train_rank<'a>(
     Ok(())
 }
 
-/// The parts of all ranks put together, on every rank.
+/// The merged parts of all ranks, on every rank.
 fn integrated(plan: &Plan, own: &State<f32>, run_id: &RunId, group: &mut Group) -> Result<Checkpoint, QuickstartError> {
     let tensors: Vec<_> = own.parameters.iter().chain(&own.momenta).cloned().collect();
     let of_rank = |(rank, mut parameters): (u32, Vec<_>)| {
@@ -266,62 +267,51 @@ fn integrated(plan: &Plan, own: &State<f32>, run_id: &RunId, group: &mut Group) 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuickstartError {
-    /// There is no plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The number of ranks is wrong.
     #[error(transparent)]
     Ranks(#[from] RankError),
-    /// The launcher's variables are wrong.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// Several processes are about to start the same ranks.
+    /// A launcher has started several processes, which would all run the same ranks.
     #[error(
-        "this is one of {0} ranks: quickstart --threads must be started once, without mpirun or srun; leave out --threads, and \
+        "this is one of {0} ranks: start quickstart --threads only once, without mpirun or srun; or omit --threads, and \
          each process takes its rank from its launcher"
     )]
     Launched(u32),
-    /// This rank cannot begin, and has said so to the others.
+    /// This rank cannot begin, and the others know why.
     #[error(transparent)]
     NotReady(Box<QuickstartError>),
     /// Another rank cannot begin.
     #[error(transparent)]
     OtherRank(OtherRank),
-    /// The system gives no thread for a rank.
     #[error(
-        "rank {rank} of {count} cannot be started: {error}; ask for fewer --threads, or raise the limits (`ulimit -u`, `ulimit -v`)"
+        "rank {rank} of {count} cannot be started: {error}; use fewer --threads, or raise the limits (`ulimit -u`, `ulimit -v`)"
     )]
     Thread { rank: u32, count: u32, error: io::Error },
-    /// The ranks did not meet.
     #[error(transparent)]
     Backend(#[from] BackendError),
-    /// The plan cannot be run.
     #[error(transparent)]
     Execute(#[from] ExecuteError),
-    /// The ranks cannot exchange.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
-    /// The loss is NaN or infinite.
     #[error("epoch: {epoch} step: {step}: the loss is {loss}: training diverged; try a smaller --lr")]
     Diverged { epoch: u64, step: u64, loss: f32 },
-    /// A checkpoint is wrong.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// The checkpoints are wrong.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// Something cannot be written.
-    #[error("{0}: the run needs a place for its output")]
+    #[error("cannot write the output: {0}")]
     Output(io::Error),
 }
 
 impl QuickstartError {
-    /// Whether the reader of stdout has gone, as `head` does, which is no failure; all ranks stop for it.
+    /// Whether the reader of stdout has exited, as `head` does, which is not a failure. All ranks stop then.
     pub fn is_by_reader(&self) -> bool {
         matches!(self, QuickstartError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// The exit code for it, of [`exit`].
+    /// The exit code, one of [`exit`]'s.
     pub fn exit_code(&self) -> u8 {
         match self {
             _ if self.is_by_reader() => exit::READER_GONE,
@@ -335,7 +325,7 @@ impl QuickstartError {
         }
     }
 
-    /// Whether every rank ends by itself, for the same reason.
+    /// Whether every rank exits by itself, for the same reason.
     fn is_of_all_ranks(&self) -> bool {
         use ExecuteError::{Disagreement, World};
         self.is_by_reader()

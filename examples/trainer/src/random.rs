@@ -1,19 +1,19 @@
-//! Random numbers that depend on what they are for, not on when or where they are drawn.
+//! Random numbers that depend only on their purpose, not on when or where they are drawn.
 //!
-//! Every number is a function of a seed, a [`Purpose`] with its number, and an index, by the ChaCha8 block function:
-//! the same on every rank, platform and version, and whatever else was drawn before.
+//! Every number is a function of a seed, a [`Purpose`] and an index, by the ChaCha8 block function. It is the same on every
+//! rank, platform and version.
 
 use chacha20::ChaCha8Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
 
-/// What random numbers are for. Two purposes never share numbers.
+/// The purpose of random numbers. Two purposes never share numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The initial value of parameter number n of a model.
     Parameter(u32),
     /// The order of the samples in epoch n.
     Epoch(u32),
-    /// How embedded digit number n is drawn.
+    /// The shape of embedded digit number n.
     Digit(u32),
 }
 
@@ -33,7 +33,6 @@ impl Purpose {
 pub struct Stream(ChaCha8Rng);
 
 impl Stream {
-    /// The stream of `seed` for `purpose`, at its beginning.
     pub fn new(seed: u64, purpose: Purpose) -> Stream {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
@@ -42,25 +41,25 @@ impl Stream {
         Stream(generator)
     }
 
-    /// The same stream, from number `index` on; each number takes 64 bits.
+    /// The same stream, starting at number `index`. Each number takes 64 bits.
     pub fn at(mut self, index: u64) -> Stream {
         self.0.set_word_pos(u128::from(index) * 2);
         self
     }
 
-    /// A number of [0, 1), in steps of 2^-53.
+    /// A number in [0, 1), in steps of 2^-53.
     pub fn uniform(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// A number of [from, to).
+    /// A number in [from, to).
     pub fn between(&mut self, from: f64, to: f64) -> f64 {
         from + (to - from) * self.uniform()
     }
 
-    /// A number of the normal distribution with mean 0 and deviation 1; takes two numbers.
+    /// A number of the standard normal distribution; takes two numbers of the stream.
     pub fn normal(&mut self) -> f64 {
-        // Box and Muller, with libm's functions: those of the platforms differ in the last bit.
+        // Box-Muller, with libm's functions because those of platforms differ in the last bit.
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.uniform()));
         radius * libm::cos(std::f64::consts::TAU * self.uniform())
     }
@@ -71,7 +70,6 @@ impl Stream {
         ((u128::from(self.0.next_u64()) * limit as u128) >> 64) as usize
     }
 
-    /// Fills `bytes`.
     pub fn bytes(&mut self, bytes: &mut [u8]) {
         self.0.fill_bytes(bytes);
     }
@@ -84,7 +82,7 @@ impl Stream {
     }
 }
 
-/// Number `index` of the normal distribution with mean 0 and deviation 1, of `seed` for parameter number `parameter`.
+/// Number `index` of a parameter's standard normal numbers.
 pub fn normal(seed: u64, parameter: u32, index: u64) -> f64 {
     Stream::new(seed, Purpose::Parameter(parameter)).at(index * 2).normal()
 }

@@ -1,33 +1,34 @@
-//! Whether every rank can begin: all do, or all hear at once which rank cannot, and why.
+//! Makes sure that every rank can begin. Otherwise all learn at once which rank cannot, and why.
 
 use std::fmt::Display;
 
 use mpienv::collective::{CollectiveError, Group};
 
-/// Another rank than this one cannot begin.
+/// Another rank cannot begin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rank {rank} on {host} cannot start: {reason}")]
 pub struct OtherRank {
     /// The first rank that cannot.
     pub rank: u32,
-    /// The name of its host.
     pub host: String,
-    /// Why.
     pub reason: String,
 }
 
-/// What came of asking all ranks.
+/// Whether all ranks can begin.
 #[derive(Debug)]
 pub enum Readiness<T, E> {
     /// Every rank can begin.
     All(T),
-    /// This rank cannot, and the others know it.
+    /// This rank cannot, and the others know.
     NotThis(E),
     /// Another rank cannot.
     NotAnother(OtherRank),
 }
 
-/// Tells all ranks whether this one can begin, and hears it of them; every rank of `group` calls it.
+/// Exchanges with all ranks whether they can begin. Every rank of `group` calls it.
+///
+/// # Errors
+/// If a rank is lost.
 pub fn of_all<T, E: Display>(own: Result<T, E>, group: &mut Group) -> Result<Readiness<T, E>, CollectiveError> {
     let said = match &own {
         Ok(_) => Vec::new(),
@@ -45,7 +46,7 @@ pub fn of_all<T, E: Display>(own: Result<T, E>, group: &mut Group) -> Result<Rea
     })
 }
 
-/// What another process said, as text that a terminal can show.
+/// Another process's text, made safe to print on a terminal.
 fn shown(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }

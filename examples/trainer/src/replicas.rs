@@ -1,4 +1,4 @@
-//! Whether all ranks hold the same parameters, as they must: every rank adds the same sums to them.
+//! Checks that all ranks hold the same parameters, bit for bit.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,25 @@ use sha2::{Digest, Sha256};
 use crate::list::join;
 use mpienv::collective::{CollectiveError, Group};
 
-/// Ranks hold other parameters than most do.
+/// Some ranks hold other parameters than most.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{} other parameters than {}: a sum came out differently there, or memory changed; if it happens again, leave out \
-     the host, and resume from a checkpoint",
+    "{} other parameters than {}: a sum had another result there, or memory is faulty; if it happens again, exclude \
+     the host and resume from a checkpoint",
     ranks(odd, "holds", "hold"),
     ranks(most, "", "")
 )]
 pub struct Divergence {
     /// The ranks that differ.
     pub odd: Vec<usize>,
-    /// The ranks that most agree with; of equally many, those with the lowest rank.
+    /// The largest set of ranks that agree; among equally large ones, that with the lowest rank.
     pub most: Vec<usize>,
 }
 
-/// Compares the parameters of all ranks by a digest: which ranks differ, the same on all ranks.
+/// Compares the parameters of all ranks by a digest. All ranks get the same result.
+///
+/// # Errors
+/// If a rank is lost.
 pub fn check(parameters: &[f32], group: &mut Group) -> Result<Result<(), Divergence>, CollectiveError> {
     if group.rank().size() == 1 {
         return Ok(Ok(()));
@@ -33,7 +36,10 @@ pub fn check(parameters: &[f32], group: &mut Group) -> Result<Result<(), Diverge
     Ok(compare(&held))
 }
 
-/// Compares what ranks hold, each given with its rank, in rank order.
+/// Compares the bytes of ranks, given in rank order.
+///
+/// # Errors
+/// If they differ.
 pub fn compare(held: &[(usize, &[u8])]) -> Result<(), Divergence> {
     let mut holders = BTreeMap::<&[u8], Vec<usize>>::new();
     for &(rank, bytes) in held {
@@ -48,7 +54,7 @@ pub fn compare(held: &[(usize, &[u8])]) -> Result<(), Divergence> {
     Err(Divergence { odd, most })
 }
 
-/// `rank 3 holds`, or `ranks 1, 2 hold`; of many only the first.
+/// `rank 3 holds`, or `ranks 1, 2 hold`; of many, only the first.
 fn ranks(ranks: &[usize], one: &str, more: &str) -> String {
     const SHOWN: usize = 8;
     let list = join(ranks.iter().take(SHOWN), ", ");

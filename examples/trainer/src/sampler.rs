@@ -1,4 +1,4 @@
-//! Which samples of an epoch are whose.
+//! Distributes the samples of an epoch over the ranks.
 
 use std::ops::Range;
 
@@ -6,13 +6,13 @@ use mpienv::Rank;
 
 use crate::random::{Purpose, Stream};
 
-/// In what order an epoch goes through the samples.
+/// The order of the samples in an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// Shuffled in each epoch, by the seed.
+    /// Shuffled in each epoch, depending on the seed.
     Shuffle,
-    /// The order of the file, in each epoch.
+    /// The order of the file.
     File,
 }
 
@@ -26,7 +26,7 @@ impl std::fmt::Display for Order {
 }
 
 impl Order {
-    /// Puts into `samples` the indices 0, 1, .. in the order of `epoch`; the same on every rank.
+    /// Fills `samples` with the indices 0, 1, .. in the order of `epoch`; the same on every rank.
     pub fn arrange(self, samples: &mut [usize], seed: u64, epoch: u32) {
         for (index, sample) in samples.iter_mut().enumerate() {
             *sample = index;
@@ -37,14 +37,14 @@ impl Order {
     }
 }
 
-/// The global batches of an epoch: the positions in its order, cut into pieces of at most `size`.
+/// The global batches of an epoch: ranges of positions in its order, at most `size` long.
 pub fn global_batches(samples: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
     (0..samples).step_by(size).map(move |start| start..samples.min(start.saturating_add(size)))
 }
 
-/// The positions of `batch` that are `rank`'s: position i of a batch goes to rank i % ranks.
+/// The positions of `batch` for `rank`: position i goes to rank i % ranks.
 ///
-/// The ranks then have the same number, or one less; all together see what one rank with the whole batch would.
+/// All ranks together process the same samples as one rank with the whole batch.
 pub fn share(batch: Range<usize>, rank: Rank) -> impl Iterator<Item = usize> {
     batch.skip(rank.index() as usize).step_by(rank.size() as usize)
 }

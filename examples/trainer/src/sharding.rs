@@ -1,8 +1,8 @@
-//! Operator sharding: one network, every operator cut over the ranks as its strategy says.
+//! Operator sharding: every operator of a network is cut over the ranks by its strategy.
 //!
-//! A [`network::Network`] and its strategies become a [`plan::Plan`]: one list of instructions, the same for all ranks,
-//! that can be printed without running. An [`execute::Executor`] runs it over any
-//! [`Collective`](mpienv::collective::Collective); losses and parameters are those of one process, to rounding.
+//! A [`network::Network`] and its strategies become a [`plan::Plan`]: a list of instructions, the same for all ranks, that
+//! can be printed without running it. An [`execute::Executor`] runs it over any
+//! [`Group`](mpienv::collective::Group). Losses and parameters are those of one process, to rounding.
 //!
 //! ```
 //! use mpienv_trainer::sharding::network::Chain;

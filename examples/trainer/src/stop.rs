@@ -1,4 +1,4 @@
-//! Ends a run on all ranks after the same step when a signal reaches any of them.
+//! Stops a run on all ranks after the same step when a signal reaches any of them.
 
 use std::io;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use std::{
 
 use signal_hook::{consts, flag};
 
-/// How soon a signal that comes again is the same request: `timeout` signals its child, and then the child's group.
+/// A signal repeated sooner than this is the same request: `timeout` signals its child, and then the child's group.
 #[cfg(unix)]
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
-/// What asks a run to stop.
+/// What requests a run to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// SIGINT, as Ctrl-C sends it.
     Interrupt,
     /// SIGTERM, as launchers and schedulers send it.
     Terminate,
-    /// SIGPIPE, as it were: a rank's stdout has lost its reader.
+    /// Stands for SIGPIPE: the reader of a rank's stdout has exited.
     Pipe,
 }
 
@@ -30,7 +30,6 @@ impl Signal {
     /// The strongest first.
     const ALL: [Signal; 3] = [Signal::Terminate, Signal::Interrupt, Signal::Pipe];
 
-    /// The signal's number.
     pub fn number(self) -> u8 {
         match self {
             Signal::Interrupt => 2,
@@ -39,7 +38,7 @@ impl Signal {
         }
     }
 
-    /// What a rank adds to the ranks' sum: the sum then tells the stronger, with more ranks than there ever are.
+    /// What a rank adds to the ranks' sum. The sum shows the strongest signal for up to 65,536 ranks.
     fn weight(self) -> f32 {
         match self {
             Signal::Pipe => 1.0 / 65_536.0,
@@ -48,7 +47,7 @@ impl Signal {
         }
     }
 
-    /// What the sum of all ranks' [`Stop::weight`] says.
+    /// The strongest signal in the sum of all ranks' [`Stop::weight`].
     pub fn of_sum(sum: f32) -> Option<Signal> {
         Signal::ALL.into_iter().find(|signal| sum >= signal.weight())
     }
@@ -64,12 +63,15 @@ impl std::fmt::Display for Signal {
     }
 }
 
-/// Whether this rank was asked to stop.
+/// Whether this rank was requested to stop.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicUsize>);
 
 impl Stop {
-    /// From now on SIGINT and SIGTERM ask to stop. One that comes again later ends the process at once, for runs that hang.
+    /// From now on, SIGINT and SIGTERM request a stop. A later repetition exits the process at once, for runs that hang.
+    ///
+    /// # Errors
+    /// If the handlers cannot be installed.
     pub fn on_signals() -> io::Result<Stop> {
         let stop = Stop::default();
         for (number, signal) in [(consts::SIGINT, Signal::Interrupt), (consts::SIGTERM, Signal::Terminate)] {
@@ -79,12 +81,12 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Asks to stop, as a signal does.
+    /// Requests a stop, as a signal does.
     pub fn raise(&self, signal: Signal) {
         self.0.store(usize::from(signal.number()), Ordering::Relaxed);
     }
 
-    /// What this rank adds to a sum over all ranks, which [`Signal::of_sum`] reads: 0 to go on.
+    /// What this rank adds to the sum that [`Signal::of_sum`] reads; 0 to continue.
     pub fn weight(&self) -> f32 {
         let number = self.0.load(Ordering::Relaxed);
         let raised = Signal::ALL.into_iter().find(|one| usize::from(one.number()) == number);
@@ -92,11 +94,11 @@ impl Stop {
     }
 }
 
-/// A signal that comes again later than [`SAME_REQUEST`] ends the process, with 128 and its number.
+/// A signal repeated later than [`SAME_REQUEST`] exits the process with 128 plus its number.
 #[cfg(unix)]
 fn end_at_repeat() -> io::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([consts::SIGINT, consts::SIGTERM])?;
-    // A thread of its own: the main one may be where it does not come back from.
+    // In a separate thread, because the main thread may be blocked forever.
     thread::Builder::new().spawn(move || {
         let mut came: Vec<(i32, Instant)> = Vec::new();
         for number in signals.forever() {
@@ -110,12 +112,12 @@ fn end_at_repeat() -> io::Result<()> {
     Ok(())
 }
 
-/// Elsewhere the second one ends the process.
+/// On other systems, the second signal exits the process.
 #[cfg(not(unix))]
 fn end_at_repeat() -> io::Result<()> {
     for number in [consts::SIGINT, consts::SIGTERM] {
         let came = Arc::new(std::sync::atomic::AtomicBool::new(false));
-        // In this order: the first handler looks before the second remembers.
+        // In this order, because the first handler reads what the second one sets.
         flag::register_conditional_shutdown(number, 128 + number, Arc::clone(&came))?;
         flag::register(number, came)?;
     }

@@ -1,4 +1,4 @@
-//! Named tensors in a file: safetensors, which other programs read too.
+//! Files of named tensors, in the safetensors format.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -10,23 +10,21 @@ use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
 
 use crate::{atomic_write, bounded_read, digest};
 
-/// The one entry of a file's metadata. More than one would be written in an order that changes from run to run.
+/// The only entry of a file's metadata. The order of several entries would change from run to run.
 const ABOUT: &str = "mpienv-trainer";
 
 /// The largest file that is read, in bytes.
 pub const LARGEST: u64 = 1 << 30;
 
-/// What a tensor's numbers are.
+/// The type of a tensor's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// 4 bytes each.
     F32,
-    /// 8 bytes each.
     F64,
 }
 
 impl Type {
-    /// The bytes of a number.
+    /// The size of a number in bytes.
     pub fn size(self) -> usize {
         match self {
             Type::F32 => 4,
@@ -42,30 +40,31 @@ impl Type {
     }
 }
 
-/// Numbers with a name and a shape.
+/// Numbers with a name, unique in the file, and a shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedTensor {
-    /// The name, the only one of its file.
     pub name: String,
-    /// What the numbers are.
     pub numbers: Type,
-    /// The size of each dimension; the last is the fastest.
+    /// Row by row: the last dimension varies fastest.
     pub shape: Vec<usize>,
-    /// The numbers, lowest byte first.
+    /// Little-endian.
     pub bytes: Vec<u8>,
 }
 
-/// What is in a file.
+/// The contents of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TensorFile {
-    /// What the program that wrote it says about it; empty when another program wrote it.
+    /// Metadata of these programs; empty if another program wrote the file.
     pub about: String,
-    /// The tensors; read from a file they are ordered by name.
+    /// Ordered by name if they were read from a file.
     pub tensors: Vec<NamedTensor>,
 }
 
 impl TensorFile {
-    /// Writes the file; it is there whole or not at all. The same content gives the same bytes.
+    /// Writes the file atomically. The same content gives the same bytes.
+    ///
+    /// # Errors
+    /// If it cannot be written, or the bytes of a tensor do not fit its shape.
     pub fn write(&self, path: &Path) -> Result<(), TensorFileError> {
         let wrong = |error| TensorFileError::Wrong { path: path.to_owned(), error };
         let mut views = Vec::with_capacity(self.tensors.len());
@@ -79,11 +78,14 @@ impl TensorFile {
     }
 
     /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, is too large, damaged, or has numbers of another type.
     pub fn read(path: &Path) -> Result<TensorFile, TensorFileError> {
         Ok(TensorFile::read_with_digest(path)?.0)
     }
 
-    /// Reads a file; the second is its SHA-256, in hexadecimal.
+    /// Reads a file as [`TensorFile::read`] does, and returns its SHA-256 too.
     pub fn read_with_digest(path: &Path) -> Result<(TensorFile, String), TensorFileError> {
         let unreadable = |error| TensorFileError::Unreadable { path: path.to_owned(), error };
         let file = File::open(path).map_err(unreadable)?;
@@ -97,7 +99,7 @@ impl TensorFile {
         Ok((TensorFile::from_bytes(path, &bytes)?, digest))
     }
 
-    /// What the bytes of a file say; `path` names it in errors.
+    /// Parses the bytes of a file. Errors name `path`.
     pub fn from_bytes(path: &Path, bytes: &[u8]) -> Result<TensorFile, TensorFileError> {
         if bytes.len() as u64 > LARGEST {
             return Err(TensorFileError::TooLarge { path: path.to_owned() });
@@ -121,29 +123,23 @@ impl TensorFile {
         Ok(TensorFile { about: about.unwrap_or_default(), tensors })
     }
 
-    /// The tensor of that name, if there is one.
     pub fn get(&self, name: &str) -> Option<&NamedTensor> {
         self.tensors.iter().find(|tensor| tensor.name == name)
     }
 }
 
-/// Why a file of tensors cannot be had.
+/// Why a file of tensors cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TensorFileError {
-    /// The system cannot read it.
     #[error("{}: cannot be read: {error}", path.display())]
     Unreadable { path: PathBuf, error: io::Error },
-    /// No file of these programs is so long.
     #[error("{}: has more than {LARGEST} bytes, the most that a file of tensors may have", path.display())]
     TooLarge { path: PathBuf },
-    /// The system cannot write it.
     #[error("{0}")]
     Unwritable(io::Error),
-    /// The bytes are not what they should be.
     #[error("{}: is not a complete safetensors file: {error}", path.display())]
     Wrong { path: PathBuf, error: SafeTensorError },
-    /// A tensor has numbers of another type.
     #[error("{}: tensor {name} has numbers of type {found}, F32 or F64 is expected", path.display())]
     Numbers { path: PathBuf, name: String, found: String },
 }

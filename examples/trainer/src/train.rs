@@ -1,4 +1,4 @@
-//! Training: every rank feeds its share of each batch; data parallel, or cut as a plan of the sharding engine says.
+//! Training: every rank processes its share of each batch, data parallel or by a plan of the sharding engine.
 
 mod data_parallel;
 mod sharded;
@@ -25,76 +25,71 @@ use mpienv::collective::{CollectiveError, Group};
 pub use sharded::Sharded;
 use sharded::ShardedLearner;
 
-/// Every how many steps a loss is reported.
+/// A loss is reported every so many steps.
 pub const REPORT_EVERY: usize = 10;
 
-/// How many samples the test set is gone through at a time.
+/// The batch size of each rank for the test set.
 const EVALUATION_BATCH: usize = 64;
 
 /// How to train.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TrainConfig {
-    /// How often to go through the training set.
     pub epochs: u32,
-    /// Samples of a step, of each rank; at least 1.
+    /// Samples of each rank in a step; at least 1.
     pub batch_size: usize,
-    /// What a gradient is multiplied with before it moves the parameters.
     pub learning_rate: f32,
-    /// What the order of the samples and the first parameters depend on.
+    /// Determines the order of the samples and the initial parameters.
     pub seed: u64,
-    /// In what order an epoch goes through the samples.
     pub order: Order,
 }
 
 impl TrainConfig {
-    /// How many steps an epoch has.
+    /// The number of steps in an epoch.
     pub fn steps(&self, samples: usize, rank: Rank) -> usize {
         samples.div_ceil(self.batch_size.saturating_mul(rank.size() as usize))
     }
 
-    /// How many samples a rank has in a step at most.
+    /// The most samples that a rank has in a step.
     pub fn largest_share(&self, samples: usize, rank: Rank) -> usize {
         self.batch_size.min(samples.div_ceil(rank.size() as usize))
     }
 
-    /// The room that a rank's model and batch need, the test's included.
+    /// The capacity that a rank's model needs, for training and for the test.
     pub fn largest_batch(&self, samples: usize, rank: Rank) -> usize {
         self.largest_share(samples, rank).max(EVALUATION_BATCH)
     }
 }
 
-/// One step, as a rank saw it.
+/// A step of a rank; both numbers count from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Step {
-    /// The epoch, counted from 0.
     pub epoch: u32,
-    /// The step of the epoch, counted from 0.
     pub step: usize,
-    /// The mean loss of this rank's own samples, before the step; of those whose loss it computes, where operators are
-    /// cut otherwise than the data set.
+    /// The mean loss of the rank's own samples, before the step. If the loss is not cut as the data set is, that of the
+    /// samples whose loss the rank computes.
     pub loss: f32,
 }
 
-/// One epoch, as all ranks together saw it.
+/// An epoch of all ranks together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Epoch {
-    /// The epoch, counted from 0.
+    /// Counted from 0.
     pub epoch: u32,
     /// The mean loss over the epoch's samples, each before its step.
     pub train_loss: f64,
     /// The mean loss over the test set, after the epoch.
     pub test_loss: f64,
-    /// The share of the test set that is classified rightly, after the epoch.
+    /// The share of the test set that is classified correctly, after the epoch.
     pub test_accuracy: f64,
-    /// Samples of all ranks, by the seconds of training; without those before a checkpoint that the run went on from.
+    /// Samples of all ranks; in a resumed epoch, only those since the checkpoint.
     pub samples_per_second: f64,
-    /// How long the training took, without the test; since the checkpoint if the run went on from one.
+    /// The training time without the test; in a resumed epoch, since the checkpoint.
     pub seconds: f64,
 }
 
-/// Where a rank reports to.
+/// Receives the progress of a rank.
 pub trait Report {
-    /// Before the first step, on every rank: all have met and agree, and nothing was refused. The run begins at `start`.
+    /// Before the first step, on every rank: all agree, and the run begins at `start`.
     fn begin(&mut self, _start: Position) -> io::Result<()> {
         Ok(())
     }
@@ -105,12 +100,12 @@ pub trait Report {
     /// After every epoch, on every rank.
     fn epoch(&mut self, epoch: &Epoch) -> io::Result<()>;
 
-    /// At the end of the run, however it ends.
+    /// At the end of the run, even if it fails.
     fn finish(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Writes a line to the terminal, with anything that this report draws on it out of the way.
+    /// Writes a line to the terminal, after removing anything that this report has drawn there.
     fn aside(&mut self, write: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         write()
     }
@@ -120,35 +115,28 @@ pub trait Report {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
-    /// The loss is NaN or infinite.
     #[error("epoch {epoch}, step {step}: the loss is {loss}: training diverged; try a smaller --lr")]
     Diverged { epoch: u32, step: u64, loss: f64 },
-    /// The loss is finite, and the network has learned nothing.
+    /// The loss is finite, but the network has learned nothing.
     #[error(
         "the network has learned nothing: after epoch {epoch} the test accuracy is {accuracy:.4}, and always giving the most \
          frequent answer has {guess:.4}: {advice}"
     )]
     NothingLearned { epoch: u32, accuracy: f64, guess: f64, advice: &'static str },
-    /// The ranks are not about to do the same.
     #[error(transparent)]
     Disagreement(#[from] Disagreement),
-    /// The ranks hold different parameters, which must be the same bits.
     #[error("epoch {epoch}, step {step}: {divergence}")]
     Divergence { epoch: u32, step: u64, divergence: Divergence },
-    /// A signal asked any rank to stop; all did, after the same step.
+    /// A signal reached a rank, and all stopped after the same step.
     #[error("stopped by {signal} in epoch {epoch} after {step} steps{}", what_is_kept(*kept, path.as_ref()))]
     Stopped { signal: Signal, epoch: u32, step: u64, kept: bool, path: Option<PathBuf> },
-    /// There is nothing to go on from, or a checkpoint cannot be written.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// The sharding engine cannot run the plan.
     #[error(transparent)]
     Plan(ExecuteError),
-    /// The ranks cannot exchange.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
-    /// The reports cannot be written.
-    #[error("the reports cannot be written: {0}")]
+    #[error("cannot write the reports: {0}")]
     Report(io::Error),
 }
 
@@ -167,7 +155,7 @@ impl From<ExecuteError> for TrainError {
     }
 }
 
-/// What is kept of a run that is stopped.
+/// Describes the checkpoint of a stopped run.
 fn what_is_kept(kept: bool, path: Option<&PathBuf>) -> String {
     match path {
         Some(path) => format!("; {} was written: continue from it with --resume", path.display()),
@@ -176,18 +164,18 @@ fn what_is_kept(kept: bool, path: Option<&PathBuf>) -> String {
     }
 }
 
-/// What learns on all ranks together; every rank makes the same calls.
+/// Learns on all ranks together. Every rank makes the same calls.
 trait Learner {
     /// Makes a step on a batch.
     fn step(&mut self, share: &Share<'_>, group: &mut Group) -> Result<Outcome, TrainError>;
 
-    /// Brings the whole parameters to every rank, and compares what several ranks hold: it must be the same bits.
+    /// Brings the whole parameters to every rank, and checks that replicas are the same bits.
     fn sync(&mut self, group: &mut Group) -> Result<Result<(), Divergence>, CollectiveError>;
 
-    /// The whole parameters, as they were synced last.
+    /// The whole parameters at the last sync.
     fn parameters(&self) -> &[f32];
 
-    /// The losses of samples with the parameters that were synced last, and how many are classified rightly.
+    /// Evaluates samples with the parameters of the last sync.
     fn evaluate(&mut self, batch: &Batch) -> Evaluation;
 }
 
@@ -212,10 +200,13 @@ struct Outcome {
     stop: f32,
 }
 
-/// Trains `parameters` on the ranks of `group`, which all call this with the same plan and data, data parallel.
+/// Trains `parameters` data parallel on the ranks of `group`, which all call this with the same configuration and data.
 ///
-/// Rank 0's parameters are taken by all. `model` has room for [`TrainConfig::largest_batch`] samples. The run begins where
-/// `checkpoints` say; it ends after the same step on all ranks when any rank's [`Checkpoints::stop`] is raised.
+/// All ranks start with rank 0's parameters. `model` has capacity for [`TrainConfig::largest_batch`] samples. The run
+/// begins at [`Checkpoints::start`]. If any rank's [`Checkpoints::stop`] is raised, all ranks stop after the same step.
+///
+/// # Errors
+/// If the run fails or is stopped.
 pub fn train(
     model: &mut dyn Model,
     parameters: &mut [f32],
@@ -232,13 +223,16 @@ pub fn train(
     run(&mut learner, data, config, group, checkpoints, report)
 }
 
-/// Trains as [`train`] does, with the operators cut over the ranks: the losses are the same, to rounding.
+/// Trains as [`train`] does, but with the operators cut over the ranks. The losses are the same, to rounding.
 ///
-/// `sharded` has a plan for as many ranks as `group` has, of as many rows as [`TrainConfig::largest_share`] on each. In a
-/// smaller batch, the last one of an epoch, rows are left empty.
+/// The plan is for the ranks of `group`, with [`TrainConfig::largest_share`] rows on each. A smaller batch, the last one of
+/// an epoch, leaves rows empty.
+///
+/// # Errors
+/// If the run fails or is stopped.
 ///
 /// # Panics
-/// When the plan is of another network than the model's.
+/// If the plan is not of the model's network.
 pub fn train_sharded<'a>(
     sharded: Sharded<'a>,
     parameters: &'a mut [f32],
@@ -326,13 +320,13 @@ fn run(
     Ok(())
 }
 
-/// Every rank has the whole parameters afterwards, and what several hold is the same.
+/// Brings the whole parameters to every rank, and fails if replicas differ.
 fn sync(learner: &mut dyn Learner, position: Position, group: &mut Group) -> Result<(), TrainError> {
     let Position { epoch, step, .. } = position;
     learner.sync(group)?.map_err(|divergence| TrainError::Divergence { epoch, step, divergence })
 }
 
-/// Evaluates all of `data`, every rank its share.
+/// Evaluates all of `data`; every rank evaluates its share.
 fn evaluate(
     learner: &mut dyn Learner,
     data: &Dataset,
@@ -346,14 +340,14 @@ fn evaluate(
         own.add(learner.evaluate(batch));
     }
     let mut all = Evaluation::default();
-    // Bytes, not a sum of f32, which cannot count beyond 2^24; and in rank order, the same on all.
+    // Not as a sum of f32, which cannot count beyond 2^24. In rank order, so that all ranks get the same bits.
     for bytes in group.all_gather(&own.to_bytes())? {
         all.add(Evaluation::from_bytes(&bytes));
     }
     Ok(all)
 }
 
-/// Puts rank 0's parameters in place of those of all others.
+/// Replaces the parameters of all ranks with rank 0's.
 fn take_first_parameters(parameters: &mut [f32], group: &mut Group) -> Result<(), CollectiveError> {
     let mut bytes = f32::to_bytes(parameters);
     group.broadcast(&mut bytes, 0)?;

@@ -1,4 +1,4 @@
-//! First weights from a file, for exact comparison with other systems.
+//! Initial weights from a file, for exact comparison with other systems.
 
 use std::fs::File;
 use std::io;
@@ -11,18 +11,21 @@ use crate::parameters::{self, OtherShapes, Shapes};
 use crate::sharding::number::Number;
 use crate::tensor_file::{self, TensorFile, TensorFileError};
 
-/// Where a safetensors file has the first character of its header.
+/// The offset of the header's first character in a safetensors file.
 const HEADER: usize = 8;
 
-/// A model's parameters from a safetensors file that has its tensors; or, for the linear model, a raw file of its
-/// weights: f32, lowest byte first, of shape (10, 784); biases 0.
+/// Reads a model's parameters from a safetensors file, or, for the linear model, its weights from a file of raw
+/// little-endian f32 of shape (10, 784), with biases 0.
+///
+/// # Errors
+/// If the file cannot be read, or does not fit the model.
 pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, WeightsError> {
     let unreadable = |error| WeightsError::Unreadable { path: path.to_owned(), error };
     let expected = WEIGHTS * size_of::<f32>();
     let mut bytes = Vec::new();
     // Once: it may be a pipe.
     let mut file = File::open(path).map_err(unreadable)?;
-    // One byte more than expected tells that there are too many, however many there are.
+    // One byte more than expected is enough to detect a file that is too long.
     bounded_read::up_to(expected as u64 + 1, &mut file, &mut bytes).map_err(unreadable)?;
     if bytes.len() != expected && bytes.get(HEADER) == Some(&b'{') {
         if file.metadata().map_err(unreadable)?.len() > tensor_file::LARGEST {
@@ -43,26 +46,23 @@ pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, WeightsError> {
     Ok(f32::from_bytes(&bytes).into_iter().chain([0.0; CLASSES]).collect())
 }
 
-/// Why a file is not one of first weights.
+/// Why a file of initial weights cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightsError {
-    /// The system does not give the file.
-    #[error("{}: cannot be read: {error}; --weights names a file of first weights", path.display())]
+    #[error("{}: cannot be read: {error}; --weights must name a file of initial weights", path.display())]
     Unreadable { path: PathBuf, error: io::Error },
     /// The file is neither raw weights nor safetensors.
     #[error(
-        "{}: has {}{} bytes; first weights are {expected}: 10 x 784 little-endian f32; or a safetensors file",
+        "{}: has {}{} bytes; expected {expected} (10 x 784 little-endian f32), or a safetensors file",
         path.display(), if found > expected { "more than " } else { "" }, found.min(expected)
     )]
     Size { path: PathBuf, found: usize, expected: usize },
-    /// Raw weights, and a model that they are not of.
-    #[error("{}: raw weights are the linear model's; for this model give a safetensors file", path.display())]
+    #[error("{}: raw weights are only for the linear model; for this model, use a safetensors file", path.display())]
     OnlyLinear { path: PathBuf },
-    /// The file is safetensors and damaged, or of other numbers.
+    /// The safetensors file is damaged, or has numbers of another type.
     #[error(transparent)]
     Tensors(#[from] TensorFileError),
-    /// The file has the tensors of another model.
     #[error("{}: {reason}", path.display())]
     Shapes { path: PathBuf, reason: OtherShapes },
 }
@@ -84,7 +84,7 @@ mod tests {
         let path = folder.path().join("w.f32");
         fs::write(&path, vec![0; WEIGHTS * 4]).unwrap();
         let error = read(&path, &vec![("hidden.weight", vec![128, PIXELS])]).unwrap_err();
-        assert!(error.to_string().contains("give a safetensors file"), "{error}");
+        assert!(error.to_string().contains("use a safetensors file"), "{error}");
     }
 
     #[test]
@@ -126,12 +126,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.f32");
         for (size, text) in [
-            (0, "has 0 bytes; first weights are 31360: 10 x 784 little-endian f32; or a safetensors file"),
-            (31_359, "has 31359 bytes; first weights are 31360: 10 x 784 little-endian f32; or a safetensors file"),
-            (
-                50_000,
-                "has more than 31360 bytes; first weights are 31360: 10 x 784 little-endian f32; or a safetensors file",
-            ),
+            (0, "has 0 bytes; expected 31360 (10 x 784 little-endian f32), or a safetensors file"),
+            (31_359, "has 31359 bytes; expected 31360 (10 x 784 little-endian f32), or a safetensors file"),
+            (50_000, "has more than 31360 bytes; expected 31360 (10 x 784 little-endian f32), or a safetensors file"),
         ] {
             fs::write(&path, vec![0; size]).unwrap();
             assert_eq!(read(&path, &shapes()).unwrap_err().to_string(), format!("{}: {text}", path.display()));

@@ -1,4 +1,4 @@
-//! What the four files hold: their SHA-256, whatever packed them.
+//! The content of the four files, identified by SHA-256.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -10,15 +10,15 @@ use crate::digest::hex;
 /// One of MNIST's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// Its name, without `.gz`.
+    /// The name without `.gz`.
     pub name: &'static str,
-    /// Its bytes, unpacked.
+    /// The size in bytes, unpacked.
     pub size: u64,
-    /// The SHA-256 of its bytes, unpacked: mirrors pack differently.
+    /// The SHA-256 of the unpacked bytes, since mirrors pack differently.
     pub sha256: &'static str,
 }
 
-/// The files.
+/// The files of MNIST.
 pub const FILES: [Content; 4] = [
     Content {
         name: "train-images-idx3-ubyte",
@@ -43,12 +43,15 @@ pub const FILES: [Content; 4] = [
 ];
 
 impl Content {
-    /// Whether a file, packed by gzip or plain, holds this content; if not, the SHA-256 that it has, or why none.
+    /// Checks that a file, gzipped or plain, has this content. If not, returns its SHA-256, or why it has none.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
     pub fn check(&self, file: impl Read) -> io::Result<Result<(), String>> {
         let mut bytes = BufReader::with_capacity(1 << 16, file);
         let packed = bytes.fill_buf()?.starts_with(&[0x1f, 0x8b]);
         let mut unpacked: Box<dyn Read> = if packed { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) };
-        // One byte more than there should be tells that there are too many, however many there are.
+        // One byte more than expected is enough to detect a file that is too long.
         let mut unpacked = unpacked.by_ref().take(self.size + 1);
         let mut hash = Sha256::new();
         let mut buffer = vec![0; 1 << 16];

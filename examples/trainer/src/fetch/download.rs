@@ -1,4 +1,4 @@
-//! One transfer of a file over HTTP: from its beginning, or from where an earlier one broke off.
+//! One transfer of a file over HTTP, from the start or from where an earlier one was interrupted.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -10,33 +10,27 @@ use ureq::http::{HeaderMap, HeaderName, StatusCode};
 
 use super::part::Part;
 
-/// More than any of the files has, packed or not: a server that goes on and on is stopped here.
+/// More bytes than any of the files has: the limit for a server that never stops sending.
 const LIMIT: u64 = 64 << 20;
 
-/// Why a transfer is not complete.
+/// Why a transfer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// The server has something else for us.
-    #[error("the server answers {0}")]
+    #[error("the server answered {0}")]
     Status(StatusCode),
-    /// The server does not go on where it was asked to.
-    #[error("the server does not go on where it was asked to ({0})")]
+    #[error("the server did not resume where it was asked to ({0})")]
     Range(String),
-    /// The server cannot be reached, or breaks off, or is silent.
+    /// The server cannot be reached, closes the connection or is silent.
     #[error("{0}")]
     BrokenOff(String),
-    /// More than the file has.
-    #[error("the server sends more than {LIMIT} bytes")]
+    #[error("the server sent more than {LIMIT} bytes")]
     TooLong,
-    /// All bytes came, but not MNIST's.
-    #[error("what came is not MNIST's: the SHA-256 of its content is {found}, not {expected}")]
+    #[error("the file is not MNIST's: the SHA-256 of its content is {found}, not {expected}")]
     Content { found: String, expected: &'static str },
-    /// The file cannot be written.
     #[error("{0}")]
     Disk(io::Error),
 }
 
-/// Makes transfers.
 #[derive(Debug)]
 pub struct Client {
     agent: Agent,
@@ -54,9 +48,9 @@ impl Client {
         Client { agent: config.build().into(), timeout }
     }
 
-    /// Brings the bytes that `part` does not have yet.
+    /// Downloads the bytes that `part` does not have yet.
     pub fn transfer(&self, url: &str, part: &mut Part, bar: &ProgressBar) -> Result<(), Fault> {
-        // Who asks for https must not be sent on to http.
+        // A server must not redirect https to http.
         let mut request = self.agent.get(url).config().https_only(url.starts_with("https:")).build();
         if part.size() > 0 {
             request = request.header(RANGE, format!("bytes={}-", part.size()));
@@ -112,7 +106,7 @@ impl Client {
     }
 }
 
-/// The version's name, when it promises the same bytes: a weak one may go on with others.
+/// The ETag, if it is strong: a weak one does not promise the same bytes.
 fn strong_etag(headers: &HeaderMap) -> Option<&str> {
     text(headers, ETAG).filter(|etag| etag.starts_with('"'))
 }

@@ -1,4 +1,4 @@
-//! What there is of a file that is being fetched: `NAME.gz.part`, and beside it where it comes from.
+//! A partly fetched file: `NAME.gz.part`, and next to it a note about its origin.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, Write};
@@ -15,12 +15,12 @@ pub struct Part {
     path: PathBuf,
     size: u64,
     url: String,
-    /// What the server calls this version of the file, if it says so.
+    /// The server's ETag for these bytes, if it sent one.
     etag: Option<String>,
 }
 
 impl Part {
-    /// What there is of the file `path` from `url`; nothing, when what there is comes from elsewhere.
+    /// Opens the part of the file `path`, and empties it if it came from another URL.
     pub fn open(path: &Path, url: &str) -> io::Result<Part> {
         let path = atomic_write::beside(path, ".part");
         atomic_write::place_of(&path)?;
@@ -39,22 +39,19 @@ impl Part {
         Ok(part)
     }
 
-    /// How many bytes there are.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// What the server called the version that these bytes are of.
     pub fn etag(&self) -> Option<&str> {
         self.etag.as_deref()
     }
 
-    /// Forgets all bytes.
     pub fn clear(&mut self) -> io::Result<()> {
         self.begin(None)
     }
 
-    /// Forgets all bytes; those to come are of the version `etag`.
+    /// Removes all bytes. The next ones belong to the version `etag`.
     pub fn begin(&mut self, etag: Option<&str>) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.rewind()?;
@@ -63,14 +60,13 @@ impl Part {
         fs::write(origin(&self.path), format!("{}\n{}", self.url, etag.unwrap_or_default()))
     }
 
-    /// Adds bytes.
     pub fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)?;
         self.size += bytes.len() as u64;
         Ok(())
     }
 
-    /// Checks all bytes and, if they are right, gives the file its name; if not, returns the SHA-256 they have.
+    /// Checks all bytes. If they are right, renames the file and returns its size; if not, returns their SHA-256.
     pub fn finish(&mut self, content: &Content, path: &Path) -> Result<Result<u64, String>, Fault> {
         let mut named = || -> io::Result<Result<u64, String>> {
             self.file.rewind()?;
@@ -78,7 +74,7 @@ impl Part {
                 return Ok(Err(found));
             }
             atomic_write::finish(&self.file, &self.path, path)?;
-            // The file is there; a note about its origin that stays is no fault.
+            // The file is complete: it does not matter if the note about its origin stays.
             let _ = fs::remove_file(origin(&self.path));
             Ok(Ok(self.size))
         };

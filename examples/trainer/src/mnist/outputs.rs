@@ -1,4 +1,4 @@
-//! The files that a run writes besides its checkpoints: looked at before the training, touched once it begins.
+//! The files that a run writes besides its checkpoints: checked before the training, written once it begins.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,10 @@ use crate::cli::MnistArgs;
 use crate::metrics::{Begin, Metrics};
 use crate::train::Report;
 
-/// Makes sure that what the options name can be written, and leaves it as it is. `steps` are those of an epoch.
+/// Checks that the named files can be written, without changing them. An epoch has `steps` steps.
+///
+/// # Errors
+/// If one cannot be written, or two options name the same file.
 pub fn check(options: &MnistArgs, rank: Rank, steps: usize) -> Result<Vec<Box<dyn Report>>, OutputError> {
     let mut outputs: Vec<Box<dyn Report>> = Vec::new();
     if !rank.is_first() {
@@ -19,14 +22,14 @@ pub fn check(options: &MnistArgs, rank: Rank, steps: usize) -> Result<Vec<Box<dy
     let named = [("--weights", &options.weights), ("--metrics", &options.metrics), ("--plot", &options.plot)];
     let mut taken: Vec<(&'static str, PathBuf)> = Vec::new();
     for (name, path) in named.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?))) {
-        // What --weights names is only read, and may be a pipe.
+        // --weights is only read, and may be a pipe.
         let Ok(place) = atomic_write::place_of(path) else { continue };
         if let Some((other, _)) = taken.iter().find(|(_, other)| *other == place) {
             return Err(OutputError::Same { path: path.to_owned(), names: [*other, name] });
         }
         taken.push((name, place));
     }
-    let begin = if options.checkpoints().resume { Begin::GoOn } else { Begin::Anew };
+    let begin = if options.checkpoints().resume { Begin::Append } else { Begin::Truncate };
     if let Some(path) = &options.metrics {
         outputs.push(Box::new(Metrics::new(path, begin).map_err(OutputError::Metrics)?));
     }
@@ -48,13 +51,10 @@ pub fn check(options: &MnistArgs, rank: Rank, steps: usize) -> Result<Vec<Box<dy
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {
-    /// The file of metrics.
-    #[error("{0}; --metrics names a regular file that can be written, or a new one")]
+    #[error("{0}; --metrics must name a writable regular file, or a new one")]
     Metrics(io::Error),
-    /// The picture.
-    #[error("{0}; --plot names a regular file that can be written, or a new one")]
+    #[error("{0}; --plot must name a writable regular file, or a new one")]
     Plot(io::Error),
-    /// One file for two things.
     #[error("{} is named by {} and by {}: one would overwrite the other; name two files", path.display(), names[0], names[1])]
     Same { path: PathBuf, names: [&'static str; 2] },
 }

@@ -1,4 +1,4 @@
-//! How a model's network is cut over the ranks: the plan that `--strategy` makes, and `mnist plan` prints.
+//! The plan that `--strategy` makes and `mnist plan` prints.
 
 use crate::cli::{Cuts, Show};
 use crate::model::Architecture;
@@ -6,7 +6,10 @@ use crate::sharding::assignment::Assignment;
 use crate::sharding::number::as_written;
 use crate::sharding::plan::{Plan, PlanError, Terms};
 
-/// Plans a step of `world` ranks with `share` samples each; without a strategy it is data parallel.
+/// Plans a step of `world` ranks with `share` samples each. Without a strategy it is data parallel.
+///
+/// # Errors
+/// If the strategies do not fit the model.
 pub fn plan(model: Architecture, cuts: &Cuts, learning_rate: f32, world: u32, share: usize) -> Result<Plan, PlanError> {
     let mut network = model.network(share * world as usize);
     Assignment::apply(&cuts.strategies, &mut network).map_err(PlanError::Operator)?;
@@ -15,6 +18,9 @@ pub fn plan(model: Architecture, cuts: &Cuts, learning_rate: f32, world: u32, sh
 }
 
 /// The text of a plan: the network, then the instructions of a rank.
+///
+/// # Errors
+/// If there is no plan, or no such rank.
 pub fn text(show: &Show) -> Result<String, PlanError> {
     let Show { ref planned, model, batch_size, learning_rate, ref cuts } = *show;
     plan(model, cuts, learning_rate, planned.ranks, batch_size as usize)?.text(planned.rank)

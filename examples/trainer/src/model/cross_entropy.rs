@@ -1,10 +1,10 @@
-//! Softmax cross-entropy of one sample, and the class that its logits name.
+//! Softmax cross-entropy of one sample, and its predicted class.
 
 use crate::data::CLASSES;
 
-/// The loss of a sample; its logits give way to the gradient of the loss in them, times `scale`.
+/// The loss of a sample. Replaces its logits with their gradient times `scale`.
 ///
-/// Large logits are no trouble; one that is NaN or infinite gives a loss that is no number, or infinite.
+/// Large logits do not overflow. A logit that is NaN or infinite gives a loss that is not finite.
 pub fn loss_and_gradient(row: &mut [f32; CLASSES], label: u8, scale: f32) -> f32 {
     let label = usize::from(label);
     let of_label = row[label];
@@ -18,7 +18,7 @@ pub fn loss_and_gradient(row: &mut [f32; CLASSES], label: u8, scale: f32) -> f32
     total.ln() + (largest - of_label)
 }
 
-/// The class of the largest logit; the first of equals, as every other system has it.
+/// The class of the largest logit; the first of equal ones, as in other systems.
 pub fn class(logits: &[f32; CLASSES]) -> usize {
     let mut best = 0;
     for (index, &logit) in logits.iter().enumerate() {

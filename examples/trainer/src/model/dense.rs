@@ -1,42 +1,41 @@
-//! The sums of dense layers, by the widest instructions that the machine has.
+//! Dense layers, computed with the widest instructions of the machine.
 //!
-//! A general matrix product packs its operands first; with batches as small as a trainer's that takes as long as a
-//! good part of the product. Here the operands are read where they lie, in tiles as large as the registers allow.
+//! A general matrix product packs its operands first, which costs too much for small batches. Here the operands are read
+//! in place, in tiles as large as the registers allow.
 
 use std::array::from_fn;
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// A layer of `OUT` outputs of `IN` inputs each, and its tile: `OUTS` outputs by `WIDE` samples, or vectors of inputs,
-/// are summed at the same time. `OUTS` divides `OUT`; 8 to 10 sums, and what goes into them, fit the registers of AVX2.
+/// A layer with `IN` inputs and `OUT` outputs. A tile sums `OUTS` outputs by `WIDE` samples (or vectors of inputs) at the
+/// same time. `OUTS` divides `OUT`; 8 to 10 sums and their operands fit the registers of AVX2.
 #[derive(Clone, Copy, Debug)]
 pub struct Dense<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> {
     arch: Arch,
 }
 
 impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> Dense<IN, OUT, OUTS, WIDE> {
-    /// How many weights the layer has.
     pub const WEIGHTS: usize = IN * OUT;
 
     /// The layer, for this machine.
     pub fn new() -> Self {
-        // 16 numbers are the widest vector there is: whatever the machine has, whole vectors make up the inputs.
+        // The widest vector has 16 numbers, so on every machine the inputs are whole vectors.
         const { assert!(OUT.is_multiple_of(OUTS) && IN.is_multiple_of(16)) };
         Dense { arch: Arch::new() }
     }
 
-    /// Puts into each row the layer's outputs for the input: weights (of shape (`OUT`, `IN`)) times input, plus biases.
+    /// Overwrites each row with the outputs for an input: weights of shape (`OUT`, `IN`) times input, plus biases.
     pub fn outputs(self, weights: &[f32], biases: &[f32], inputs: &[[f32; IN]], rows: &mut [[f32; OUT]]) {
         self.arch.dispatch(Outputs::<IN, OUT, OUTS, WIDE> { weights: weights.as_chunks().0, biases, inputs, rows });
     }
 
-    /// Overwrites the weights' gradients: for each weight the sum over the samples of the output's gradient times the input.
+    /// Overwrites the weights' gradients: the sum over the samples of the output's gradient times the input.
     pub fn weight_gradients(self, gradients: &[[f32; OUT]], inputs: &[[f32; IN]], weights: &mut [f32]) {
         let weights = weights.as_chunks_mut().0;
         self.arch.dispatch(WeightGradients::<IN, OUT, OUTS, WIDE> { gradients, inputs, weights });
     }
 
-    /// Overwrites the biases' gradients: for each output the sum over the samples of its gradient.
+    /// Overwrites the biases' gradients: the sum over the samples of the output's gradient.
     pub fn bias_gradients(self, gradients: &[[f32; OUT]], biases: &mut [f32]) {
         self.arch.dispatch(|| {
             biases.fill(0.0);
@@ -48,7 +47,7 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> De
         });
     }
 
-    /// Overwrites the inputs' gradients: for each sample the sum over the outputs of the output's gradient times the weight.
+    /// Overwrites the inputs' gradients: the sum over the outputs of the output's gradient times the weight.
     pub fn input_gradients(self, weights: &[f32], gradients: &[[f32; OUT]], inputs: &mut [[f32; IN]]) {
         self.arch.dispatch(|| {
             for (input, gradients) in inputs.iter_mut().zip(gradients) {
@@ -93,7 +92,7 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> Wi
     }
 }
 
-/// The product of each input with each of the weights.
+/// The dot product of each input with each row of weights.
 #[inline(always)]
 fn dot_products<S: Simd, const IN: usize, const OUTS: usize, const N: usize>(
     simd: S,

@@ -9,14 +9,14 @@ use crate::sharding::operator::relu;
 
 type Layer = Dense<PIXELS, CLASSES, 5, 2>;
 
-/// How many weights there are: one row of [`PIXELS`] for each class.
+/// The number of weights: a row of [`PIXELS`] for each class.
 pub const WEIGHTS: usize = Layer::WEIGHTS;
 
 /// The linear model. Parameters: weights of shape (10, 784), row by row, then 10 biases.
 #[derive(Clone, Debug)]
 pub struct Linear {
     layer: Layer,
-    /// One row for each sample: first its logits, then the gradient of its loss in them.
+    /// A row for each sample: first its logits, then their gradient.
     rows: Vec<[f32; CLASSES]>,
 }
 
@@ -75,7 +75,7 @@ impl Model for Linear {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::sample::{assert_gradient, assert_parts_add_up, batch};
+    use crate::model::sample::{assert_gradient, assert_not_finite, assert_parts_add_up, batch};
 
     fn parameters() -> Vec<f32> {
         let mut parameters = Linear::new(0).initial_parameters(1);
@@ -106,15 +106,7 @@ mod tests {
 
     #[test]
     fn parameters_that_are_not_numbers_give_a_loss_that_is_none() {
-        let (images, labels) = batch(4);
-        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let mut model = Linear::new(4);
-            let mut gradient = vec![0.0; WEIGHTS + CLASSES];
-            let parameters = vec![bad; WEIGHTS + CLASSES];
-            let loss = model.gradient(&parameters, &images, &labels, 4, &mut gradient);
-            assert!(!loss.is_finite(), "{bad}: {loss}");
-            assert!(!model.evaluate(&parameters, &images, &labels).loss.is_finite());
-        }
+        assert_not_finite(&mut Linear::new(4), WEIGHTS + CLASSES);
     }
 
     #[test]

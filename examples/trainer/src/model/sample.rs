@@ -1,4 +1,4 @@
-//! What the models' tests share: random images, and what must hold for the gradient of any model.
+//! Shared by the models' tests: random images, and checks that hold for every model.
 
 use super::Model;
 use crate::batch::Image;
@@ -55,4 +55,15 @@ pub fn assert_parts_add_up(model: &mut dyn Model, parameters: &[f32]) {
     }
     assert!((loss - whole_loss).abs() < 1e-4);
     assert!(sum.iter().zip(&whole).all(|(a, b)| (a - b).abs() < 1e-6));
+}
+
+/// Parameters that are not finite give a loss that is not finite, in training and in evaluation.
+pub fn assert_not_finite(model: &mut dyn Model, count: usize) {
+    let (images, labels) = batch(4);
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let parameters = vec![bad; count];
+        let loss = model.gradient(&parameters, &images, &labels, 4, &mut vec![0.0; count]);
+        assert!(!loss.is_finite(), "{bad}: {loss}");
+        assert!(!model.evaluate(&parameters, &images, &labels).loss.is_finite());
+    }
 }

@@ -1,37 +1,36 @@
-//! What a picture shows. It lies in the picture, so that a run that goes on draws on.
+//! The values in a plot. The picture contains them, so that a resumed run can continue it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::Position;
 use crate::train::{self, Step};
 
-/// How many losses of steps are kept; of more, neighbours are joined to their mean.
+/// How many losses of steps are kept. If there are more, neighbors are merged into their mean.
 const POINTS: usize = 1024;
 
-/// Opens and closes what is kept in a picture.
+/// The tags around the values in a picture.
 const TAGS: [&str; 2] = ["<metadata>", "</metadata>"];
 
-/// The reported values of a run, at the times where they belong: epochs, counted from 0.
+/// The reported values of a run with their times, in epochs from 0.
 ///
-/// In f32, which reads back as it was written: a run that was stopped draws the same picture as one that was not.
+/// They are f32, which survives the round trip through JSON: a resumed run draws the same picture as an uninterrupted one.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct History {
-    /// Of which run it is: what the picture is headed with.
+    /// The title of the picture, which identifies the run.
     pub(super) title: String,
     /// The time of the first step that was reported.
     pub(super) from: f32,
-    /// How many reported losses of steps a point of `losses` is the mean of.
+    /// How many reported losses are merged into each of `losses`.
     stride: usize,
     /// The losses of rank 0's batches, each with its time.
     pub(super) losses: Vec<(f32, f32)>,
-    /// The epochs' summaries.
     pub(super) epochs: Vec<EpochPoint>,
-    /// The sums and the number of the losses that are no point yet.
+    /// The sums and the number of the losses that are not merged yet.
     #[serde(skip)]
     rest: (f64, f64, usize),
 }
 
-/// What a picture shows of an epoch.
+/// The values of an epoch.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct EpochPoint {
     epoch: u32,
@@ -41,14 +40,13 @@ pub(super) struct EpochPoint {
 }
 
 impl EpochPoint {
-    /// When it ended.
+    /// The time at which it ended.
     pub(super) fn end(&self) -> f64 {
         f64::from(self.epoch) + 1.0
     }
 }
 
 impl History {
-    /// Nothing yet.
     pub(super) fn new(title: String) -> History {
         let losses = Vec::with_capacity(POINTS);
         History { title, from: 0.0, stride: 1, losses, epochs: Vec::new(), rest: (0.0, 0.0, 0) }
@@ -61,7 +59,7 @@ impl History {
         serde_json::from_str(kept).ok().filter(|history: &History| history.title == title && history.can_be_drawn())
     }
 
-    /// Whether it is as it was kept: anybody may write a file of that name.
+    /// Whether the values are valid: the file may come from another program.
     fn can_be_drawn(&self) -> bool {
         let of_epoch = |epoch: &EpochPoint| [epoch.train_loss, epoch.test_loss, epoch.test_accuracy];
         let losses = self.losses.iter().flat_map(|&(x, y)| [x, y]);
@@ -73,7 +71,7 @@ impl History {
 
     /// Puts this history into a picture.
     pub(super) fn keep_in(&self, picture: &mut String) -> serde_json::Result<()> {
-        // They stand only in texts, where JSON knows another way to write them.
+        // These characters occur only in strings, in which JSON can escape them.
         let kept = serde_json::to_string(self)?;
         let kept = kept.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e");
         let [open, close] = TAGS;
@@ -82,8 +80,8 @@ impl History {
         Ok(())
     }
 
-    /// Takes what `picture` has of this run up to `position`, from which the run goes on, with `steps` steps an epoch.
-    pub(super) fn go_on(&mut self, picture: Option<&str>, position: Position, steps: usize) {
+    /// Takes from `picture` the values of this run up to `position`, at which it resumes.
+    pub(super) fn resume(&mut self, picture: Option<&str>, position: Position, steps: usize) {
         let time = time(position.epoch, position.step as f64, steps);
         let before = picture.and_then(|picture| History::of_picture(picture, &self.title));
         if let Some(mut before) = before.filter(|before| before.from < time) {
@@ -95,7 +93,7 @@ impl History {
         }
     }
 
-    /// Adds a step of a run with `steps` steps an epoch.
+    /// Adds a step of a run with `steps` steps in an epoch.
     pub(super) fn add_step(&mut self, step: &Step, steps: usize) {
         self.add_loss(time(step.epoch, step.step as f64, steps), step.loss);
     }
@@ -125,9 +123,9 @@ impl History {
         self.epochs.push(EpochPoint { epoch: epoch.epoch, train_loss, test_loss, test_accuracy });
     }
 
-    /// How far apart neighbours in `losses` are at most, where no step between them went unseen.
+    /// The largest distance of neighbors in `losses` if no step between them is missing.
     pub(super) fn widest(&self, steps: usize) -> f64 {
-        // A mean is moved by up to half its width, and another is missing where a run went on.
+        // A mean is shifted by up to half its width, and one may be missing where the run resumed.
         3.0 * (self.stride * train::REPORT_EVERY) as f64 / steps as f64
     }
 }
@@ -170,7 +168,7 @@ mod tests {
 
     fn resumed(picture: Option<&str>, epoch: u32, step: u64) -> History {
         let mut history = History::new(TITLE.to_owned());
-        history.go_on(picture, Position { epoch, step, ..Position::default() }, STEPS);
+        history.resume(picture, Position { epoch, step, ..Position::default() }, STEPS);
         history
     }
 

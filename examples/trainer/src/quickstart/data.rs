@@ -4,7 +4,7 @@ use rand_mt::Mt;
 
 use crate::sharding::tensor::Tensor;
 
-/// Samples that each rank feeds in a step.
+/// Samples of each rank in a step.
 pub const ROWS: usize = 2;
 
 /// Numbers of a sample.
@@ -13,7 +13,7 @@ pub const INPUTS: usize = 32;
 /// Numbers of a label.
 pub const OUTPUTS: usize = 16;
 
-/// The samples and labels of a step, the same for every rank and step.
+/// The samples and labels of a step; the same for every rank and step.
 pub fn draw() -> (Tensor<f32>, Tensor<f32>) {
     let mut generator = Mt::new(1);
     let mut tensor = |columns| {
@@ -24,7 +24,7 @@ pub fn draw() -> (Tensor<f32>, Tensor<f32>) {
     (samples, tensor(OUTPUTS))
 }
 
-/// A number of [0, 1) of 53 bits, as NumPy makes it.
+/// A number in [0, 1) with 53 bits, as NumPy draws it.
 fn uniform(generator: &mut Mt) -> f64 {
     let (high, low) = (generator.next_u32() >> 5, generator.next_u32() >> 6);
     (f64::from(high) * f64::from(1 << 26) + f64::from(low)) / (1u64 << 53) as f64

@@ -1,6 +1,6 @@
 //! Numbers as Python writes them.
 
-/// What Python's `repr` gives for a float: the fewest digits that are read as the same number.
+/// Python's `repr` of a float: the fewest digits that parse to the same number.
 pub fn repr(number: f64) -> String {
     let text = format!("{number:?}");
     match text.split_once('e') {

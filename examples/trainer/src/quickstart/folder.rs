@@ -1,4 +1,4 @@
-//! A rank's folder of checkpoints: `CKP-EPOCH_STEP.safetensors`, the newest few.
+//! A rank's folder of checkpoints, `CKP-EPOCH_STEP.safetensors`.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,10 @@ pub fn of_rank(output: &Path, rank: u32) -> PathBuf {
     output.join("device").join(rank.to_string())
 }
 
-/// Takes a rank's folder for this run, and makes it if there is none.
+/// Locks a rank's folder for this run, and creates it if it is missing.
+///
+/// # Errors
+/// If another run uses it, or it cannot be written.
 pub fn take(folder: &Path) -> Result<FolderLock, FolderError> {
     FolderLock::take(folder, &mut |text| exit::say("quickstart", &text)).map_err(|error| match error {
         LockError::System(error) => FolderError::System(error),
@@ -33,11 +36,14 @@ pub fn file(folder: &Path, (epoch, step): Moment) -> PathBuf {
     folder.join(format!("CKP-{epoch}_{step}.safetensors"))
 }
 
-/// Writes a checkpoint, and removes those before the newest five.
+/// Writes a checkpoint, and removes all but the newest five.
+///
+/// # Errors
+/// If a file cannot be written or removed.
 pub fn add(folder: &Path, moment: Moment, checkpoint: &Checkpoint) -> Result<(), FolderError> {
     checkpoint.write(&file(folder, moment))?;
     let all = moments(folder)?;
-    // Newer ones are of a run before, which this one replaces.
+    // Newer ones belong to a previous run, which this one replaces.
     let (own, newer) = all.split_at(all.partition_point(|other| *other <= moment));
     for other in own.iter().rev().skip(KEPT).chain(newer) {
         let path = file(folder, *other);
@@ -46,7 +52,7 @@ pub fn add(folder: &Path, moment: Moment, checkpoint: &Checkpoint) -> Result<(),
     Ok(())
 }
 
-/// The moments of which a folder has checkpoints, the oldest first.
+/// The moments of a folder's checkpoints, the oldest first.
 fn moments(folder: &Path) -> Result<Vec<Moment>, FolderError> {
     let moment = |(name, _path): (String, PathBuf)| {
         let (epoch, step) = name.strip_prefix("CKP-")?.strip_suffix(".safetensors")?.split_once('_')?;
@@ -58,7 +64,10 @@ fn moments(folder: &Path) -> Result<Vec<Moment>, FolderError> {
     Ok(moments)
 }
 
-/// The newest checkpoint that all folders have, of each.
+/// The checkpoint of each folder at the newest moment that all of them have.
+///
+/// # Errors
+/// If there is none, or one cannot be read.
 pub fn newest(folders: &[PathBuf]) -> Result<Vec<(PathBuf, Checkpoint)>, FolderError> {
     let mut common: Option<Vec<Moment>> = None;
     for folder in folders {
@@ -87,19 +96,17 @@ pub fn newest(folders: &[PathBuf]) -> Result<Vec<(PathBuf, Checkpoint)>, FolderE
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
-    /// A file is wrong.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// Another run has the folder.
+    /// Another run uses the folder.
     #[error("{0}, or name another --output")]
     Taken(LockError),
     /// The folder cannot be created, locked or read, or an old file cannot be removed.
     #[error("{0}")]
     System(io::Error),
-    /// A folder has no checkpoint.
     #[error("{}: has no CKP-EPOCH_STEP.safetensors: name the folders of the ranks, such as device/0 device/1", .0.display())]
     Empty(PathBuf),
     /// The folders have no moment in common.
-    #[error("the {0} folders have no checkpoint of the same epoch and step: they are of different runs")]
+    #[error("the {0} folders have no checkpoint of the same epoch and step: they belong to different runs")]
     Apart(usize),
 }

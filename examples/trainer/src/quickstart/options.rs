@@ -16,19 +16,17 @@ use crate::sharding::network::{Network, UnknownOperator};
 use crate::sharding::plan::Collectives;
 use crate::sharding::strategy::Strategy;
 
-/// Trains x(2n,32) w(32,16) -> ReLU -> w2(16,16) against the mean squared error on n ranks, every operator cut over them.
+/// Trains x(2n,32) w(32,16) -> ReLU -> w2(16,16) with the mean squared error on n ranks, with every operator cut over them.
 ///
-/// Every rank feeds the same 2 samples and writes every step's loss. Checkpoints go to device/RANK, the graph with its
-/// strategies and each rank's instructions to saved_graph/rank_RANK. Exit codes: 0 ok, 1 wrong environment, strategy or
-/// file, 2 usage, 3 the training failed, 124 a rank timed out.
+/// Every rank uses the same 2 samples and prints the loss of every step. Checkpoints go to device/RANK, the graph with its
+/// strategies and each rank's instructions to saved_graph/rank_RANK. Exit codes: 0 success, 1 wrong environment, strategy
+/// or file, 2 invalid command line, 3 the training failed, 124 a rank timed out.
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "quickstart", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
 pub struct QuickstartArgs {
-    /// What to do instead of training.
     #[command(subcommand)]
     pub action: Option<Action>,
 
-    /// How to train.
     #[command(flatten)]
     pub training: Training,
 }
@@ -45,8 +43,9 @@ pub enum Action {
 /// What the plan depends on.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Sharding {
-    /// How an operator is cut: a tuple for each input; for matmul, or for another after its name: matmul2=((2,4),(4,1)).
-    /// Operators without one are cut to fit. Default: ((2,4),(4,1)) on 8, 16, 24 .. ranks, else rows alone
+    /// Cut an operator over the ranks: a tuple for each input. Applies to matmul, or to the operator named before it:
+    /// matmul2=((2,4),(4,1)). May be repeated; the other operators are cut to fit. Default: ((2,4),(4,1)) if 8 divides the
+    /// number of ranks, otherwise only rows are cut
     #[arg(long = "strategy", value_name = "[OP=]STRATEGY")]
     strategies: Vec<Assignment>,
 
@@ -62,11 +61,10 @@ pub struct Sharding {
 /// How to train.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Training {
-    /// Run N ranks as threads of this process; without it this process takes its rank from its launcher
+    /// Run N ranks as threads of this process. Default: this process takes its rank from its launcher
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
 
-    /// What the plan depends on.
     #[command(flatten)]
     pub sharding: Sharding,
 
@@ -86,7 +84,7 @@ pub struct Training {
     #[arg(long, value_name = "FILE")]
     pub resume_from: Option<PathBuf>,
 
-    /// Write whole tensors in every checkpoint, as MindSpore does by default, instead of each rank's parts; no merge is needed
+    /// Write whole tensors to every checkpoint, as MindSpore does by default, instead of each rank's parts
     #[arg(long)]
     pub integrated: bool,
 
@@ -103,12 +101,12 @@ pub struct Training {
     pub timeout: Duration,
 }
 
-/// How the first weights are drawn.
+/// How the initial weights are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Draw {
-    /// N(0, 0.01), the same whatever the strategy and the number of ranks
+    /// N(0, 0.01), independent of the strategy and the number of ranks
     Normal,
-    /// The numbers of MindSpore 1.x, of the strategy and number of ranks
+    /// As MindSpore 1.x draws them, for the strategy and the number of ranks
     #[value(name = "mindspore-1.x")]
     MindSpore1,
 }
@@ -126,7 +124,7 @@ pub struct Show {
 /// The checkpoints to merge.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Merge {
-    /// The folders of the ranks, such as device/0 device/1; the newest checkpoint that all of them have is used
+    /// The folders of the ranks, such as device/0 device/1. The newest checkpoint that all of them have is used
     #[arg(required = true, value_name = "DIR")]
     pub folders: Vec<PathBuf>,
 
@@ -136,7 +134,7 @@ pub struct Merge {
 }
 
 impl QuickstartArgs {
-    /// The options that the process was started with; ends the process when they are wrong, or ask for help.
+    /// The options of this process. Exits if they are invalid or ask for help.
     pub fn of_process() -> QuickstartArgs {
         QuickstartArgs::of(std::env::args_os()).unwrap_or_else(|error| exit::with_usage("quickstart", &error))
     }
@@ -149,7 +147,6 @@ impl QuickstartArgs {
 }
 
 impl Training {
-    /// How the first weights are drawn.
     pub fn init(&self) -> Init {
         match self.init {
             Draw::Normal => Init::Normal { seed: self.seed },
@@ -159,7 +156,10 @@ impl Training {
 }
 
 impl Sharding {
-    /// Tells the network how its operators are to be cut.
+    /// Sets the strategies of the network's operators.
+    ///
+    /// # Errors
+    /// If the network has no operator of a given name.
     pub fn apply(&self, network: &mut Network, world: u32) -> Result<(), UnknownOperator> {
         Assignment::apply(&self.strategies, network)?;
         if self.strategies.is_empty() && world.is_multiple_of(8) {

@@ -1,4 +1,4 @@
-//! A strategy and the operator that it is for, as command lines give them.
+//! A strategy with the name of its operator, as on command lines.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,20 +6,21 @@ use std::str::FromStr;
 use super::network::{Network, UnknownOperator};
 use super::strategy::{Strategy, StrategyTextError};
 
-/// The operator that a strategy without a name is for: the first product of every network here.
+/// The operator of a strategy without a name: the first product of every network of these programs.
 pub const FIRST: &str = "matmul";
 
-/// How one operator of a network is to be cut: `matmul2=((2,4),(4,1))`; without a name it is for [`FIRST`].
+/// The strategy of an operator: `matmul2=((2,4),(4,1))`. Without a name it applies to [`FIRST`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// The operator's name.
     pub operator: String,
-    /// How it is to be cut.
     pub strategy: Strategy,
 }
 
 impl Assignment {
-    /// Tells the network how its operators are to be cut; of two for one operator the later counts.
+    /// Sets the strategies of the network's operators. If an operator has two, the later one counts.
+    ///
+    /// # Errors
+    /// If the network has no operator of a given name.
     pub fn apply(all: &[Assignment], network: &mut Network) -> Result<(), UnknownOperator> {
         all.iter().try_for_each(|Assignment { operator, strategy }| network.shard(operator, strategy.clone()))
     }

@@ -1,4 +1,4 @@
-//! What ranks have learnt, in files: each rank its parts, all parts merged, the whole cut anew.
+//! Checkpoints of sharded runs: each rank writes its parts. They can be merged, and cut again for another plan.
 
 use std::path::{Path, PathBuf};
 
@@ -11,17 +11,17 @@ use super::run_id::RunId;
 use super::tensor::{Tensor, places};
 use crate::tensor_file::{NamedTensor, TensorFile, TensorFileError};
 
-/// What the momentum of a parameter is called: its name, then this.
+/// Appended to a parameter's name for its momentum.
 const MOMENTUM: &str = ".momentum";
 
-/// The parts of one rank, or, of a world of one, all.
+/// The parts of one rank, or the whole tensors, as of a world of one rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
     about: About,
     tensors: Vec<NamedTensor>,
 }
 
-/// What is in a checkpoint besides numbers.
+/// The metadata of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct About {
     rank: u32,
@@ -29,7 +29,6 @@ struct About {
     mesh: String,
     /// Each operator with its strategy.
     strategies: String,
-    /// Steps made.
     steps: u64,
     #[serde(rename = "origin")]
     run_id: RunId,
@@ -37,7 +36,7 @@ struct About {
     places: Vec<Part>,
 }
 
-/// Where a part belongs.
+/// The place of a part in its tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Part {
     name: String,
@@ -48,7 +47,7 @@ struct Part {
 }
 
 impl Checkpoint {
-    /// What `rank` has after some steps of `plan`, in a run with that id.
+    /// The checkpoint of `rank` in a run of `plan`.
     pub fn new<N: Number>(plan: &Plan, rank: u32, state: &State<N>, run_id: &RunId) -> Checkpoint {
         let mesh = plan.mesh();
         let (mut places, mut tensors) = (Vec::new(), Vec::new());
@@ -77,17 +76,20 @@ impl Checkpoint {
         Checkpoint { about, tensors }
     }
 
-    /// How many steps were made.
+    /// The number of steps done.
     pub fn steps(&self) -> u64 {
         self.about.steps
     }
 
-    /// The id of the run that goes on from here by `plan`.
+    /// The id of the run that resumes from here with `plan`.
     pub fn run_id(&self, plan: &Plan) -> RunId {
         self.about.run_id.resumed(plan, self.about.steps)
     }
 
-    /// Writes the file; it is there whole or not at all.
+    /// Writes the file atomically.
+    ///
+    /// # Errors
+    /// If it cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), CheckpointError> {
         let about = serde_json::to_string(&self.about)
             .map_err(|error| CheckpointError::Strange { path: path.to_owned(), reason: error.to_string() })?;
@@ -95,11 +97,14 @@ impl Checkpoint {
     }
 
     /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not a checkpoint.
     pub fn read(path: &Path) -> Result<Checkpoint, CheckpointError> {
         Ok(Checkpoint::read_with_digest(path)?.0)
     }
 
-    /// Reads a file; the second is its SHA-256, in hexadecimal.
+    /// Reads a file as [`Checkpoint::read`] does, and returns its SHA-256 too.
     pub fn read_with_digest(path: &Path) -> Result<(Checkpoint, String), CheckpointError> {
         let strange = |reason: String| CheckpointError::Strange { path: path.to_owned(), reason };
         let (file, digest) = TensorFile::read_with_digest(path)?;
@@ -113,20 +118,23 @@ impl Checkpoint {
             let ends = place.offset.iter().zip(&tensor.shape).map(|(offset, size)| offset.checked_add(*size));
             let part: usize = tensor.shape.iter().product();
             let whole = place.shape.iter().try_fold(1, |product: usize, &size| product.checked_mul(size));
-            // The whole is made room for when parts are merged: no more than the ranks can fill.
+            // Merging allocates the whole, so it must not be larger than what the ranks can fill.
             let filled = |whole: usize| (whole as u128) <= part as u128 * u128::from(about.world);
             let inside = ends.zip(&place.shape).all(|(end, size)| end.is_some_and(|end| end <= *size));
             if !fits || !inside || !whole.is_some_and(filled) {
-                return Err(strange(format!("tensor {} is no part of its whole", place.name)));
+                return Err(strange(format!("tensor {} does not fit into its whole", place.name)));
             }
             tensors.push(tensor.clone());
         }
         Ok((Checkpoint { about, tensors }, digest))
     }
 
-    /// Puts the parts of ranks together. Each comes with where it was found, for errors.
+    /// Merges the parts of ranks. Each comes with its path, for errors.
     ///
-    /// Ranks that hold the same part may be left out, all but one.
+    /// Of ranks that hold the same part, one is enough.
+    ///
+    /// # Errors
+    /// If parts are missing, contradict each other, or belong to different runs.
     pub fn merge(parts: &[(PathBuf, Checkpoint)]) -> Result<Checkpoint, CheckpointError> {
         let Some((first_path, first)) = parts.first() else {
             return Err(CheckpointError::Nothing);
@@ -172,6 +180,9 @@ impl Checkpoint {
     }
 
     /// The parts of `rank` under a plan, from a whole checkpoint of any strategy and number of ranks.
+    ///
+    /// # Errors
+    /// If the checkpoint has only parts, or is of another network.
     pub fn state<N: Number>(&self, path: &Path, plan: &Plan, rank: u32) -> Result<State<N>, CheckpointError> {
         if self.about.world != 1 {
             let About { rank, world, .. } = self.about;
@@ -198,7 +209,7 @@ fn merge_tensor(place: &Part, index: usize, parts: &[(PathBuf, Checkpoint)]) -> 
     let size = numbers.size();
     let count: usize = place.shape.iter().product();
     let mut bytes = vec![0; count * size];
-    // The part that each number is from.
+    // The part that each number comes from.
     let mut sources: Vec<Option<usize>> = vec![None; count];
     for (source, (path, checkpoint)) in parts.iter().enumerate() {
         let (place, part) = (&checkpoint.about.places[index], &checkpoint.tensors[index]);
@@ -234,31 +245,24 @@ fn merge_tensor(place: &Part, index: usize, parts: &[(PathBuf, Checkpoint)]) -> 
     }
 }
 
-/// Why a checkpoint cannot be had.
+/// Why a checkpoint cannot be written, read or merged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The file cannot be read or written.
     #[error(transparent)]
     File(#[from] TensorFileError),
-    /// The file is no checkpoint, or not of this network.
     #[error("{}: is not a checkpoint of this network: {reason}", path.display())]
     Strange { path: PathBuf, reason: String },
-    /// Nothing to merge.
     #[error("there are no checkpoints to merge: name the folders of all ranks")]
     Nothing,
-    /// Not of one step of one run.
-    #[error("{}: is of {found}; {} is of {expected}: only parts of one step of one run can be merged, with the same options, first weights and file to go on from", path.display(), first.display())]
+    #[error("{}: is of {found}; {} is of {expected}: only parts of one step of one run can be merged, with the same options, initial weights and --resume-from", path.display(), first.display())]
     Different { path: PathBuf, found: String, first: PathBuf, expected: String },
-    /// Ranks that should hold the same do not.
-    #[error("{}: number {at} of {name} is not that of {}: the ranks went apart, or a file was changed", path.display(), other.display())]
+    #[error("{}: number {at} of {name} differs from that in {}: the ranks diverged, or a file was changed", path.display(), other.display())]
     Replicas { name: String, at: usize, path: PathBuf, other: PathBuf },
-    /// Parts are missing.
     #[error(
-        "{missing} of the {count} numbers of {name}, from number {at} on, are in none of the {given} checkpoints: name the folders of all {world} ranks"
+        "{missing} of the {count} numbers of {name}, starting with number {at}, are in none of the {given} checkpoints: name the folders of all {world} ranks"
     )]
     Missing { name: String, at: usize, missing: usize, count: usize, world: u32, given: usize },
-    /// A part where the whole is wanted.
     #[error("{}: has only the parts of rank {rank} of {world}: merge the checkpoints of all ranks first", path.display())]
     OnlyPart { path: PathBuf, rank: u32, world: u32 },
 }

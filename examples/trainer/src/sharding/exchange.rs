@@ -1,4 +1,4 @@
-//! What ranks exchange to move a tensor's parts.
+//! Moves the parts of tensors between ranks.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,19 @@ use super::redistribute::Step;
 use super::tensor::Tensor;
 use mpienv::collective::{CollectiveError, Group};
 
-/// A rank's groups, and how it moves tensors over them.
+/// A rank's groups.
 pub struct Exchange<'a> {
     mesh: &'a Mesh,
     rank: u32,
-    /// This rank's group for each list of axes that is exchanged over.
+    /// This rank's group for each list of axes.
     groups: BTreeMap<Vec<Axis>, Group>,
 }
 
 impl<'a> Exchange<'a> {
-    /// Makes the groups for `steps`, which all ranks of `world` give alike. The mesh has as many ranks as the world.
+    /// Creates the groups for `steps`, which are the same on all ranks of `world`. The mesh has as many ranks.
+    ///
+    /// # Errors
+    /// If a rank is lost.
     pub fn new<'s>(
         mesh: &'a Mesh,
         steps: impl IntoIterator<Item = &'s Step>,
@@ -33,8 +36,10 @@ impl<'a> Exchange<'a> {
         Ok(Exchange { mesh, rank, groups })
     }
 
-    /// Does a step, one of those that the groups were made for; puts this rank's part after it in place of what `moved`
-    /// was.
+    /// Does one of the steps that the groups were created for, and overwrites `moved` with this rank's part.
+    ///
+    /// # Errors
+    /// If a rank is lost.
     pub fn apply<N: Number>(
         &mut self,
         step: &Step,
@@ -68,26 +73,29 @@ impl<'a> Exchange<'a> {
                 *moved = joined(*from, &shape, group.all_to_all(&bytes)?)?;
             }
             (_, None) => {
-                debug_assert!(false, "no group was made for {step:?}");
+                debug_assert!(false, "there is no group for {step:?}");
                 moved.copy(value);
             }
         }
         Ok(())
     }
 
-    /// Adds the `numbers` of the ranks that differ in `axes`, in one call.
+    /// Adds the `numbers` of the ranks that differ only in `axes`, in one call.
+    ///
+    /// # Errors
+    /// If a rank is lost.
     pub fn add<N: Number>(&mut self, axes: &[Axis], numbers: &mut [N]) -> Result<(), CollectiveError> {
         match self.groups.get_mut(axes) {
             Some(group) => group.all_reduce_sum(numbers),
             None => {
-                debug_assert!(false, "no group was made for {axes:?}");
+                debug_assert!(false, "there is no group for {axes:?}");
                 Ok(())
             }
         }
     }
 }
 
-/// Parts of one shape, as they came from the ranks, put together.
+/// Concatenates the ranks' parts, which have the same shape.
 fn joined<N: Number>(dim: usize, shape: &[usize], parts: Vec<Vec<u8>>) -> Result<Tensor<N>, CollectiveError> {
     let expected = shape.iter().product();
     let mut tensors = Vec::with_capacity(parts.len());

@@ -10,31 +10,29 @@ use super::plan::{Feed, Instruction, Operation, Plan};
 use super::tensor::Tensor;
 use mpienv::collective::{CollectiveError, Group};
 
-/// What a rank has learnt: its parts of the parameters.
+/// A rank's parts of the parameters and momenta.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State<N> {
-    /// The parameters' parts.
     pub parameters: Vec<Tensor<N>>,
-    /// How each moved in the step before.
     pub momenta: Vec<Tensor<N>>,
-    /// How many steps were made.
+    /// The number of steps done.
     pub steps: u64,
 }
 
 impl<N: Number> State<N> {
-    /// Parameters before the first step.
+    /// The state before the first step.
     pub fn new(parameters: Vec<Tensor<N>>) -> State<N> {
         let momenta = parameters.iter().map(|parameter| Tensor::zeros(parameter.shape.clone())).collect();
         State { parameters, momenta, steps: 0 }
     }
 
-    /// The parts of `rank` of whole parameters, given in the plan's order.
+    /// The initial state of `rank`, from whole parameters in the plan's order.
     pub fn of_whole(plan: &Plan, rank: u32, whole: &[Tensor<N>]) -> State<N> {
         State::new(parts(plan, rank, whole))
     }
 }
 
-/// The parts that a rank has of whole tensors, which are in the order and of the shapes of the plan's parameters.
+/// A rank's parts of whole tensors, which have the order and shapes of the plan's parameters.
 pub(super) fn parts<N: Number>(plan: &Plan, rank: u32, whole: &[Tensor<N>]) -> Vec<Tensor<N>> {
     let (mesh, parameters) = (plan.mesh(), plan.parameters());
     let cut = |((_, layout), whole): ((_, &super::layout::Layout), &Tensor<N>)| {
@@ -44,33 +42,30 @@ pub(super) fn parts<N: Number>(plan: &Plan, rank: u32, whole: &[Tensor<N>]) -> V
     parameters.zip(whole).map(cut).collect()
 }
 
-/// Runs the steps of a plan on one rank. Results are kept from step to step: what is computed and summed takes the memory
-/// of the step before.
+/// Runs the steps of a plan on one rank. Each step reuses the memory of the previous one.
 pub struct Executor<'a, N> {
     plan: &'a Plan,
     exchange: Exchange<'a>,
-    /// By instruction; what is fed or loaded is used where it lies.
+    /// By instruction. Inputs and parameters are used in place.
     results: Vec<Tensor<N>>,
-    room: Room<N>,
+    /// Buffer for a transposed matrix.
+    turned: Tensor<N>,
+    /// Buffer for sums that share a call.
+    bucket: Vec<N>,
     own_loss: Option<N>,
 }
 
-/// What instructions need besides their inputs and results.
-struct Room<N> {
-    /// A matrix transposed.
-    turned: Tensor<N>,
-    /// The sums that share a call.
-    bucket: Vec<N>,
-}
-
 impl<'a, N: Number> Executor<'a, N> {
-    /// Gets ready on every rank of `world`: makes sure that all have the same plan, and makes the groups.
+    /// Checks on every rank of `world` that all have the same plan, and creates the groups.
     ///
-    /// `terms` is whatever else all ranks must have in common, a line for each thing, such as options.
+    /// `terms` lists options that must be the same on all ranks, one on each line.
+    ///
+    /// # Errors
+    /// If a rank has another plan or other terms, or is lost.
     pub fn new(plan: &'a Plan, terms: &str, world: &mut Group) -> Result<Executor<'a, N>, ExecuteError> {
         let rank = world.rank();
         let text = format!("{terms}\n{}{}", plan.graph(), plan.instructions_of(0));
-        // Before anything else: ranks with other plans would make other calls.
+        // First of all, because ranks with other plans would make other calls.
         agree(&text, world)?;
         if rank.size() != plan.mesh().world() {
             return Err(ExecuteError::World { planned: plan.mesh().world(), found: rank.size() });
@@ -81,18 +76,20 @@ impl<'a, N: Number> Executor<'a, N> {
         });
         let exchange = Exchange::new(plan.mesh(), moves, world)?;
         let results = plan.instructions().iter().map(|_| Tensor::default()).collect();
-        let room = Room { turned: Tensor::default(), bucket: Vec::new() };
-        Ok(Executor { plan, exchange, results, room, own_loss: None })
+        Ok(Executor { plan, exchange, results, turned: Tensor::default(), bucket: Vec::new(), own_loss: None })
     }
 
-    /// Makes a step with this rank's part of the samples and labels; returns the loss before it, of all ranks' samples.
+    /// Makes a step with this rank's part of the samples and labels. Returns the loss of all samples before it.
+    ///
+    /// # Errors
+    /// If the data has the wrong shape, or a rank is lost.
     pub fn step(&mut self, state: &mut State<N>, samples: &Tensor<N>, labels: &Tensor<N>) -> Result<N, ExecuteError> {
         let count = self.plan.fed(Feed::Labels).shape.iter().product();
         self.step_of(count, state, samples, labels)
     }
 
-    /// Makes a step whose loss is the mean over `count` labels of all ranks together: all that there are, or those that
-    /// are no filling; see [`xent`].
+    /// Makes a step as [`Executor::step`] does, but the loss is the mean over `count` labels of all ranks: those of rows
+    /// that are not empty; see [`xent`].
     pub fn step_of(
         &mut self,
         count: usize,
@@ -132,7 +129,7 @@ impl<'a, N: Number> Executor<'a, N> {
             };
             match &instruction.operation {
                 Operation::Move(step) => self.exchange.apply(step, input(0), &mut result)?,
-                operation => compute(operation, input, count, &mut self.room.turned, &mut result),
+                operation => compute(operation, input, count, &mut self.turned, &mut result),
             }
             if number == plan.loss_operator() {
                 let labels = input(1);
@@ -154,19 +151,19 @@ impl<'a, N: Number> Executor<'a, N> {
         Ok(self.results[plan.loss()].data[0])
     }
 
-    /// The mean loss of the samples whose loss this rank computes, in the step before; nothing when it has none.
+    /// The mean loss in the last step of the samples whose loss this rank computes, if there are any.
     ///
-    /// These are the rank's own samples when the loss operator is cut as the data set is.
+    /// These are the rank's own samples if the loss operator is cut as the data set is.
     pub fn own_loss(&self) -> Option<N> {
         self.own_loss
     }
 
-    /// Makes the sums of the bucket that begins with instruction `first`; returns the number of that after the last.
+    /// Computes the sums of the bucket that begins with instruction `first`. Returns the number of the next instruction.
     fn sum_bucket(&mut self, first: usize, axes: &[Axis]) -> Result<usize, CollectiveError> {
         let instructions = self.plan.instructions();
         let same = |instruction: &&Instruction| instruction.bucket == instructions[first].bucket;
         let end = first + instructions[first..].iter().take_while(same).count();
-        let bucket = &mut self.room.bucket;
+        let bucket = &mut self.bucket;
         bucket.clear();
         for instruction in &instructions[first..end] {
             bucket.extend_from_slice(&self.results[instruction.inputs[0]].data);
@@ -187,7 +184,7 @@ impl<'a, N: Number> Executor<'a, N> {
     }
 }
 
-/// What needs no other rank. `turned` is room for a matrix.
+/// Computes an operation that needs no other rank. `turned` is a buffer.
 fn compute<'t, N: Number>(
     operation: &Operation,
     input: impl Fn(usize) -> &'t Tensor<N>,
@@ -211,12 +208,12 @@ fn compute<'t, N: Number>(
         Operation::ReluGrad => relu::gradient(input(0), input(1), result),
         Operation::MseGrad => mse::gradient(input(0), input(1), count, result),
         Operation::XentGrad => xent::gradient(input(0), input(1), count, result),
-        // What is fed or loaded is used where it lies; the rest is no local work.
+        // Inputs and parameters are used in place; the rest is done elsewhere.
         Operation::Input(_) | Operation::Load(_) | Operation::Move(_) | Operation::Momentum { .. } => {}
     }
 }
 
-/// Momentum: v = momentum v + g, p = p - learning rate v.
+/// v = momentum v + g, p = p - learning rate v.
 fn update<N: Number>(state: &mut State<N>, parameter: usize, gradient: &Tensor<N>, learning_rate: N, momentum: N) {
     let moved = state.momenta[parameter].data.iter_mut().zip(&gradient.data);
     for (number, (velocity, &gradient)) in state.parameters[parameter].data.iter_mut().zip(moved) {
@@ -225,11 +222,11 @@ fn update<N: Number>(state: &mut State<N>, parameter: usize, gradient: &Tensor<N
     }
 }
 
-/// Whether all ranks have the same text.
+/// Checks that all ranks have the same text.
 fn agree(own: &str, world: &mut Group) -> Result<(), ExecuteError> {
     let all = world.all_gather(own.as_bytes())?;
     let votes = |text: &Vec<u8>| all.iter().filter(|other| *other == text).count();
-    // What most have is right; among as many, what the first rank of them has.
+    // The most frequent text is right; among equally frequent ones, that of the lowest rank.
     let Some(expected) = all.iter().rev().max_by_key(|text| votes(text)) else {
         return Ok(());
     };
@@ -248,18 +245,14 @@ fn agree(own: &str, world: &mut Group) -> Result<(), ExecuteError> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecuteError {
-    /// A rank has another plan.
     #[error(
         "rank {rank} has another plan: \"{found}\" where others have \"{expected}\"; all ranks must run the same program with the same options"
     )]
     Disagreement { rank: usize, found: String, expected: String },
-    /// The plan is for another number of ranks.
     #[error("the plan is for {planned} ranks, there are {found}")]
     World { planned: u32, found: u32 },
-    /// A rank's data has another shape than planned.
     #[error("the rank's {feed:?} have the shape {found:?}, the plan has {expected:?}")]
     Input { feed: Feed, found: Vec<usize>, expected: Vec<usize> },
-    /// The ranks cannot exchange.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
 }

@@ -9,23 +9,20 @@ use super::plan::Plan;
 use super::tensor::{Tensor, places};
 use crate::random;
 
-/// The deviation of the first weights.
+/// The deviation of the initial weights.
 const DEVIATION: f64 = 0.01;
 
-/// How parameters are drawn. Weights are of N(0, 0.01), biases 0.
+/// How parameters are drawn. Weights are N(0, 0.01), biases 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Init {
-    /// Every number depends on the seed, the parameter and its place alone: not on strategies or the number of ranks.
-    Normal {
-        /// What the numbers depend on.
-        seed: u64,
-    },
-    /// As MindSpore 1.x draws them: every part for itself, so that they depend on the strategy and the number of ranks.
+    /// Every number depends only on the seed, the parameter and its place.
+    Normal { seed: u64 },
+    /// As in MindSpore 1.x. Each part is drawn separately, so the numbers depend on the strategy and the number of ranks.
     MindSpore1,
 }
 
 impl Init {
-    /// The parts of the parameters that `rank` has.
+    /// The initial parameters of `rank`.
     pub fn parameters<N: Number>(self, plan: &Plan, rank: u32) -> Vec<Tensor<N>> {
         let mesh = plan.mesh();
         let parameters = (0..).zip(plan.parameters());

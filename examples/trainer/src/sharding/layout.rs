@@ -1,4 +1,4 @@
-//! Where the parts of a tensor are.
+//! How a tensor is distributed over the ranks.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,29 +6,29 @@ use std::fmt;
 use super::mesh::{Axis, Mesh};
 use crate::list::join;
 
-/// Which axes of the mesh cut each dimension of a tensor, and over which its values are sums yet to be made.
+/// Which mesh axes cut each dimension of a tensor, and over which axes its values must still be summed.
 ///
-/// An axis that is in neither is one of replicas: ranks that differ in it alone hold the same.
+/// Ranks that differ only in any other axis are replicas: they hold the same part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// The axes that cut each dimension, the one of the largest parts first.
+    /// The axes that cut each dimension, the outermost first.
     pub dims: Vec<Vec<Axis>>,
-    /// The axes over which the ranks' values are still to be added.
+    /// The axes over which the ranks' values must still be summed.
     pub partial: BTreeSet<Axis>,
 }
 
 impl Layout {
-    /// A layout without sums to be made.
+    /// A layout without pending sums.
     pub fn new(dims: Vec<Vec<Axis>>) -> Layout {
         Layout { dims, partial: BTreeSet::new() }
     }
 
-    /// The same cuts, all sums made.
+    /// The same cuts, without pending sums.
     pub fn complete(&self) -> Layout {
         Layout::new(self.dims.clone())
     }
 
-    /// Whether an axis neither cuts nor is to be summed over.
+    /// Whether an axis neither cuts the tensor nor has a pending sum.
     pub fn is_free(&self, axis: Axis) -> bool {
         !self.partial.contains(&axis) && !self.dims.iter().any(|axes| axes.contains(&axis))
     }
@@ -38,13 +38,13 @@ impl Layout {
         shape.iter().zip(&self.dims).map(|(size, axes)| size / mesh.size(axes) as usize).collect()
     }
 
-    /// Where the part of `rank` begins in a tensor of `shape`.
+    /// The offset of the part of `rank` in a tensor of `shape`.
     pub fn offset(&self, mesh: &Mesh, shape: &[usize], rank: u32) -> Vec<usize> {
         let local = self.local_shape(mesh, shape);
         local.iter().zip(&self.dims).map(|(size, axes)| size * mesh.index(rank, axes) as usize).collect()
     }
 
-    /// The number of the part of `rank`, counted row by row over all parts, and how many parts there are.
+    /// The number of the part of `rank`, row by row, and the number of parts.
     pub fn part(&self, mesh: &Mesh, rank: u32) -> (u32, u32) {
         let axes = self.dims.concat();
         (mesh.index(rank, &axes), mesh.size(&axes))
@@ -52,7 +52,7 @@ impl Layout {
 }
 
 impl fmt::Display for Layout {
-    /// Such as `[0 1, -] partial 2`: dimension 0 cut by the axes 0 and 1, dimension 1 whole, a sum over axis 2 to make.
+    /// Such as `[0 1, -] partial 2`: dimension 0 cut by the axes 0 and 1, dimension 1 whole, a pending sum over axis 2.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dims = self.dims.iter().map(|axes| if axes.is_empty() { "-".to_owned() } else { join(axes, " ") });
         write!(f, "[{}]", join(dims, ", "))?;

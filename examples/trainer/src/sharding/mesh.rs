@@ -7,7 +7,7 @@ use crate::list::join;
 /// A dimension of a [`Mesh`], counted from 0.
 pub type Axis = usize;
 
-/// The ranks of a world, laid out as a grid: row by row, so that the last axis is the fastest.
+/// The ranks of a world as a grid in row-major order: the last axis varies fastest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mesh {
     dims: Vec<u32>,
@@ -19,11 +19,10 @@ impl Mesh {
         Mesh { dims }
     }
 
-    /// The coarsest grid of `world` ranks of which every arrangement's dimensions are whole axes; nothing when there is
-    /// none.
+    /// The coarsest grid of `world` ranks in which the dimensions of every arrangement are whole axes, if there is one.
     ///
-    /// An arrangement is a grid of all ranks, like a mesh: `[2, 4]` and `[8]` give the mesh 2 x 4, `[4, 2]` and
-    /// `[2, 4]` give 2 x 2 x 2, `[3, 4]` and `[2, 6]` have no such grid.
+    /// An arrangement is itself a grid of all ranks: `[2, 4]` and `[8]` give the mesh 2 x 4, `[4, 2]` and `[2, 4]` give
+    /// 2 x 2 x 2, and `[3, 4]` and `[2, 6]` have no common grid.
     pub fn refining<'a>(world: u32, arrangements: impl IntoIterator<Item = &'a [u32]>) -> Option<Mesh> {
         let mut cuts = vec![1, world];
         for arrangement in arrangements {
@@ -45,7 +44,7 @@ impl Mesh {
         Some(Mesh { dims })
     }
 
-    /// The axes of each dimension of an arrangement that this mesh refines; a dimension of size 1 has none.
+    /// The axes of each dimension of an arrangement that this mesh refines. A dimension of size 1 has none.
     pub fn axes_of(&self, arrangement: &[u32]) -> Vec<Vec<Axis>> {
         let mut next = 0;
         let mut axes_of = |&size: &u32| {
@@ -66,22 +65,22 @@ impl Mesh {
         self.dims.iter().product()
     }
 
-    /// How many ranks differ in `axes` alone: into how many parts they cut.
+    /// How many ranks differ only in `axes`, which is the number of parts that they cut.
     pub fn size(&self, axes: &[Axis]) -> u32 {
         axes.iter().map(|&axis| self.dims[axis]).product()
     }
 
-    /// How many ranks apart neighbours on `axis` are.
+    /// The difference in rank between neighbors on `axis`.
     fn stride(&self, axis: Axis) -> u32 {
         self.dims[axis + 1..].iter().product()
     }
 
-    /// The position of `rank` among those that differ from it in `axes` alone, the first of `axes` being the slowest.
+    /// The position of `rank` among those that differ only in `axes`. The first of `axes` varies slowest.
     pub fn index(&self, rank: u32, axes: &[Axis]) -> u32 {
         axes.iter().fold(0, |index, &axis| index * self.dims[axis] + rank / self.stride(axis) % self.dims[axis])
     }
 
-    /// The ranks that differ from `rank` in `axes` alone, itself included, in the order of [`Mesh::index`].
+    /// The ranks that differ from `rank` only in `axes`, including itself, in the order of [`Mesh::index`].
     pub fn group(&self, rank: u32, axes: &[Axis]) -> Vec<u32> {
         let first = self.origin(rank, axes);
         (0..self.size(axes))
@@ -96,7 +95,7 @@ impl Mesh {
             .collect()
     }
 
-    /// The first rank of the group: a number that a group has for itself.
+    /// The first rank of the group, which identifies it.
     pub fn origin(&self, rank: u32, axes: &[Axis]) -> u32 {
         axes.iter().fold(rank, |rank, &axis| rank - rank / self.stride(axis) % self.dims[axis] * self.stride(axis))
     }

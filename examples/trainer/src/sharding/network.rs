@@ -1,26 +1,24 @@
-//! What is trained: a chain of operators that ends in a loss.
+//! A network: a chain of operators that ends in a loss.
 
 use super::operator::Operator;
 use super::strategy::Strategy;
 use crate::list::join;
 
-/// One operator of a network.
+/// An operator of a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name, for strategies, errors and texts.
     pub name: String,
-    /// What it computes.
     pub operator: Operator,
-    /// The shapes of its inputs: first the value from the operator before.
+    /// The shapes of its inputs. The first input is the result of the previous operator.
     pub shapes: Vec<Vec<usize>>,
-    /// The number of its parameter, if it has one: that is its second input.
+    /// The number of its parameter, if its second input is one.
     pub parameter: Option<usize>,
-    /// How it is to be cut; without one it is cut to fit its neighbours.
+    /// Without a strategy, it is cut to fit its neighbors.
     pub strategy: Option<Strategy>,
 }
 
 impl Node {
-    /// The shape of its result.
+    /// The shape of the result.
     pub fn output(&self) -> Vec<usize> {
         match self.operator {
             Operator::MatMul => vec![self.shapes[0][0], self.shapes[1][1]],
@@ -30,16 +28,14 @@ impl Node {
     }
 }
 
-/// Something that is learnt.
+/// A parameter, with its whole shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its name.
     pub name: String,
-    /// Its whole shape.
     pub shape: Vec<usize>,
 }
 
-/// Operators one after another, the loss at the end.
+/// A chain of operators. The last is the loss.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Network {
     nodes: Vec<Node>,
@@ -47,17 +43,19 @@ pub struct Network {
 }
 
 impl Network {
-    /// The operators in order; the last is the loss.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// What is learnt, in the order in which it is used.
+    /// The parameters in the order of their use.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }
 
-    /// Says how an operator is to be cut.
+    /// Sets the strategy of an operator.
+    ///
+    /// # Errors
+    /// If there is no operator of that name.
     pub fn shard(&mut self, name: &str, strategy: Strategy) -> Result<(), UnknownOperator> {
         match self.nodes.iter_mut().find(|node| node.name == name) {
             Some(node) => node.strategy = Some(strategy),
@@ -78,7 +76,7 @@ pub struct UnknownOperator {
     names: String,
 }
 
-/// A network that has no loss yet.
+/// A network without a loss yet.
 #[derive(Clone, Debug)]
 pub struct Chain {
     nodes: Vec<Node>,
@@ -87,35 +85,35 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Begins with the samples of a step, of all ranks together: `rows` samples of `columns` numbers; both at least 1.
+    /// Begins with `rows` samples, of all ranks together, with `columns` numbers each; both at least 1.
     pub fn new(rows: usize, columns: usize) -> Chain {
         Chain { nodes: Vec::new(), parameters: Vec::new(), shape: vec![rows, columns] }
     }
 
-    /// The product with a parameter of `columns` columns, at least 1.
+    /// Multiplies by a parameter with `columns` columns, at least 1.
     pub fn matmul(self, name: &str, parameter: &str, columns: usize) -> Chain {
         let shape = vec![self.shape[1], columns];
         self.with(name, Operator::MatMul, Some((parameter, shape)))
     }
 
-    /// A row of parameters added to each row.
+    /// Adds a row of parameters to each row.
     pub fn bias_add(self, name: &str, parameter: &str) -> Chain {
         let shape = vec![self.shape[1]];
         self.with(name, Operator::BiasAdd, Some((parameter, shape)))
     }
 
-    /// Everything below 0 becomes 0.
+    /// Replaces numbers below 0 with 0.
     pub fn relu(self, name: &str) -> Chain {
         self.with(name, Operator::Relu, None)
     }
 
-    /// Ends in the mean of the squared differences to labels of the same shape.
+    /// Ends in the mean squared difference from labels of the same shape.
     pub fn mse(self, name: &str) -> Network {
         let labels = self.shape.clone();
         self.ending(name, Operator::Mse, labels)
     }
 
-    /// Ends in the mean cross-entropy of softmax against the number of each sample's class.
+    /// Ends in the mean softmax cross-entropy with the number of each sample's class.
     pub fn xent(self, name: &str) -> Network {
         let labels = vec![self.shape[0]];
         self.ending(name, Operator::Xent, labels)

@@ -1,4 +1,4 @@
-//! The numbers that are computed with: f32, or f64 for comparison.
+//! The number types: f32, or f64 for comparison.
 
 use std::fmt::Debug;
 use std::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
@@ -23,32 +23,29 @@ pub trait Number:
     + SubAssign
     + 'static
 {
-    /// What it is called in files.
+    /// The type in files.
     const TYPE: Type;
 
-    /// The nearest such number.
+    /// The nearest number.
     fn of(number: f64) -> Self;
 
-    /// As f64, exactly.
     fn to_f64(self) -> f64;
 
-    /// e to the power of the number.
     fn exp(self) -> Self;
 
-    /// The natural logarithm.
     fn ln(self) -> Self;
 
-    /// Overwrites `product` with that of two matrices, row after row; `right` and `product` have `columns` columns.
+    /// Overwrites `product` with that of two row-major matrices; `right` and `product` have `columns` columns.
     fn multiply(left: Left<'_, Self>, right: &[Self], columns: usize, product: &mut [Self]);
 
-    /// The bytes of numbers, lowest first.
+    /// Little-endian.
     fn to_bytes(values: &[Self]) -> Vec<u8>;
 
-    /// What [`Number::to_bytes`] made; bytes beyond the last whole number are left out.
+    /// The inverse of [`Number::to_bytes`]. An incomplete number at the end is ignored.
     fn from_bytes(bytes: &[u8]) -> Vec<Self>;
 }
 
-/// The number that is written as `number` is: the nearest f64 of an f32 has more digits than anybody wrote.
+/// The f64 with the same shortest decimal form, which has only the digits that the user wrote.
 pub fn as_written(number: f32) -> f64 {
     number.to_string().parse().unwrap_or(f64::from(number))
 }
@@ -95,7 +92,7 @@ impl Number for f32 {
 impl Number for f64 {
     common!(f64, Type::F64, libm::exp, libm::log);
 
-    /// For comparison only: no need for speed.
+    /// Not fast: f64 is for comparison only.
     fn multiply(left: Left<'_, f64>, right: &[f64], columns: usize, product: &mut [f64]) {
         tile::multiply_plainly(left, right, columns, product);
     }

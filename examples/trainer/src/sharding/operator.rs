@@ -1,7 +1,7 @@
-//! What is computed, and how it can be cut.
+//! The operators, and how they can be cut.
 //!
-//! An operator is loops over its inputs' dimensions: a product of matrices runs over rows m, inner k and columns n.
-//! Cutting a loop cuts every dimension that runs with it; a loop that the result does not have leaves a sum to be made.
+//! An operator is a set of loops over its inputs' dimensions: a matrix product loops over rows m, inner k and columns n.
+//! Cutting a loop cuts every dimension of that loop. If the result does not have the loop, a sum remains to be made.
 
 pub mod bias_add;
 pub mod matmul;
@@ -13,25 +13,22 @@ use super::layout::Layout;
 use super::mesh::Axis;
 use super::strategy::Strategy;
 
-/// Something that is computed from a value and, mostly, a parameter or labels.
+/// A computation on a value and, for most, a parameter or labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
-    /// The product of two matrices.
     MatMul,
-    /// A row added to each row.
     BiasAdd,
-    /// Everything below 0 becomes 0.
     Relu,
-    /// The mean of squared differences: a loss.
+    /// The mean squared error: a loss.
     Mse,
-    /// The mean cross-entropy of softmax against the numbers of the right classes: a loss.
+    /// The mean softmax cross-entropy: a loss.
     Xent,
 }
 
-/// How an operator's dimensions run together.
+/// The loops of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// How many loops there are.
+    /// The number of loops.
     pub loops: usize,
     /// The loop of each dimension of each input.
     pub inputs: &'static [&'static [usize]],
@@ -42,7 +39,7 @@ pub struct Rule {
 }
 
 impl Operator {
-    /// Its name, as MindSpore prints it.
+    /// MindSpore's name.
     pub fn name(self) -> &'static str {
         match self {
             Operator::MatMul => "MatMul",
@@ -53,7 +50,6 @@ impl Operator {
         }
     }
 
-    /// How it can be cut.
     pub fn rule(self) -> Rule {
         match self {
             Operator::MatMul => matmul::RULE,
@@ -64,7 +60,7 @@ impl Operator {
         }
     }
 
-    /// The cuts of each loop in all legal strategies that use `ranks` ranks, the first cut falling.
+    /// The cuts of each loop in all legal strategies for `ranks` ranks, in descending order of the first cut.
     pub fn candidates(self, shapes: &[Vec<usize>], ranks: u32) -> Vec<Vec<u32>> {
         let rule = self.rule();
         let mut sizes = vec![1; rule.loops];
@@ -73,7 +69,7 @@ impl Operator {
                 sizes[number] = if rule.whole == Some(number) { 1 } else { size };
             }
         }
-        // Every prefix of cuts with the ranks that it leaves.
+        // Every prefix of cuts with the remaining ranks.
         let mut all = vec![(Vec::new(), ranks)];
         for size in sizes {
             all = all
@@ -87,7 +83,7 @@ impl Operator {
         all.into_iter().filter(|&(_, rest)| rest == 1).map(|(cuts, _)| cuts).collect()
     }
 
-    /// The strategy that cuts the loops so.
+    /// The strategy for these cuts of the loops.
     pub fn strategy(self, cuts: &[u32]) -> Strategy {
         let entry = |loops: &&[usize]| loops.iter().map(|&number| cuts[number]).collect();
         Strategy(self.rule().inputs.iter().map(entry).collect())
@@ -95,17 +91,17 @@ impl Operator {
 }
 
 impl Rule {
-    /// The layout of input number `input` when these axes cut the loops.
+    /// The layout of an input if these axes cut the loops.
     pub fn input(&self, input: usize, axes: &[Vec<Axis>]) -> Layout {
         Layout::new(self.inputs[input].iter().map(|&number| axes[number].clone()).collect())
     }
 
-    /// The layout of the result: a sum is to be made over the loops that it does not have.
+    /// The layout of the result, with pending sums over the loops that it does not have.
     pub fn output(&self, axes: &[Vec<Axis>]) -> Layout {
         self.with_sums(self.output, axes)
     }
 
-    /// The layout of the gradient of input number `input`, from the gradient of the result with all sums made.
+    /// The layout of an input's gradient, from the result's gradient without pending sums.
     pub fn gradient(&self, input: usize, axes: &[Vec<Axis>]) -> Layout {
         self.with_sums(self.inputs[input], axes)
     }

@@ -14,12 +14,12 @@ use super::redistribute::Step;
 use super::strategy::Strategy;
 use super::traffic::Traffic;
 
-/// Which collective calls a plan may use. The numbers that come out are the same, to rounding.
+/// Which collective calls a plan may use. The results are the same, to rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub enum Collectives {
-    /// Sums and gathers alone, as MindSpore's graph has them
+    /// Only sums and gathers, as in MindSpore's graph
     Compat,
-    /// Reduce-scatter and all-to-all too: the least bytes over TCP; over MPI they are sums and gathers
+    /// Reduce-scatter and all-to-all too: fewest bytes over TCP; over MPI they are sums and gathers
     Min,
 }
 
@@ -27,50 +27,40 @@ pub enum Collectives {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// An operator is not there.
     #[error("--strategy: {0}")]
     Operator(UnknownOperator),
-    /// The operators cannot be cut so.
     #[error(transparent)]
     Cut(#[from] CutError),
-    /// The rank whose plan is wanted is not there.
-    #[error("there is no rank {rank} of {ranks}: --rank is below the number of ranks")]
+    #[error("there is no rank {rank} of {ranks}: --rank must be below the number of ranks")]
     Rank { rank: u32, ranks: u32 },
 }
 
-/// What a plan is made for.
+/// The parameters of a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
     /// The number of ranks; at least 1.
     pub world: u32,
-    /// Into how many parts the rows of a step's data are cut: as many as ranks when each feeds its own samples, 1 when
-    /// each feeds all. Divides the number of ranks.
+    /// How many parts the rows of a step's data are cut into: as many as ranks if each has its own samples, 1 if each has
+    /// all. Divides the number of ranks.
     pub data_cut: u32,
-    /// Which calls may be used.
     pub collectives: Collectives,
-    /// What a gradient is multiplied with.
     pub learning_rate: f64,
-    /// What is kept of the movement of the step before.
     pub momentum: f64,
 }
 
-/// What the ranks feed.
+/// The inputs of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feed {
-    /// The samples.
     Samples,
-    /// Their labels.
     Labels,
 }
 
 /// What an instruction does.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
-    /// Takes what the ranks feed.
     Input(Feed),
     /// Takes a parameter, by its number.
     Load(usize),
-    /// Computes an operator of the network.
     Forward(Operator),
     /// The gradient of a product's first input, from the product's gradient and the second input.
     MatMulGradFirst,
@@ -87,41 +77,41 @@ pub enum Operation {
     /// Redistributes a tensor's parts.
     Move(Step),
     /// Updates a parameter, by its number, with its gradient.
-    Momentum { parameter: usize, learning_rate: f64, momentum: f64 },
+    Momentum {
+        parameter: usize,
+        learning_rate: f64,
+        momentum: f64,
+    },
 }
 
-/// One instruction; its number is that of its result.
+/// An instruction. Its number is that of its result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instruction {
-    /// What it does.
     pub operation: Operation,
-    /// The numbers of the instructions whose results it takes.
+    /// The numbers of the results that it uses.
     pub inputs: Vec<usize>,
     /// The whole shape of its result.
     pub shape: Vec<usize>,
-    /// Where the parts of its result are.
     pub layout: Layout,
-    /// The name of the operator or parameter that it is for.
+    /// The name of its operator or parameter.
     pub name: String,
-    /// The strategy of the operator, if it is the operator itself.
+    /// The strategy, if it computes an operator.
     pub strategy: Option<Strategy>,
-    /// The number, from 1, of the bucket that a sum goes in: all sums of a bucket stand one after another, over the same
-    /// ranks, and are made in one call.
+    /// The number, from 1, of the bucket of a sum. The sums of a bucket are consecutive, over the same ranks, and share a
+    /// call.
     pub bucket: Option<usize>,
 }
 
-/// A tensor with its place.
+/// A tensor's whole shape and its layout.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placed {
-    /// The whole shape.
     pub shape: Vec<usize>,
-    /// Where the parts are.
     pub layout: Layout,
 }
 
-/// One step of training on all ranks: pure data, the same on every rank.
+/// A step of training: pure data, the same on every rank.
 ///
-/// Only where slices begin and who is in a group depends on the rank.
+/// Only the begin of slices and the members of groups depend on the rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     mesh: Mesh,
@@ -137,12 +127,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans a step: cuts the operators, and puts in what the ranks must exchange between them.
+    /// Plans a step: cuts the operators, and inserts the exchanges between them.
+    ///
+    /// # Errors
+    /// If the strategies do not fit the network or each other.
     pub fn new(network: &Network, terms: &Terms) -> Result<Plan, CutError> {
         build::build(network, terms)
     }
 
-    /// The ranks' grid.
     pub fn mesh(&self) -> &Mesh {
         &self.mesh
     }
@@ -154,17 +146,15 @@ impl Plan {
         named.join(", ")
     }
 
-    /// What is done, in order.
     pub fn instructions(&self) -> &[Instruction] {
         &self.instructions
     }
 
-    /// The parameters with their places.
     pub fn parameters(&self) -> impl Iterator<Item = (&Parameter, &Layout)> {
         self.network.parameters().iter().zip(self.parameters.iter().map(|placed| &placed.layout))
     }
 
-    /// Where the parts of what the ranks feed are.
+    /// The shape and layout of an input.
     pub fn fed(&self, feed: Feed) -> &Placed {
         match feed {
             Feed::Samples => &self.samples,
@@ -172,17 +162,17 @@ impl Plan {
         }
     }
 
-    /// The number of the instruction whose result is the loss, the same number on all ranks.
+    /// The instruction whose result is the loss of all ranks.
     pub fn loss(&self) -> usize {
         self.loss
     }
 
-    /// The number of the instruction that is the loss operator: its result is a rank's share of the loss.
+    /// The instruction that computes the loss operator: its result is a rank's share of the loss.
     pub fn loss_operator(&self) -> usize {
         self.loss_operator
     }
 
-    /// What a step sends, in f32, as rings send it.
+    /// What a step sends in f32, counted as rings send it.
     pub fn traffic(&self) -> Traffic {
         let mut traffic = Traffic::default();
         let mut last = None;
@@ -192,7 +182,7 @@ impl Plan {
                 let part: usize = before.layout.local_shape(&self.mesh, &before.shape).iter().product();
                 let mut more = step.traffic(&self.mesh, part as u64 * NUMBER_BYTES);
                 if instruction.bucket.is_some() && instruction.bucket == last {
-                    // It travels with the one before.
+                    // It shares the call of the previous one.
                     more.calls = 0;
                 }
                 last = instruction.bucket;

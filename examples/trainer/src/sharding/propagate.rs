@@ -1,4 +1,4 @@
-//! Strategies for the operators that have none: those that fit their neighbours at the least exchange.
+//! Chooses strategies for the operators that have none: those that exchange the least with their neighbors.
 
 use std::collections::VecDeque;
 
@@ -9,15 +9,15 @@ use super::redistribute::redistribute;
 use super::strategy::StrategyError;
 use crate::list::join;
 
-/// The bytes of a number as it is planned with: f32.
+/// The bytes of a number. Plans assume f32.
 pub const NUMBER_BYTES: u64 = 4;
 
 /// The cuts of each operator's loops, and the mesh that they all fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cuts {
-    /// The coarsest mesh of which every cut is whole axes.
+    /// The coarsest mesh in which every cut is whole axes.
     pub mesh: Mesh,
-    /// The arrangement of each operator: its cuts, then how many ranks do the same work.
+    /// The arrangement of each operator: its cuts, then the number of ranks that do the same work.
     pub arrangements: Vec<Vec<u32>>,
 }
 
@@ -25,31 +25,30 @@ pub struct Cuts {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CutError {
-    /// A strategy does not fit its operator.
     #[error(transparent)]
     Strategy(#[from] StrategyError),
-    /// No mesh fits two strategies.
     #[error(
         "arrangements {} of {first} and {} of {second} have no common refinement",
         without_ones(.first_dims), without_ones(.second_dims)
     )]
     Refinement { first: String, first_dims: Vec<u32>, second: String, second_dims: Vec<u32> },
-    /// The data cannot be cut so.
     #[error("the data set: {rows} rows on {world} ranks cannot be cut in {cut}: the number of parts must divide both")]
     Data { rows: usize, world: u32, cut: u32 },
 }
 
-/// An arrangement as tuples are written, without what is not cut.
+/// An arrangement as a tuple, without sizes of 1.
 fn without_ones(dims: &[u32]) -> String {
     format!("({})", join(dims.iter().filter(|&&size| size != 1), ","))
 }
 
-/// The cuts of all operators of `network` on `world` ranks, of which each `data_cut`-th part feeds other samples.
+/// The cuts of all operators of `network` on `world` ranks, with the data cut in `data_cut` parts.
 ///
-/// Operators with a strategy keep it. From them on, each neighbour without one gets that of all its legal strategies
-/// that moves the least bytes, there and back, to and from the neighbours that are known; among equals one that
-/// arranges the ranks as the neighbour does, then one that cuts rows. If no operator has a strategy, the data set's
-/// arrangement is what the others follow.
+/// Operators with a strategy keep it. Starting from them, each neighbor without one gets the legal strategy that moves the
+/// fewest bytes, forward and backward, to and from its known neighbors. Among equal ones, it prefers the arrangement of
+/// the neighbor, then one that cuts rows. If no operator has a strategy, the first one follows the data set.
+///
+/// # Errors
+/// If strategies do not fit their operators, each other or the data.
 pub fn propagate(network: &Network, world: u32, data_cut: u32) -> Result<Cuts, CutError> {
     let nodes = network.nodes();
     let rows = nodes.first().map_or(1, |node| node.shapes[0][0]);
@@ -67,12 +66,12 @@ pub fn propagate(network: &Network, world: u32, data_cut: u32) -> Result<Cuts, C
     }
     search.spread();
     let arrangements: Vec<Vec<u32>> = search.known.iter().flatten().cloned().collect();
-    // Each was only taken when it had a mesh with all before it.
+    // Each was only accepted if it had a mesh with all previous ones.
     let mesh = search.mesh_with(&[]).unwrap_or(Mesh::new(vec![world]));
     Ok(Cuts { mesh, arrangements })
 }
 
-/// The layouts of the samples and the labels that the ranks feed: rows cut in as many parts as `data_cut` says.
+/// The layout of the samples or labels: rows cut in `data_cut` parts.
 pub fn fed(mesh: &Mesh, data_cut: u32, shape: &[usize]) -> Layout {
     let rows = mesh.axes_of(&[data_cut, mesh.world() / data_cut]).swap_remove(0);
     let mut dims = vec![Vec::new(); shape.len()];
@@ -97,7 +96,7 @@ impl Search<'_> {
         Mesh::refining(self.world, known.chain([self.data.as_slice(), more]))
     }
 
-    /// Whether an arrangement has a mesh with each that is known: then all have one together.
+    /// Checks that an arrangement has a mesh with each known one, and so with all of them.
     fn fits_others(&self, name: &str, arrangement: &[u32]) -> Result<(), CutError> {
         let named = self.nodes.iter().zip(&self.known);
         let known = named.filter_map(|(node, known)| Some((node.name.as_str(), known.as_ref()?)));
@@ -114,7 +113,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// From the known operators to their neighbours, and on.
+    /// From the known operators to their neighbors, and on.
     fn spread(&mut self) {
         let mut queue: VecDeque<usize> = (0..self.nodes.len()).filter(|&node| self.known[node].is_some()).collect();
         if queue.is_empty() && !self.nodes.is_empty() {
@@ -132,10 +131,10 @@ impl Search<'_> {
         }
     }
 
-    /// The best arrangement of an operator next to one arranged as `from`.
+    /// Chooses the best arrangement of an operator next to one arranged as `from`.
     fn choose(&mut self, node: usize, from: &[u32]) {
         let Node { operator, shapes, .. } = &self.nodes[node];
-        // As many ranks as can be used; among strategies that use as many, none computes more than another.
+        // Use as many ranks as possible. Strategies for the same number of ranks compute equally much.
         let fitting = (1..=self.world).rev().filter(|ranks| self.world.is_multiple_of(*ranks)).find_map(|ranks| {
             let mut all = operator.candidates(shapes, ranks);
             all.iter_mut().for_each(|cuts| cuts.push(self.world / ranks));
@@ -149,7 +148,7 @@ impl Search<'_> {
         self.known[node] = best;
     }
 
-    /// What moves between an operator arranged so and its known neighbours.
+    /// The bytes that move between an operator with this arrangement and its known neighbors.
     fn bytes(&self, node: usize, arrangement: &[u32]) -> Option<u64> {
         let mesh = self.mesh_with(arrangement)?;
         let this = CutNode { node: &self.nodes[node], axes: mesh.axes_of(arrangement) };
@@ -179,7 +178,7 @@ impl Search<'_> {
         Some(bytes)
     }
 
-    /// Whether anything is learnt before an operator, so that its input's gradient is wanted.
+    /// Whether an earlier operator has a parameter, so that the gradient of this one's input is needed.
     fn is_learnt(&self, node: usize) -> bool {
         self.nodes[..node].iter().any(|node| node.parameter.is_some())
     }
@@ -205,7 +204,7 @@ impl CutNode<'_> {
     }
 }
 
-/// What all ranks send to bring a tensor from one layout to another.
+/// The bytes that all ranks send to redistribute a tensor.
 fn moved(mesh: &Mesh, shape: &[usize], from: &Layout, to: &Layout) -> u64 {
     let mut layout = from.clone();
     let mut bytes = 0;

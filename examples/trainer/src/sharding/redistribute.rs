@@ -1,51 +1,26 @@
-//! From one layout to another: what ranks exchange.
+//! Redistributes a tensor from one layout to another.
 
 use super::layout::Layout;
 use super::mesh::{Axis, Mesh};
 use super::traffic::Traffic;
 
-/// One thing that all ranks do to a tensor's parts.
+/// A step that all ranks take with a tensor's parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Every rank keeps a part of its part; nothing is sent.
-    Slice {
-        /// The dimension that is cut.
-        dim: usize,
-        /// The axes that cut it from now on, beyond those that did.
-        axes: Vec<Axis>,
-    },
-    /// The ranks' values are added; all keep the whole sum.
-    AllReduce {
-        /// The axes summed over.
-        axes: Vec<Axis>,
-    },
-    /// The ranks' values are added; each keeps a part of the sum.
-    ReduceScatter {
-        /// The dimension that is cut.
-        dim: usize,
-        /// The axes summed over, which cut the dimension from now on.
-        axes: Vec<Axis>,
-    },
-    /// The parts are put together on every rank.
-    AllGather {
-        /// The dimension that is put together.
-        dim: usize,
-        /// The axes that no longer cut it: the last of those that did.
-        axes: Vec<Axis>,
-    },
-    /// A dimension is put together while another is cut.
-    AllToAll {
-        /// The dimension that is put together.
-        from: usize,
-        /// The dimension that is cut.
-        to: usize,
-        /// The axes that move from one to the other.
-        axes: Vec<Axis>,
-    },
+    /// Every rank keeps a slice of its part: `axes` cut `dim`, in addition to the axes that already do. Sends nothing.
+    Slice { dim: usize, axes: Vec<Axis> },
+    /// Sums over `axes`; all ranks keep the whole sum.
+    AllReduce { axes: Vec<Axis> },
+    /// Sums over `axes`, which then cut `dim`.
+    ReduceScatter { dim: usize, axes: Vec<Axis> },
+    /// Concatenates `dim` over `axes`, the last of those that cut it.
+    AllGather { dim: usize, axes: Vec<Axis> },
+    /// Concatenates the dimension `from` over `axes`, which then cut `to`.
+    AllToAll { from: usize, to: usize, axes: Vec<Axis> },
 }
 
 impl Step {
-    /// The axes in which the ranks that exchange differ; none when nothing is sent.
+    /// The axes in which the exchanging ranks differ; none if nothing is sent.
     pub fn group(&self) -> &[Axis] {
         match self {
             Step::Slice { .. } => &[],
@@ -56,7 +31,7 @@ impl Step {
         }
     }
 
-    /// Changes the layout of a tensor to that after the step.
+    /// Changes a layout as the step does.
     pub fn apply(&self, layout: &mut Layout) {
         match self {
             Step::Slice { dim, axes } => layout.dims[*dim].extend(axes),
@@ -73,7 +48,7 @@ impl Step {
         }
     }
 
-    /// What is sent when every rank's part has `bytes` bytes before the step.
+    /// What is sent if every rank's part has `bytes` bytes before the step.
     pub fn traffic(&self, mesh: &Mesh, bytes: u64) -> Traffic {
         let world = u64::from(mesh.world());
         let ranks = u64::from(mesh.size(self.group()));
@@ -85,8 +60,8 @@ impl Step {
         }
     }
 
-    /// The same step by sums and gathers alone: a reduce-scatter as a sum and a slice, an all-to-all as a gather and a
-    /// slice. The values are the same, more is sent.
+    /// The same step with only sums and gathers, which send more: a reduce-scatter becomes a sum and a slice, an
+    /// all-to-all a gather and a slice.
     pub fn lowered(self) -> Vec<Step> {
         match self {
             Step::ReduceScatter { dim, axes } => {
@@ -100,12 +75,12 @@ impl Step {
     }
 }
 
-/// The steps that bring a tensor from the layout `from` to `to`, which has no sums to be made.
+/// The steps from the layout `from` to `to`, which has no pending sums.
 ///
-/// Both cut as many dimensions, by axes of one mesh.
+/// Both have the same number of dimensions and the same mesh.
 pub fn redistribute(from: &Layout, to: &Layout) -> Vec<Step> {
     let mut work = Work { now: from.clone(), to, steps: Vec::new() };
-    // Whatever is cut off before a sum or a gather need not be sent in it.
+    // What is sliced off before a sum or a gather need not be sent.
     work.slice();
     while work.reduce_scatter() {
         work.slice();
@@ -134,12 +109,12 @@ impl Work<'_> {
         self.steps.push(step);
     }
 
-    /// The axes that are to cut a dimension next, beyond those that do; none when others must go first.
-    fn wanted(&self, dim: usize) -> &[Axis] {
+    /// The axes that must cut a dimension next; none if others must be removed first.
+    fn missing(&self, dim: usize) -> &[Axis] {
         self.to.dims[dim].strip_prefix(self.now.dims[dim].as_slice()).unwrap_or_default()
     }
 
-    /// The axes that cut a dimension and must go: all after the first that is wrong.
+    /// The axes to be removed from a dimension: all from the first wrong one.
     fn surplus(&self, dim: usize) -> &[Axis] {
         let (now, to) = (&self.now.dims[dim], &self.to.dims[dim]);
         let common = now.iter().zip(to).take_while(|(a, b)| a == b).count();
@@ -150,31 +125,32 @@ impl Work<'_> {
         0..self.to.dims.len()
     }
 
-    /// Cuts every dimension by the wanted axes that nothing else uses.
+    /// Cuts every dimension by the missing axes that nothing else uses.
     fn slice(&mut self) {
         for dim in self.dims() {
-            let axes: Vec<Axis> = self.wanted(dim).iter().copied().take_while(|&axis| self.now.is_free(axis)).collect();
+            let axes: Vec<Axis> =
+                self.missing(dim).iter().copied().take_while(|&axis| self.now.is_free(axis)).collect();
             if !axes.is_empty() {
                 self.push(Step::Slice { dim, axes });
             }
         }
     }
 
-    /// Sums over axes that are the next wanted ones of a dimension.
+    /// Sums over axes that are the next missing ones of a dimension.
     fn reduce_scatter(&mut self) -> bool {
         let found = self.dims().find_map(|dim| {
             let partial = |axis: &&Axis| self.now.partial.contains(axis);
-            let axes: Vec<Axis> = self.wanted(dim).iter().take_while(partial).copied().collect();
+            let axes: Vec<Axis> = self.missing(dim).iter().take_while(partial).copied().collect();
             (!axes.is_empty()).then_some(Step::ReduceScatter { dim, axes })
         });
         found.map(|step| self.push(step)).is_some()
     }
 
-    /// Moves the longest run of axes that ends one dimension's surplus and begins what another wants.
+    /// Moves the longest run of axes that ends one dimension's surplus and begins another's missing axes.
     fn all_to_all(&mut self) -> bool {
         let found = self.dims().find_map(|from| {
             let surplus = self.surplus(from);
-            let fits = |axes: &[Axis], to| to != from && self.wanted(to).starts_with(axes);
+            let fits = |axes: &[Axis], to| to != from && self.missing(to).starts_with(axes);
             (0..surplus.len()).find_map(|start| {
                 let axes = &surplus[start..];
                 let to = self.dims().find(|&to| fits(axes, to))?;

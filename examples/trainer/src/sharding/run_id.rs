@@ -1,4 +1,4 @@
-//! Where a run's numbers come from: what tells apart parts of different runs that would fit each other.
+//! Identifies a run, so that parts of different runs are not merged.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use super::plan::Plan;
 use crate::digest::PartsDigest;
 use serde::{Deserialize, Serialize};
 
-/// Digits of a digest that people are shown.
+/// How many digits of a digest are printed.
 const SHOWN: usize = 8;
 
-/// Digests, in hexadecimal, of a run's plan and of what it began with.
+/// Digests of a run's plan and of its initial parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunId {
     plan: String,
@@ -17,12 +17,12 @@ pub struct RunId {
 }
 
 impl RunId {
-    /// A run of `plan` from first parameters that are drawn as `drawn` says, such as an [`Init`](super::init::Init).
+    /// A run of `plan` with initial parameters drawn by `drawn`, such as an [`Init`](super::init::Init).
     pub fn new(plan: &Plan, drawn: &impl fmt::Debug) -> RunId {
         RunId { plan: of_plan(plan), start: digest(&[&format!("{drawn:?}")]) }
     }
 
-    /// What goes on by `plan` after so many steps: the same run, if it is the same plan.
+    /// The run that resumes with `plan` after `steps` steps: the same run if the plan is the same.
     pub fn resumed(&self, plan: &Plan, steps: u64) -> RunId {
         let next = of_plan(plan);
         if next == self.plan {
@@ -32,7 +32,6 @@ impl RunId {
     }
 }
 
-/// The beginnings of both.
 impl fmt::Display for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RunId { plan, start } = self;

@@ -1,4 +1,4 @@
-//! How an operator's inputs are cut.
+//! Strategies: how an operator's inputs are cut.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,12 +6,15 @@ use std::str::FromStr;
 use super::operator::Operator;
 use crate::list::join;
 
-/// Into how many parts each dimension of each input of an operator is cut, such as `((2,4),(4,1))`.
+/// The number of parts of each dimension of each input, such as `((2,4),(4,1))`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Strategy(pub Vec<Vec<u32>>);
 
 impl Strategy {
-    /// The cuts of each loop of `operator`, when its inputs of `shapes` can be cut so over `world` ranks.
+    /// The cuts of each loop of an operator.
+    ///
+    /// # Errors
+    /// If inputs of `shapes` cannot be cut in this way over `world` ranks.
     pub fn check(
         &self,
         name: &str,
@@ -46,21 +49,21 @@ impl Strategy {
                 }
             }
         }
-        // The place that told the cuts of each loop first.
-        let mut told: Vec<Option<(InputDim, u32)>> = vec![None; rule.loops];
+        // The first dimension of each loop, and its cut.
+        let mut known: Vec<Option<(InputDim, u32)>> = vec![None; rule.loops];
         for (input, (cuts, loops)) in self.0.iter().zip(rule.inputs).enumerate() {
             for (dim, (&cut, &number)) in cuts.iter().zip(*loops).enumerate() {
                 let place = InputDim { input, dim, dims: loops.len() };
-                match told[number] {
+                match known[number] {
                     Some((first, other)) if other != cut => {
                         return Err(StrategyFault::Inputs { first, first_cut: other, second: place, second_cut: cut });
                     }
                     Some(_) => {}
-                    None => told[number] = Some((place, cut)),
+                    None => known[number] = Some((place, cut)),
                 }
             }
         }
-        let cuts: Vec<u32> = told.into_iter().map(|told| told.map_or(1, |(_, cut)| cut)).collect();
+        let cuts: Vec<u32> = known.into_iter().map(|known| known.map_or(1, |(_, cut)| cut)).collect();
         if rule.whole.is_some_and(|number| cuts[number] != 1) {
             return Err(StrategyFault::Classes);
         }
@@ -73,7 +76,7 @@ impl Strategy {
 }
 
 impl fmt::Display for Strategy {
-    /// `((2,4),(4,1))`; with `{:#}` as MindSpore prints it, `((2, 4), (4, 1))`.
+    /// `((2,4),(4,1))`; with `{:#}`, `((2, 4), (4, 1))` as MindSpore prints it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entries = self.0.iter().map(|cuts| tuple(cuts, f.alternate()));
         f.write_str(&tuple(entries, f.alternate()))
@@ -92,7 +95,7 @@ pub(super) fn tuple<T: fmt::Display>(items: impl IntoIterator<Item = T>, spaced:
 impl FromStr for Strategy {
     type Err = StrategyTextError;
 
-    /// Reads tuples as Python writes them; one tuple alone may lack its comma: `((2,4))` is `((2,4),)`.
+    /// Parses tuples as Python writes them. A single tuple needs no comma: `((2,4))` is `((2,4),)`.
     fn from_str(text: &str) -> Result<Strategy, StrategyTextError> {
         let error = || StrategyTextError(text.to_owned());
         let mut rest = text.trim();
@@ -122,15 +125,12 @@ impl FromStr for Strategy {
 )]
 pub struct StrategyTextError(String);
 
-/// An operator cannot be cut so.
+/// A strategy does not fit its operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{operator}: strategy {strategy}{}{fault}", .fault.join())]
 pub struct StrategyError {
-    /// The operator's name.
     pub operator: String,
-    /// What was asked for.
     pub strategy: Strategy,
-    /// What is wrong with it.
     pub fault: StrategyFault,
 }
 
@@ -158,31 +158,25 @@ impl fmt::Display for InputDim {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StrategyFault {
-    /// Not an entry for each input.
     #[error("has {found} entries, the operator has {expected} inputs")]
     Entries { found: usize, expected: usize },
-    /// Not a number for each dimension.
     #[error("entry {entry} has {found} dims, the input has shape {}", tuple(.shape, false))]
     Dims { entry: usize, found: usize, shape: Vec<usize> },
-    /// Nothing can be cut into no parts.
     #[error("value 0 must be larger than 0")]
     Zero,
-    /// A dimension has no such part.
     #[error("input {input} dim {dim} of size {size} cannot be divided by {cut}")]
     Size { input: usize, dim: usize, size: usize, cut: u32 },
-    /// Two dimensions that go together are cut differently.
+    /// Two dimensions of the same loop are cut differently.
     #[error("{first} are cut in {first_cut}, {second} in {second_cut}")]
     Inputs { first: InputDim, first_cut: u32, second: InputDim, second_cut: u32 },
-    /// The probabilities of a sample need all its classes.
     #[error("SoftmaxXent: the class dimension must not be cut")]
     Classes,
-    /// The parts do not fit the ranks.
     #[error("requires {needed} devices, but {world} devices can not be divided by it")]
     Devices { needed: u64, world: u32 },
 }
 
 impl StrategyFault {
-    /// What stands between the strategy and the fault.
+    /// The separator between the strategy and the fault.
     fn join(&self) -> &'static str {
         match self {
             StrategyFault::Entries { .. } | StrategyFault::Devices { .. } => " ",

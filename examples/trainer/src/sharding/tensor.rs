@@ -1,24 +1,20 @@
-//! Numbers in rows and columns, on one rank.
+//! Tensors on one rank.
 
 use super::number::Number;
 
-/// Numbers of a shape, the last dimension being the fastest. Without dimensions it is one number.
+/// A row-major tensor. Without dimensions, it is one number.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tensor<N> {
-    /// The size of each dimension.
     pub shape: Vec<usize>,
-    /// As many numbers as the shape tells.
     pub data: Vec<N>,
 }
 
 impl<N: Number> Tensor<N> {
-    /// `data` in `shape`, which must fit each other.
     pub fn new(shape: Vec<usize>, data: Vec<N>) -> Tensor<N> {
         debug_assert_eq!(shape.iter().product::<usize>(), data.len());
         Tensor { shape, data }
     }
 
-    /// All 0.
     pub fn zeros(shape: Vec<usize>) -> Tensor<N> {
         let count = shape.iter().product();
         Tensor { shape, data: vec![N::default(); count] }
@@ -26,30 +22,29 @@ impl<N: Number> Tensor<N> {
 
     /// The rows of a matrix.
     pub fn rows(&self) -> impl Iterator<Item = &[N]> {
-        // A row without columns is none.
+        // `chunks_exact` needs a length above 0.
         self.data.chunks_exact(self.columns().max(1))
     }
 
-    /// The same, to be changed.
     pub fn rows_mut(&mut self) -> impl Iterator<Item = &mut [N]> {
         let columns = self.columns().max(1);
         self.data.chunks_exact_mut(columns)
     }
 
-    /// Takes another shape; what numbers there are then is not said. Nothing is allocated where there is room.
+    /// Changes the shape and reuses the memory. The numbers are then unspecified.
     pub fn shape_as(&mut self, shape: &[usize]) {
         self.shape.clear();
         self.shape.extend_from_slice(shape);
         self.data.resize(shape.iter().product(), N::default());
     }
 
-    /// Takes the shape and the numbers of another. Nothing is allocated where there is room.
+    /// Copies another tensor and reuses the memory.
     pub fn copy(&mut self, other: &Tensor<N>) {
         self.shape.clone_from(&other.shape);
         self.data.clone_from(&other.data);
     }
 
-    /// Puts the matrix, rows made columns, in place of what `turned` was.
+    /// Overwrites `turned` with the transposed matrix.
     pub fn transpose(&self, turned: &mut Tensor<N>) {
         turned.shape_as(&[self.shape[1], self.shape[0]]);
         let step = self.shape[0];
@@ -65,24 +60,24 @@ impl<N: Number> Tensor<N> {
         self.shape.last().copied().unwrap_or(1)
     }
 
-    /// Numbers from the start of one part of `dim` to that of the next, and how often they repeat.
+    /// The product of the sizes before `dim`, and of those after it.
     fn strides(&self, dim: usize) -> (usize, usize) {
         (self.shape[..dim].iter().product(), self.shape[dim + 1..].iter().product())
     }
 
-    /// The tensor cut in `parts` equal parts along `dim`.
+    /// Cuts the tensor in equal parts along `dim`.
     pub fn split(&self, dim: usize, parts: usize) -> Vec<Tensor<N>> {
         (0..parts).map(|part| self.part(dim, part, parts)).collect()
     }
 
-    /// Part number `part` of `parts` equal parts along `dim`.
+    /// One of `parts` equal parts along `dim`.
     pub fn part(&self, dim: usize, part: usize, parts: usize) -> Tensor<N> {
         let mut found = Tensor::zeros(Vec::new());
         self.put_part(dim, part, parts, &mut found);
         found
     }
 
-    /// Puts part number `part` of `parts` equal parts along `dim` in place of what `found` was.
+    /// Overwrites `found` with one of `parts` equal parts along `dim`.
     pub fn put_part(&self, dim: usize, part: usize, parts: usize, found: &mut Tensor<N>) {
         let (outer, inner) = self.strides(dim);
         let length = self.shape[dim] / parts * inner;
@@ -95,7 +90,7 @@ impl<N: Number> Tensor<N> {
         }
     }
 
-    /// Parts of one shape put together along `dim`; nothing when there are none.
+    /// Concatenates parts of the same shape along `dim`; none if there are no parts.
     pub fn concat(dim: usize, parts: &[Tensor<N>]) -> Option<Tensor<N>> {
         let first = parts.first()?;
         let mut shape = first.shape.clone();
@@ -113,7 +108,7 @@ impl<N: Number> Tensor<N> {
     }
 }
 
-/// Where in a tensor of `whole` shape the numbers of a part are that begins at `offset`, row by row.
+/// The indices in a tensor of `whole` shape of the numbers of a part at `offset`.
 pub fn places(whole: &[usize], offset: &[usize], part: &[usize]) -> impl Iterator<Item = usize> {
     let count: usize = part.iter().product();
     (0..count).map(move |index| {

@@ -2,15 +2,15 @@
 
 use std::ops::AddAssign;
 
-/// Calls of a rank, and what all ranks together send in them.
+/// The collective calls of a rank, and the bytes that all ranks send in them.
 ///
-/// A rank of a ring of p sends 2(p-1)/p of the bytes of a sum, (p-1)/p of those of a reduce-scatter or an all-to-all,
-/// and p-1 times its own bytes in an all-gather. Not every share is whole, but that of all ranks together is.
+/// In a ring of p, a rank sends 2(p-1)/p of the bytes of a sum, (p-1)/p of those of a reduce-scatter or an all-to-all,
+/// and p-1 times its own bytes in an all-gather. The total of all ranks is a whole number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Traffic {
-    /// Bytes that all ranks of the world send.
+    /// The bytes that all ranks of the world send.
     pub bytes: u64,
-    /// How often a rank calls.
+    /// The calls of each rank.
     pub calls: u64,
 }
 

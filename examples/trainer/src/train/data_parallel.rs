@@ -1,4 +1,4 @@
-//! Every rank holds all parameters, and computes the gradient of its own samples: one sum a step.
+//! Every rank holds all parameters and computes the gradient of its own samples. Each step needs one sum.
 
 use super::{Learner, Outcome, Share, TrainError};
 use crate::batch::Batch;
@@ -11,12 +11,12 @@ pub(super) struct DataParallel<'a> {
     parameters: &'a mut [f32],
     learning_rate: f32,
     batch: Batch,
-    /// The gradient, then the loss and whether to stop: one sum brings all, so that all ranks end in the same step.
+    /// The gradient, then the loss and whether to stop. All go in one sum, so that all ranks stop after the same step.
     sum: Vec<f32>,
 }
 
 impl<'a> DataParallel<'a> {
-    /// `batch` has room for all samples that this rank has in a step.
+    /// `batch` has capacity for this rank's share of a step.
     pub(super) fn new(
         model: &'a mut dyn Model,
         parameters: &'a mut [f32],

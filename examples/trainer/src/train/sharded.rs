@@ -1,4 +1,4 @@
-//! The operators are cut over the ranks: the sharding engine makes the steps.
+//! The operators are cut over the ranks, and the sharding engine runs the steps.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,18 +16,18 @@ use crate::sharding::plan::{Feed, Plan};
 use crate::sharding::tensor::{Tensor, places};
 use mpienv::collective::{CollectiveError, Group};
 
-/// The label of a row that is no sample.
+/// The label of an empty row.
 const NO_SAMPLE: f32 = -1.0;
 
-/// A model, and how its network is cut over the ranks.
+/// A model, and the plan of its network.
 pub struct Sharded<'a> {
-    /// The model: it has the parameters' order, and does the tests.
+    /// Defines the order of the parameters, and evaluates the test set.
     pub model: &'a mut dyn Model,
-    /// The plan of the same model's network, [`crate::model::Architecture::network`], and of no other.
+    /// A plan of [`crate::model::Architecture::network`] of the same model.
     pub plan: &'a Plan,
 }
 
-/// This rank's parts of the parameters, and all of them as they were synced last.
+/// This rank's parts of the parameters, and the whole parameters of the last sync.
 pub(super) struct ShardedLearner<'a> {
     model: &'a mut dyn Model,
     plan: &'a Plan,
@@ -40,7 +40,7 @@ pub(super) struct ShardedLearner<'a> {
 }
 
 impl<'a> ShardedLearner<'a> {
-    /// Takes this rank's parts of `whole`, which are the model's parameters; all ranks of `group` call it.
+    /// Cuts this rank's parts from the model's parameters. All ranks of `group` call it.
     pub(super) fn new(
         sharded: Sharded<'a>,
         whole: &'a mut [f32],
@@ -80,7 +80,7 @@ impl Learner for ShardedLearner<'_> {
             *label = data.labels()[index].into();
         }
         let loss = self.executor.step_of(whole, &mut self.state, &self.samples, &self.labels)?;
-        // A sum of its own: the plan's are not over all ranks under every strategy.
+        // In a separate sum: under some strategies the plan has no sum over all ranks.
         let mut stops = [stop];
         group.all_reduce_sum(&mut stops)?;
         Ok(Outcome { own: self.executor.own_loss(), loss, stop: stops[0] })
@@ -89,7 +89,7 @@ impl Learner for ShardedLearner<'_> {
     fn sync(&mut self, group: &mut Group) -> Result<Result<(), Divergence>, CollectiveError> {
         let all = gather(&self.state.parameters, group)?;
         for (number, (slice, (parameter, layout))) in slices(self.plan).zip(self.plan.parameters()).enumerate() {
-            // Who holds the part that begins there.
+            // The ranks that hold the part at each offset.
             let mut holders = BTreeMap::<Vec<usize>, Vec<(usize, &[u8])>>::new();
             for (rank, parts) in (0..).zip(&all) {
                 let offset = layout.offset(self.plan.mesh(), &parameter.shape, rank);
@@ -120,7 +120,7 @@ impl Learner for ShardedLearner<'_> {
     }
 }
 
-/// Where each parameter of the network lies among the model's.
+/// The range of each parameter in the model's slice.
 fn slices(plan: &Plan) -> impl Iterator<Item = Range<usize>> {
     let mut start = 0;
     plan.parameters().map(move |(parameter, _)| {
@@ -129,14 +129,14 @@ fn slices(plan: &Plan) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The network's parameter from the model's.
+/// Converts a parameter of the model to one of the network.
 fn to_tensor(shape: &[usize], parameter: &[f32]) -> Tensor<f32> {
     let data = (0..parameter.len()).map(|place| parameter[model_place(shape, place)]).collect();
     Tensor::new(shape.to_vec(), data)
 }
 
-/// Where the model has the number that stands at `place` in the network's parameter of that shape: models have weights
-/// output by output, networks input by input.
+/// The index in the model's parameter of the number at `place` in the network's: models store weights output by output,
+/// networks input by input.
 fn model_place(shape: &[usize], place: usize) -> usize {
     match shape {
         [inputs, outputs] => place % outputs * inputs + place / outputs,

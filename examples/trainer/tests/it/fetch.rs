@@ -160,7 +160,7 @@ fn a_byte_that_is_wrong_sends_to_the_next_mirror() {
     let (bad, good) = (serve(&[Answer::File(corrupt())]), serve(&[Answer::File(right())]));
     let (_, remarks, result) = fetch(folder.path(), &[&bad, &good]);
     assert_eq!(result, Ok(()));
-    assert!(remarks.contains("what came is not MNIST's: the SHA-256 of its content is "), "{remarks}");
+    assert!(remarks.contains("the file is not MNIST's: the SHA-256 of its content is "), "{remarks}");
     assert_eq!(ranges(&bad), [None]);
     assert_whole(folder.path(), &right());
 }
@@ -204,8 +204,8 @@ fn a_server_that_answers_with_an_error_is_left_at_once() {
     let good = serve(&[Answer::File(right())]);
     let (_, remarks, result) = fetch(folder.path(), &[&bad[0], &bad[1], &good]);
     assert_eq!(result, Ok(()));
-    assert!(remarks.contains("the server answers 404 Not Found\n"), "{remarks}");
-    assert!(remarks.contains("the server answers 500 Internal Server Error\n"), "{remarks}");
+    assert!(remarks.contains("the server answered 404 Not Found\n"), "{remarks}");
+    assert!(remarks.contains("the server answered 500 Internal Server Error\n"), "{remarks}");
     assert!(bad.iter().all(|server| server.asked().len() == 1));
     assert_whole(folder.path(), &right());
 }
@@ -219,7 +219,7 @@ fn a_file_that_is_nowhere_is_named_with_what_each_mirror_did() {
     assert!(error.starts_with("a.gz could not be fetched: http://127.0.0.1:"), "{error}");
     assert!(error.contains("404 Not Found; http://127.0.0.1:"), "{error}");
     assert!(
-        error.ends_with("; name another place with --mirror URL, or put the files into the folder by hand"),
+        error.ends_with("; try another mirror with --mirror URL, or put the files into the folder by hand"),
         "{error}"
     );
     assert_eq!(out, "");

@@ -122,7 +122,7 @@ fn more_ranks_as_threads_than_the_system_gives_is_an_error() {
     command.current_dir(folder.path()).args(["--threads", "1000", "--epochs", "1"]);
     let output = with_little_memory(&command).output().unwrap();
     assert_fails(&output, " of 1000 cannot be started: ");
-    assert_fails(&output, "; ask for fewer --threads, or raise the limits");
+    assert_fails(&output, "; use fewer --threads, or raise the limits");
 }
 
 #[test]

@@ -181,7 +181,7 @@ fn checkpoints_that_cannot_be_merged_are_refused() {
     assert_fails(
         &merge(&["device/0", "device/1", "device/4"]),
         1,
-        "256 of the 512 numbers of w, from number 256 on, are in none of the 3 checkpoints: name the folders of all 8 ranks",
+        "256 of the 512 numbers of w, starting with number 256, are in none of the 3 checkpoints: name the folders of all 8 ranks",
     );
     assert_fails(&merge(&["saved_graph"]), 1, "saved_graph: has no CKP-EPOCH_STEP.safetensors");
     assert_fails(&merge(&["nowhere"]), 1, "nowhere: No such file or directory");
@@ -193,7 +193,7 @@ fn checkpoints_that_cannot_be_merged_are_refused() {
     assert_fails(
         &merge(&["device/0", "device/1", "device/2", "device/3", "device/4"]),
         1,
-        "device/4/CKP-1_4.safetensors: number 63 of w2.momentum is not that of device/0/CKP-1_4.safetensors",
+        "device/4/CKP-1_4.safetensors: number 63 of w2.momentum differs from that in device/0/CKP-1_4.safetensors",
     );
     // Of another strategy.
     stdout(quickstart(path, &["--threads", "4", "--epochs", "1", "--output", "four"]));

@@ -102,7 +102,7 @@ fn a_process_of_several_does_not_run_all_ranks_itself() {
     for output in processes(folder.path(), 2, |_| vec!["--threads", "4"]) {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("this is one of 2 ranks: quickstart --threads must be started once"), "{said}");
+        assert!(said.contains("this is one of 2 ranks: start quickstart --threads only once"), "{said}");
         assert!(output.stdout.is_empty());
     }
     assert!(files(folder.path()).is_empty());

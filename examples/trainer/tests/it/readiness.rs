@@ -26,7 +26,7 @@ fn a_rank_without_its_data_ends_all_at_once_and_all_say_why() {
         });
         for ((code, said), index) in ranks.map(Running::end).into_iter().zip(0..) {
             assert_eq!(code, Some(1), "{said}");
-            let own = "mnist: /no/such/folder is not a folder: --data or DATA_PATH names".to_owned();
+            let own = "mnist: /no/such/folder is not a folder: --data or DATA_PATH must name".to_owned();
             let host = host_name().unwrap_or_default();
             let other = format!("mnist: rank {odd} on {host} cannot start: /no/such/folder is not a folder: ");
             assert!(said.contains(if index == odd { &own } else { &other }), "{index}: {said}");

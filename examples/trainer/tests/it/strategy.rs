@@ -175,6 +175,10 @@ fn a_plan_is_printed_without_running() {
     );
     assert!(text.contains("# rank 1 of 8, mesh (2,4)\n"), "{text}");
     assert!(text.contains("ReduceScatter"), "{text}");
-    assert_fails(&mnist(&["plan", "--rank", "8"]), 1, "there is no rank 8 of 8: --rank is below the number of ranks");
+    assert_fails(
+        &mnist(&["plan", "--rank", "8"]),
+        1,
+        "there is no rank 8 of 8: --rank must be below the number of ranks",
+    );
     assert_fails(&mnist(&["plan", "-n", "3", "--strategy", "((2,1),(1,1))"]), 1, "3 devices can not be divided by it");
 }

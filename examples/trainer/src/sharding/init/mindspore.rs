@@ -1,9 +1,9 @@
-//! The normal numbers of MindSpore 1.x on a CPU, so that its published losses can be compared with.
+//! The normal numbers of MindSpore 1.x on a CPU, for comparison with its published losses.
 
-/// How many workers MindSpore fills a tensor with; one alone if there are not more numbers than that.
+/// How many workers fill a tensor in MindSpore. A tensor with at most so many numbers has one worker.
 const WORKERS: usize = 16;
 
-/// pi as MindSpore 1.x has it.
+/// MindSpore 1.x's value of pi.
 #[expect(clippy::approx_constant, reason = "the exact value would give other numbers")]
 const PI: f32 = 3.14;
 
@@ -30,12 +30,12 @@ pub(super) fn normal(seed: u32, count: usize, deviation: f32) -> Vec<f32> {
     numbers
 }
 
-/// A number of [1e-7, 1) from the low bits of a word.
+/// A number in [1e-7, 1) from the low bits of a word.
 fn uniform(word: u32) -> f32 {
     (f32::from_bits(0x3f80_0000 | word & 0x7f_ffff) - 1.0).max(1e-7)
 }
 
-/// Philox, but that neither key nor counter is kept apart from what the rounds make of them.
+/// Philox, except that the rounds change the stored key and counter.
 struct Generator {
     key: u32,
     counter: u128,

@@ -1,4 +1,4 @@
-//! A row added to each row of a matrix: loops over rows and columns.
+//! Adds a row to each row of a matrix: loops over rows and columns.
 
 use super::Rule;
 use crate::sharding::number::Number;
@@ -7,7 +7,6 @@ use crate::sharding::tensor::Tensor;
 /// The second input is the row.
 pub const RULE: Rule = Rule { loops: 2, inputs: &[&[0, 1], &[1]], output: &[0, 1], whole: None };
 
-/// Adds `bias` to every row.
 pub fn forward<N: Number>(value: &Tensor<N>, bias: &Tensor<N>, sum: &mut Tensor<N>) {
     sum.shape_as(&value.shape);
     for (sums, row) in sum.rows_mut().zip(value.rows()) {
@@ -17,7 +16,7 @@ pub fn forward<N: Number>(value: &Tensor<N>, bias: &Tensor<N>, sum: &mut Tensor<
     }
 }
 
-/// The gradient of the row: the sum of each column of the result's.
+/// The gradient of the row: the column sums of the result's gradient.
 pub fn gradient_of_bias<N: Number>(gradient: &Tensor<N>, sums: &mut Tensor<N>) {
     sums.shape_as(&[gradient.columns()]);
     sums.data.fill(N::default());

@@ -8,16 +8,16 @@ use super::Rule;
 use crate::sharding::number::Number;
 use crate::sharding::tensor::Tensor;
 
-/// A is m x k, B is k x n.
+/// A has shape m x k, B k x n.
 pub const RULE: Rule = Rule { loops: 3, inputs: &[&[0, 1], &[1, 2]], output: &[0, 2], whole: None };
 
-/// A B, m x n, in place of what `product` was.
+/// Overwrites `product` with A B, of shape m x n.
 pub fn forward<N: Number>(a: &Tensor<N>, b: &Tensor<N>, product: &mut Tensor<N>) {
     product.shape_as(&[a.shape[0], b.shape[1]]);
     N::multiply(Left::rows(a), &b.data, b.shape[1], &mut product.data);
 }
 
-/// The gradient of A: that of the product, times B transposed; `turned` is room for the latter.
+/// The gradient of A: that of the product, times B transposed. `turned` is a buffer.
 pub fn gradient_of_first<N: Number>(
     gradient: &Tensor<N>,
     b: &Tensor<N>,

@@ -1,13 +1,13 @@
-//! The mean of squared differences, a loss: loops over rows and columns.
+//! The mean squared error, a loss: loops over rows and columns.
 
 use super::Rule;
 use crate::sharding::number::Number;
 use crate::sharding::tensor::Tensor;
 
-/// The second input is the labels, cut as the first.
+/// The second input, the labels, is cut like the first.
 pub const RULE: Rule = Rule { loops: 2, inputs: &[&[0, 1], &[0, 1]], output: &[], whole: None };
 
-/// The squared differences, added and divided by `count`: how many numbers all ranks together have.
+/// The sum of the squared differences, divided by `count`, the number of values on all ranks.
 pub fn forward<N: Number>(value: &Tensor<N>, labels: &Tensor<N>, count: usize) -> N {
     let mut sum = N::default();
     for (&number, &label) in value.data.iter().zip(&labels.data) {

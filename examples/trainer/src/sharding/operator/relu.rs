@@ -1,10 +1,9 @@
-//! Everything below 0 becomes 0: loops over rows and columns.
+//! ReLU: loops over rows and columns.
 
 use super::Rule;
 use crate::sharding::number::Number;
 use crate::sharding::tensor::Tensor;
 
-/// Each number for itself.
 pub const RULE: Rule = Rule { loops: 2, inputs: &[&[0, 1]], output: &[0, 1], whole: None };
 
 /// Replaces every number below 0 with 0. NaN stays: `max` would turn it into 0 and hide that a run diverged.

@@ -1,16 +1,16 @@
-//! The mean cross-entropy of softmax, a loss: loops over samples and classes.
+//! The mean softmax cross-entropy, a loss: loops over samples and classes.
 
 use super::Rule;
 use crate::sharding::number::Number;
 use crate::sharding::tensor::Tensor;
 
-/// The second input is the number of each sample's class. A sample's classes stay together.
+/// The second input is the number of each sample's class. The classes of a sample cannot be cut.
 ///
-/// A row whose label is below 0 is no sample: it has neither loss nor gradient, and is not counted. Such rows fill up a
-/// batch that has fewer samples than there are rows.
+/// A row whose label is below 0 is empty: it has neither loss nor gradient, and does not count. Such rows pad a batch that
+/// has fewer samples than rows.
 pub const RULE: Rule = Rule { loops: 2, inputs: &[&[0, 1], &[0]], output: &[], whole: Some(1) };
 
-/// The samples' losses, added and divided by `count`: how many samples all ranks together have.
+/// The sum of the samples' losses, divided by `count`, the number of samples on all ranks.
 pub fn forward<N: Number>(logits: &Tensor<N>, labels: &Tensor<N>, count: usize) -> N {
     let mut sum = N::default();
     for (row, &label) in logits.rows().zip(&labels.data) {
@@ -26,7 +26,7 @@ pub fn forward<N: Number>(logits: &Tensor<N>, labels: &Tensor<N>, count: usize) 
     sum / N::of(count as f64)
 }
 
-/// How many of the labels name a class.
+/// The number of labels that are not those of empty rows.
 pub fn samples<N: Number>(labels: &Tensor<N>) -> usize {
     labels.data.iter().filter(|&&label| class(label).is_some()).count()
 }
@@ -55,12 +55,12 @@ pub fn gradient<N: Number>(logits: &Tensor<N>, labels: &Tensor<N>, count: usize,
     }
 }
 
-/// So that no power overflows.
+/// The largest logit, which is subtracted so that no power overflows.
 fn largest<N: Number>(row: &[N]) -> N {
     row.iter().fold(row[0], |largest, &logit| if logit > largest { logit } else { largest })
 }
 
-/// The class that a label names; none when the row is no sample.
+/// The class of a label; none if the row is empty.
 fn class<N: Number>(label: N) -> Option<usize> {
     (label >= N::default()).then(|| label.to_f64() as usize)
 }

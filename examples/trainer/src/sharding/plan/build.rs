@@ -1,4 +1,4 @@
-//! From a network and its cuts to instructions.
+//! Turns a network and its cuts into instructions.
 
 use super::{Collectives, Feed, Instruction, Operation, Placed, Plan, Terms};
 use crate::sharding::layout::Layout;
@@ -47,10 +47,10 @@ struct Builder {
     collectives: Collectives,
 }
 
-/// What the way back needs: the inputs and the result of each operator.
+/// The inputs and the result of each operator, for the backward pass.
 type Forward = Vec<(Vec<usize>, usize)>;
 
-/// Results with all sums made.
+/// Results without pending sums.
 struct Sums {
     loss: usize,
     /// By parameter.
@@ -65,7 +65,7 @@ impl Builder {
         self.instructions.len() - 1
     }
 
-    /// Brings a result to a layout; returns the result that has it.
+    /// Redistributes a result; returns the result with that layout.
     fn bring(&mut self, mut value: usize, layout: &Layout, name: &str) -> usize {
         for step in redistribute(&self.instructions[value].layout, layout) {
             let steps = match self.collectives {
@@ -111,10 +111,10 @@ impl Builder {
         steps
     }
 
-    /// The gradient of each parameter, as the operators leave it, by its number.
+    /// The number and the gradient of each parameter, with pending sums.
     fn backward(&mut self, nodes: &[Node], axes: &[Vec<Vec<Axis>>], forward: &Forward) -> Vec<(usize, usize)> {
         let mut gradients = Vec::new();
-        // The gradient of what the operator before has as its result; there is none of the loss.
+        // The gradient of the current operator's result. The loss has none.
         let mut gradient = None;
         for (index, node) in nodes.iter().enumerate().rev() {
             let (rule, name, axes) = (node.operator.rule(), &node.name, &axes[index]);
@@ -123,7 +123,7 @@ impl Builder {
             if !is_learnt(&nodes[..=index]) {
                 break;
             }
-            // A result that several ranks hold has a gradient that all of them hold whole.
+            // Ranks that hold the same part of a result all need its whole gradient.
             let of_output = gradient.map(|gradient| self.bring(gradient, &rule.output(axes).complete(), name));
             let of_second = match (node.operator, of_output) {
                 (Operator::MatMul, Some(gradient)) => Some((Operation::MatMulGradSecond, vec![inputs[0], gradient])),
@@ -142,7 +142,7 @@ impl Builder {
                 (Operator::Relu, Some(gradient)) => (Operation::ReluGrad, vec![gradient, *output]),
                 (Operator::Mse, _) => (Operation::MseGrad, inputs.clone()),
                 (Operator::Xent, _) => (Operation::XentGrad, inputs.clone()),
-                // What a row is added to has the gradient of the result.
+                // The gradient of a bias's first input is that of the result.
                 (_, gradient_of_result) => {
                     gradient = gradient_of_result;
                     continue;
@@ -154,14 +154,14 @@ impl Builder {
         gradients
     }
 
-    /// The sums that no operator waits for: of the loss, and of the gradients. Those over the same ranks share a call.
+    /// The sums of the loss and the gradients, which no operator waits for. Those over the same ranks share a call.
     fn sums(&mut self, network: &Network, loss: usize, mut gradients: Vec<(usize, usize)>) -> Sums {
         gradients.sort_unstable();
         let named = gradients.iter().map(|&(parameter, value)| (value, network.parameters()[parameter].name.as_str()));
         let all: Vec<(usize, &str)> = std::iter::once((loss, "loss")).chain(named).collect();
         let axes: Vec<_> = all.iter().map(|&(value, _)| self.instructions[value].layout.partial.clone()).collect();
         let mut order: Vec<usize> = (0..all.len()).collect();
-        // Behind the first over the same ranks.
+        // Each one after the first over the same ranks.
         order.sort_by_key(|&index| axes.iter().position(|other| *other == axes[index]));
         let mut sums = vec![0; all.len()];
         let (mut buckets, mut last) = (0, None);
@@ -182,7 +182,7 @@ impl Builder {
         Sums { loss: sums[0], gradients }
     }
 
-    /// The updates come last: one before the last use of a parameter would spoil it.
+    /// Updates the parameters, after their last use.
     fn update(&mut self, network: &Network, sums: &Sums, terms: &Terms) -> Vec<Placed> {
         let Terms { learning_rate, momentum, .. } = *terms;
         let mut placed = Vec::new();

@@ -9,6 +9,9 @@ use crate::sharding::strategy::tuple;
 
 impl Plan {
     /// The network, then the instructions of a rank.
+    ///
+    /// # Errors
+    /// If there is no such rank.
     pub fn text(&self, rank: u32) -> Result<String, PlanError> {
         let ranks = self.mesh.world();
         if rank >= ranks {
@@ -17,7 +20,7 @@ impl Plan {
         Ok(format!("{}{}", self.graph(), self.instructions_of(rank)))
     }
 
-    /// The network with whole shapes and every operator's strategy.
+    /// The network, with whole shapes and every operator's strategy.
     pub fn graph(&self) -> String {
         let mut text = format!("# network on {} ranks, mesh {}\n", self.mesh.world(), self.mesh);
         let mut number = 0;
@@ -47,7 +50,7 @@ impl Plan {
         text
     }
 
-    /// The instructions of a rank with the shapes of its parts, then what a step sends.
+    /// The instructions of a rank, with the shapes of its parts, then what a step sends.
     pub fn instructions_of(&self, rank: u32) -> String {
         let world = self.mesh.world();
         let mut text = format!("# rank {rank} of {world}, mesh {}\n", self.mesh);
@@ -103,7 +106,7 @@ impl Plan {
                 format!("begin: {}, end: {}", tuple(begin.iter().copied(), true), tuple(end, true))
             }
             Step::AllReduce { .. } => match instruction.bucket {
-                // As MindSpore has it: sums of one number are fused into one call.
+                // As in MindSpore: sums with the same number are fused into one call.
                 Some(number) => format!("group: {group}, op: sum, fusion: {number}"),
                 None => format!("group: {group}, op: sum"),
             },
@@ -114,7 +117,6 @@ impl Plan {
     }
 }
 
-/// What an operation is called.
 fn title(operation: &Operation) -> &'static str {
     match operation {
         Operation::Input(_) => "Input",

@@ -1,7 +1,7 @@
-//! Sums of products: of f32 in tiles as large as the registers allow, by the widest instructions that the machine has.
+//! Matrix products, for f32 in tiles as large as the registers allow, with the widest instructions of the machine.
 //!
-//! Every number is summed in the order of the inner loop, and each product is rounded before it is added: the same bits on
-//! every machine, so that ranks on different ones that do the same work hold the same.
+//! Every number is summed in the order of the inner loop, and each product is rounded before it is added. All machines
+//! compute the same bits, so that ranks on different machines can be replicas.
 
 use std::array::from_fn;
 
@@ -10,11 +10,10 @@ use pulp::{Arch, Simd, WithSimd};
 use crate::sharding::number::Number;
 use crate::sharding::tensor::Tensor;
 
-/// Rows that are summed at the same time; with two vectors of columns the sums and what goes into them fit the registers
-/// of AVX2.
+/// Rows that are summed at the same time. With two vectors of columns, the sums and operands fit the registers of AVX2.
 const ROWS: usize = 4;
 
-/// The left matrix as it is read: number (row, inner) stands at `row * row_step + inner * inner_step`.
+/// A view of the left matrix: number (row, inner) is at `row * row_step + inner * inner_step`.
 #[derive(Clone, Copy, Debug)]
 pub struct Left<'a, N> {
     data: &'a [N],
@@ -40,7 +39,7 @@ impl<'a, N: Number> Left<'a, N> {
     }
 }
 
-/// Overwrites `product` with that of the matrices, row after row; `right` and `product` have `columns` columns.
+/// Overwrites `product` with that of two row-major matrices; `right` and `product` have `columns` columns.
 pub fn multiply_plainly<N: Number>(left: Left<'_, N>, right: &[N], columns: usize, product: &mut [N]) {
     for (row, sums) in product.chunks_exact_mut(columns).enumerate() {
         sums.fill(N::default());
@@ -81,7 +80,7 @@ impl WithSimd for Multiply<'_> {
             column += S::F32_LANES;
         }
         if column < columns {
-            // Less than a vector: filled up with zeros.
+            // Less than a vector: padded with zeros.
             let mut filled = vec![0.0; self.left.inner * S::F32_LANES];
             for (row, numbers) in filled.chunks_exact_mut(S::F32_LANES).zip(right.chunks_exact(columns)) {
                 row[..columns - column].copy_from_slice(&numbers[column..]);
@@ -92,7 +91,7 @@ impl WithSimd for Multiply<'_> {
 }
 
 impl Multiply<'_> {
-    /// `WIDE` vectors of columns of the product, from `column` on. Rows of `right` stand `step` numbers apart.
+    /// `WIDE` vectors of columns of the product, starting at `column`. Rows of `right` are `step` numbers apart.
     #[inline(always)]
     fn panel<S: Simd, const WIDE: usize>(&mut self, simd: S, right: &[f32], step: usize, column: usize) {
         let whole = self.left.rows - self.left.rows % ROWS;
