@@ -19,8 +19,13 @@ mod call;
 mod element;
 mod error;
 mod group;
+#[cfg(any(feature = "mpi", target_os = "linux"))]
+mod host_info;
+mod hosts;
 #[cfg(feature = "mpi")]
 mod mpi;
+#[cfg(target_os = "linux")]
+mod shared;
 mod split;
 mod tcp;
 pub mod threads;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::alone::Alone;
 use super::error::ConnectError;
 use super::group::Group;
+use super::hosts;
 #[cfg(feature = "mpi")]
 use super::mpi::{self, Mpi};
 use super::tcp::{MeetingPoint, Tcp};
@@ -26,6 +27,8 @@ pub enum Backend {
     Auto,
     /// The launcher's MPI library, or the one that `MPIENV_MPI_LIB` names; an error if it cannot be used.
     Mpi,
+    /// Memory that the ranks of a host share, and TCP between hosts, whatever the launcher starts.
+    SharedMemory,
     /// TCP between all ranks.
     Tcp,
 }
@@ -133,7 +136,7 @@ impl<'a> GroupBuilder<'a> {
             Backend::Mpi => return Err(ConnectError::NoMpi),
             #[cfg(not(feature = "mpi"))]
             Backend::Auto => "built without MPI",
-            Backend::Tcp => "",
+            Backend::SharedMemory | Backend::Tcp => "",
         };
         let place = MeetingPoint {
             host: info.master_addr()?.clone(),
@@ -142,6 +145,6 @@ impl<'a> GroupBuilder<'a> {
             token: info.token().as_bytes().to_vec(),
         };
         let tcp = Tcp::connect(info.world(), &place, timeout)?.because(why);
-        Ok(Group::new(Box::new(tcp)))
+        if backend == Backend::Tcp { Ok(Group::new(Box::new(tcp))) } else { Ok(Group::new(hosts::join(tcp)?)) }
     }
 }

@@ -119,6 +119,8 @@ macro_rules! elements {
             /// Combines each number in `into` with the one in `from`, which comes after it in rank order.
             pub(super) fn combine(self, by: Reduction, into: &mut [u8], from: &[u8]) {
                 match self {
+                    // They may lie at any address.
+                    _ if into.is_empty() => {}
                     $(ElementKind::$kind => combine::<$number>(by, cast_slice_mut(into), cast_slice(from)),)*
                 }
             }
@@ -126,6 +128,7 @@ macro_rules! elements {
             /// Combines each number in `into` with the one in `from`, which comes before it in rank order.
             pub(super) fn combine_before(self, by: Reduction, into: &mut [u8], from: &[u8]) {
                 match self {
+                    _ if into.is_empty() => {}
                     $(ElementKind::$kind => combine_before::<$number>(by, cast_slice_mut(into), cast_slice(from)),)*
                 }
             }
@@ -221,6 +224,14 @@ impl<'a> Numbers<'a> {
     pub(super) fn part(&self, index: usize, size: usize) -> std::ops::Range<usize> {
         let part = part(self.count(), index, size);
         part.start * self.kind.size()..part.end * self.kind.size()
+    }
+
+    /// As [`Numbers::blocks`]; a single empty block if there are no numbers, so that ranks still meet.
+    #[cfg(target_os = "linux")]
+    pub(super) fn blocks_or_none(&mut self, bytes: usize) -> impl Iterator<Item = Numbers<'_>> {
+        let kind = self.kind;
+        let none = self.bytes.is_empty().then(|| Numbers { kind, bytes: &mut [] });
+        none.into_iter().chain(self.blocks(bytes))
     }
 
     /// The numbers, so many bytes at a time.

@@ -10,7 +10,6 @@
 //! MPI does not compare the calls of different ranks: one that makes another call fails with MPI's error, or makes all
 //! wait until the timeout.
 
-mod host_info;
 mod init;
 mod lost;
 mod watch;
@@ -19,10 +18,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use self::host_info::HostInfo;
 use self::watch::{Socket, Watch};
 use super::element::{ElementKind, Numbers, Reduction, Scratch};
 use super::error::CollectiveError;
+use super::host_info::{self, HostInfo};
 use super::transport::Transport;
 use crate::mpi::{Communicator, Element, MpiError, Request, World};
 use crate::value::rank::Rank;

@@ -9,7 +9,7 @@ mod members;
 mod mesh;
 mod peer;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod transfer;
 
 use std::time::Duration;
@@ -20,9 +20,9 @@ use super::error::{CollectiveError, ConnectError};
 use super::split;
 use super::transport::Transport;
 use crate::value::rank::Rank;
-use members::Members;
 use transfer::{Links, NoInbox, Parts, Rows, Slot, Slots};
 
+pub(super) use members::Members;
 pub(super) use mesh::MeetingPoint;
 
 /// Largest sum that is exchanged directly, in bytes sent by one rank.
@@ -139,6 +139,17 @@ impl Tcp {
             *own = bytes.to_vec();
         }
         Ok(all)
+    }
+
+    /// What notices lost ranks, for those that wait for each other by other means.
+    #[cfg(target_os = "linux")]
+    pub(super) fn members(&self) -> &Members {
+        &self.members
+    }
+
+    /// Why nothing better was chosen; empty if a program asked for it.
+    pub(super) fn why(&self) -> &str {
+        &self.why
     }
 
     /// The ranks of one color.

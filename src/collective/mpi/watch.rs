@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::host_info::{HostInfo, Listener};
 use super::lost::{self, OnLost};
 use crate::collective::error::CollectiveError;
+use crate::collective::host_info::{HostInfo, Listener};
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
 use mio::{Poll, Token, Waker};

@@ -2,6 +2,8 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+#[cfg(target_os = "linux")]
+use std::time::Duration;
 
 use super::peer::Transfer;
 use super::transfer::{Inbox, Links};
@@ -10,7 +12,7 @@ use crate::collective::error::CollectiveError;
 
 /// Ranks of a group, by their place in it. A member's index among the links is its rank in the world.
 #[derive(Debug)]
-pub(super) struct Members {
+pub(in crate::collective) struct Members {
     /// Shared by all groups of this rank. Any two ranks make their calls in the same order, whatever the group.
     links: Rc<RefCell<Links>>,
     /// The world ranks of the group, by place.
@@ -75,9 +77,43 @@ impl Members {
         self.links.borrow_mut().transfer(transfer, |peer| out(place(places, peer)?), &mut inbox)
     }
 
+    /// Fails as an earlier call did, if one failed.
+    #[cfg(target_os = "linux")]
+    pub(in crate::collective) fn check(&self) -> Result<(), CollectiveError> {
+        self.links.borrow().check()
+    }
+
+    /// Looks whether a rank is lost, while this one waits for the member at `place` by other means.
+    #[cfg(target_os = "linux")]
+    pub(in crate::collective) fn look(&self, call: Call, place: usize) -> Result<(), CollectiveError> {
+        self.links.borrow_mut().look(call, self.member(place))
+    }
+
+    /// Gives up on the member at `place`, which this rank has waited for too long by other means.
+    #[cfg(target_os = "linux")]
+    pub(in crate::collective) fn late(&self, place: usize) -> CollectiveError {
+        self.links.borrow_mut().late(self.member(place))
+    }
+
+    /// Gives up because the member at `place` made another call.
+    #[cfg(target_os = "linux")]
+    pub(in crate::collective) fn differs(&self, place: usize, found: Call, expected: Call) -> CollectiveError {
+        self.links.borrow_mut().differs(self.member(place), found, expected)
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(in crate::collective) fn timeout(&self) -> Duration {
+        self.links.borrow().timeout()
+    }
+
+    /// The world rank at a place.
+    fn member(&self, place: usize) -> usize {
+        self.members.get(place).copied().unwrap_or(place)
+    }
+
     /// The loss of the rank at a place.
     pub(super) fn lost(&self, place: usize, reason: String) -> CollectiveError {
-        self.links.borrow().lost(self.members.get(place).copied().unwrap_or(place) as u32, reason)
+        self.links.borrow().lost(self.member(place) as u32, reason)
     }
 
     /// How many bytes this rank has written to all others, in all groups, including heads.
@@ -87,7 +123,7 @@ impl Members {
 
     /// Exits without a goodbye, as a killed process does.
     #[cfg(test)]
-    pub(super) fn fail_silently(&self) {
+    pub(in crate::collective) fn fail_silently(&self) {
         self.links.borrow_mut().fail_silently();
     }
 }

@@ -58,6 +58,13 @@ pub(super) enum Fault {
     },
 }
 
+impl Fault {
+    /// It exited in good order, but this rank still waits for it.
+    pub(super) fn left() -> Fault {
+        Fault::Lost("it ended before this rank did".to_owned())
+    }
+}
+
 /// Whether a frame is complete, and whether any byte moved.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Progress {
@@ -140,7 +147,7 @@ impl Peer {
             DATA => Ok(()),
             ABORT => Err(self.reason(number, length)),
             SUSPECT => Err(Fault::Suspect { blamed: number }),
-            BYE => Err(Fault::Lost("it ended before this rank did".to_owned())),
+            BYE => Err(Fault::left()),
             _ => Err(Fault::Lost("what it sent cannot be read".to_owned())),
         }
     }
@@ -173,6 +180,13 @@ impl Peer {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Some(Fault::Lost(meaning(&error))),
             _ => None,
         }
+    }
+
+    /// Whether the next frame is a goodbye; it is left alone.
+    #[cfg(target_os = "linux")]
+    pub(super) fn has_said_goodbye(&self) -> bool {
+        let mut head = [0; HEAD];
+        matches!(self.stream.peek(&mut head), Ok(HEAD) if head[0] == BYE)
     }
 
     /// Says goodbye, so that the other end does not report the closed connection as a loss.

@@ -49,7 +49,11 @@ fn ranks<T: Send>(size: u32, run: impl Fn(Tcp) -> T + Sync) -> Vec<T> {
     ranks_within(PLENTY, size, run)
 }
 
-fn ranks_within<T: Send>(timeout: Duration, size: u32, run: impl Fn(Tcp) -> T + Sync) -> Vec<T> {
+pub(in crate::collective) fn ranks_within<T: Send>(
+    timeout: Duration,
+    size: u32,
+    run: impl Fn(Tcp) -> T + Sync,
+) -> Vec<T> {
     let port = free_port();
     thread::scope(|scope| {
         let run = &run;

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use mio::{Events, Interest, Poll, Token};
 
 use super::peer::{Fault, Peer, Transfer};
+#[cfg(target_os = "linux")]
+use crate::collective::call::Call;
 use crate::collective::error::CollectiveError;
 
 /// How long a rank polls before it sleeps, if every rank has its own processor.
@@ -116,9 +118,7 @@ impl Links {
         out: impl Fn(usize) -> Option<&'b [u8]>,
         inbox: &mut impl Inbox,
     ) -> Result<(), CollectiveError> {
-        if let Some((rank, reason)) = &self.failed {
-            return Err(self.lost(*rank, format!("{reason} (in an earlier call)")));
-        }
+        self.check()?;
         self.current = transfer;
         for peer in self.peers.iter_mut().flatten() {
             peer.begin();
@@ -143,10 +143,49 @@ impl Links {
             if waited >= self.timeout {
                 return Err(self.attribute_timeout(&out, waits_for, None));
             }
-            if let Err(culprit) = self.sleep(self.timeout - waited) {
+            if let Err(culprit) = self.sleep(self.timeout - waited, false) {
                 return Err(self.give_up(&out, culprit));
             }
         }
+    }
+
+    /// Fails as an earlier call did, if one failed.
+    pub(super) fn check(&self) -> Result<(), CollectiveError> {
+        match &self.failed {
+            Some((rank, reason)) => Err(self.lost(*rank, format!("{reason} (in an earlier call)"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Looks whether a peer is lost or has given up, while this rank waits for `awaited` by other means than its
+    /// connection.
+    #[cfg(target_os = "linux")]
+    pub(super) fn look(&mut self, call: Call, awaited: usize) -> Result<(), CollectiveError> {
+        self.check()?;
+        self.current.call = call;
+        let left = |peer: &mut Peer| peer.has_said_goodbye().then(|| Culprit(awaited, Fault::left()));
+        let seen = self.sleep(Duration::ZERO, true);
+        let culprit = seen.err().or_else(|| self.peers.get_mut(awaited)?.as_mut().and_then(left));
+        culprit.map_or(Ok(()), |culprit| Err(self.give_up(&|_| None, culprit)))
+    }
+
+    /// Gives up on `awaited`, which this rank has waited for too long by other means than its connection.
+    #[cfg(target_os = "linux")]
+    pub(super) fn late(&mut self, awaited: usize) -> CollectiveError {
+        self.attribute_timeout(&|_| None, awaited, None)
+    }
+
+    /// Gives up because a peer made another call than this rank.
+    #[cfg(target_os = "linux")]
+    pub(super) fn differs(&mut self, peer: usize, found: Call, expected: Call) -> CollectiveError {
+        self.current.call = expected;
+        self.give_up(&|_| None, Culprit(peer, Fault::Differs(found)))
+    }
+
+    /// How long a rank is waited for.
+    #[cfg(target_os = "linux")]
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// How many bytes were written to all peers, including heads.
@@ -196,8 +235,9 @@ impl Links {
         Ok((waits_for, moved))
     }
 
-    /// Sleeps until a socket is ready, and notices lost peers even if nothing is due from them.
-    fn sleep(&mut self, longest: Duration) -> Result<(), Culprit> {
+    /// Sleeps until a socket is ready, and notices lost peers even if nothing is due from them; peers that have given up
+    /// and still listen only if `is_idle`, when nothing is due from any.
+    fn sleep(&mut self, longest: Duration, is_idle: bool) -> Result<(), Culprit> {
         if let Err(error) = self.poll.poll(&mut self.events, Some(longest))
             && error.kind() != io::ErrorKind::Interrupted
         {
@@ -206,7 +246,7 @@ impl Links {
         }
         for event in &self.events {
             let Token(index) = event.token();
-            if !(event.is_read_closed() || event.is_error()) {
+            if !(is_idle || event.is_read_closed() || event.is_error()) {
                 continue;
             }
             if let Some(Some(peer)) = self.peers.get_mut(index)

@@ -10,7 +10,7 @@ use mio::{Events, Interest, Poll, Token};
 use super::channel::{Channel, Message};
 use super::{Own, host, reason};
 use crate::collective::error::CollectiveError;
-use crate::collective::mpi::host_info::Listener;
+use crate::collective::host_info::Listener;
 
 /// Pause between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! What each rank sends to all others before the first sum.
+//! What each rank sends to all others before the first call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,6 +13,8 @@ pub(super) struct HostInfo {
     pub host: String,
     /// The same for all ranks that share cores, even in containers with other host names.
     pub machine: String,
+    /// The network that the rank is in: containers of one machine have different ones.
+    pub network: String,
     /// The numbers of the cores that this rank may run on; empty if unknown.
     pub cores: BTreeSet<usize>,
     /// The CPU quota in cores, if it is below the number of cores.
@@ -37,7 +39,14 @@ impl HostInfo {
         let host = host_name().unwrap_or_default();
         // Linux has an id for each boot of a machine, which its containers share.
         let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_else(|_| host.clone());
-        HostInfo { host, machine, cores, quota, listens }
+        let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default().to_string_lossy().into_owned();
+        HostInfo { host, machine, network, cores, quota, listens }
+    }
+
+    /// Whether the other rank is on the same host: on the same machine, and in no other container.
+    #[cfg(target_os = "linux")]
+    pub(super) fn is_with(&self, other: &HostInfo) -> bool {
+        (&self.machine, &self.network) == (&other.machine, &other.network)
     }
 }
 
