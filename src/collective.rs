@@ -30,6 +30,8 @@ mod split;
 mod tcp;
 pub mod threads;
 mod transport;
+#[cfg(target_os = "linux")]
+mod two_level;
 
 pub use builder::{Backend, GroupBuilder};
 pub use element::{Element, ElementKind, Numbers, Reduction};

@@ -21,8 +21,9 @@ use crate::cluster::info::ClusterInfo;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Backend {
-    /// MPI if the launcher starts MPI programs, its library can be loaded, and this program was built with the feature
-    /// `mpi`; otherwise shared memory or TCP.
+    /// [`Backend::SharedMemory`] if the launcher says that all ranks are on this host, which is faster there, and
+    /// `MPIENV_MPI_LIB` is not set. Otherwise MPI if the launcher starts MPI programs, its library can be loaded, and this program was built with the feature `mpi`.
+    /// Otherwise [`Backend::SharedMemory`] too.
     #[default]
     Auto,
     /// The launcher's MPI library, or the one that `MPIENV_MPI_LIB` names; an error if it cannot be used.
@@ -123,7 +124,9 @@ impl<'a> GroupBuilder<'a> {
         if info.world_size() == 1 {
             return Ok(Group::new(Box::new(Alone)));
         }
+        let is_one_host = info.local_world_size() == Some(info.world_size());
         let why = match backend {
+            Backend::Auto if is_one_host && !mpi_is_named() => "",
             #[cfg(feature = "mpi")]
             Backend::Auto | Backend::Mpi => {
                 let required = backend == Backend::Mpi;
@@ -147,4 +150,13 @@ impl<'a> GroupBuilder<'a> {
         let tcp = Tcp::connect(info.world(), &place, timeout)?.because(why);
         if backend == Backend::Tcp { Ok(Group::new(Box::new(tcp))) } else { Ok(Group::new(hosts::join(tcp)?)) }
     }
+}
+
+/// Whether a user has named the MPI library to use.
+fn mpi_is_named() -> bool {
+    #[cfg(feature = "mpi")]
+    let is_named = crate::mpi::MpiVars::of(&crate::environment::Environment::current()).library.is_some();
+    #[cfg(not(feature = "mpi"))]
+    let is_named = false;
+    is_named
 }

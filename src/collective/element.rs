@@ -80,13 +80,11 @@ macro_rules! elements {
                     $add(self, other)
                 }
 
-                // An integer equals itself; only a float can be NaN.
-                #[expect(clippy::eq_op, reason = "NaN alone differs from itself")]
+                // Only NaN differs from itself.
                 fn min(self, other: $number) -> $number {
                     if self <= other || self != self { self } else { other }
                 }
 
-                #[expect(clippy::eq_op, reason = "NaN alone differs from itself")]
                 fn max(self, other: $number) -> $number {
                     if self >= other || self != self { self } else { other }
                 }
@@ -226,11 +224,17 @@ impl<'a> Numbers<'a> {
         part.start * self.kind.size()..part.end * self.kind.size()
     }
 
+    /// The same numbers for another step.
+    #[cfg(target_os = "linux")]
+    pub(super) fn again(&mut self) -> Numbers<'_> {
+        Numbers { kind: self.kind, bytes: self.bytes }
+    }
+
     /// As [`Numbers::blocks`]; a single empty block if there are no numbers, so that ranks still meet.
     #[cfg(target_os = "linux")]
     pub(super) fn blocks_or_none(&mut self, bytes: usize) -> impl Iterator<Item = Numbers<'_>> {
         let kind = self.kind;
-        let none = self.bytes.is_empty().then(|| Numbers { kind, bytes: &mut [] });
+        let none = self.bytes.is_empty().then_some(Numbers { kind, bytes: &mut [] });
         none.into_iter().chain(self.blocks(bytes))
     }
 

@@ -69,6 +69,29 @@ impl Shared {
         }
     }
 
+    /// Bytes that this rank has published.
+    pub(super) fn published(&self) -> u64 {
+        self.published
+    }
+
+    /// Waits until all ranks make this call, of which nothing else happens here.
+    pub(super) fn meet(&mut self, call: Call) -> Result<(), CollectiveError> {
+        self.round(call, |_, _| 0)
+    }
+
+    /// Gives all ranks the first one's numbers, as the last step of a sum.
+    pub(super) fn pass_on(&mut self, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        let (is_first, call) = (self.memory.own() == 0, Call::all_reduce(by, numbers.kind(), numbers.count()));
+        for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
+            let values = chunk.bytes();
+            self.round(call, |slot, _| if is_first { copy(slot, values) } else { 0 })?;
+            if !is_first {
+                values.copy_from_slice(&self.slots()?.of(0)[..values.len()]);
+            }
+        }
+        Ok(())
+    }
+
     /// One round: `fill` gets this rank's slot and the slots of the round before. Returns once all ranks have published.
     fn round(&mut self, call: Call, fill: impl FnOnce(&mut [u8], Slots<'_>) -> usize) -> Result<(), CollectiveError> {
         self.tcp.members().check()?;
@@ -93,7 +116,7 @@ impl Shared {
             return Ok(());
         }
         let begun = Instant::now();
-        while self.spins && begun.elapsed() < SPIN {
+        while self.spins && begun.elapsed() < SPIN && !memory.is_on_this_processor(rank) {
             for _ in 0..32 {
                 if memory.has_published(rank) {
                     return Ok(());
@@ -334,12 +357,12 @@ impl Transport for Shared {
     }
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.round(Call::BARRIER, |_, _| 0)
+        self.meet(Call::BARRIER)
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
         // First here, where all are: one that calls anything else is named.
-        self.round(Call::SPLIT, |_, _| 0)?;
+        self.meet(Call::SPLIT)?;
         hosts::join(self.tcp.part(color, key)?)
     }
 

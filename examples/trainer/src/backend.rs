@@ -11,11 +11,14 @@ use crate::exit;
 /// The transport to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Backend {
-    /// MPI if the launcher starts MPI programs and its library can be loaded, otherwise TCP
+    /// Shared memory on one host; on several, MPI if the launcher starts MPI programs and its library can be loaded,
+    /// otherwise shared memory and TCP
     Auto,
     /// The launcher's MPI library, or the one that MPIENV_MPI_LIB names
     #[cfg(feature = "mpi")]
     Mpi,
+    /// Memory that the ranks of a host share, and TCP between hosts
+    SharedMemory,
     /// TCP connections between the ranks, which meet at MASTER_ADDR:MASTER_PORT
     Tcp,
 }
@@ -35,6 +38,7 @@ pub fn connect(
         Backend::Auto => collective::Backend::Auto,
         #[cfg(feature = "mpi")]
         Backend::Mpi => collective::Backend::Mpi,
+        Backend::SharedMemory => collective::Backend::SharedMemory,
         Backend::Tcp => collective::Backend::Tcp,
     });
     #[cfg(feature = "mpi")]

@@ -27,7 +27,7 @@ use crate::collective::call::Call;
 const LINE: usize = 128;
 const PAGE: usize = 4096;
 /// The most bytes that a rank publishes in a round: what is read soon stays in the processor's cache.
-const SLOT: usize = 128 * 1024;
+const SLOT: usize = 512 * 1024;
 /// The most bytes of all slots.
 const MOST: usize = 64 << 20;
 
@@ -36,6 +36,8 @@ const MOST: usize = 64 << 20;
 struct Place {
     /// The last round that the rank has published.
     published: AtomicU32,
+    /// The processor that it ran on then.
+    processor: AtomicU32,
     /// Its calls in even and odd rounds.
     calls: [Described; 2],
     sleepers: Sleepers,
@@ -91,6 +93,11 @@ impl<'a> Slots<'a> {
         // the next one elsewhere. This rank writes the slot after it only through `next`, which is another one.
         unsafe { std::slice::from_raw_parts(at.as_ptr(), length) }
     }
+}
+
+/// The number of the processor that runs this.
+fn processor() -> u32 {
+    u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(u32::MAX)
 }
 
 /// Bytes of each slot, for so many ranks.
@@ -209,6 +216,7 @@ impl Memory {
         let described = &place.calls[(self.round % 2) as usize];
         described.codes.store(u32::from(u16::from_le_bytes(call.codes())), Ordering::Relaxed);
         described.count.store(call.count, Ordering::Relaxed);
+        place.processor.store(processor(), Ordering::Relaxed);
         // Sequentially consistent as in `sleep`: either this rank sees the sleeper, or the sleeper the round.
         place.published.store(self.round, Ordering::SeqCst);
         if place.sleepers.0.load(Ordering::SeqCst) > 0 {
@@ -222,6 +230,11 @@ impl Memory {
         let published = self.place(rank).published.load(Ordering::Acquire);
         // It may be one round ahead.
         published.wrapping_sub(self.round).cast_signed() >= 0
+    }
+
+    /// Whether a rank ran on this processor when it last published: if so, it cannot run while this rank does.
+    pub(super) fn is_on_this_processor(&self, rank: usize) -> bool {
+        self.place(rank).processor.load(Ordering::Relaxed) == processor()
     }
 
     /// Sleeps until a rank publishes the present round, but not longer than `longest`.

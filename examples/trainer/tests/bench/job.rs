@@ -20,15 +20,15 @@ use mpienv_trainer::cluster;
 /// Why a benchmark ends early.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What each rank does with the others, over `threads`, `tcp`, `mpi`, or `alone`.
+/// What each rank does with the others, over `threads`, `shared-memory`, `tcp`, `mpi`, or `alone`.
 pub type Work = fn(&mut Group, &str) -> Result<(), Failure>;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// How a rank is told what joins it to the others.
 const OVER: &str = "--over=";
-const ALL: [&str; 3] = ["threads", "tcp", "mpi"];
+const ALL: [&str; 4] = ["threads", "shared-memory", "tcp", "mpi"];
 
-/// Prints `head`, and has ranks do `work`, as many as each of `sizes` says: over threads, TCP and MPI, or what of these
+/// Prints `head`, and has ranks do `work`, as many as each of `sizes` says: over threads, shared memory, TCP and MPI, or what of these
 /// the command line names. For MPI there must be an `mpirun`.
 pub fn run(head: &str, sizes: &[u32], work: Work) -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
