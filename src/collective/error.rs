@@ -94,7 +94,7 @@ pub enum CollectiveError {
     },
     /// The ranks of an MPI job cannot be monitored.
     #[error("cannot monitor the ranks: {0}")]
-    Watch(#[source] io::Error),
+    Watch(io::Error),
     /// MPI returned an error.
     #[cfg(feature = "mpi")]
     #[error(transparent)]
@@ -143,7 +143,7 @@ pub enum ConnectError {
     #[error(
         "this rank cannot open a socket for the other ranks: {0}; check this host's network and its limit of open files"
     )]
-    Socket(#[source] io::Error),
+    Socket(io::Error),
     /// The ranks met but cannot be connected.
     #[error(transparent)]
     Collective(#[from] CollectiveError),

@@ -146,7 +146,7 @@ impl Threads {
         while board.round == round {
             let missing = |rank: &Rank| board.brought[rank.index() as usize].is_none();
             if let Some(rank) = self.rank.all().filter(missing).find(|rank| board.gone[rank.index() as usize]) {
-                let reason = "it ended".to_owned();
+                let reason = "it exited".to_owned();
                 return Err(CollectiveError::Lost { rank: self.shared.name(rank), host: HOST.to_owned(), reason });
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -332,7 +332,7 @@ mod tests {
         })
         .unwrap();
         assert!(results[0].is_ok() && results[2].is_ok());
-        assert_eq!(results[1].as_ref().unwrap_err().to_string(), "rank 3 on this process is lost: it ended");
+        assert_eq!(results[1].as_ref().unwrap_err().to_string(), "rank 3 on this process is lost: it exited");
     }
 
     #[test]
@@ -361,7 +361,7 @@ mod tests {
     fn a_rank_that_ends_is_named() {
         let results = run(3, LONG, |rank| if rank.rank().index() == 1 { Ok(()) } else { rank.barrier() }).unwrap();
         for result in [&results[0], &results[2]] {
-            assert_eq!(result.as_ref().unwrap_err().to_string(), "rank 1 on this process is lost: it ended");
+            assert_eq!(result.as_ref().unwrap_err().to_string(), "rank 1 on this process is lost: it exited");
         }
     }
 

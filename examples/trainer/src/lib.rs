@@ -18,6 +18,7 @@ pub mod exit;
 pub mod fetch;
 pub(crate) mod folder_lock;
 
+pub mod job;
 pub(crate) mod list;
 pub(crate) mod log;
 pub(crate) mod metrics;

@@ -16,6 +16,7 @@ use crate::cluster::{self, ClusterError};
 use crate::data::source::{Source, SourceError};
 use crate::data::{Dataset, Datasets};
 use crate::exit;
+use crate::job::{self, JobError};
 use crate::log::Log;
 use crate::model::Model;
 use crate::readiness::{self, OtherRank, Readiness};
@@ -23,7 +24,7 @@ use crate::sharding::{self, plan::PlanError};
 use crate::stop::{Signal, Stop};
 use crate::train::{self, Epoch, Report, Sharded, TrainError};
 use crate::weights::{self, WeightsError};
-use mpienv::collective::Group;
+use mpienv::collective::{CollectiveError, Group};
 use outputs::OutputError;
 
 /// A network that has learned something is at least so many times as good as always giving the most frequent answer.
@@ -41,7 +42,7 @@ and name it with --data or DATA_PATH";
 /// Lines of the run go to `out`, messages to `remarks`.
 ///
 /// # Errors
-/// If the run fails; [`MnistError::is_reported`] says whether the error is already printed.
+/// If the run fails; [`JobError::is_reported`] says whether the error is already printed.
 pub fn run(options: &MnistArgs, mut out: impl Write, remarks: impl Write) -> Result<(), MnistError> {
     if let Some(parent) = options.end_with {
         cluster::end_with(parent).map_err(MnistError::Orphan)?;
@@ -97,36 +98,18 @@ fn train(options: &MnistArgs, out: impl Write, remarks: impl Write) -> Result<()
         }
     };
     // A rank that cannot begin still connects, to tell the others why.
-    let mut group = match backend::connect(options.backend, &info, options.timeout, &mut say, &mut |text| remark(text))
-    {
-        Ok(group) => group,
-        Err(error) => return Err(prepared.err().unwrap_or_else(|| error.into())),
-    };
-    let run = |group: &mut Group| -> Result<(), MnistError> {
-        match readiness::of_all(prepared, group).map_err(TrainError::from)? {
-            Readiness::All(prepared) => prepared.train(options, out, group, &remark),
-            Readiness::NotThis(error) => Err(MnistError::NotReady(Box::new(error))),
-            Readiness::NotAnother(other) => Err(MnistError::OtherRank(other)),
+    let connected = backend::connect(options.backend, &info, options.timeout, &mut say, &mut |text| remark(text));
+    let print = |error: &MnistError| {
+        if !error.is_by_reader() && (rank.is_first() || !error.is_reported_by_rank_0()) {
+            remark(&error.to_string());
         }
     };
-    let result = run(&mut group);
-    match &result {
-        Err(error) if !error.is_of_all_ranks() => {
-            // The others would wait for this rank until their timeout.
-            group.abort(error.exit_code(), &mut || remark(&error.to_string()));
-            result
-        }
-        Err(error) => {
-            // Before the group ends: meanwhile a launcher that received a stop signal may kill this rank.
-            if !error.is_by_reader() && (rank.is_first() || !error.is_reported_by_rank_0()) {
-                remark(&error.to_string());
-            }
-            // The first error is the one that counts.
-            let _ = group.close();
-            result.map_err(|error| MnistError::Reported(Box::new(error)))
-        }
-        Ok(()) => group.close().map_err(|error| TrainError::from(error).into()),
-    }
+    let result = job::run(connected, prepared, print, |prepared, group| match readiness::of_all(prepared, group)? {
+        Readiness::All(prepared) => prepared.train(options, out, group, &remark),
+        Readiness::NotThis(error) => Err(MnistError::NotReady(Box::new(error))),
+        Readiness::NotAnother(other) => Err(MnistError::OtherRank(other)),
+    });
+    result.map_err(|error| if error.is_of_all_ranks() { MnistError::Reported(Box::new(error)) } else { error })
 }
 
 /// What a rank prepares before it connects to the others.
@@ -275,9 +258,14 @@ pub enum MnistError {
     Train(#[from] TrainError),
 }
 
-impl MnistError {
-    /// The exit code, one of [`exit`]'s.
-    pub fn exit_code(&self) -> u8 {
+impl From<CollectiveError> for MnistError {
+    fn from(error: CollectiveError) -> MnistError {
+        TrainError::from(error).into()
+    }
+}
+
+impl JobError for MnistError {
+    fn exit_code(&self) -> u8 {
         match self {
             _ if self.is_by_reader() => exit::READER_GONE,
             MnistError::Train(TrainError::Collective(error)) => exit::of_collective(error),
@@ -293,29 +281,10 @@ impl MnistError {
         }
     }
 
-    /// Whether the error must not be printed again.
-    pub fn is_reported(&self) -> bool {
+    fn is_reported(&self) -> bool {
         matches!(self, MnistError::Reported(_)) || self.is_by_reader()
     }
 
-    /// Whether the reader of stdout has exited, which is not a failure.
-    fn is_by_reader(&self) -> bool {
-        match self {
-            MnistError::ReaderGone => true,
-            MnistError::Print(error) => error.kind() == io::ErrorKind::BrokenPipe,
-            // A rank shares stdout with the process that started it.
-            MnistError::Cluster(error) => error.rank_exit_code() == Some(exit::READER_GONE),
-            MnistError::Reported(error) => error.is_by_reader(),
-            _ => false,
-        }
-    }
-
-    /// Whether rank 0 prints it for all, because it knows more than the others.
-    fn is_reported_by_rank_0(&self) -> bool {
-        matches!(self, MnistError::Train(TrainError::Stopped { .. } | TrainError::NothingLearned { .. }))
-    }
-
-    /// Whether every rank exits by itself, for the same reason.
     fn is_of_all_ranks(&self) -> bool {
         use TrainError::{Checkpoint, Disagreement, Diverged, Divergence, NothingLearned, Plan, Stopped};
         matches!(
@@ -333,5 +302,24 @@ impl MnistError {
                         | Stopped { .. }
                 )
         )
+    }
+}
+
+impl MnistError {
+    /// Whether the reader of stdout has exited, which is not a failure.
+    fn is_by_reader(&self) -> bool {
+        match self {
+            MnistError::ReaderGone => true,
+            MnistError::Print(error) => error.kind() == io::ErrorKind::BrokenPipe,
+            // A rank shares stdout with the process that started it.
+            MnistError::Cluster(error) => error.rank_exit_code() == Some(exit::READER_GONE),
+            MnistError::Reported(error) => error.is_by_reader(),
+            _ => false,
+        }
+    }
+
+    /// Whether rank 0 prints it for all, because it knows more than the others.
+    fn is_reported_by_rank_0(&self) -> bool {
+        matches!(self, MnistError::Train(TrainError::Stopped { .. } | TrainError::NothingLearned { .. }))
     }
 }

@@ -17,6 +17,7 @@ use crate::atomic_write;
 use crate::backend::{self, BackendError};
 use crate::cluster::{self, ClusterError};
 use crate::exit;
+use crate::job::{self, JobError};
 use crate::readiness::{self, OtherRank, Readiness};
 use crate::sharding::checkpoint::{Checkpoint, CheckpointError};
 use crate::sharding::execute::{ExecuteError, Executor, State};
@@ -81,21 +82,17 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
         let connected = backend::connect(options.backend, &info, options.timeout, &mut |_| {}, &mut |text| {
             exit::say("quickstart", &text);
         });
-        let mut group = match connected {
-            Ok(group) => group,
-            Err(error) => return Err(prepared.err().unwrap_or_else(|| error.into())),
-        };
-        let result = train_rank(options, prepared, &mut group, |line| {
-            out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(QuickstartError::Output)
-        });
-        return match &result {
-            Err(error) if !error.is_of_all_ranks() => {
-                // The others would wait for this rank until their timeout.
-                group.abort(error.exit_code(), &mut || exit::say("quickstart", error));
-                result
+        // An error of all ranks is printed at the end.
+        let print = |error: &QuickstartError| {
+            if !error.is_of_all_ranks() {
+                exit::say("quickstart", error);
             }
-            _ => result.and(group.close().map_err(QuickstartError::Collective)),
         };
+        return job::run(connected, prepared, print, |prepared, group| {
+            train_rank(options, prepared, group, |line| {
+                out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(QuickstartError::Output)
+            })
+        });
     };
     // Every process would train all ranks, and write the same files.
     let launched = cluster::place()?.world_size();
@@ -231,7 +228,7 @@ fn train_rank<'a>(
             return Err(QuickstartError::Diverged { epoch, step, loss });
         }
         let printed = print(format!("epoch: {epoch} step: {step}, loss is {}\n", float::repr(f64::from(loss))));
-        let reader_gone = printed.as_ref().is_err_and(QuickstartError::is_by_reader);
+        let reader_gone = printed.as_ref().is_err_and(QuickstartError::is_reported);
         if !reader_gone {
             printed?;
         }
@@ -305,16 +302,15 @@ pub enum QuickstartError {
     Output(io::Error),
 }
 
-impl QuickstartError {
-    /// Whether the reader of stdout has exited, as `head` does, which is not a failure. All ranks stop then.
-    pub fn is_by_reader(&self) -> bool {
+impl JobError for QuickstartError {
+    /// If the reader of stdout has exited, as `head` does, that is not a failure.
+    fn is_reported(&self) -> bool {
         matches!(self, QuickstartError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// The exit code, one of [`exit`]'s.
-    pub fn exit_code(&self) -> u8 {
+    fn exit_code(&self) -> u8 {
         match self {
-            _ if self.is_by_reader() => exit::READER_GONE,
+            _ if self.is_reported() => exit::READER_GONE,
             QuickstartError::Collective(error) | QuickstartError::Execute(ExecuteError::Collective(error)) => {
                 exit::of_collective(error)
             }
@@ -325,10 +321,9 @@ impl QuickstartError {
         }
     }
 
-    /// Whether every rank exits by itself, for the same reason.
     fn is_of_all_ranks(&self) -> bool {
         use ExecuteError::{Disagreement, World};
-        self.is_by_reader()
+        self.is_reported()
             || matches!(
                 self,
                 QuickstartError::NotReady(_)

@@ -160,7 +160,7 @@ fn what_is_kept(kept: bool, path: Option<&PathBuf>) -> String {
     match path {
         Some(path) => format!("; {} was written: continue from it with --resume", path.display()),
         None if kept => "; rank 0 has written a checkpoint: continue from it with --resume".to_owned(),
-        None => "; nothing is kept without --checkpoint-dir".to_owned(),
+        None => "; nothing is saved without --checkpoint-dir".to_owned(),
     }
 }
 

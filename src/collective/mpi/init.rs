@@ -22,7 +22,7 @@ pub(in crate::collective) fn init(
     let environment = Environment::current();
     let vars = MpiVars::of(&environment);
     if !required && !info.launcher().starts_mpi(&environment) {
-        return Ok(Err("the launcher starts no MPI programs"));
+        return Ok(Err("the launcher does not start MPI programs"));
     }
     let limit = limit(timeout, on_lost).map_err(|error| ConnectError::Collective(CollectiveError::Watch(error)))?;
     let world = match hints {

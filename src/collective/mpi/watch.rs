@@ -199,7 +199,7 @@ fn host(rank: u32, hosts: &[String]) -> String {
 fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-            "its connection was closed: the process ended or was killed".to_owned()
+            "its connection was closed: the process exited or was killed".to_owned()
         }
         _ => format!("its connection broke: {error}"),
     }

@@ -122,7 +122,7 @@ fn a_rank_that_exits_too_early_is_named() {
         if group.rank().index() == 1 { None } else { Some(group.barrier().unwrap_err().to_string()) }
     });
     for error in errors.into_iter().flatten() {
-        assert!(error.starts_with("rank 1 on ") && error.contains("it ended before this rank did"), "{error}");
+        assert!(error.starts_with("rank 1 on ") && error.contains("it exited before this rank did"), "{error}");
     }
 }
 

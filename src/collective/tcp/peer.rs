@@ -61,7 +61,7 @@ pub(super) enum Fault {
 impl Fault {
     /// It exited in good order, but this rank still waits for it.
     pub(super) fn left() -> Fault {
-        Fault::Lost("it ended before this rank did".to_owned())
+        Fault::Lost("it exited before this rank did".to_owned())
     }
 }
 

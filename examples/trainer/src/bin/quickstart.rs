@@ -3,18 +3,9 @@
 use std::io;
 use std::process::ExitCode;
 
-use mpienv_trainer::exit;
+use mpienv_trainer::job;
 use mpienv_trainer::quickstart::{self, options::QuickstartArgs};
 
 fn main() -> ExitCode {
-    let options = QuickstartArgs::of_process();
-    match quickstart::run(&options, &mut io::stdout()) {
-        Ok(()) => exit::OK.into(),
-        Err(error) => {
-            if !error.is_by_reader() {
-                exit::say("quickstart", &error);
-            }
-            error.exit_code().into()
-        }
-    }
+    job::finish("quickstart", quickstart::run(&QuickstartArgs::of_process(), &mut io::stdout()))
 }

@@ -254,7 +254,7 @@ fn a_signal_without_a_folder_stops_all_and_says_that_nothing_is_kept() {
     signal(&run, Signal::INT);
     let (code, said) = run.end();
     assert_eq!(code, Some(130));
-    assert!(said.ends_with(" steps; nothing is kept without --checkpoint-dir\n"), "{said}");
+    assert!(said.ends_with(" steps; nothing is saved without --checkpoint-dir\n"), "{said}");
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn a_rank_that_ends_in_the_middle_is_named_by_the_others() {
         let second = scope.spawn(|| work(second, Box::new(Full)));
         (first.join().unwrap(), second.join().unwrap())
     });
-    assert_eq!(first.to_string(), "rank 1 on this process is lost: it ended");
+    assert_eq!(first.to_string(), "rank 1 on this process is lost: it exited");
     assert!(matches!(second, TrainError::Report(_)));
 }
 

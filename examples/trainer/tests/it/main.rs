@@ -30,6 +30,7 @@ mod support {
     pub mod tool;
 }
 
+mod errors;
 #[cfg(unix)]
 mod failures;
 mod fetch;

@@ -151,7 +151,7 @@ fn one_epoch_over_mpi_gives_the_losses_and_the_accuracy_of_other_systems() {
     let _guard = one_job();
     let Some((data, _)) = real_mnist() else { return };
     for launcher in launchers() {
-        assert_job_is_alike(two_ranks(&launcher), &data, &launcher.to_string_lossy());
+        assert_job_is_alike(&mut two_ranks(&launcher), &data, &launcher.to_string_lossy());
     }
 }
 
