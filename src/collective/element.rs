@@ -224,12 +224,6 @@ impl<'a> Numbers<'a> {
         part.start * self.kind.size()..part.end * self.kind.size()
     }
 
-    /// The same numbers for another step.
-    #[cfg(target_os = "linux")]
-    pub(super) fn again(&mut self) -> Numbers<'_> {
-        Numbers { kind: self.kind, bytes: self.bytes }
-    }
-
     /// As [`Numbers::blocks`]; a single empty block if there are no numbers, so that ranks still meet.
     #[cfg(target_os = "linux")]
     pub(super) fn blocks_or_none(&mut self, bytes: usize) -> impl Iterator<Item = Numbers<'_>> {

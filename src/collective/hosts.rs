@@ -41,7 +41,12 @@ pub(super) fn join_from(
             Err((tcp, why)) => Box::new(tcp.because(why)),
         });
     }
+    if !firsts.is_sorted() {
+        return Ok(Box::new(tcp.because("the ranks of a host do not follow each other")));
+    }
     let first = firsts[own];
+    let largest = firsts.chunk_by(|one, other| one == other).map(<[usize]>::len).max().unwrap_or(1);
+    let place = (0..first).filter(|&rank| firsts[rank] == rank).count();
     let host = tcp.part(first as u32, 0)?;
     let among_firsts = tcp.part(u32::from(first != own), 0)?;
     let shared = if host.rank().size() == 1 { Ok(None) } else { Shared::new(host, spins)?.map(Some) };
@@ -49,7 +54,9 @@ pub(super) fn join_from(
     let why = shared.as_ref().err().map(|(_, why)| why.clone()).unwrap_or_default();
     let reasons = tcp.gather(Call::ALL_GATHER, why.as_bytes())?;
     match (shared, reasons.iter().find(|reason| !reason.is_empty())) {
-        (Ok(shared), None) => Ok(Box::new(TwoLevel::new(tcp, shared, (first == own).then_some(among_firsts), hosts))),
+        (Ok(shared), None) => {
+            Ok(Box::new(TwoLevel::new(tcp, shared, (first == own).then_some(among_firsts), place, hosts, largest)))
+        }
         (_, why) => Ok(Box::new(tcp.because(crate::value::printable::printable(why.map_or(&[], Vec::as_slice))))),
     }
 }

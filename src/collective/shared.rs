@@ -10,6 +10,7 @@ mod tests;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+pub(super) use self::memory::slot_length;
 use self::memory::{Memory, Slots};
 use super::call::Call;
 use super::element::{ElementKind, Numbers, Reduction, in_rank_order};
@@ -79,15 +80,20 @@ impl Shared {
         self.round(call, |_, _| 0)
     }
 
-    /// Gives all ranks the first one's numbers, as the last step of a sum.
-    pub(super) fn pass_on(&mut self, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
-        let (is_first, call) = (self.memory.own() == 0, Call::all_reduce(by, numbers.kind(), numbers.count()));
-        for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
-            let values = chunk.bytes();
-            self.round(call, |slot, _| if is_first { copy(slot, values) } else { 0 })?;
-            if !is_first {
-                values.copy_from_slice(&self.slots()?.of(0)[..values.len()]);
-            }
+    /// Shows all ranks' bytes to all; returns them in rank order.
+    pub(super) fn show(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<&[u8]>, CollectiveError> {
+        self.round(call, |slot, _| copy(slot, bytes))?;
+        let ranks = self.memory.ranks();
+        let slots = self.slots()?;
+        Ok((0..ranks).map(|rank| &slots.of(rank)[..bytes.len()]).collect())
+    }
+
+    /// Gives all ranks the first one's bytes.
+    pub(super) fn pass_on(&mut self, call: Call, bytes: &mut [u8]) -> Result<(), CollectiveError> {
+        let is_first = self.memory.own() == 0;
+        self.round(call, |slot, _| if is_first { copy(slot, bytes) } else { 0 })?;
+        if !is_first {
+            bytes.copy_from_slice(&self.slots()?.of(0)[..bytes.len()]);
         }
         Ok(())
     }
@@ -136,7 +142,7 @@ impl Shared {
             if memory.has_published(rank) {
                 return Ok(());
             }
-            self.tcp.members().look(call, rank)?;
+            self.tcp.members().look(call, rank, begun)?;
             if begun.elapsed() >= timeout {
                 return Err(self.tcp.members().late(rank));
             }

@@ -152,6 +152,22 @@ impl Tcp {
         &self.why
     }
 
+    /// Returns once every rank has made this call.
+    pub(super) fn barrier_of(&mut self, call: Call) -> Result<(), CollectiveError> {
+        self.members.transfer(call, |_| Some(&[]), &mut Rows { bytes: &mut [], length: 0 })
+    }
+
+    /// Sends bytes to some members and receives bytes from others, all at once.
+    #[cfg(target_os = "linux")]
+    pub(super) fn exchange<'b>(
+        &mut self,
+        call: Call,
+        out: impl Fn(usize) -> Option<&'b [u8]>,
+        from: &mut [(usize, &mut [u8])],
+    ) -> Result<(), CollectiveError> {
+        self.members.transfer(call, out, &mut transfer::Listed(from))
+    }
+
     /// The ranks of one color.
     pub(super) fn part(&mut self, color: u32, key: u32) -> Result<Tcp, CollectiveError> {
         let all = self.gather(Call::SPLIT, &split::request(color, key))?;
@@ -228,7 +244,7 @@ impl Transport for Tcp {
     }
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.members.transfer(Call::BARRIER, |_| Some(&[]), &mut Rows { bytes: &mut [], length: 0 })
+        self.barrier_of(Call::BARRIER)
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {

@@ -1,20 +1,24 @@
 //! Ranks of several hosts, with several ranks on some.
 //!
-//! A sum has three steps: the ranks of each host add up, the hosts' first ranks add the hosts' sums, and each of them
-//! passes the result on. So one rank of each host sends its host's share, instead of every rank its own. Everything else
-//! goes over TCP from rank to rank.
+//! A sum is made in rank order, as everywhere: the first host adds up its ranks' numbers, the next host adds those of its
+//! ranks to that, and so on; the last one sends the result to all. Only one rank of each host sends: its host's share once,
+//! instead of every rank its own to every other. Numbers go in blocks, so that all hosts are busy. Everything but sums goes
+//! over TCP from rank to rank.
 
 #[cfg(test)]
 mod tests;
 
 use super::call::Call;
-use super::element::{Numbers, Reduction};
+use super::element::{ElementKind, Numbers, Reduction, Scratch, in_rank_order};
 use super::error::CollectiveError;
 use super::hosts;
-use super::shared::Shared;
+use super::shared::{Shared, slot_length};
 use super::tcp::Tcp;
 use super::transport::Transport;
 use crate::value::rank::Rank;
+
+/// The most bytes that hosts pass on at a time.
+const BLOCK: usize = 256 * 1024;
 
 /// All ranks of a group.
 pub(super) struct TwoLevel {
@@ -23,12 +27,67 @@ pub(super) struct TwoLevel {
     host: Option<Shared>,
     /// The first ranks of all hosts, on those.
     firsts: Option<Tcp>,
+    /// This host among all, in rank order.
+    place: usize,
     hosts: usize,
+    /// Bytes that hosts pass on at a time; they fit one round on every host.
+    block: usize,
+    /// What the hosts before this one have added up, and what this one adds to it.
+    before: Scratch,
+    sum: Scratch,
 }
 
 impl TwoLevel {
-    pub(super) fn new(world: Tcp, host: Option<Shared>, firsts: Option<Tcp>, hosts: usize) -> TwoLevel {
-        TwoLevel { world, host, firsts, hosts }
+    /// The ranks of each host follow each other in `world`; the largest has so many.
+    pub(super) fn new(
+        world: Tcp,
+        host: Option<Shared>,
+        firsts: Option<Tcp>,
+        place: usize,
+        hosts: usize,
+        largest: usize,
+    ) -> TwoLevel {
+        let block = BLOCK.min(slot_length(largest));
+        TwoLevel { world, host, firsts, place, hosts, block, before: Scratch::default(), sum: Scratch::default() }
+    }
+
+    /// Returns once every rank has made this call.
+    fn barrier_of(&mut self, call: Call) -> Result<(), CollectiveError> {
+        self.meet(call)?;
+        self.world.barrier_of(call)
+    }
+
+    /// Adds this host's numbers of a block to what the hosts before it have added up.
+    fn add(&mut self, call: Call, kind: ElementKind, by: Reduction, values: &[u8]) -> Result<(), CollectiveError> {
+        let rows = match &mut self.host {
+            Some(host) => host.show(call, values)?,
+            None => vec![values],
+        };
+        if self.firsts.is_some() {
+            let before = (self.place > 0).then(|| &*self.before.bytes(values.len()));
+            in_rank_order(kind, by, before.into_iter().chain(rows), self.sum.bytes(values.len()));
+        }
+        Ok(())
+    }
+
+    /// Sends a block that this host has added to, and receives one that the host before has, and one that is complete.
+    fn exchange(
+        &mut self,
+        call: Call,
+        added: usize,
+        before: usize,
+        complete: Option<&mut [u8]>,
+    ) -> Result<(), CollectiveError> {
+        let (place, last) = (self.place, self.hosts - 1);
+        let Some(firsts) = &mut self.firsts else { return Ok(()) };
+        let sum = &*self.sum.bytes(added);
+        let next = |to: usize| place == last || to == place + 1;
+        let mut from = Vec::new();
+        if before > 0 && place > 0 {
+            from.push((place - 1, self.before.bytes(before)));
+        }
+        from.extend(complete.filter(|_| place < last).map(|complete| (last, complete)));
+        firsts.exchange(call, |to| (added > 0 && next(to)).then_some(sum), &mut from)
     }
 
     /// Meets the other ranks of this host first: one that makes another call is named, and does not wait elsewhere.
@@ -50,13 +109,36 @@ impl Transport for TwoLevel {
     }
 
     fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
-        if let Some(host) = &mut self.host {
-            host.all_reduce(numbers.again(), by)?;
+        let (kind, call) = (numbers.kind(), Call::all_reduce(by, numbers.kind(), numbers.count()));
+        let (place, last) = (self.place, self.hosts - 1);
+        let mut blocks: Vec<&mut [u8]> = numbers.bytes().chunks_mut(self.block).collect();
+        if blocks.is_empty() {
+            return self.barrier_of(call);
         }
-        if let Some(firsts) = &mut self.firsts {
-            firsts.all_reduce(numbers.again(), by)?;
+        let length =
+            |block: Option<usize>, blocks: &[&mut [u8]]| block.and_then(|at| blocks.get(at)).map_or(0, |b| b.len());
+        for step in 0..blocks.len() + last {
+            // Each host is a step behind the one before.
+            let (own, complete) = (step.checked_sub(place), step.checked_sub(last));
+            let before = (step + 1).checked_sub(place);
+            let (added, before) = (length(own, &blocks), length(before, &blocks));
+            if let Some(values) = own.and_then(|own| blocks.get(own)) {
+                self.add(call, kind, by, values)?;
+            }
+            let complete = complete.and_then(|at| blocks.get_mut(at));
+            let Some(values) = complete else {
+                self.exchange(call, added, before, None)?;
+                continue;
+            };
+            if place == last && self.firsts.is_some() {
+                values.copy_from_slice(self.sum.bytes(values.len()));
+            }
+            self.exchange(call, added, before, Some(values))?;
+            if let Some(host) = &mut self.host {
+                host.pass_on(call, values)?;
+            }
         }
-        self.host.as_mut().map_or(Ok(()), |host| host.pass_on(&mut numbers, by))
+        Ok(())
     }
 
     fn reduce_scatter(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
@@ -80,8 +162,7 @@ impl Transport for TwoLevel {
     }
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.meet(Call::BARRIER)?;
-        self.world.barrier()
+        self.barrier_of(Call::BARRIER)
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {

@@ -20,6 +20,8 @@ mod support {
 mod azure;
 mod check;
 mod choice;
+#[cfg(target_os = "linux")]
+mod collective;
 mod command;
 #[cfg(target_os = "linux")]
 mod descendants;

@@ -100,8 +100,8 @@ fn processor() -> u32 {
     u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(u32::MAX)
 }
 
-/// Bytes of each slot, for so many ranks.
-fn slot_length(ranks: usize) -> usize {
+/// The most bytes that a rank can publish in a round, with so many ranks.
+pub(in crate::collective) fn slot_length(ranks: usize) -> usize {
     (MOST / (2 * ranks)).clamp(PAGE, SLOT) / PAGE * PAGE
 }
 

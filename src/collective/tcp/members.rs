@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 #[cfg(target_os = "linux")]
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::peer::Transfer;
 use super::transfer::{Inbox, Links};
@@ -83,10 +83,10 @@ impl Members {
         self.links.borrow().check()
     }
 
-    /// Looks whether a rank is lost, while this one waits for the member at `place` by other means.
+    /// Looks whether a rank is lost, while this one waits for the member at `place` by other means, since that time.
     #[cfg(target_os = "linux")]
-    pub(in crate::collective) fn look(&self, call: Call, place: usize) -> Result<(), CollectiveError> {
-        self.links.borrow_mut().look(call, self.member(place))
+    pub(in crate::collective) fn look(&self, call: Call, place: usize, since: Instant) -> Result<(), CollectiveError> {
+        self.links.borrow_mut().look(call, self.member(place), since)
     }
 
     /// Gives up on the member at `place`, which this rank has waited for too long by other means.

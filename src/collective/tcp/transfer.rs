@@ -66,6 +66,17 @@ impl Inbox for Parts<'_> {
     }
 }
 
+/// Bytes from the peers in a list.
+#[cfg(target_os = "linux")]
+pub(super) struct Listed<'a, 'b>(pub(super) &'a mut [(usize, &'b mut [u8])]);
+
+#[cfg(target_os = "linux")]
+impl Inbox for Listed<'_, '_> {
+    fn from(&mut self, peer: usize) -> Option<&mut [u8]> {
+        self.0.iter_mut().find(|(from, _)| *from == peer).map(|(_, bytes)| &mut **bytes)
+    }
+}
+
 /// Nothing from any peer.
 pub(super) struct NoInbox;
 
@@ -85,6 +96,8 @@ pub(super) struct Links {
     spin: Duration,
     /// The current or last transfer.
     current: Transfer,
+    /// The peer that this rank sleeps for, and since when.
+    awaited: Option<(usize, Instant)>,
     /// The first failure. Every later call fails in the same way.
     failed: Option<(u32, String)>,
 }
@@ -104,7 +117,7 @@ impl Links {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let spin = if peers.len() <= processors { SPIN } else { Duration::ZERO };
         let events = Events::with_capacity(2 * peers.len().max(1));
-        Ok(Links { peers, poll, events, timeout, spin, current: Transfer::default(), failed: None })
+        Ok(Links { peers, poll, events, timeout, spin, current: Transfer::default(), awaited: None, failed: None })
     }
 
     pub(super) fn size(&self) -> usize {
@@ -119,7 +132,7 @@ impl Links {
         inbox: &mut impl Inbox,
     ) -> Result<(), CollectiveError> {
         self.check()?;
-        self.current = transfer;
+        (self.current, self.awaited) = (transfer, None);
         for peer in self.peers.iter_mut().flatten() {
             peer.begin();
         }
@@ -143,6 +156,7 @@ impl Links {
             if waited >= self.timeout {
                 return Err(self.attribute_timeout(&out, waits_for, None));
             }
+            self.awaited = Some((waits_for, moved_at));
             if let Err(culprit) = self.sleep(self.timeout - waited, false) {
                 return Err(self.give_up(&out, culprit));
             }
@@ -160,9 +174,9 @@ impl Links {
     /// Looks whether a peer is lost or has given up, while this rank waits for `awaited` by other means than its
     /// connection.
     #[cfg(target_os = "linux")]
-    pub(super) fn look(&mut self, call: Call, awaited: usize) -> Result<(), CollectiveError> {
+    pub(super) fn look(&mut self, call: Call, awaited: usize, since: Instant) -> Result<(), CollectiveError> {
         self.check()?;
-        self.current.call = call;
+        (self.current.call, self.awaited) = (call, Some((awaited, since)));
         let left = |peer: &mut Peer| peer.has_said_goodbye().then(|| Culprit(awaited, Fault::left()));
         let seen = self.sleep(Duration::ZERO, true);
         let culprit = seen.err().or_else(|| self.peers.get_mut(awaited)?.as_mut().and_then(left));
@@ -301,7 +315,10 @@ impl Links {
     ) -> CollectiveError {
         let (culprit, reason, error) = match fault {
             Fault::Lost(reason) => self.first_lost(index, reason),
-            Fault::Suspect { blamed } => return self.attribute_timeout(out, blamed as usize, Some(index)),
+            Fault::Suspect { blamed } => {
+                let suspect = self.suspect_instead(blamed as usize);
+                return self.attribute_timeout(out, suspect, Some(index));
+            }
             Fault::Abort { blamed, reason } => self.blame(index, blamed, reason),
             Fault::Differs(found) => {
                 let rank = index as u32;
@@ -313,6 +330,15 @@ impl Links {
         self.hang_up();
         self.failed = Some((culprit, reason.clone()));
         error.unwrap_or_else(|| self.lost(culprit, reason))
+    }
+
+    /// Who is to blame for what others blame `blamed` for: if that is this rank, the one that it has long waited for itself.
+    fn suspect_instead(&self, blamed: usize) -> usize {
+        let is_own = self.peers.get(blamed).is_none_or(Option::is_none);
+        match self.awaited {
+            Some((awaited, since)) if is_own && since.elapsed() >= self.timeout / 2 => awaited,
+            _ => blamed,
+        }
     }
 
     /// A peer closed its connection: because it lost another rank, if any peer says so.
