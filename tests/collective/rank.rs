@@ -1,4 +1,6 @@
 //! One rank of the jobs that tests/it/collective.rs starts: sums until it is killed or another rank is.
+//!
+//! `collective_rank NUMBERS TIMEOUT`, in seconds.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -9,22 +11,22 @@ use mpienv::collective::{Backend, Group};
 
 fn main() -> ExitCode {
     let info = ClusterInfo::from_env().unwrap();
-    let count = std::env::args().nth(1).map_or(7850, |count| count.parse().unwrap());
-    let builder = Group::builder(&info).backend(Backend::SharedMemory).timeout(Duration::from_secs(20));
+    let [count, timeout] = [1, 2].map(|word| std::env::args().nth(word).unwrap().parse().unwrap());
+    let builder = Group::builder(&info).backend(Backend::SharedMemory).timeout(Duration::from_secs(timeout));
     let mut group = match builder.connect() {
         Ok(group) => group,
         Err(error) => return failed(&error),
     };
     println!("{}", group.describe());
     let mut sums = 0;
-    let mut values = vec![1.0_f32; count];
+    let mut values = vec![1.0_f32; count as usize];
     loop {
         if let Err(error) = group.all_reduce_sum(&mut values) {
             return failed(&error);
         }
         values.fill(1.0);
         sums += 1;
-        if sums == 100 {
+        if sums == 10 {
             println!("sums");
             std::io::stdout().flush().unwrap();
         }
