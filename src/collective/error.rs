@@ -25,7 +25,7 @@ use crate::rendezvous::RendezvousError;
 ///     "rank 1 called all_reduce_sum of 10 f32, rank 0 barrier: all ranks must make the same calls in the same order"
 /// );
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CollectiveError {
     /// A rank closed its connection or was killed.
@@ -130,7 +130,7 @@ impl CollectiveError {
 /// assert!(matches!(Group::connect(&info), Err(ConnectError::Master(_))));
 /// # Ok::<(), mpienv::Error>(())
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The address of rank 0 is unknown.
@@ -155,6 +155,9 @@ pub enum ConnectError {
     #[error("this program was built without MPI: build it with the feature `mpi` of mpienv, or use another backend")]
     NoMpi,
 }
+
+debug_is_text!(CollectiveError);
+debug_is_text!(ConnectError);
 
 impl From<io::Error> for ConnectError {
     fn from(error: io::Error) -> ConnectError {
