@@ -85,6 +85,8 @@ mod mpi;
 mod shared;
 mod split;
 mod tcp;
+#[cfg(test)]
+mod tests;
 pub mod threads;
 mod transport;
 #[cfg(target_os = "linux")]

@@ -109,6 +109,23 @@ impl CollectiveError {
         matches!(self, TimedOut { .. } | SomeTimedOut { .. } | MpiTimedOut { .. })
     }
 
+    /// The rank that the error names, by its number in the job.
+    ///
+    /// ```
+    /// use mpienv::collective::CollectiveError;
+    ///
+    /// let error = CollectiveError::TimedOut { rank: 3, host: "node1".to_owned(), seconds: 60.0 };
+    /// assert_eq!(error.rank(), Some(3));
+    /// ```
+    #[must_use]
+    pub fn rank(&self) -> Option<u32> {
+        use CollectiveError::{Differs, Length, Lost, TimedOut};
+        match self {
+            Lost { rank, .. } | TimedOut { rank, .. } | Length { rank, .. } | Differs { rank, .. } => Some(*rank),
+            _ => None,
+        }
+    }
+
     /// `rank` made the call `found`, this rank `own` the call `expected`.
     pub(super) fn different_calls(rank: u32, found: Call, own: u32, expected: Call) -> CollectiveError {
         if !expected.differs_in_length_alone(found) {

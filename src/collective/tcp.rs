@@ -5,6 +5,7 @@
 //! the same bits on all ranks.
 
 mod handshake;
+mod inbox;
 mod members;
 mod mesh;
 mod peer;
@@ -20,7 +21,8 @@ use super::error::{CollectiveError, ConnectError};
 use super::split;
 use super::transport::Transport;
 use crate::value::rank::Rank;
-use transfer::{Links, NoInbox, Parts, Rows, Slot, Slots};
+use inbox::{NoInbox, Parts, Rows, Slot, Slots};
+use transfer::Links;
 
 pub(super) use members::Members;
 pub(super) use mesh::MeetingPoint;
@@ -165,7 +167,7 @@ impl Tcp {
         out: impl Fn(usize) -> Option<&'b [u8]>,
         from: &mut [(usize, &mut [u8])],
     ) -> Result<(), CollectiveError> {
-        self.members.transfer(call, out, &mut transfer::Listed(from))
+        self.members.transfer(call, out, &mut inbox::Listed(from))
     }
 
     /// The ranks of one color.

@@ -5,8 +5,9 @@ use std::rc::Rc;
 #[cfg(target_os = "linux")]
 use std::time::{Duration, Instant};
 
+use super::inbox::Inbox;
 use super::peer::Transfer;
-use super::transfer::{Inbox, Links};
+use super::transfer::Links;
 use crate::collective::call::Call;
 use crate::collective::error::CollectiveError;
 
