@@ -261,13 +261,13 @@ fn a_rank_that_never_comes_to_mpi_ends_the_job_after_the_timeout() {
     let _guard = one_job();
     const NOT_RANK_1: &str = r#"[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ] && exec sleep 100; exec "$0" "$@""#;
     for launcher in launchers() {
-        let command = two_ranks(&launcher);
+        let command = job(&launcher, &[], 2, env!("CARGO_BIN_EXE_mnist"));
         let launcher = launcher.display();
         let mut words: Vec<_> = command.get_args().collect();
         let mnist = words.pop().unwrap();
         let mut shell = Command::new("timeout");
         shell.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        shell.args(words).args(["sh", "-c", NOT_RANK_1]).arg(mnist).args(["--timeout", "2"]);
+        shell.args(words).args(["sh", "-c", NOT_RANK_1]).arg(mnist).args(["--backend", "mpi", "--timeout", "2"]);
         let begun = Instant::now();
         let output = shell.output().unwrap();
         let said = texts(&output).1;
