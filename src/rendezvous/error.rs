@@ -169,6 +169,12 @@ pub enum ConnectFailure {
     /// Something else listens there.
     #[error("another program answered ({0}); give all ranks another MASTER_PORT")]
     NotMpienv(String),
+    /// Something greets as rank 0 does, and does not have the job's token.
+    #[error(
+        "what answered cannot prove that it has this job's token: another program poses as rank 0, or something between \
+         the hosts changes messages; check what listens there, or give all ranks another MASTER_PORT"
+    )]
+    Unproven,
     /// The connection failed for another reason.
     #[error("the connection failed ({0}); check MASTER_ADDR and this host's network")]
     Other(String),
