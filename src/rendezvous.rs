@@ -29,9 +29,10 @@
 //! ```
 //!
 //! # What the token does
-//! It keeps out ranks of another job that come to the same port by mistake. It travels in clear text and is not a security
-//! boundary; see [`guide::security`](crate::guide::security). [`guide::wire_format`](crate::guide::wire_format) specifies the
-//! messages.
+//! Rank 0 and every other rank prove to each other that they have the token, which is never sent, and every message after that
+//! carries a tag. That keeps out attackers if the token is a secret, and otherwise only ranks of another job that come to the
+//! same port by mistake: see [`guide::security`](crate::guide::security). Nothing is encrypted.
+//! [`guide::wire_format`](crate::guide::wire_format) specifies the messages.
 //!
 //! # Scale
 //! One process serves all ranks: 10,000 with blobs of a few bytes. The cost is linear in the number of ranks for
@@ -63,6 +64,7 @@ mod frame;
 pub(crate) mod listen;
 mod meeting;
 mod report;
+mod resolve;
 mod server;
 mod table;
 
@@ -176,6 +178,17 @@ impl Rendezvous {
     ///
     /// By default rank 0 listens on the master's address if that is an address of its host, and otherwise on every address:
     /// see [`Meeting::listened`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use mpienv::rendezvous::{Rendezvous, RendezvousError};
+    /// use mpienv::{Host, Port, Rank};
+    ///
+    /// // No host has an address of the documentation's network.
+    /// let rendezvous = Rendezvous::new(Rank::new(0, 2)?, Host::LOOPBACK, Port::ONE_NODE).bind([203, 0, 113, 9].into());
+    /// assert!(matches!(rendezvous.gather(""), Err(RendezvousError::Listen { .. })));
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
     #[must_use]
     pub fn bind(mut self, address: IpAddr) -> Rendezvous {
         self.bind = Some(address);

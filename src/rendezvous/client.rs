@@ -3,16 +3,14 @@
 mod link;
 
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::mpsc;
+use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::auth::{Bytes32, LENGTH, Session, nonce};
 use super::error::{ConnectFailure, RendezvousError};
 use super::frame::{Hello, LONGEST_TEXT, ReplyHead, ReplyKind, Secret, Version, take};
-use super::table;
-use super::{ANSWER, DRAIN, Gathered, LONGEST_BLOB, Meeting, Rendezvous};
+use super::{ANSWER, DRAIN, Gathered, LONGEST_BLOB, Meeting, Rendezvous, resolve, table};
 use crate::value::port::Port;
 use crate::value::printable::printable;
 use link::{Bad, Link, is_timeout};
@@ -145,26 +143,15 @@ fn attempt(
     }
 }
 
-/// The host's addresses now; a separate thread resolves a name, since the system's resolver has no timeout.
 fn resolve(settings: &Rendezvous, port: Port, deadline: Instant) -> Result<Vec<SocketAddr>, Failed> {
     let name = settings.host.to_string();
-    let port = port.get();
-    if let Ok(address) = name.parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(address, port)]);
+    if let Ok(address) = name.parse() {
+        return Ok(vec![SocketAddr::new(address, port.get())]);
     }
-    let (sender, receiver) = mpsc::channel();
-    let ask = move || {
-        let answer = (name.as_str(), port).to_socket_addrs().map(Vec::from_iter);
-        // After the deadline there is no receiver.
-        let _ = sender.send(answer);
-    };
-    let thread = thread::Builder::new().name("resolve".to_owned()).spawn(ask);
-    thread.map_err(|error| Failed::Again(ConnectFailure::Other(error.to_string())))?;
-    match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-        Ok(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
-        Ok(Ok(_)) => Err(Failed::Again(ConnectFailure::Unresolved("no address".to_owned()))),
-        Ok(Err(error)) => Err(Failed::Again(ConnectFailure::Unresolved(error.to_string()))),
-        Err(_) => Err(Failed::CutShort(ConnectFailure::Unresolved("the name server does not answer".to_owned()))),
+    let left = deadline.saturating_duration_since(Instant::now());
+    match resolve::resolve(name, port.get(), left) {
+        Some(found) => found.map_err(Failed::Again),
+        None => Err(Failed::CutShort(ConnectFailure::Unresolved("the name server does not answer".to_owned()))),
     }
 }
 

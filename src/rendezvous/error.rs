@@ -40,8 +40,8 @@ pub enum RendezvousError {
     },
     /// Rank 0 cannot listen for another reason.
     #[error(
-        "rank 0 cannot listen on {address}: {source}; MASTER_ADDR must be an address of rank 0's host, and MASTER_PORT \
-         one that this user may open (1024 or higher)"
+        "rank 0 cannot listen on {address}: {source}; MASTER_ADDR, or the address to bind, must be an address of rank 0's host, \
+         and MASTER_PORT one that this user may open (1024 or higher)"
     )]
     Listen {
         /// The address that was tried.

@@ -8,7 +8,7 @@ use mio::net::TcpListener;
 use socket2::{Domain, Socket, Type};
 
 use super::error::RendezvousError;
-use crate::cluster::route;
+use super::resolve::resolve;
 use crate::value::host::Host;
 use crate::value::port::Port;
 
@@ -29,9 +29,10 @@ pub(crate) enum Addresses {
 impl Addresses {
     /// Those for a master, as this host knows it now.
     pub(super) fn of(master: &Host, bind: Option<IpAddr>) -> Addresses {
-        let own: Vec<IpAddr> = route::interfaces().into_iter().map(|(_, address)| address.to_canonical()).collect();
+        let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
+        let own: Vec<IpAddr> = interfaces.iter().map(|interface| interface.ip().to_canonical()).collect();
         choose(master, bind, &own, || {
-            let found = route::resolve(master.to_string(), 0, PATIENCE).unwrap_or_default();
+            let found = resolve(master.to_string(), 0, PATIENCE).and_then(Result::ok).unwrap_or_default();
             found.into_iter().map(|address| address.ip().to_canonical()).collect()
         })
     }

@@ -38,6 +38,18 @@ pub enum Gathered {
 }
 
 /// What a rank knows once all ranks have met.
+///
+/// ```
+/// use mpienv::rendezvous::{Meeting, Member, Rendezvous};
+/// use mpienv::{Host, Port, Rank};
+///
+/// let meeting: Meeting = Rendezvous::new(Rank::ALONE, Host::LOOPBACK, Port::ONE_NODE).all_gather("hello")?;
+/// let member: &Member = &meeting.members()[0];
+/// assert!(member.address().is_loopback());
+/// // A rank that is alone opens no port.
+/// assert!(meeting.listened().is_empty() && meeting.rejected() == 0);
+/// # Ok::<(), mpienv::rendezvous::RendezvousError>(())
+/// ```
 #[derive(Clone)]
 pub struct Meeting {
     members: Vec<Member>,

@@ -11,7 +11,7 @@
 #[expect(dead_code, reason = "rank 0 is the real one")]
 mod wire;
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};

@@ -17,6 +17,8 @@ use crate::support::wire::{self, Played};
 const GROWTH: u64 = 1024;
 /// What a rank may hold in all at most, in KiB, whatever answers it.
 const MOST: u64 = 32 * 1024;
+const TABLE: u8 = 2;
+const MISMATCH: u8 = 5;
 
 /// Somebody who listens, and the port.
 fn listener() -> (TcpListener, u16) {
@@ -72,14 +74,14 @@ fn played(rank: u32, size: u32, token: &str, blob_length: u32) -> Played<'_> {
     wire::played(rank, size, false, token.as_bytes(), blob_length)
 }
 
-const TABLE: u8 = 2;
-const MISMATCH: u8 = 5;
+/// What a stranger says after a greeting.
+type Said<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
 
 /// Strangers of every sort, a hundred each, and a thousand that say nothing.
 fn strangers(port: u16) -> Vec<TcpStream> {
     let (token, other) = (job(port), job(port).to_uppercase());
     // What each says after the greeting.
-    let sorts: [&dyn Fn(&[u8]) -> Vec<u8>; 8] = [
+    let sorts: [Said<'_>; 8] = [
         &|_| b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
         &|_| b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(),
         &|_| vec![0; 100_000],
@@ -89,11 +91,11 @@ fn strangers(port: u16) -> Vec<TcpStream> {
         &|greeting| played(1, 2, &token, 1000).hello(greeting, b"").0,
         &|greeting| played(1, 2, &other, 1 << 20).hello(greeting, &[1; 64 * 1024]).0,
     ];
-    let one = |said: &dyn Fn(&[u8]) -> Vec<u8>| {
+    let one = |said: Said<'_>| {
         let mut stream = stranger(port, b"");
-        let greeting = wire::hear_greeting(&mut stream);
+        let said = said(&wire::hear_greeting(&mut stream));
         // Rank 0 may have closed already.
-        let _ = stream.write_all(&said(&greeting));
+        let _ = stream.write_all(&said);
         stream
     };
     let mut all: Vec<_> = (0..100).flat_map(|_| sorts.map(one)).collect();
@@ -115,11 +117,10 @@ fn two_thousand_strangers_of_all_sorts_take_neither_time_nor_memory() {
             let mut dripping: Vec<_> = (0..20).map(|_| stranger(port, b"")).collect();
             let greetings: Vec<_> = dripping.iter_mut().map(wire::hear_greeting).collect();
             let token = job(port);
-            let hellos = greetings.iter().map(|greeting| played(1, 2, &token, 1000).hello(greeting, b"").0);
-            let hellos: Vec<_> = hellos.collect();
+            let hello = |greeting| played(1, 2, &token, 1000).hello(greeting, b"").0;
+            let hellos: Vec<_> = greetings.iter().map(|greeting| hello(greeting)).collect();
             for at in 0..hellos[0].len() {
-                let pairs = dripping.iter_mut().zip(&hellos);
-                pairs.for_each(|(stream, hello)| drop(stream.write_all(&hello[at..=at])));
+                dripping.iter_mut().zip(&hellos).for_each(|(to, hello)| drop(to.write_all(&hello[at..=at])));
                 thread::sleep(Duration::from_millis(20));
                 if !meeting.load(Ordering::Relaxed) {
                     break;
@@ -380,9 +381,9 @@ fn what_answers_in_rank_0s_place_does_not_hold_a_rank_up() {
 #[test]
 fn an_answer_that_claims_four_gigabytes_is_refused_at_once() {
     for kind in [TABLE, MISMATCH] {
+        let large = wire::reply(kind, u32::MAX, &vec![0; 16 << 20]);
         let claim = |stream: &mut TcpStream, token: &str| {
-            let mut session = wire::greet(stream, token.as_bytes()).unwrap();
-            [session.welcome(60_000), wire::reply(kind, u32::MAX, &vec![0; 16 << 20])].concat()
+            [wire::greet(stream, token.as_bytes()).unwrap().welcome(60_000), large.clone()].concat()
         };
         let (code, stderr, waited, peak) = answered(&claim, usize::MAX, Duration::ZERO, "60");
         assert_eq!(code, Some(3), "{stderr}");

@@ -33,6 +33,9 @@ fn strangers_with_another_token_are_in_the_verdict() {
     );
 }
 
+/// What a stranger says after a greeting.
+type Said<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
+
 #[test]
 fn strangers_of_all_sorts_delay_nobody() {
     let port = free_port();
@@ -40,7 +43,7 @@ fn strangers_of_all_sorts_delay_nobody() {
     let mut strangers = Vec::new();
     let wrong_token = Played { token: b"job 7", blob_length: 1 << 20, ..played(1, 2) };
     // What each says after the greeting.
-    let said: [&dyn Fn(&[u8]) -> Vec<u8>; 9] = [
+    let said: [Said<'_>; 9] = [
         &|_| Vec::new(),
         &|_| b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
         &|_| b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(),
