@@ -68,7 +68,7 @@ fn with_leaders(ranks: &str, per_node: &str) -> Result<(), Failure> {
 }
 
 fn serve(name: &str, ranks: u32, blob: usize, wants_table: bool, times: u32, token: &str) -> Result<(), Failure> {
-    let (mut first, mut slowest, mut all) = (None, Duration::ZERO, Duration::ZERO);
+    let (before, mut first, mut slowest, mut all) = (Held::now(), None, Duration::ZERO, Duration::ZERO);
     for _ in 0..times {
         let took = meet_once(ranks, blob, wants_table, token)?;
         slowest = slowest.max(took);
@@ -76,8 +76,10 @@ fn serve(name: &str, ranks: u32, blob: usize, wants_table: bool, times: u32, tok
         first.get_or_insert_with(Held::now);
     }
     let (first, last) = (first.ok_or("0 times is never")?, Held::now());
+    let processor = (last.processor - before.processor) / f64::from(times);
     println!(
-        "{name}: {ranks} ranks met {times} times, in {:.3} s each and {:.3} s at most; rank 0's open files {} and then \
+        "{name}: {ranks} ranks met {times} times, in {:.3} s each and {:.3} s at most, with {processor:.2} s of \
+         rank 0's processor; its open files {} and then \
          {}, memory {} KiB and then {} KiB, at most {} KiB",
         all.as_secs_f64() / f64::from(times),
         slowest.as_secs_f64(),
@@ -157,6 +159,8 @@ struct Held {
     /// In KiB, as `peak`.
     resident: u64,
     peak: u64,
+    /// Processor time that it has taken, in seconds: other programs do not change it as they change the time that passes.
+    processor: f64,
 }
 
 impl Held {
@@ -168,6 +172,11 @@ impl Held {
             line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
         };
         let files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-        Held { files, resident: field("VmRSS:"), peak: field("VmHWM:") }
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+        // User and system time, in hundredths of a second.
+        let processor = (ticks(11) + ticks(12)) / 100.0;
+        Held { files, resident: field("VmRSS:"), peak: field("VmHWM:"), processor }
     }
 }

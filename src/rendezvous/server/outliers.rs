@@ -1,4 +1,4 @@
-//! Ranks that do not fit, while the others go on: they get their error, and do not end the meeting.
+//! Ranks with another world size: they get their error while the others go on.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ impl Outliers {
 }
 
 impl Server<'_> {
-    /// Tells them with whom they disagree: those that have waited long enough at `now`, or all. Returns when the next is due.
+    /// Sends the error to those that have waited long enough at `now`, or to all. Returns when the next is due.
     pub(super) fn answer_outliers(&mut self, now: Option<Instant>) -> Duration {
         while let Some(&(due, id, serial)) = self.outliers.waiting.front() {
             if let Some(now) = now
@@ -41,7 +41,7 @@ impl Server<'_> {
     }
 }
 
-/// What a rank is told that has the job's token, and is not in this run of the job.
+/// The answer to a rank that has the job's token, and is not in this run of the job.
 pub(super) fn of_another_run(rank: u32, run: Run, own: Run) -> String {
     match run.job == own.job {
         true => format!(
