@@ -74,13 +74,11 @@ fn played(rank: u32, size: u32, token: &str, blob_length: u32) -> Played<'_> {
     wire::played(rank, size, false, token.as_bytes(), blob_length)
 }
 
-/// What a stranger says after a greeting.
 type Said<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
 
 /// Strangers of every sort, a hundred each, and a thousand that say nothing.
 fn strangers(port: u16) -> Vec<TcpStream> {
     let (token, other) = (job(port), job(port).to_uppercase());
-    // What each says after the greeting.
     let sorts: [Said<'_>; 8] = [
         &|_| b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
         &|_| b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(),
@@ -94,7 +92,6 @@ fn strangers(port: u16) -> Vec<TcpStream> {
     let one = |said: Said<'_>| {
         let mut stream = stranger(port, b"");
         let said = said(&wire::hear_greeting(&mut stream));
-        // Rank 0 may have closed already.
         let _ = stream.write_all(&said);
         stream
     };
