@@ -25,10 +25,12 @@ pub(crate) const NCCL_IFNAME: &str = "MPIENV_NCCL_IFNAME";
 
 /// The job's token, in place of one from the job's identity.
 pub(crate) const TOKEN: &str = "MPIENV_TOKEN";
+/// Names a file that holds the token.
+pub(crate) const TOKEN_FILE: &str = "MPIENV_TOKEN_FILE";
 
 /// Those that workers of `mpienv launch` get, and that must not reach another job.
 #[cfg(any(feature = "cli", feature = "testing"))]
-pub(crate) const OF_WORKERS: [&str; 4] = [LAUNCHER, MASTER_ADDR, MASTER_PORT, TOKEN];
+pub(crate) const OF_WORKERS: [&str; 5] = [LAUNCHER, MASTER_ADDR, MASTER_PORT, TOKEN, TOKEN_FILE];
 
 /// Which port at rank 0's host is asked for; its text is a number or `auto`.
 ///

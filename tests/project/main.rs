@@ -17,5 +17,6 @@ mod package;
 mod pictures;
 mod platforms;
 mod readme;
+mod threats;
 mod wheel;
 mod workflow;

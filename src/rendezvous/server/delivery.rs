@@ -1,14 +1,13 @@
 //! The report's way to every rank: the list of all, or why there is none.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::Events;
 
-use super::{Reply, Server, own_address};
+use super::{Reply, Server};
 use crate::rendezvous::connection::{Connection, Stage};
 use crate::rendezvous::error::RendezvousError;
-use crate::rendezvous::frame::{ReplyKind, reply};
+use crate::rendezvous::frame::{Message, ReplyKind};
 use crate::rendezvous::table::{self, Row};
 use crate::rendezvous::{DRAIN, LARGEST_TABLE, LONGEST_BLOB, Meeting};
 
@@ -47,20 +46,20 @@ impl Server<'_> {
                 self.close(id);
             }
         }
-        let table: Arc<[u8]> = reply(ReplyKind::Table, &table::encode(&rows)).into();
-        let reached = own_address(self.settings, self.seen);
-        let meeting = Meeting::new(rows, reached, self.problems.rejected);
+        let table = Message::new(ReplyKind::Table, &table::encode(&rows));
+        self.answer_outliers(None);
+        let meeting = self.meeting(rows);
         let answer = answer(&meeting);
         if answer.len() > LONGEST_BLOB {
             return Err(self.fail(RendezvousError::BlobTooLong { length: answer.len() }, events));
         }
-        let done: Arc<[u8]> = reply(ReplyKind::Done, &answer).into();
+        let done = Message::new(ReplyKind::Done, &answer);
         self.stuck = None;
         for id in 0..self.connections.len() {
             match self.connections[id].as_ref().map(|connection| &connection.stage) {
-                Some(Stage::Member { wants_table: true, .. }) => self.send(id, table.clone()),
-                Some(Stage::Member { .. }) => self.send(id, done.clone()),
-                Some(Stage::Unknown(_) | Stage::Closing) | None => {}
+                Some(Stage::Member { wants_table: true, joined: true, .. }) => self.say(id, &table),
+                Some(Stage::Member { joined: true, .. }) => self.say(id, &done),
+                Some(Stage::Unknown(_) | Stage::Member { .. } | Stage::Closing) | None => {}
             }
         }
         self.deliver(events)?;
@@ -93,11 +92,11 @@ impl Server<'_> {
             RendezvousError::Lost { .. } => ReplyKind::Lost,
             _ => ReplyKind::Mismatch,
         };
-        let failure: Arc<[u8]> = reply(kind, error.text().as_bytes()).into();
+        let failure = Message::new(kind, error.text().as_bytes());
         self.failure = Some(failure.clone());
         for id in 0..self.connections.len() {
             if let Some(Some(Connection { stage: Stage::Member { .. }, .. })) = self.connections.get(id) {
-                self.send(id, failure.clone());
+                self.say(id, &failure);
             }
         }
         // What keeps the explanation from a rank does not change the explanation.
