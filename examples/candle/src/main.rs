@@ -87,12 +87,12 @@ fn part(samples: &(Tensor, Tensor), start: usize, count: usize) -> Result<(Tenso
 fn samples(name: &str) -> std::result::Result<(Tensor, Tensor), Box<dyn Error>> {
     let environment = Environment::current();
     let folder = environment.get_str("DATA_PATH")?.ok_or("set DATA_PATH to the folder of MNIST's files")?;
-    let read = |kind: &str, header: usize| -> std::io::Result<Vec<u8>> {
+    let read = |kind: &str, header: usize| -> std::result::Result<Vec<u8>, Box<dyn Error>> {
         let path = format!("{folder}/{name}-{kind}-ubyte");
         let mut bytes = Vec::new();
         match File::open(format!("{path}.gz")) {
             Ok(file) => drop(GzDecoder::new(file).read_to_end(&mut bytes)?),
-            Err(_) => bytes = fs::read(path)?,
+            Err(_) => bytes = fs::read(&path).map_err(|error| format!("{path}: {error}"))?,
         }
         Ok(bytes.split_off(header))
     };
