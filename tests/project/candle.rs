@@ -1,4 +1,5 @@
-//! The example on candle, which takes minutes to compile: only tests/real_programs/run does. These find what it would.
+//! The example on candle takes minutes to compile, so only the workflow and tests/real_programs/run do. These tests find
+//! early what those would.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -28,7 +29,7 @@ fn the_pages_count_the_lines_of_the_program_on_candle() {
 fn the_program_on_candle_calls_only_what_the_library_has() {
     let program = text(PROGRAM);
     let calls = [
-        ("ClusterInfo::", "src/cluster/info.rs"),
+        ("ClusterInfo::", "src/cluster/discover.rs"),
         ("Environment::", "src/environment.rs"),
         ("environment.", "src/environment.rs"),
         ("Group::", "src/collective/group.rs"),
