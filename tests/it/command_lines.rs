@@ -22,7 +22,7 @@ const LINES: &[&str] = &[
     "python -m sglang.launch_server --model-path MODEL --tp-size {nnodes*8} --nnodes {nnodes} \
      --node-rank {node_rank} --dist-init-addr {master}",
     "ray start {first_node}--head {first_node}--port=6379 {other_nodes}--address={master_addr}:6379 --block",
-    "word_count -p {rank} -n {world_size} -h hosts.txt",
+    "wordcount -p {rank} -n {world_size} -h hosts.txt",
 ];
 
 /// Launchers, nodes, and processes on each node.
