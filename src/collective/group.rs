@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::alone::Alone;
 use super::builder::GroupBuilder;
-use super::element::{Element, Numbers, Reduction, part};
+use super::element::{Element, Numbers, Reduction};
 use super::error::{CollectiveError, ConnectError};
 use super::transport::Transport;
 use crate::cluster::info::ClusterInfo;
@@ -163,7 +163,7 @@ impl Group {
         let rank = self.rank();
         let mut values = values.to_vec();
         self.transport.reduce_scatter(Numbers::new(&mut values), Reduction::Sum)?;
-        let part = part(values.len(), rank.index() as usize, rank.size() as usize);
+        let part = rank.share_of(values.len());
         values.truncate(part.end);
         values.drain(..part.start);
         Ok(values)

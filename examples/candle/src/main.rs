@@ -20,7 +20,7 @@ const EPOCHS: usize = 2;
 
 fn main() -> std::result::Result<(), Box<dyn Error>> {
     let mut group = Group::connect(&ClusterInfo::from_env()?)?;
-    let (rank, size) = (group.rank().index() as usize, group.size() as usize);
+    let (rank, size) = (group.rank(), group.size());
     let [train, test] = [samples("train")?, samples("t10k")?];
     let model = [weights(128, PIXELS)?, weights(1, 128)?, weights(10, 128)?, weights(1, 10)?];
     let mut optimizer = SGD::new(model.to_vec(), 0.1)?;
@@ -31,11 +31,11 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
         for start in (0..count).step_by(BATCH) {
             let batch = BATCH.min(count - start);
             // Rank r's share of the batch. Another number of ranks divides the same batch, so it gets the same sum.
-            let share = start + batch * rank / size..start + batch * (rank + 1) / size;
+            let share = rank.share_of(batch);
             if share.is_empty() {
                 return Err(format!("a batch of {batch} samples is too small for {size} ranks").into());
             }
-            let (images, labels) = part(&train, share.start, share.len())?;
+            let (images, labels) = part(&train, start + share.start, share.len())?;
             // The mean over the whole batch is the sum of the ranks' parts of it.
             let loss = (cross_entropy(&forward(&model, &images)?, &labels)? * (share.len() as f64 / batch as f64))?;
             let mut gradients = loss.backward()?;
@@ -57,7 +57,7 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
             optimizer.step(&gradients)?;
             total += f64::from(rest[0]) * batch as f64;
         }
-        if group.rank().is_first() {
+        if rank.is_first() {
             let found = forward(&model, &part(&test, 0, test.1.dim(0)?)?.0)?.argmax(D::Minus1)?;
             let right =
                 found.eq(&test.1.to_dtype(DType::U32)?)?.to_dtype(DType::F32)?.mean_all()?.to_scalar::<f32>()?;
