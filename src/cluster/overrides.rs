@@ -26,9 +26,14 @@ pub(crate) const NCCL_IFNAME: &str = "MPIENV_NCCL_IFNAME";
 /// The job's token, in place of one from the job's identity.
 pub(crate) const TOKEN: &str = "MPIENV_TOKEN";
 
+/// How often the job was restarted, as `mpienv launch` counts for its workers.
+pub(crate) const RESTART_COUNT: &str = "MPIENV_RESTART_COUNT";
+/// The same, as torchrun's workers read it.
+pub(crate) const TORCH_RESTART_COUNT: &str = "TORCHELASTIC_RESTART_COUNT";
+
 /// Those that workers of `mpienv launch` get, and that must not reach another job.
 #[cfg(any(feature = "cli", feature = "testing"))]
-pub(crate) const OF_WORKERS: [&str; 4] = [LAUNCHER, MASTER_ADDR, MASTER_PORT, TOKEN];
+pub(crate) const OF_WORKERS: [&str; 5] = [LAUNCHER, MASTER_ADDR, MASTER_PORT, TOKEN, RESTART_COUNT];
 
 /// Which port at rank 0's host is asked for; its text is a number or `auto`.
 ///

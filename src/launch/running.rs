@@ -3,12 +3,15 @@
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use crate::launch::attempts::{Event, Link};
+use crate::launch::ending::{Ending, How, signal};
 use crate::launch::error::LaunchError;
 use crate::launch::output::{Captured, Copier, Fault, Faults, Output};
+use crate::launch::report::LaunchReport;
 use crate::launch::role::{Member, Role};
 use crate::launch::start_error::StartError;
 use crate::launch::stopped;
-use crate::launch::supervisor::Supervisor;
+use crate::launch::supervisor::{Supervisor, Waker};
 use crate::value::host_name::host_name;
 
 /// The signal of a process that writes to a pipe without a reader.
@@ -29,6 +32,20 @@ pub(super) struct Running {
     stuck: Vec<(u32, Instant)>,
     /// Whether no process is left.
     is_over: bool,
+    /// How workers ended, but for the first that failed.
+    endings: Vec<Ending>,
+    started: Instant,
+    /// When the first worker failed.
+    failed: Option<Instant>,
+}
+
+/// How the workers came to an end without a failure here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exit {
+    /// All have finished.
+    Done,
+    /// Another node's failure stopped them.
+    Stopped,
 }
 
 impl Running {
@@ -48,6 +65,9 @@ impl Running {
             grace,
             stuck: Vec::new(),
             is_over: false,
+            endings: Vec::new(),
+            started: Instant::now(),
+            failed: None,
         })
     }
 
@@ -67,16 +87,50 @@ impl Running {
         outcome
     }
 
-    /// Waits for all workers, and ends the others when one fails.
-    pub(super) fn wait(mut self) -> Result<(), LaunchError> {
+    /// What ends a wait from another thread.
+    pub(super) fn waker(&self) -> Result<Waker, LaunchError> {
+        self.supervisor.waker().map_err(LaunchError::Signals)
+    }
+
+    /// Ends all workers at once: not all could be started.
+    pub(super) fn abort(&mut self) {
+        self.kill();
+        self.is_over = true;
+        self.supervisor.stop_listening();
+    }
+
+    /// How workers ended, but for the first that failed.
+    pub(super) fn endings(&mut self) -> Vec<Ending> {
+        std::mem::take(&mut self.endings)
+    }
+
+    /// How long after the start the first worker failed, or how long it has been.
+    pub(super) fn ran_for(&self) -> Duration {
+        self.failed.unwrap_or_else(Instant::now).saturating_duration_since(self.started)
+    }
+
+    /// Whether a signal has arrived after which nothing is started again.
+    pub(super) fn is_final(&self) -> bool {
+        self.supervisor.is_final()
+    }
+
+    /// Waits for all workers of an attempt, and ends the others when one fails, here or on another node.
+    pub(super) fn wait(&mut self, link: &Link, again: u32) -> Result<Exit, LaunchError> {
         loop {
             if let Some(fault) = self.faults.take_if(|fault| !fault.is_by_reader()) {
+                link.send(Event::Failing);
                 self.end()?;
                 return Err(fault.into());
             }
             if let Some((member, status)) = self.reap()? {
+                self.failed = Some(Instant::now());
+                link.send(Event::Failing);
                 self.end()?;
                 return Err(self.failure(&member, status));
+            }
+            if link.is_stopped(again) {
+                self.end()?;
+                return Ok(Exit::Stopped);
             }
             if self.members.iter().all(|member| member.role == Role::Scheduler) {
                 break;
@@ -95,7 +149,7 @@ impl Running {
         self.end()?;
         match self.faults.take_if(|_| true) {
             Some(fault) => Err(fault.into()),
-            None => self.output.try_room(),
+            None => self.output.try_room().map(|()| Exit::Done),
         }
     }
 
@@ -140,9 +194,15 @@ impl Running {
             if member.role != Role::Scheduler && !status.success() {
                 return Ok(Some((member, status)));
             }
-            self.ended.push(member.captured);
+            self.keep(member, How::of(status, false));
         }
         Ok(None)
+    }
+
+    /// Remembers a worker that has ended.
+    fn keep(&mut self, member: Member, how: How) {
+        self.endings.extend(member.role.rank().map(|rank| Ending { rank, how }));
+        self.ended.push(member.captured);
     }
 
     /// Ends all processes: asks, waits for the grace period, kills.
@@ -150,8 +210,8 @@ impl Running {
         let deadline = Instant::now() + self.grace;
         loop {
             // A second failure is the first one's consequence.
-            while let Some((member, _)) = self.reap()? {
-                self.ended.push(member.captured);
+            while let Some((member, status)) = self.reap()? {
+                self.keep(member, How::of(status, true));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if !self.is_left() {
@@ -178,16 +238,15 @@ impl Running {
 
     fn kill(&mut self) {
         self.supervisor.kill(&mut self.members.iter_mut().map(|member| &mut member.child));
-        self.ended.extend(self.members.drain(..).map(|member| member.captured));
+        for member in std::mem::take(&mut self.members) {
+            self.keep(member, How::Killed);
+        }
     }
 
     /// The error for a worker's failure.
     fn failure(&self, member: &Member, status: ExitStatus) -> LaunchError {
         member.captured.finish();
-        #[cfg(unix)]
-        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
-        #[cfg(not(unix))]
-        let signal: Option<i32> = None;
+        let signal = signal(status);
         let is_by_pipe = signal == Some(SIGPIPE) || status.code() == Some(128 + SIGPIPE);
         // What kept this process from writing is the cause of what followed.
         if let Some(fault) = self.faults.take_if(|fault| is_by_pipe || !fault.is_by_reader()) {
@@ -195,7 +254,9 @@ impl Running {
         }
         let passed_on = signal.is_some_and(|signal| self.supervisor.has_passed(signal));
         let rank = member.role.rank().unwrap_or(0);
-        LaunchError::Failed { rank, host: host_name(), status, passed_on, stderr: member.captured.tail() }
+        let (stderr, lines) = member.captured.tail().unzip();
+        let report = Box::new(LaunchReport::of_lines(lines.unwrap_or_default()));
+        LaunchError::Failed { rank, host: host_name(), status, passed_on, stderr, report }
     }
 }
 

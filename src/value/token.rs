@@ -21,6 +21,9 @@ use crate::value::job::Job;
 pub struct Token(String);
 
 impl Token {
+    /// Most bytes that ranks can present.
+    pub(crate) const LONGEST: usize = 255;
+
     pub(crate) fn new(text: impl Into<String>) -> Token {
         Token(text.into())
     }

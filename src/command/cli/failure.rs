@@ -36,7 +36,7 @@ pub(crate) enum Failure {
     )]
     TorchrunByRank { ranks: u64, remedy: String },
     #[error(transparent)]
-    Launch(LaunchError),
+    Launch(#[from] LaunchError),
     #[error("this worker was not started: {0}; start the job again")]
     Orphan(io::Error),
     #[error(transparent)]
