@@ -58,6 +58,8 @@ mod properties;
 mod recordings;
 #[cfg(feature = "rendezvous")]
 mod rendezvous;
+#[cfg(target_os = "linux")]
+mod restarts;
 mod sets;
 #[cfg(unix)]
 mod simulate;

@@ -17,5 +17,7 @@ mod package;
 mod pictures;
 mod platforms;
 mod readme;
+#[cfg(target_os = "linux")]
+mod restarts;
 mod wheel;
 mod workflow;

@@ -70,7 +70,7 @@ pub(super) fn accept(listener: &TcpListener, nodes: u32, key: &[u8], within: Dur
         if Instant::now() >= deadline {
             let missing = (1..nodes).filter(|node| known.iter().all(|known| known.node != *node));
             let missing: Vec<_> = missing.take(10).map(|node| node.to_string()).collect();
-            let text = format!("no connection from node {} within {} s", missing.join(", "), within.as_secs());
+            let text = format!("no connection from node {} within {} s", missing.join(", "), within.as_secs_f64());
             return Err(io::Error::new(io::ErrorKind::TimedOut, text));
         }
         match listener.accept() {
@@ -153,5 +153,68 @@ pub(super) fn reason(error: &io::Error, silence: Duration) -> String {
             "its mpienv closed the connection".to_owned()
         }
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Shutdown};
+
+    use super::*;
+
+    const KEY: &[u8] = &[7; 16];
+
+    fn listener() -> (TcpListener, String) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        (listener, address)
+    }
+
+    #[test]
+    fn strangers_with_another_key_or_half_a_hello_have_no_place_and_delay_nobody() {
+        let (listener, address) = listener();
+        let to = address.clone();
+        let strangers = thread::spawn(move || {
+            let long = TcpStream::connect(&to).unwrap();
+            (&long).write_all(&[0xff; 8]).unwrap();
+            let silent = TcpStream::connect(&to).unwrap();
+            let half = TcpStream::connect(&to).unwrap();
+            (&half).write_all(&[0, 0, 0, 40, 1, 2, 3]).unwrap();
+            half.shutdown(Shutdown::Write).unwrap();
+            // Another job's launch, and a place that does not exist.
+            let guess = connect(&to, &[8; 16], 1, "elsewhere", Duration::from_millis(300));
+            let outside = connect(&to, KEY, 2, "outside", Duration::from_millis(300));
+            assert!(guess.is_err() && outside.is_err());
+            let own = connect(&to, KEY, 1, "node\x1bB", Duration::from_secs(20)).unwrap();
+            (long, silent, own)
+        });
+        let known = accept(&listener, 2, KEY, Duration::from_secs(20)).unwrap();
+        assert_eq!(
+            known.iter().map(|known| (known.node, known.host.as_str())).collect::<Vec<_>>(),
+            [(1, "node\u{fffd}B")]
+        );
+        let (_, _, own) = strangers.join().unwrap();
+        send(&own, b"hello").unwrap();
+        assert_eq!(receive(&known[0].stream, LONGEST).unwrap(), b"hello");
+    }
+
+    #[test]
+    fn a_node_that_does_not_connect_is_named_in_time() {
+        let (listener, address) = listener();
+        let other = thread::spawn(move || connect(&address, KEY, 2, "nodeC", Duration::from_secs(20)));
+        let Err(error) = accept(&listener, 4, KEY, Duration::from_millis(500)) else { panic!() };
+        assert_eq!(error.to_string(), "no connection from node 1, 3 within 0.5 s");
+        drop(listener);
+        drop(other.join().unwrap());
+    }
+
+    #[test]
+    fn a_frame_has_a_limit() {
+        let (listener, address) = listener();
+        let to = TcpStream::connect(address).unwrap();
+        let (from, _) = listener.accept().unwrap();
+        assert!(send(&to, &vec![0; LONGEST + 1]).is_err());
+        send(&to, &[1; 200]).unwrap();
+        assert_eq!(receive(&from, 100).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 }
