@@ -4,6 +4,7 @@ use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::{RESTART_COUNT, TOKEN, TORCH_RESTART_COUNT};
 use crate::value::job::Job;
 use crate::value::placement::Sourced;
+#[cfg(feature = "rendezvous")]
 use crate::value::port::Port;
 use crate::value::token::Token;
 

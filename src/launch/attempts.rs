@@ -134,11 +134,11 @@ fn other(error: &impl Display) -> Cause {
 /// What failed, and why it would fail again.
 fn describe(error: &LaunchError) -> (Cause, Option<Final>) {
     match error {
-        LaunchError::Failed { rank, status, passed_on, stderr, report, .. } => {
-            let (rank, status, passed_on) = (*rank, *status, *passed_on);
+        LaunchError::Failed { rank, status, stderr, report, .. } => {
+            let (rank, status) = (*rank, *status);
             let stderr = stderr.is_some().then(|| report.stderr().to_vec());
             let code = status.code().filter(|code| FINAL_CODES.contains(code));
-            (Cause::Worker { rank, status, passed_on, stderr }, code.map(Final::Code))
+            (Cause::Worker { rank, status, stderr }, code.map(Final::Code))
         }
         error => (other(error), Some(Final::Launch)),
     }
@@ -209,9 +209,9 @@ fn conclude<E: From<LaunchError>>(node: u32, verdict: Verdict, own: Option<Own<E
         Some(Own::Launch(error)) => error.into(),
         None => match cause {
             Cause::Other { text } => LaunchError::OtherNode { node: failing, host, reason: text }.into(),
-            Cause::Worker { rank, status, passed_on, stderr } => {
+            Cause::Worker { rank, status, stderr } => {
                 let stderr = stderr.map(|lines| lines[lines.len().saturating_sub(3)..].join(" | "));
-                LaunchError::Failed { rank, host: Some(host), status, passed_on, stderr, report: all }.into()
+                LaunchError::Failed { rank, host: Some(host), status, passed_on: false, stderr, report: all }.into()
             }
         },
     })

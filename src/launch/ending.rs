@@ -113,7 +113,7 @@ impl fmt::Display for Final {
 /// What failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    Worker { rank: u32, status: ExitStatus, passed_on: bool, stderr: Option<Vec<String>> },
+    Worker { rank: u32, status: ExitStatus, stderr: Option<Vec<String>> },
     Other { text: String },
 }
 

@@ -16,7 +16,7 @@ use crate::support::trainer::with_trainer;
 
 /// How many jobs a test has.
 const JOBS: &str = "MPIENV_RESTART_JOBS";
-const EPOCHS: &str = "150";
+const EPOCHS: &str = "60";
 /// How long a job may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -81,7 +81,7 @@ fn disturb(mark: &str, attempts: usize, ranks: usize, per_host: usize, is_over: 
             }
             thread::sleep(Duration::from_millis(20));
         }
-        thread::sleep(Duration::from_millis(below(900) as u64));
+        thread::sleep(Duration::from_millis(below(500) as u64));
         let victim = below(ranks);
         let whole_host = per_host < ranks && below(3) == 0;
         let is_victim = |rank: usize| if whole_host { rank / per_host == victim / per_host } else { rank == victim };
@@ -108,21 +108,21 @@ fn start(command: &mut Command) -> thread::JoinHandle<(Option<i32>, String)> {
     read(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())
 }
 
-/// A job's log has each attempt that failed and where the next one goes on.
+/// A job's log has each attempt that failed; whether it says where the next one goes on, which needs a checkpoint.
 #[track_caller]
-fn assert_reads_well(said: &str, killed: usize) {
+fn reads_well(said: &str, killed: usize) -> bool {
     for attempt in 0..killed {
         let failed = format!("mpienv: attempt {attempt} failed: rank ");
         let next = format!("; attempt {} starts in ", attempt + 1);
         assert!(said.lines().any(|line| line.starts_with(&failed) && line.contains(&next)), "{said}");
     }
-    assert!(killed == 0 || said.contains("[0] mnist: resuming from "), "{said}");
+    said.contains("[0] mnist: resuming from ")
 }
 
 #[test]
 fn a_job_whose_ranks_are_killed_at_random_ends_with_the_bits_of_one_that_was_left_alone() {
     let Some(expected) = undisturbed(2) else { return };
-    let mut killed = 0;
+    let (mut killed, mut resumed) = (0, false);
     for job in 0..jobs() {
         let (kept, mark) = (folder(), format!("MARK=restarts.{job}.{}", std::process::id()));
         let mut command = with_trainer(clean("mpienv")).unwrap();
@@ -135,18 +135,18 @@ fn a_job_whose_ranks_are_killed_at_random_ends_with_the_bits_of_one_that_was_lef
         let (code, said) = launch.join().unwrap();
         assert_eq!(code, Some(0), "{said}");
         assert!(last(kept.path()) == expected, "job {job}: other bits: {said}");
-        assert_reads_well(&said, now);
+        resumed |= reads_well(&said, now);
         assert!(begun.elapsed() < LIMIT && workers(&[mark]).is_empty());
         killed += now;
     }
-    assert!(killed > 0, "no rank was killed");
+    assert!(killed > 0 && resumed, "{killed} were killed");
 }
 
 #[test]
 fn a_job_on_two_hosts_whose_ranks_and_hosts_are_killed_at_random_ends_with_the_same_bits() {
     let Some(hosts) = Hosts::up("restarts", 2, &[]) else { return };
     let Some(expected) = undisturbed(4) else { return };
-    let mut killed = 0;
+    let (mut killed, mut resumed) = (0, false);
     for job in 0..jobs() {
         let (kept, mark) = (folder(), format!("MARK=hosts.{job}.{}", std::process::id()));
         let node = |host: &str, rank: &str| {
@@ -164,7 +164,7 @@ fn a_job_on_two_hosts_whose_ranks_and_hosts_are_killed_at_random_ends_with_the_s
         let said = format!("{}\n{}", first.1, second.1);
         assert_eq!((first.0, second.0), (Some(0), Some(0)), "{said}");
         assert!(last(kept.path()) == expected, "job {job}: other bits: {said}");
-        assert_reads_well(&first.1, now);
+        resumed |= reads_well(&first.1, now);
         assert!(workers(&[mark]).is_empty());
         // Nothing listens any more.
         let sockets = hosts.on("nodeA", "ss").args(["-Htlnp"]).output().unwrap();
@@ -172,5 +172,5 @@ fn a_job_on_two_hosts_whose_ranks_and_hosts_are_killed_at_random_ends_with_the_s
         assert!(!sockets.contains("mpienv") && !sockets.contains("mnist"), "{sockets}");
         killed += now;
     }
-    assert!(killed > 0, "no rank was killed");
+    assert!(killed > 0 && resumed, "{killed} were killed");
 }

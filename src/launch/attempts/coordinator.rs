@@ -23,6 +23,7 @@ pub(in crate::launch) enum Event {
     /// A signal arrived while no worker ran.
     Signal,
     /// The node's launcher is gone.
+    #[cfg_attr(not(feature = "rendezvous"), expect(dead_code, reason = "there is one node"))]
     Lost { host: String, reason: String },
 }
 

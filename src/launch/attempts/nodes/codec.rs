@@ -219,11 +219,10 @@ fn write_failure(to: &mut Writer, failure: &Failure) {
             to.number(0);
             to.bytes(text.as_bytes());
         }
-        Cause::Worker { rank, status, passed_on, stderr } => {
+        Cause::Worker { rank, status, stderr } => {
             to.number(1 + u32::from(stderr.is_some()));
             to.number(*rank);
             to.signed(raw(*status));
-            to.number(u32::from(*passed_on));
             let lines = stderr.as_deref().unwrap_or_default();
             to.number(u32::try_from(lines.len()).unwrap_or(u32::MAX));
             lines.iter().for_each(|line| to.bytes(line.as_bytes()));
@@ -243,9 +242,9 @@ fn read_failure(from: &mut Reader<'_>) -> Option<Failure> {
     let cause = match from.number()? {
         0 => Cause::Other { text: from.text()? },
         kind => {
-            let (rank, status, passed_on) = (from.number()?, status(from.signed()?), from.flag()?);
+            let (rank, status) = (from.number()?, status(from.signed()?));
             let lines = from.list(Reader::text)?;
-            Cause::Worker { rank, status, passed_on, stderr: (kind == 2).then_some(lines) }
+            Cause::Worker { rank, status, stderr: (kind == 2).then_some(lines) }
         }
     };
     Some(Failure { node, host, after, is_final, cause })
@@ -281,12 +280,7 @@ mod tests {
     use super::*;
 
     fn failure() -> Failure {
-        let cause = Cause::Worker {
-            rank: 3,
-            status: status(9),
-            passed_on: true,
-            stderr: Some(vec!["a".to_owned(), String::new()]),
-        };
+        let cause = Cause::Worker { rank: 3, status: status(9), stderr: Some(vec!["a".to_owned(), String::new()]) };
         let is_final = Some(Final::Code(126));
         Failure { node: 1, host: "nodeB".to_owned(), after: Duration::from_millis(1234), is_final, cause }
     }
