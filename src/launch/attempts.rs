@@ -46,29 +46,37 @@ pub(super) fn run<E: From<LaunchError> + Display>(
 ) -> Result<(), E> {
     let mut again = 0;
     let mut own = None;
+    let mut pause = None;
     loop {
         let attempt = Attempt { base, again };
         if link.is_stopped(again) {
             link.send(Event::Stopped { endings: Vec::new(), is_final: false });
         } else {
-            own = one(link, attempt, &mut prepare, &mut start).err();
+            own = one(link, attempt, pause.take(), &mut prepare, &mut start).err();
         }
-        loop {
-            match next_order(link)? {
+        // A job that is over listens no longer.
+        let first = link.take();
+        if let Some(Order::Finish(verdict)) = first {
+            return conclude(link.node(), verdict, own);
+        }
+        let mut between = Between::new(link)?;
+        let mut order = first.unwrap_or_else(|| between.order());
+        again = loop {
+            match order {
                 Order::Start { again: next, pause, failure } => {
                     if link.speaks() {
                         announce(&failure, next, pause);
                     }
-                    if wait_out(link, pause)? {
-                        again = next;
-                        break;
+                    match between.order_within(pause) {
+                        None => break next,
+                        Some(other) => order = other,
                     }
-                    // A signal arrived, and the verdict follows.
                 }
-                Order::Stop { .. } => {}
+                Order::Stop { .. } => order = between.order(),
                 Order::Finish(verdict) => return conclude(link.node(), verdict, own),
             }
-        }
+        };
+        pause = Some(between.0);
     }
 }
 
@@ -76,6 +84,7 @@ pub(super) fn run<E: From<LaunchError> + Display>(
 fn one<E: From<LaunchError> + Display>(
     link: &Link,
     attempt: Attempt,
+    pause: Option<Pause>,
     prepare: &mut impl FnMut(Attempt) -> Result<Running, LaunchError>,
     start: &mut impl FnMut(&mut Running, Attempt) -> Result<(), E>,
 ) -> Result<(), Own<E>> {
@@ -86,6 +95,12 @@ fn one<E: From<LaunchError> + Display>(
             return Err(Own::Launch(error));
         }
     };
+    if pause.is_some_and(|mut pause| pause.wait(Some(Duration::ZERO))) {
+        // It arrived before the workers' own signals were heard.
+        link.send(Event::Signal);
+        link.send(Event::Stopped { endings: Vec::new(), is_final: true });
+        return Ok(());
+    }
     let outcome = match running.waker() {
         Ok(waker) => {
             link.wake(Some(waker));
@@ -144,44 +159,47 @@ fn describe(error: &LaunchError) -> (Cause, Option<Final>) {
     }
 }
 
-/// The next order; until it comes, a signal that ends the job is passed on to what decides.
-fn next_order(link: &Link) -> Result<Order, LaunchError> {
-    match link.take() {
-        Some(order) => Ok(order),
-        None => listen(link, None).map(|order| order.unwrap_or(Order::Finish(Verdict::Done))),
+/// The time between two attempts, in which no worker of this node runs.
+struct Between<'a>(Pause, &'a Link);
+
+impl<'a> Between<'a> {
+    fn new(link: &'a Link) -> Result<Between<'a>, LaunchError> {
+        let pause = Pause::new().map_err(LaunchError::Signals)?;
+        link.wake(Some(pause.waker().map_err(LaunchError::Signals)?));
+        Ok(Between(pause, link))
     }
-}
 
-/// Lets the pause before a restart pass; false if the job is to end instead.
-fn wait_out(link: &Link, pause: Duration) -> Result<bool, LaunchError> {
-    let order = listen(link, Some(Instant::now() + pause))?;
-    let goes_on = order.is_none();
-    order.into_iter().for_each(|order| link.put_back(order));
-    Ok(goes_on)
-}
-
-/// Waits for an order, at most until then.
-fn listen(link: &Link, mut until: Option<Instant>) -> Result<Option<Order>, LaunchError> {
-    let mut pause = Pause::new().map_err(LaunchError::Signals)?;
-    link.wake(Some(pause.waker().map_err(LaunchError::Signals)?));
-    let order = loop {
-        if let Some(order) = link.take() {
-            break Some(order);
-        }
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        if left.is_some_and(|left| left.is_zero()) {
-            break None;
-        }
-        if pause.wait(left) {
-            link.send(Event::Signal);
-            if until.take().is_some() {
-                // Another node may have begun: this one will not.
-                link.send(Event::Stopped { endings: Vec::new(), is_final: true });
+    /// The next order; until it comes, a signal that ends the job is reported to what decides.
+    fn order(&mut self) -> Order {
+        loop {
+            if let Some(order) = self.1.take() {
+                return order;
+            }
+            if self.0.wait(None) {
+                self.1.send(Event::Signal);
             }
         }
-    };
-    link.wake(None);
-    Ok(order)
+    }
+
+    /// An order that comes before a pause is over, or that follows from a signal in it.
+    fn order_within(&mut self, pause: Duration) -> Option<Order> {
+        let until = Instant::now() + pause;
+        loop {
+            if let Some(order) = self.1.take() {
+                return Some(order);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            if self.0.wait(Some(left)) {
+                self.1.send(Event::Signal);
+                // Another node may have begun: this one will not.
+                self.1.send(Event::Stopped { endings: Vec::new(), is_final: true });
+                return Some(self.order());
+            }
+        }
+    }
 }
 
 /// Says on stderr what failed and where the job goes on.

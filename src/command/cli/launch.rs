@@ -35,10 +35,10 @@ pub(crate) struct LaunchOptions {
     /// Start all workers again after one has failed, at most N times
     ///
     /// A worker that fails stops the workers of all nodes; then all start again, after a pause of 0.5 s that doubles up to
-    /// 30 s. Pass the same number on every node. The nodes stay the same: if one is lost, the job exits on all others with its
-    /// name. Workers read the attempt, from 0, in MPIENV_RESTART_COUNT and TORCHELASTIC_RESTART_COUNT; templates have
-    /// {restart}, and the files of --log-dir are in DIR/attempt_K. Nothing restarts after exit codes 2, 126 and 127, or after
-    /// mpienv has received SIGINT, SIGTERM, SIGHUP or SIGUSR1. The exit code is that of the last attempt.
+    /// 30 s. Pass the same number on every node. The nodes stay the same: if one is lost, mpienv names it on all others and
+    /// exits with code 3. Workers read the attempt, from 0, in MPIENV_RESTART_COUNT and TORCHELASTIC_RESTART_COUNT;
+    /// templates have {restart}, and the files of --log-dir are in DIR/attempt_K. Nothing restarts after exit codes 2, 126
+    /// and 127, or after mpienv has received SIGINT, SIGTERM, SIGHUP or SIGUSR1. The exit code is that of the last attempt.
     #[arg(long, value_name = "N", alias = "max_restarts", default_value_t = 0, allow_negative_numbers = true)]
     max_restarts: u32,
     /// With --max-restarts on several nodes: how long a node may be silent before the job ends

@@ -82,11 +82,6 @@ impl Link {
         self.mailbox.take()
     }
 
-    /// An order that was taken too early.
-    pub(super) fn put_back(&self, order: Order) {
-        self.mailbox.put(order);
-    }
-
     pub(super) fn wake(&self, waker: Option<Waker>) {
         self.mailbox.wake(waker);
     }
