@@ -29,6 +29,8 @@
 mod error;
 
 mod cluster;
+#[cfg(feature = "collective")]
+pub mod collective;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod command;

@@ -163,9 +163,9 @@ fn load_for(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(Loaded, PathBuf),
 ///
 /// let environment = Environment::current();
 /// let info = ClusterInfo::builder().from_environment(&environment)?;
-/// let hints = Hints::new().one_machine(info.node_count() == Some(1));
 /// // SAFETY: this process has one thread.
-/// let world = unsafe { World::init_with(info.launcher(), &MpiVars::of(&environment), &hints) }?;
+/// let hints = unsafe { Hints::new() }.one_machine(info.node_count() == Some(1));
+/// let world = World::init_with(info.launcher(), &MpiVars::of(&environment), &hints)?;
 /// world.check(info.world())?;
 /// if world.abi() == Abi::Standard {
 ///     println!("{}: {}", world.version(), world.library().display());
@@ -197,17 +197,11 @@ impl World {
 
     /// Like [`init`](World::init), with hints about the job.
     ///
-    /// # Safety
-    /// Hints are set as variables of this process's environment. No other thread may read or change the environment
-    /// during this call, except through `std::env`.
-    ///
     /// # Errors
     /// As [`init`](World::init).
-    #[expect(unsafe_code, reason = "Open MPI reads its parameters from the environment of the process")]
-    pub unsafe fn init_with(launcher: Launcher, vars: &MpiVars<'_>, hints: &Hints) -> Result<World, MpiError> {
+    pub fn init_with(launcher: Launcher, vars: &MpiVars<'_>, hints: &Hints) -> Result<World, MpiError> {
         let (loaded, library) = load_for(launcher, vars)?;
-        // SAFETY: the caller keeps other threads from the environment.
-        unsafe { hints.set(&loaded.version(), vars) };
+        hints.set(&loaded.version(), vars);
         World::begin(launcher, loaded, library)
     }
 

@@ -206,6 +206,8 @@ impl ClusterInfo {
     /// assert_eq!(info.provenance().hosts, "SKYPILOT_NODE_IPS");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// [`Provenance::hosts`]: crate::Provenance::hosts
     #[must_use]
     pub fn hosts(&self) -> Option<&[Host]> {
         self.hosts.value.as_deref()
@@ -226,6 +228,8 @@ impl ClusterInfo {
     /// assert_eq!(ClusterInfo::from_vars(bound)?.device_index(), Some(0));
     /// # Ok::<(), mpienv::Error>(())
     /// ```
+    ///
+    /// [`Provenance::device_index`]: crate::Provenance::device_index
     #[must_use]
     pub fn device_index(&self) -> Option<u32> {
         self.device_index.value

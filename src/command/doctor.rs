@@ -37,6 +37,7 @@ use std::time::Duration;
 
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::route::interfaces;
+use crate::command::check::SIMULATED;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::value::host::Host;
@@ -49,16 +50,18 @@ use crate::value::placement::LaunchStyle;
 /// [`CODES`].
 #[must_use]
 pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine) -> Vec<Finding> {
+    // All ranks of a simulated job are on this host, whatever its nodes are called.
+    let between_hosts = |finding: Option<Finding>| finding.filter(|_| !environment.is_set(SIMULATED));
     let checks: [Option<Finding>; 14] = [
         master_unresolved(info, machine),
         master_not_here(info, machine),
-        master_loopback(info, machine),
+        between_hosts(master_loopback(info, machine)),
         master_link_local(info),
         port::in_use(info, machine),
         port::ephemeral(info, machine),
-        hostname_loopback(info, machine),
+        between_hosts(hostname_loopback(info, machine)),
         stale_session(environment, machine),
-        proxy(info, environment),
+        between_hosts(proxy(info, environment)),
         devices::cuda(info, environment),
         cores::binding(info, environment, machine.cores),
         mpi_library::differs(info, environment, machine),
@@ -239,11 +242,14 @@ fn not_here(info: &ClusterInfo, interfaces: &[(String, IpAddr)]) -> Option<Findi
         Severity::Error,
         "master-not-here",
         format!(
-            "this is rank 0, but MASTER_ADDR {host}{from} is not one of this host's addresses: {}",
+            "this is rank 0, but MASTER_ADDR {host}{from} is not an address of this host (its addresses: {})",
             routed(interfaces)
         ),
-        "the other ranks look for rank 0 on another host and wait forever",
-        format!("give one of these addresses to all ranks as {variable}"),
+        "the other ranks look for rank 0 on another host and never find it",
+        format!(
+            "set {variable} to one of these addresses on all ranks, unless this one forwards to this host (a Kubernetes \
+             Service, NAT)"
+        ),
     )
 }
 
@@ -277,7 +283,7 @@ fn master_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         severity,
         "master-loopback",
         format!("{what}, and {nodes}"),
-        "on every host this address is the host itself: ranks on other hosts look for rank 0 there and wait forever",
+        "on each host this address means the host itself: ranks on other hosts look for rank 0 on their own host and never find it",
         format!("set MASTER_ADDR for all ranks to an address of rank 0's host that the others can reach{own}{mend}"),
     )
 }
@@ -328,8 +334,8 @@ fn stale_session(environment: &Environment, machine: &Machine) -> Option<Finding
         Severity::Warning,
         "stale-open-mpi",
         format!("{variable} names {}, which does not exist", Path::new(folder).display()),
-        "Open MPI removes it when a job ends: the rank and size are left from that job",
-        "start the program with mpirun, or in a shell without OMPI_ and PMIX_ variables".into(),
+        "Open MPI removes it when a job ends: the rank and size are left from that job, or this container does not mount the folder",
+        "start the program with mpirun, mount the folder, or use a shell without OMPI_ and PMIX_ variables".into(),
     )
 }
 
@@ -346,7 +352,7 @@ fn proxy(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
         Severity::Warning,
         "proxy",
         format!("{name} is set, but no_proxy does not exempt the master {host}"),
-        "stores over gRPC or HTTP look for rank 0 behind the proxy",
+        "programs that use gRPC or HTTP would send their connections to rank 0 through the proxy",
         format!("add {host} to no_proxy on all hosts, or unset {name} for the job"),
     )
 }

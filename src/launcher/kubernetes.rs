@@ -58,7 +58,12 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     shared_marker: None,
     read,
     starts: Starts::OnePerNode,
-    advice: Advice { start: "set the pod's variables together", ..Advice::PLAIN },
+    advice: Advice {
+        start: "set the pod's variables together",
+        give_master: "MASTER_ADDR=JOB-0.SERVICE in the pods' template, with a headless Service of that name and \
+                      `subdomain: SERVICE`",
+        ..Advice::PLAIN
+    },
     mpi: MpiFamily::None,
     // People set these for torchrun and for JAX.
     nested: Nested { outside: &[COUNT, MASTER_ADDR, MASTER_PORT, PER_NODE, COORDINATOR], ..Nested::PLAIN },

@@ -50,7 +50,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     advice: Advice {
         start: "start the process with mpirun_rsh or mpiexec",
         one_per_node: "`mpirun_rsh` with each host once, or `mpiexec -ppn 1`",
-        unbind: Some("mpiexec -bind-to none (Intel MPI: I_MPI_PIN=off)"),
+        unbind: Some("MV2_ENABLE_AFFINITY=0"),
         ..Advice::PLAIN
     },
     mpi: MpiFamily::Mpich,

@@ -151,7 +151,7 @@ fn rank_0_is_elsewhere(vars: &OpenMpiVars) -> Option<Finding> {
         severity: Severity::Warning,
         code: "master-not-rank-0",
         what: format!("{HNP_URI} is {hnp:?}, but rank 0's own daemon is {own:?}"),
-        why: "Open MPI names only the host of mpirun, and rank 0 does not run there: the ranks would wait for a master that is never there".into(),
+        why: "Open MPI names only the host of mpirun, and rank 0 does not run there: the ranks would wait for a master that never appears".into(),
         remedy: "give rank 0's host to all ranks, as in `mpirun -x MASTER_ADDR=HOST`".into(),
     })
 }

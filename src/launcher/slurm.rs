@@ -248,8 +248,8 @@ fn local_sizes_differ(vars: &SlurmVars, here: u32, per_node: u32) -> Finding {
             text(&vars.ranks_here),
             text(&vars.ranks_per_node)
         ),
-        why: format!("one of them is left from another step; {RANKS_HERE} is taken"),
-        remedy: "start the program with `srun`, and export none of its variables by hand".into(),
+        why: format!("one of them is left from another step; mpienv uses {RANKS_HERE}"),
+        remedy: "start the program with `srun`, and do not set SLURM_ variables yourself".into(),
     }
 }
 
@@ -258,10 +258,12 @@ fn arbitrary(list: &str) -> Finding {
         severity: Severity::Warning,
         code: "slurm-arbitrary-distribution",
         what: format!("{DISTRIBUTION}=arbitrary, and {NODELIST}={} is sorted", quote(list)),
-        why:
-            "the first host of the list need not be rank 0's, and then the ranks wait for a master that is never there"
+        why: "the first host of the list may not be rank 0's; the ranks then wait for a master that never appears"
+            .into(),
+        remedy:
+            "before srun, run `export MASTER_ADDR=HOST` with the first host of the host file ($SLURM_HOSTFILE, or the \
+                 file given to srun -w)"
                 .into(),
-        remedy: "give rank 0's host to all ranks: `export MASTER_ADDR=$(head -n 1 $SLURM_HOSTFILE)` before srun".into(),
     }
 }
 

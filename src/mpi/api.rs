@@ -150,6 +150,35 @@ impl<W: Handle> Api<W> {
         Ok(())
     }
 
+    /// Sums in place; this rank's part of the sum, of `part` elements, comes first.
+    pub(super) fn reduce_scatter_sum<T: Element>(
+        &self,
+        comm: Comm<W>,
+        values: &mut [T],
+        part: usize,
+    ) -> Result<(), MpiError> {
+        const CALL: &str = "MPI_Reduce_scatter_block";
+        let (datatype, sum, count) = (self.datatype::<T>(), self.constants.sum, int(CALL, part)?);
+        let values = address(values.as_mut_ptr(), values.len());
+        // SAFETY: `values` are `count` elements of this datatype for each rank, which the caller has checked, that MPI
+        // reads and writes in place until it returns.
+        let code = unsafe {
+            (self.functions.reduce_scatter_block)(self.constants.in_place, values, count, datatype, sum, comm)
+        };
+        self.check(CALL, code)
+    }
+
+    /// Exchanges parts of `part` bytes in place.
+    pub(super) fn all_to_all(&self, comm: Comm<W>, bytes: &mut [u8], part: usize) -> Result<(), MpiError> {
+        const CALL: &str = "MPI_Alltoall";
+        let (count, byte) = (int(CALL, part)?, self.constants.byte);
+        let bytes = address(bytes.as_mut_ptr(), bytes.len());
+        // SAFETY: `bytes` are `count` bytes for each rank, which the caller has checked, that MPI reads and writes until it
+        // returns; what is sent is in place, so that its count and datatype are not read.
+        let code = unsafe { (self.functions.alltoall)(self.constants.in_place, 0, byte, bytes, count, byte, comm) };
+        self.check(CALL, code)
+    }
+
     pub(super) fn broadcast(&self, comm: Comm<W>, bytes: &mut [u8], root: u32) -> Result<(), MpiError> {
         let root = int("MPI_Bcast", root)?;
         let only = bytes.is_empty().then_some(&mut [] as &mut [u8]);
@@ -188,6 +217,51 @@ impl<W: Handle> Api<W> {
         let code = unsafe {
             let start = self.functions.iallreduce;
             start(self.constants.in_place, values, count, datatype, sum, comm, &raw mut request)
+        };
+        self.check(CALL, code).map(|()| request)
+    }
+
+    /// Starts a sum in place, of which this rank's part comes first.
+    ///
+    /// # Safety
+    /// `values` are `part` elements for each rank that no one else uses and that stay in place until the request is done.
+    pub(super) unsafe fn start_reduce_scatter_sum<T: Element>(
+        &self,
+        comm: Comm<W>,
+        values: *mut T,
+        part: usize,
+    ) -> Result<RequestHandle<W>, MpiError> {
+        const CALL: &str = "MPI_Ireduce_scatter_block";
+        let values = address(values, part);
+        let (count, datatype, sum) = (int(CALL, part)?, self.datatype::<T>(), self.constants.sum);
+        let mut request = self.constants.request_null;
+        // SAFETY: the caller keeps the elements for MPI; the request is to be overwritten.
+        let code = unsafe {
+            let start = self.functions.ireduce_scatter_block;
+            start(self.constants.in_place, values, count, datatype, sum, comm, &raw mut request)
+        };
+        self.check(CALL, code).map(|()| request)
+    }
+
+    /// Starts to exchange parts of `part` bytes, in place.
+    ///
+    /// # Safety
+    /// `bytes` are `part` bytes for each rank that no one else uses and that stay in place until the request is done.
+    pub(super) unsafe fn start_all_to_all(
+        &self,
+        comm: Comm<W>,
+        bytes: *mut u8,
+        part: usize,
+    ) -> Result<RequestHandle<W>, MpiError> {
+        const CALL: &str = "MPI_Ialltoall";
+        let bytes = address(bytes, part);
+        let (count, byte) = (int(CALL, part)?, self.constants.byte);
+        let mut request = self.constants.request_null;
+        // SAFETY: the caller keeps the bytes for MPI; what is sent is in place, so that its count and datatype are not
+        // read; the request is to be overwritten.
+        let code = unsafe {
+            let start = self.functions.ialltoall;
+            start(self.constants.in_place, 0, byte, bytes, count, byte, comm, &raw mut request)
         };
         self.check(CALL, code).map(|()| request)
     }

@@ -35,6 +35,13 @@ use crate::value::rank::Rank;
 ///     half.all_reduce_sum(&mut count)?;
 ///     assert_eq!(count[0], f64::from(half.size()));
 ///
+///     // One part for each rank: of a sum, and of bytes.
+///     let mut parts = vec![1.0_f32; world.size() as usize];
+///     world.reduce_scatter_sum(&mut parts)?;
+///     let mut bytes = world.start_all_to_all(vec![0; world.size() as usize])?.wait()?;
+///     world.all_to_all(&mut bytes)?;
+///     world.start_reduce_scatter_sum(parts)?.wait()?;
+///
 ///     let names = world.all_gather(format!("rank {rank}").as_bytes())?;
 ///     assert_eq!(names[0], b"rank 0");
 ///     world.all_gather_within(b"done", Duration::from_secs(60))?;
@@ -104,6 +111,32 @@ impl Communicator {
         with!(group = &self.group => group.session.run(|api| api.all_reduce_sum(group.comm, values)))
     }
 
+    /// Adds the ranks' `values` element by element; this rank's part of the sum, one of as many equal parts as there are
+    /// ranks, overwrites the first ones, and the rest is undefined (`MPI_Reduce_scatter_block`).
+    ///
+    /// # Errors
+    /// When the values do not divide into equal parts, a part has 2^31 values or more, or MPI returns an error.
+    pub fn reduce_scatter_sum<T: Element>(&self, values: &mut [T]) -> Result<(), MpiError> {
+        let part = self.part("MPI_Reduce_scatter_block", values.len())?;
+        with!(group = &self.group => group.session.run(|api| api.reduce_scatter_sum(group.comm, values, part)))
+    }
+
+    /// Cuts the bytes into as many equal parts as there are ranks, sends part r to rank r, and puts what rank r sent in its
+    /// place (`MPI_Alltoall`). All ranks give as many bytes.
+    ///
+    /// # Errors
+    /// When the bytes do not divide into equal parts, a part has 2 GiB or more, or MPI returns an error.
+    pub fn all_to_all(&self, bytes: &mut [u8]) -> Result<(), MpiError> {
+        let part = self.part("MPI_Alltoall", bytes.len())?;
+        with!(group = &self.group => group.session.run(|api| api.all_to_all(group.comm, bytes, part)))
+    }
+
+    /// One rank's share of a buffer.
+    fn part(&self, call: &'static str, length: usize) -> Result<usize, MpiError> {
+        let size = self.size() as usize;
+        if length.is_multiple_of(size) { Ok(length / size) } else { Err(MpiError::Indivisible { call, length, size }) }
+    }
+
     /// Every rank gets the bytes of rank `root` (`MPI_Bcast`). All ranks give as many bytes.
     ///
     /// # Errors
@@ -159,6 +192,24 @@ impl Communicator {
     /// When MPI returns an error, or there are 2^31 values or more.
     pub fn start_all_reduce_sum<T: Element>(&self, values: Vec<T>) -> Result<Request<Vec<T>>, MpiError> {
         with!(group = &self.group => Request::<Vec<T>>::all_reduce_sum(&group.session, group.comm, values))
+    }
+
+    /// Starts [`reduce_scatter_sum`](Communicator::reduce_scatter_sum) (`MPI_Ireduce_scatter_block`).
+    ///
+    /// # Errors
+    /// As [`reduce_scatter_sum`](Communicator::reduce_scatter_sum).
+    pub fn start_reduce_scatter_sum<T: Element>(&self, values: Vec<T>) -> Result<Request<Vec<T>>, MpiError> {
+        let part = self.part("MPI_Ireduce_scatter_block", values.len())?;
+        with!(group = &self.group => Request::reduce_scatter_sum(&group.session, group.comm, values, part))
+    }
+
+    /// Starts [`all_to_all`](Communicator::all_to_all) (`MPI_Ialltoall`).
+    ///
+    /// # Errors
+    /// As [`all_to_all`](Communicator::all_to_all).
+    pub fn start_all_to_all(&self, bytes: Vec<u8>) -> Result<Request<Vec<u8>>, MpiError> {
+        let part = self.part("MPI_Ialltoall", bytes.len())?;
+        with!(group = &self.group => Request::all_to_all(&group.session, group.comm, bytes, part))
     }
 
     /// Starts [`broadcast`](Communicator::broadcast) (`MPI_Ibcast`).

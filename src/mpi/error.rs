@@ -95,6 +95,16 @@ pub enum MpiError {
         /// The number.
         value: u64,
     },
+    /// A buffer that does not divide into equal parts, one for each rank.
+    #[error("{call}: {length} values or bytes do not divide into {size} equal parts: add padding, or use another call")]
+    Indivisible {
+        /// The function.
+        call: &'static str,
+        /// How many there are.
+        length: usize,
+        /// How many ranks there are.
+        size: usize,
+    },
     /// Calls that were started but not waited for prevent MPI_Finalize.
     #[error(
         "cannot finalize MPI, {count} started calls were not waited for: wait for them, or stop the job with abort"

@@ -70,6 +70,20 @@ functions! {
         *const c_void, c_int, Datatype<W>, *mut c_void, *const c_int, *const c_int, Datatype<W>, Comm<W>,
         *mut RequestHandle<W>
     );
+    /// As MPI_Allreduce; the count is that of one rank's part.
+    reduce_scatter_block = "MPI_Reduce_scatter_block"(
+        *const c_void, *mut c_void, c_int, Datatype<W>, Op<W>, Comm<W>
+    );
+    ireduce_scatter_block = "MPI_Ireduce_scatter_block"(
+        *const c_void, *mut c_void, c_int, Datatype<W>, Op<W>, Comm<W>, *mut RequestHandle<W>
+    );
+    /// As MPI_Allgather; the counts are those of one rank's part.
+    alltoall = "MPI_Alltoall"(
+        *const c_void, c_int, Datatype<W>, *mut c_void, c_int, Datatype<W>, Comm<W>
+    );
+    ialltoall = "MPI_Ialltoall"(
+        *const c_void, c_int, Datatype<W>, *mut c_void, c_int, Datatype<W>, Comm<W>, *mut RequestHandle<W>
+    );
     /// Request, whether it is done, status.
     test = "MPI_Test"(*mut RequestHandle<W>, *mut c_int, *mut c_void);
     wait = "MPI_Wait"(*mut RequestHandle<W>, *mut c_void);

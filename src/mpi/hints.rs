@@ -20,10 +20,11 @@ pub(super) const SM_EAGER_LIMIT: &str = "OMPI_MCA_btl_sm_eager_limit";
 /// ```
 /// use mpienv::mpi::Hints;
 ///
-/// let hints = Hints::new().one_machine(true).eager_limit(64 * 1024);
-/// assert_ne!(hints, Hints::default());
+/// // SAFETY: this program has one thread.
+/// let hints = unsafe { Hints::new() }.one_machine(true).eager_limit(64 * 1024);
+/// # let _ = hints;
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Hints {
     one_machine: bool,
@@ -31,8 +32,13 @@ pub struct Hints {
 }
 
 impl Hints {
-    /// No hints.
-    pub const fn new() -> Hints {
+    /// No hints yet.
+    ///
+    /// # Safety
+    /// Hints are set as variables of this process's environment when they are given to
+    /// [`World::init_with`](super::World::init_with). No other thread may read or change the environment during that call,
+    /// except through `std::env`.
+    pub const unsafe fn new() -> Hints {
         Hints { one_machine: false, eager_limit: None }
     }
 
@@ -54,13 +60,10 @@ impl Hints {
     }
 
     /// Puts the parameters into the environment, for the library's initialization, which is to follow.
-    ///
-    /// # Safety
-    /// No other thread reads or changes the environment meanwhile, except through `std::env`.
     #[expect(clippy::disallowed_methods, reason = "Open MPI reads its parameters nowhere else")]
-    pub(super) unsafe fn set(&self, version: &str, vars: &MpiVars<'_>) {
+    pub(super) fn set(&self, version: &str, vars: &MpiVars<'_>) {
         for (name, value) in self.parameters(version, vars) {
-            // SAFETY: the caller keeps other threads from the environment.
+            // SAFETY: whoever made the hints keeps other threads from the environment.
             unsafe { env::set_var(name, value) };
         }
     }
@@ -88,7 +91,9 @@ mod tests {
     use super::*;
     use crate::environment::Environment;
 
-    const BOTH: Hints = Hints::new().one_machine(true).eager_limit(65536);
+    // SAFETY: they are never set.
+    const NONE: Hints = unsafe { Hints::new() };
+    const BOTH: Hints = NONE.one_machine(true).eager_limit(65536);
 
     fn told(hints: Hints, version: &str, set: &[&str]) -> Vec<String> {
         let environment = Environment::from_vars(set.iter().map(|&name| (name, "")));
@@ -104,7 +109,7 @@ mod tests {
         assert_eq!(told(BOTH, "Open MPI v5.0.11", &[]), fifth);
         assert_eq!(told(BOTH, "Open MPI v10.0.0", &[]), fifth);
         assert!(told(BOTH, "MPICH Version: 5.0.2", &[]).is_empty());
-        assert!(told(Hints::default(), "Open MPI v5.0.11", &[]).is_empty());
+        assert!(told(NONE, "Open MPI v5.0.11", &[]).is_empty());
     }
 
     #[test]

@@ -182,7 +182,37 @@ impl<T: Element> Request<Vec<T>> {
     }
 }
 
+impl<T: Element> Request<Vec<T>> {
+    /// `MPI_Ireduce_scatter_block`; there are `part` values for each rank.
+    pub(super) fn reduce_scatter_sum<W: Handle>(
+        session: &Rc<Session<W>>,
+        comm: Comm<W>,
+        mut values: Vec<T>,
+        part: usize,
+    ) -> Result<Request<Vec<T>>, MpiError> {
+        let first = values.as_mut_ptr();
+        Request::start(session, "MPI_Ireduce_scatter_block", values, |api| {
+            // SAFETY: the request owns the values until it is done.
+            unsafe { api.start_reduce_scatter_sum(comm, first, part) }
+        })
+    }
+}
+
 impl Request<Vec<u8>> {
+    /// `MPI_Ialltoall`; there are `part` bytes for each rank.
+    pub(super) fn all_to_all<W: Handle>(
+        session: &Rc<Session<W>>,
+        comm: Comm<W>,
+        mut bytes: Vec<u8>,
+        part: usize,
+    ) -> Result<Request<Vec<u8>>, MpiError> {
+        let first = bytes.as_mut_ptr();
+        Request::start(session, "MPI_Ialltoall", bytes, |api| {
+            // SAFETY: the request owns the bytes until it is done.
+            unsafe { api.start_all_to_all(comm, first, part) }
+        })
+    }
+
     /// `MPI_Ibcast`.
     pub(super) fn broadcast<W: Handle>(
         session: &Rc<Session<W>>,

@@ -24,7 +24,7 @@ fn src() -> PathBuf {
 }
 
 /// Public items that no example shows, each with the reason; methods as `Type::method`.
-const WITHOUT_EXAMPLE: &[(&str, &str)] = &[("ElementKind", "doc(hidden): who sums f32 or f64 has no use for it")];
+const WITHOUT_EXAMPLE: &[(&str, &str)] = &[];
 
 /// What users of the library can name; variants and fields are shown with what they belong to.
 struct Item {

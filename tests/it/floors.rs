@@ -13,7 +13,7 @@ const FLOORS: &[&[&str]] = &[
     &["mpi", "pmix", "rendezvous"],
     &["cluster"],
     &["export"],
-    &["launch", "simulate", "testing"],
+    &["collective", "launch", "simulate", "testing"],
     &["command"],
     &["main"],
 ];

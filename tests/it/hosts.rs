@@ -272,6 +272,6 @@ fn rank_0_says_that_another_program_answers_at_the_masters_address() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let _ = other.kill();
     let _ = other.wait();
-    let what = "MASTER_ADDR 10.77.0.2 is not one of this host's addresses: 10.77.0.1";
+    let what = "MASTER_ADDR 10.77.0.2 is not an address of this host (its addresses: 10.77.0.1";
     assert!(said.contains(what) && said.contains("another program answers there, on port 6105"), "{said}");
 }

@@ -21,6 +21,8 @@ mod azure;
 mod by_hand;
 mod check;
 mod choice;
+#[cfg(target_os = "linux")]
+mod collective;
 mod command;
 #[cfg(unix)]
 mod command_lines;

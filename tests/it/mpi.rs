@@ -98,7 +98,7 @@ fn ends(part: &str) -> Vec<String> {
 
 #[test]
 fn ranks_sum_gather_broadcast_and_split() {
-    let parts = ["sums", "gathers", "broadcasts", "splits"];
+    let parts = ["sums", "gathers", "broadcasts", "splits", "parts"];
     for mpi in all() {
         for ranks in [1, 2, 4] {
             let output = mpi.run(ranks, "mpi_rank", &parts);

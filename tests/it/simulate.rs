@@ -161,3 +161,12 @@ fn a_job_that_no_machine_holds_is_an_error_with_the_range() {
         assert!(said(&output).contains(text), "{}", said(&output));
     }
 }
+
+#[test]
+fn doctor_finds_nothing_wrong_with_the_hosts_of_a_simulated_job() {
+    let words = ["simulate", "--launcher", "slurm", "--nodes", "2", "--", "mpienv", "doctor", "--timeout", "20"];
+    let output = clean("mpienv").args(words).env("http_proxy", "http://proxy:3128").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(["master-loopback", "hostname-loopback", "[proxy]"].iter().all(|code| !said.contains(code)), "{said}");
+}

@@ -24,13 +24,14 @@ fn main() -> ExitCode {
 
 fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>> {
     let info = ClusterInfo::builder().from_environment(environment)?;
-    let hints = match parts {
-        [first, ..] if first == "told" => Hints::new().one_machine(true).eager_limit(65536),
-        _ => Hints::new(),
-    };
     #[expect(unsafe_code, reason = "hints are set in the environment")]
     // SAFETY: this process has one thread.
-    let init = || unsafe { World::init_with(info.launcher(), &MpiVars::of(environment), &hints) };
+    let none = unsafe { Hints::new() };
+    let hints = match parts {
+        [first, ..] if first == "told" => none.one_machine(true).eager_limit(65536),
+        _ => none,
+    };
+    let init = || World::init_with(info.launcher(), &MpiVars::of(environment), &hints);
     let world = init()?;
     let ranks = world.communicator();
     world.check(info.world())?;
@@ -41,6 +42,7 @@ fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>
             "gathers" => gathers(ranks)?,
             "broadcasts" => broadcasts(ranks)?,
             "splits" => splits(ranks)?,
+            "parts" => exchanges_parts(ranks)?,
             "bad-root" => bad_root(ranks)?,
             "is-killed" => is_killed(ranks)?,
             "hangs" => hangs(world),
@@ -62,6 +64,33 @@ fn numbers(rank: Rank) -> (Vec<f32>, Vec<f32>) {
     let own = (0..7850).map(|i| (i * size + rank) as f32).collect();
     let sum = (0..7850).map(|i| (i * size * size + size * (size - 1) / 2) as f32).collect();
     (own, sum)
+}
+
+/// Parts of a sum and of bytes, by calls that block and by calls that are started.
+fn exchanges_parts(world: &Communicator) -> Result<(), mpi::MpiError> {
+    let (own, size) = (world.rank().index(), world.size());
+    for length in [0, 1, 7850] {
+        let values: Vec<f64> = (0..length * size).map(|i| f64::from(i + own)).collect();
+        let expected: Vec<f64> =
+            (length * own..length * (own + 1)).map(|i| f64::from(i * size + size * (size - 1) / 2)).collect();
+        let mut sum = values.clone();
+        world.reduce_scatter_sum(&mut sum)?;
+        assert_eq!(sum[..length as usize], expected);
+        let sum = world.start_reduce_scatter_sum(values)?.wait()?;
+        assert_eq!(sum[..length as usize], expected);
+
+        let bytes = |from: u32, to: u32| vec![(16 * from + to) as u8; length as usize];
+        let mut parts: Vec<u8> = (0..size).flat_map(|to| bytes(own, to)).collect();
+        let expected: Vec<u8> = (0..size).flat_map(|from| bytes(from, own)).collect();
+        let started = world.start_all_to_all(parts.clone())?.wait()?;
+        world.all_to_all(&mut parts)?;
+        assert!(started == expected && parts == expected, "parts of {length}");
+    }
+    if size > 1 {
+        let error = world.reduce_scatter_sum(&mut vec![0.0_f32; size as usize + 1]).unwrap_err().to_string();
+        assert!(error.contains("do not divide into"), "{error}");
+    }
+    Ok(())
 }
 
 fn sums(world: &Communicator) -> Result<(), mpi::MpiError> {

@@ -191,7 +191,7 @@ fn what_is_wrong_is_an_error_with_the_commands_own_text() {
         String::from_utf8(output.stdout).unwrap()
     };
     let text = raised("os.environ['OMPI_COMM_WORLD_RANK'] = '0'; mpienv.info()");
-    assert!(text.starts_with("Open MPI: OMPI_COMM_WORLD_SIZE: not set, although OMPI_COMM_WORLD_RANK"), "{text}");
+    assert!(text.starts_with("Open MPI: OMPI_COMM_WORLD_SIZE is not set, although OMPI_COMM_WORLD_RANK"), "{text}");
     let pair = "os.environ.update(PMI_RANK='1', PMI_SIZE='2')";
     let text =
         raised(&format!("{pair}; print(mpienv.info().master_addr, mpienv.info().findings[0].code); mpienv.export()"));

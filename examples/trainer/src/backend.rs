@@ -3,26 +3,22 @@
 use std::time::Duration;
 
 use mpienv::ClusterInfo;
+use mpienv::collective::{self, ConnectError, Group};
 use mpienv::rendezvous::ErrorKind;
 
-use crate::collective::Collective;
-use crate::collective::alone::Alone;
-#[cfg(feature = "mpi")]
-use crate::collective::mpi::Mpi;
-use crate::collective::tcp::{ConnectError, MeetingPoint, Tcp};
 use crate::exit;
-
-#[cfg(feature = "mpi")]
-mod library;
 
 /// The transport to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Backend {
-    /// MPI if the launcher starts MPI programs and its library can be loaded, otherwise TCP
+    /// Shared memory on one host; on several, MPI if the launcher starts MPI programs and its library can be loaded,
+    /// otherwise shared memory and TCP
     Auto,
     /// The launcher's MPI library, or the one that MPIENV_MPI_LIB names
     #[cfg(feature = "mpi")]
     Mpi,
+    /// Memory that the ranks of a host share, and TCP between hosts
+    SharedMemory,
     /// TCP connections between the ranks, which meet at MASTER_ADDR:MASTER_PORT
     Tcp,
 }
@@ -37,60 +33,62 @@ pub fn connect(
     timeout: Duration,
     remark: &mut dyn FnMut(&str),
     warn: &mut dyn FnMut(&str),
-) -> Result<Box<dyn Collective>, BackendError> {
-    if info.world_size() == 1 {
-        return Ok(Box::new(Alone));
-    }
-    let why = match backend {
+) -> Result<Group, BackendError> {
+    let builder = Group::builder(info).timeout(timeout).backend(match backend {
+        Backend::Auto => collective::Backend::Auto,
         #[cfg(feature = "mpi")]
-        Backend::Auto | Backend::Mpi => match library::begin(info, timeout, backend == Backend::Mpi)? {
-            Ok(world) => {
-                remark(&format!("gradients over MPI ({}, {})", world.library().display(), world.version()));
-                return Ok(Box::new(Mpi::new(world, timeout).map_err(ConnectError::from)?));
-            }
-            Err(why) => format!(" ({why})"),
-        },
-        #[cfg(not(feature = "mpi"))]
-        Backend::Auto => " (built without MPI)".to_owned(),
-        Backend::Tcp => String::new(),
-    };
-    remark(&format!("gradients over TCP{why}"));
-    let place = MeetingPoint {
-        host: info.master_addr()?.clone(),
-        port: info.master_port(),
-        default_port: info.default_master_port(),
-        token: info.token().as_bytes().to_vec(),
-    };
-    let tcp = Tcp::connect(info.world(), &place, timeout)?;
-    if tcp.rejected() > 0 {
+        Backend::Mpi => collective::Backend::Mpi,
+        Backend::SharedMemory => collective::Backend::SharedMemory,
+        Backend::Tcp => collective::Backend::Tcp,
+    });
+    #[cfg(feature = "mpi")]
+    let builder = builder.mpi_hints(hints(info));
+    let group = builder.on_lost(|error| exit::say_last(error, exit::of_collective(error))).connect()?;
+    if group.size() > 1 {
+        remark(&format!("gradients over {}", group.describe()));
+    }
+    if group.rejected() > 0 {
         warn(&format!(
             "connections to rank {} that were not from ranks of this job: {}; they came from a port scanner, a health \
              check, or another job with the same MASTER_PORT",
             info.rank(),
-            tcp.rejected()
+            group.rejected()
         ));
     }
-    Ok(Box::new(tcp))
+    Ok(group)
+}
+
+/// What MPI does not know about this job.
+#[cfg(feature = "mpi")]
+#[expect(unsafe_code, reason = "hints are set in the environment")]
+fn hints(info: &ClusterInfo) -> mpienv::mpi::Hints {
+    // SAFETY: when MPI is initialized, the only other thread limits its time, and does not look at the environment.
+    let hints = unsafe { mpienv::mpi::Hints::new() };
+    // So that the linear model's gradient, 31,400 bytes, is sent at once.
+    hints.one_machine(info.local_world_size() == Some(info.world_size())).eager_limit(32 * 1024)
 }
 
 /// Why the ranks cannot be connected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
-    /// The address of rank 0 is unknown.
-    #[error(transparent)]
-    Master(#[from] mpienv::Error),
-    /// The ranks did not meet, or could not be connected.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
     /// MPI cannot be used.
     #[cfg(feature = "mpi")]
     #[error("{0}; use --backend tcp to train without MPI")]
     Mpi(mpienv::mpi::MpiError),
-    /// MPI's initialization cannot be limited in time.
-    #[cfg(feature = "mpi")]
-    #[error("cannot start the thread that limits MPI's initialization: {0}")]
-    Watch(std::io::Error),
+    /// The ranks did not meet, or could not be connected.
+    #[error(transparent)]
+    Connect(ConnectError),
+}
+
+impl From<ConnectError> for BackendError {
+    fn from(error: ConnectError) -> BackendError {
+        match error {
+            #[cfg(feature = "mpi")]
+            ConnectError::Mpi(error) => BackendError::Mpi(error),
+            error => BackendError::Connect(error),
+        }
+    }
 }
 
 impl BackendError {

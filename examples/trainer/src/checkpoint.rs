@@ -11,7 +11,6 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::collective::Collective;
 use crate::config_check;
 use crate::data::Dataset;
 use crate::folder_lock::LockError;
@@ -21,6 +20,7 @@ use crate::stop::Stop;
 use crate::tensor_file::{TensorFile, TensorFileError};
 use crate::train::{TrainConfig, TrainError};
 use folder::{Folder, Whole};
+use mpienv::collective::Group;
 
 /// The progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -109,7 +109,7 @@ impl Checkpoints {
         settings: &Settings,
         run: Run,
         parameters: &mut Vec<f32>,
-        group: &mut dyn Collective,
+        group: &mut Group,
         remark: &mut dyn FnMut(&str),
     ) -> Result<Checkpoints, TrainError> {
         let mut own = Ok(Checkpoints::default());
@@ -192,7 +192,7 @@ impl Checkpoints {
         position: Position,
         steps: u64,
         parameters: &[f32],
-        group: &mut dyn Collective,
+        group: &mut Group,
     ) -> Result<Option<PathBuf>, TrainError> {
         if !self.kept {
             return Ok(None);

@@ -3,9 +3,9 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::collective::Collective;
 use crate::data::{CLASSES, Datasets};
 use crate::train::{TrainConfig, TrainError};
+use mpienv::collective::Group;
 
 /// What all ranks must have in common.
 #[derive(Serialize)]
@@ -47,7 +47,7 @@ pub fn check(
     strategy: &str,
     config: &TrainConfig,
     data: &Datasets,
-    group: &mut dyn Collective,
+    group: &mut Group,
 ) -> Result<(), TrainError> {
     let version = env!("CARGO_PKG_VERSION");
     let terms =
@@ -83,9 +83,9 @@ fn difference(rank: usize, found: &[u8], expected: &[u8]) -> Disagreement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collective::threads;
     use crate::data::digits;
     use crate::sampler::Order;
+    use mpienv::collective::threads;
     use std::time::Duration;
 
     const CONFIG: TrainConfig =

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
-use crate::collective::CollectiveError;
+use mpienv::collective::CollectiveError;
 
 /// Success.
 pub const OK: u8 = 0;
@@ -56,11 +56,9 @@ pub fn with_usage(program: &str, usage: &clap::Error) -> ! {
     signal_hook::low_level::exit(code.into())
 }
 
-/// Prints why and exits the process from any of its threads.
-///
-/// It cleans nothing up: the main thread may be blocked forever.
-pub fn at_once(why: &dyn Display, code: u8) -> ! {
+/// Prints why from any thread. Returns the exit code.
+pub fn say_last(why: &dyn Display, code: u8) -> u8 {
     let program = std::env::current_exe().unwrap_or_default();
     say(&program.file_stem().unwrap_or_default().to_string_lossy(), why);
-    signal_hook::low_level::exit(code.into())
+    code
 }

@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::process::ExitCode;
 
 use crate::backend::BackendError;
-use crate::collective::{Collective, CollectiveError};
 use crate::exit;
+use mpienv::collective::{CollectiveError, Group};
 
 /// The error of a program, as far as the other ranks and the exit code are concerned.
 pub trait JobError: Display + From<BackendError> + From<CollectiveError> {
@@ -21,16 +21,16 @@ pub trait JobError: Display + From<BackendError> + From<CollectiveError> {
 
 /// Does a rank's `work` and leaves the job. `print` gets the error while the ranks are still connected.
 pub(crate) fn run<P, E: JobError>(
-    connected: Result<Box<dyn Collective>, BackendError>,
+    connected: Result<Group, BackendError>,
     prepared: Result<P, E>,
     print: impl Fn(&E),
-    work: impl FnOnce(Result<P, E>, &mut dyn Collective) -> Result<(), E>,
+    work: impl FnOnce(Result<P, E>, &mut Group) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut group = match connected {
         Ok(group) => group,
         Err(error) => return Err(prepared.err().unwrap_or_else(|| error.into())),
     };
-    let result = work(prepared, group.as_mut());
+    let result = work(prepared, &mut group);
     match &result {
         Err(error) if !error.is_of_all_ranks() => {
             // The others would wait for this rank until their timeout.
@@ -41,10 +41,10 @@ pub(crate) fn run<P, E: JobError>(
             // Before the group ends: meanwhile a launcher that received a stop signal may kill this rank.
             print(error);
             // The first error is the one that counts.
-            let _ = group.end();
+            let _ = group.close();
             result
         }
-        Ok(()) => group.end().map_err(E::from),
+        Ok(()) => group.close().map_err(E::from),
     }
 }
 

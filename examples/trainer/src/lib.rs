@@ -10,7 +10,6 @@ pub(crate) mod bounded_read;
 pub mod checkpoint;
 pub mod cli;
 pub mod cluster;
-pub mod collective;
 pub(crate) mod config_check;
 pub mod data;
 pub(crate) mod digest;

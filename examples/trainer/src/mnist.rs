@@ -13,7 +13,6 @@ use crate::backend::{self, BackendError};
 use crate::checkpoint::{self, Checkpoints};
 use crate::cli::{self, Action, MnistArgs};
 use crate::cluster::{self, ClusterError};
-use crate::collective::{Collective, CollectiveError};
 use crate::data::source::{Source, SourceError};
 use crate::data::{Dataset, Datasets};
 use crate::exit;
@@ -25,6 +24,7 @@ use crate::sharding::{self, plan::PlanError};
 use crate::stop::{Signal, Stop};
 use crate::train::{self, Epoch, Report, Sharded, TrainError};
 use crate::weights::{self, WeightsError};
+use mpienv::collective::{CollectiveError, Group};
 use outputs::OutputError;
 
 /// A network that has learned something is at least so many times as good as always giving the most frequent answer.
@@ -147,7 +147,7 @@ impl Prepared {
         self,
         options: &MnistArgs,
         out: impl Write,
-        group: &mut dyn Collective,
+        group: &mut Group,
         remark: &dyn Fn(&str),
     ) -> Result<(), MnistError> {
         let Prepared { data, config, cut, mut model, mut parameters, outputs } = self;

@@ -16,7 +16,6 @@ use mpienv::RankError;
 use crate::atomic_write;
 use crate::backend::{self, BackendError};
 use crate::cluster::{self, ClusterError};
-use crate::collective::{Collective, CollectiveError, threads};
 use crate::exit;
 use crate::job::{self, JobError};
 use crate::readiness::{self, OtherRank, Readiness};
@@ -28,6 +27,7 @@ use crate::sharding::number::as_written;
 use crate::sharding::plan::{Plan, PlanError, Terms};
 use crate::sharding::run_id::RunId;
 use folder::FolderError;
+use mpienv::collective::{CollectiveError, Group, threads};
 use options::{Action, QuickstartArgs, Sharding, Training};
 
 /// Steps of an epoch.
@@ -108,15 +108,14 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
     thread::scope(|scope| {
         let (mut lines, mut workers, mut errors) = (Vec::new(), Vec::new(), Vec::new());
         let mut reserve = Vec::<u8>::with_capacity(RESERVE);
-        for mut rank in ranks {
-            let index = rank.rank().index();
+        for (index, rank) in (0..).zip(ranks) {
             let (sender, receiver) = mpsc::channel();
             let (prepared, all_started) = (&prepared, &all_started);
             let worker = thread::Builder::new().spawn_scoped(scope, move || {
                 if !*all_started.read().unwrap_or_else(PoisonError::into_inner) {
                     return Ok(());
                 }
-                train_rank(options, Ok(prepared), &mut rank, |line| {
+                train_rank(options, Ok(prepared), &mut rank.into(), |line| {
                     // The receiver is gone if the output is closed: the run then ends.
                     sender.send(line).map_err(|_| QuickstartError::Output(io::ErrorKind::BrokenPipe.into()))
                 })
@@ -191,7 +190,7 @@ struct Resumed<'a> {
 fn train_rank<'a>(
     options: &Training,
     prepared: Result<impl Borrow<Prepared<'a>>, QuickstartError>,
-    group: &mut dyn Collective,
+    group: &mut Group,
     mut print: impl FnMut(String) -> Result<(), QuickstartError>,
 ) -> Result<(), QuickstartError> {
     let rank = group.rank().index();
@@ -250,12 +249,7 @@ fn train_rank<'a>(
 }
 
 /// The merged parts of all ranks, on every rank.
-fn integrated(
-    plan: &Plan,
-    own: &State<f32>,
-    run_id: &RunId,
-    group: &mut dyn Collective,
-) -> Result<Checkpoint, QuickstartError> {
+fn integrated(plan: &Plan, own: &State<f32>, run_id: &RunId, group: &mut Group) -> Result<Checkpoint, QuickstartError> {
     let tensors: Vec<_> = own.parameters.iter().chain(&own.momenta).cloned().collect();
     let of_rank = |(rank, mut parameters): (u32, Vec<_>)| {
         let momenta = parameters.split_off(own.parameters.len());

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::collective::{Collective, CollectiveError};
+use mpienv::collective::{CollectiveError, Group};
 
 /// Another rank cannot begin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,10 +29,7 @@ pub enum Readiness<T, E> {
 ///
 /// # Errors
 /// If a rank is lost.
-pub fn of_all<T, E: Display>(
-    own: Result<T, E>,
-    group: &mut dyn Collective,
-) -> Result<Readiness<T, E>, CollectiveError> {
+pub fn of_all<T, E: Display>(own: Result<T, E>, group: &mut Group) -> Result<Readiness<T, E>, CollectiveError> {
     let said = match &own {
         Ok(_) => Vec::new(),
         Err(error) => format!("{}\n{error}", mpienv::host_name().unwrap_or_default()).into_bytes(),
@@ -57,7 +54,7 @@ fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collective::threads;
+    use mpienv::collective::threads;
     use std::time::Duration;
 
     #[test]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-use crate::collective::{Collective, CollectiveError};
 use crate::list::join;
+use mpienv::collective::{CollectiveError, Group};
 
 /// Some ranks hold other parameters than most.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,7 +26,7 @@ pub struct Divergence {
 ///
 /// # Errors
 /// If a rank is lost.
-pub fn check(parameters: &[f32], group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError> {
+pub fn check(parameters: &[f32], group: &mut Group) -> Result<Result<(), Divergence>, CollectiveError> {
     if group.rank().size() == 1 {
         return Ok(Ok(()));
     }

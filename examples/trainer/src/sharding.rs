@@ -2,7 +2,7 @@
 //!
 //! A [`network::Network`] and its strategies become a [`plan::Plan`]: a list of instructions, the same for all ranks, that
 //! can be printed without running it. An [`execute::Executor`] runs it over any
-//! [`Collective`](crate::collective::Collective). Losses and parameters are those of one process, to rounding.
+//! [`Group`](mpienv::collective::Group). Losses and parameters are those of one process, to rounding.
 //!
 //! ```
 //! use mpienv_trainer::sharding::network::Chain;

@@ -12,7 +12,6 @@ use serde::Serialize;
 
 use crate::batch::Batch;
 use crate::checkpoint::{CheckpointError, Checkpoints, Position};
-use crate::collective::{Collective, CollectiveError};
 use crate::config_check::{self, Disagreement};
 use crate::data::{Dataset, Datasets};
 use crate::model::{Evaluation, Model};
@@ -22,6 +21,7 @@ use crate::sharding::execute::ExecuteError;
 use crate::sharding::number::Number;
 use crate::stop::Signal;
 use data_parallel::DataParallel;
+use mpienv::collective::{CollectiveError, Group};
 pub use sharded::Sharded;
 use sharded::ShardedLearner;
 
@@ -167,10 +167,10 @@ fn what_is_kept(kept: bool, path: Option<&PathBuf>) -> String {
 /// Learns on all ranks together. Every rank makes the same calls.
 trait Learner {
     /// Makes a step on a batch.
-    fn step(&mut self, share: &Share<'_>, group: &mut dyn Collective) -> Result<Outcome, TrainError>;
+    fn step(&mut self, share: &Share<'_>, group: &mut Group) -> Result<Outcome, TrainError>;
 
     /// Brings the whole parameters to every rank, and checks that replicas are the same bits.
-    fn sync(&mut self, group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError>;
+    fn sync(&mut self, group: &mut Group) -> Result<Result<(), Divergence>, CollectiveError>;
 
     /// The whole parameters at the last sync.
     fn parameters(&self) -> &[f32];
@@ -212,7 +212,7 @@ pub fn train(
     parameters: &mut [f32],
     data: &Datasets,
     config: &TrainConfig,
-    group: &mut dyn Collective,
+    group: &mut Group,
     checkpoints: &Checkpoints,
     report: &mut dyn Report,
 ) -> Result<(), TrainError> {
@@ -238,7 +238,7 @@ pub fn train_sharded<'a>(
     parameters: &'a mut [f32],
     data: &Datasets,
     config: &TrainConfig,
-    group: &mut dyn Collective,
+    group: &mut Group,
     checkpoints: &Checkpoints,
     report: &mut dyn Report,
 ) -> Result<(), TrainError> {
@@ -252,7 +252,7 @@ fn run(
     learner: &mut dyn Learner,
     data: &Datasets,
     config: &TrainConfig,
-    group: &mut dyn Collective,
+    group: &mut Group,
     checkpoints: &Checkpoints,
     report: &mut dyn Report,
 ) -> Result<(), TrainError> {
@@ -321,7 +321,7 @@ fn run(
 }
 
 /// Brings the whole parameters to every rank, and fails if replicas differ.
-fn sync(learner: &mut dyn Learner, position: Position, group: &mut dyn Collective) -> Result<(), TrainError> {
+fn sync(learner: &mut dyn Learner, position: Position, group: &mut Group) -> Result<(), TrainError> {
     let Position { epoch, step, .. } = position;
     learner.sync(group)?.map_err(|divergence| TrainError::Divergence { epoch, step, divergence })
 }
@@ -331,7 +331,7 @@ fn evaluate(
     learner: &mut dyn Learner,
     data: &Dataset,
     batch: &mut Batch,
-    group: &mut dyn Collective,
+    group: &mut Group,
 ) -> Result<Evaluation, CollectiveError> {
     let mut own = Evaluation::default();
     let rank = group.rank();
@@ -348,7 +348,7 @@ fn evaluate(
 }
 
 /// Replaces the parameters of all ranks with rank 0's.
-fn take_first_parameters(parameters: &mut [f32], group: &mut dyn Collective) -> Result<(), CollectiveError> {
+fn take_first_parameters(parameters: &mut [f32], group: &mut Group) -> Result<(), CollectiveError> {
     let mut bytes = f32::to_bytes(parameters);
     group.broadcast(&mut bytes, 0)?;
     for (parameter, number) in parameters.iter_mut().zip(f32::from_bytes(&bytes)) {

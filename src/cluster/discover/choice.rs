@@ -28,11 +28,13 @@ pub(super) fn choose(
 ) -> Result<Choice, Error> {
     if let Some(explicit) = explicit {
         let marker = find(environment, explicit.value).ok_or_else(|| {
+            let absent = Reason::LauncherAbsent(explicit.value);
+            if explicit.source != overrides::LAUNCHER {
+                return Error::new(absent, "select the launcher that started this process, or none");
+            }
             let remedy =
                 format!("select the launcher that started this process, or none (unset {})", overrides::LAUNCHER);
-            Error::new(Reason::LauncherAbsent(explicit.value), remedy)
-                .of(overrides::LAUNCHER)
-                .found(explicit.value.name())
+            Error::new(absent, remedy).of(overrides::LAUNCHER).found(explicit.value.name())
         })?;
         let is_of_context = context
             .is_some_and(|context| context.launcher == explicit.value && changed(environment, context).is_empty());

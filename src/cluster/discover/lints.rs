@@ -219,7 +219,7 @@ fn disagreement(placement: &Placement, other: &Placement, known: Option<String>)
             placement.launcher.title()
         ),
         remedy: format!(
-            "unset the wrong ones, or set {} to the right one of {} and {}",
+            "unset the variables of the launcher that did not start this process, or set {} to {} or {}",
             overrides::LAUNCHER,
             placement.launcher,
             other.launcher

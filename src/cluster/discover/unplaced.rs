@@ -17,8 +17,8 @@ pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
     let by_itself = format!("{}=alone for a process by itself", overrides::LAUNCHER);
     if environment.is_set(JOB_INDEX) {
         let remedy = format!(
-            "set NNODES or WORLD_SIZE to the number of pods and MASTER_ADDR to JOB-0.SERVICE in the template of the job's pods, or \
-             {by_itself}"
+            "set NNODES or WORLD_SIZE to the number of pods and MASTER_ADDR to JOB-0.SERVICE in the template of the job's pods, with \
+             a headless Service and `subdomain: SERVICE`; or {by_itself}"
         );
         let beside = display_variable(environment, JOB_INDEX);
         return Err(Error::new(Reason::Missing { beside }, remedy).by(Launcher::Kubernetes).of("WORLD_SIZE"));

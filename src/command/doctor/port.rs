@@ -18,13 +18,15 @@ pub(super) fn in_use(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         Severity::Error,
         "port-in-use",
         format!("this is rank 0, but another program already listens on its port {port}"),
-        "rank 0 cannot listen there, or the ranks connect to that program",
+        "rank 0 cannot listen there, or the other ranks connect to the wrong program",
         match info.default_master_port() {
-            own if own != port => format!(
-                "unset MASTER_PORT, so that the job uses its own port {own}; or stop that program (`ss -tlnp sport = :{port}` shows it)"
+            own if own != port && info.default_port_is_own => format!(
+                "unset MASTER_PORT, so that the job uses its own port {own}; or stop that program (`ss -tlnp sport = :{port}` \
+                 shows it; it may be the job that hangs)"
             ),
             _ => format!(
-                "give all ranks another MASTER_PORT, or stop that program (`ss -tlnp sport = :{port}` shows it)"
+                "give all ranks another MASTER_PORT, or stop that program (`ss -tlnp sport = :{port}` shows it; it may be the \
+                 job that hangs)"
             ),
         },
     )

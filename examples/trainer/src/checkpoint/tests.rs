@@ -3,10 +3,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::*;
-use crate::collective::alone::Alone;
-use crate::collective::threads;
 use crate::data::PIXELS;
 use crate::sampler::Order;
+use mpienv::collective::Group;
+use mpienv::collective::threads;
 
 const PLAN: TrainConfig = TrainConfig { epochs: 2, batch_size: 4, learning_rate: 0.1, seed: 1, order: Order::Shuffle };
 const LONG: Duration = Duration::from_secs(10);
@@ -26,7 +26,8 @@ fn settings(folder: &Path, resume: bool) -> Settings {
 /// Begins alone; the remarks too.
 fn begin(settings: &Settings, run: Run, parameters: &mut Vec<f32>) -> (Result<Checkpoints, String>, Vec<String>) {
     let mut remarks = Vec::new();
-    let begun = Checkpoints::begin(settings, run, parameters, &mut Alone, &mut |text| remarks.push(text.to_owned()));
+    let begun =
+        Checkpoints::begin(settings, run, parameters, &mut Group::alone(), &mut |text| remarks.push(text.to_owned()));
     (begun.map_err(|error| error.to_string()), remarks)
 }
 
@@ -41,7 +42,7 @@ fn folder() -> tempfile::TempDir {
     let checkpoints = begun.unwrap();
     assert_eq!((checkpoints.start(), remarks.len()), (Position::default(), 0));
     for steps in (1..=12).filter(|&steps| checkpoints.are_due(steps)) {
-        let path = checkpoints.save(position(steps), steps, &[steps as f32; 3], &mut Alone).unwrap();
+        let path = checkpoints.save(position(steps), steps, &[steps as f32; 3], &mut Group::alone()).unwrap();
         assert_eq!(path, Some(path_of(folder.path(), steps)));
     }
     folder
@@ -70,7 +71,7 @@ fn the_last_five_are_kept_and_nothing_else_is_touched() {
     let expected = [4, 6, 8, 10, 12].map(|steps| format!("checkpoint-{steps:09}.safetensors"));
     assert_eq!(names(folder.path())[..5], expected);
     let (begun, _) = begin(&settings(folder.path(), true), run_with(&PLAN, 1), &mut Vec::new());
-    begun.unwrap().save(position(14), 14, &[0.0; 3], &mut Alone).unwrap();
+    begun.unwrap().save(position(14), 14, &[0.0; 3], &mut Group::alone()).unwrap();
     assert_eq!(names(folder.path()).len(), 6);
     assert!(folder.path().join("notes.txt").is_file());
 }

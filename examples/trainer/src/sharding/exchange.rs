@@ -6,14 +6,14 @@ use super::mesh::{Axis, Mesh};
 use super::number::Number;
 use super::redistribute::Step;
 use super::tensor::Tensor;
-use crate::collective::{Collective, CollectiveError};
+use mpienv::collective::{CollectiveError, Group};
 
 /// A rank's groups.
 pub struct Exchange<'a> {
     mesh: &'a Mesh,
     rank: u32,
     /// This rank's group for each list of axes.
-    groups: BTreeMap<Vec<Axis>, Box<dyn Collective>>,
+    groups: BTreeMap<Vec<Axis>, Group>,
 }
 
 impl<'a> Exchange<'a> {
@@ -24,7 +24,7 @@ impl<'a> Exchange<'a> {
     pub fn new<'s>(
         mesh: &'a Mesh,
         steps: impl IntoIterator<Item = &'s Step>,
-        world: &mut dyn Collective,
+        world: &mut Group,
     ) -> Result<Exchange<'a>, CollectiveError> {
         let rank = world.rank().index();
         let mut groups = BTreeMap::new();
@@ -54,13 +54,13 @@ impl<'a> Exchange<'a> {
             }
             (Step::AllReduce { .. }, Some(group)) => {
                 moved.copy(value);
-                N::all_reduce(&mut moved.data, group.as_mut())?;
+                group.all_reduce_sum(&mut moved.data)?;
             }
             (Step::ReduceScatter { dim, .. }, Some(group)) => {
                 let split = value.split(*dim, parts);
                 let shape = split.first().map(|part| part.shape.clone()).unwrap_or_default();
-                let flat = split.into_iter().flat_map(|part| part.data).collect();
-                *moved = Tensor { shape, data: N::reduce_scatter(flat, group.as_mut())? };
+                let flat: Vec<N> = split.into_iter().flat_map(|part| part.data).collect();
+                *moved = Tensor { shape, data: group.reduce_scatter_sum(&flat)? };
             }
             (Step::AllGather { dim, .. }, Some(group)) => {
                 let all = group.all_gather(&N::to_bytes(&value.data))?;
@@ -86,7 +86,7 @@ impl<'a> Exchange<'a> {
     /// If a rank is lost.
     pub fn add<N: Number>(&mut self, axes: &[Axis], numbers: &mut [N]) -> Result<(), CollectiveError> {
         match self.groups.get_mut(axes) {
-            Some(group) => N::all_reduce(numbers, group.as_mut()),
+            Some(group) => group.all_reduce_sum(numbers),
             None => {
                 debug_assert!(false, "there is no group for {axes:?}");
                 Ok(())

@@ -8,7 +8,7 @@ use super::number::Number;
 use super::operator::{Operator, bias_add, matmul, mse, relu, xent};
 use super::plan::{Feed, Instruction, Operation, Plan};
 use super::tensor::Tensor;
-use crate::collective::{Collective, CollectiveError};
+use mpienv::collective::{CollectiveError, Group};
 
 /// A rank's parts of the parameters and momenta.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,7 +62,7 @@ impl<'a, N: Number> Executor<'a, N> {
     ///
     /// # Errors
     /// If a rank has another plan or other terms, or is lost.
-    pub fn new(plan: &'a Plan, terms: &str, world: &mut dyn Collective) -> Result<Executor<'a, N>, ExecuteError> {
+    pub fn new(plan: &'a Plan, terms: &str, world: &mut Group) -> Result<Executor<'a, N>, ExecuteError> {
         let rank = world.rank();
         let text = format!("{terms}\n{}{}", plan.graph(), plan.instructions_of(0));
         // First of all, because ranks with other plans would make other calls.
@@ -223,7 +223,7 @@ fn update<N: Number>(state: &mut State<N>, parameter: usize, gradient: &Tensor<N
 }
 
 /// Checks that all ranks have the same text.
-fn agree(own: &str, world: &mut dyn Collective) -> Result<(), ExecuteError> {
+fn agree(own: &str, world: &mut Group) -> Result<(), ExecuteError> {
     let all = world.all_gather(own.as_bytes())?;
     let votes = |text: &Vec<u8>| all.iter().filter(|other| *other == text).count();
     // The most frequent text is right; among equally frequent ones, that of the lowest rank.
@@ -260,9 +260,9 @@ pub enum ExecuteError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collective::threads;
     use crate::sharding::network::Chain;
     use crate::sharding::plan::{Collectives, Terms};
+    use mpienv::collective::threads;
     use std::time::Duration;
 
     fn plan(world: u32, strategy: &str, learning_rate: f64) -> Plan {

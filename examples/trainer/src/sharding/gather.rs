@@ -2,16 +2,13 @@
 
 use super::number::Number;
 use super::tensor::Tensor;
-use crate::collective::{Collective, CollectiveError};
+use mpienv::collective::{CollectiveError, Group};
 
 /// The tensors of each rank, in rank order. All ranks have the same number of tensors, of the same shapes.
 ///
 /// # Errors
 /// If the shapes differ, or a rank is lost.
-pub fn gather<N: Number>(
-    own: &[Tensor<N>],
-    group: &mut dyn Collective,
-) -> Result<Vec<Vec<Tensor<N>>>, CollectiveError> {
+pub fn gather<N: Number>(own: &[Tensor<N>], group: &mut Group) -> Result<Vec<Vec<Tensor<N>>>, CollectiveError> {
     let bytes: Vec<u8> = own.iter().flat_map(|tensor| N::to_bytes(&tensor.data)).collect();
     let expected = own.iter().map(|tensor| tensor.data.len()).sum();
     let all = group.all_gather(&bytes)?;
@@ -29,7 +26,7 @@ pub fn gather<N: Number>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collective::threads;
+    use mpienv::collective::threads;
     use std::time::Duration;
 
     #[test]

@@ -4,12 +4,12 @@ use std::fmt::Debug;
 use std::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
 
 use super::operator::matmul::tile::{self, Left};
-use crate::collective::{Collective, CollectiveError};
 use crate::tensor_file::Type;
+use mpienv::collective::Element;
 
 /// A floating-point number that ranks compute with and exchange.
 pub trait Number:
-    Copy
+    Element
     + Debug
     + Default
     + PartialOrd
@@ -34,12 +34,6 @@ pub trait Number:
     fn exp(self) -> Self;
 
     fn ln(self) -> Self;
-
-    /// Adds the ranks' `values`; every rank gets the sum.
-    fn all_reduce(values: &mut [Self], group: &mut dyn Collective) -> Result<(), CollectiveError>;
-
-    /// Adds the ranks' `values`; every rank gets its part of the sum.
-    fn reduce_scatter(values: Vec<Self>, group: &mut dyn Collective) -> Result<Vec<Self>, CollectiveError>;
 
     /// Overwrites `product` with that of two row-major matrices; `right` and `product` have `columns` columns.
     fn multiply(left: Left<'_, Self>, right: &[Self], columns: usize, product: &mut [Self]);
@@ -90,14 +84,6 @@ macro_rules! common {
 impl Number for f32 {
     common!(f32, Type::F32, libm::expf, libm::logf);
 
-    fn all_reduce(values: &mut [f32], group: &mut dyn Collective) -> Result<(), CollectiveError> {
-        group.all_reduce_sum(values)
-    }
-
-    fn reduce_scatter(values: Vec<f32>, group: &mut dyn Collective) -> Result<Vec<f32>, CollectiveError> {
-        group.reduce_scatter_sum(&values)
-    }
-
     fn multiply(left: Left<'_, f32>, right: &[f32], columns: usize, product: &mut [f32]) {
         tile::multiply(left, right, columns, product);
     }
@@ -105,31 +91,6 @@ impl Number for f32 {
 
 impl Number for f64 {
     common!(f64, Type::F64, libm::exp, libm::log);
-
-    /// Collectives add only f32, so everything is gathered and added in rank order.
-    fn all_reduce(values: &mut [f64], group: &mut dyn Collective) -> Result<(), CollectiveError> {
-        let expected = values.len();
-        let all = group.all_gather(&f64::to_bytes(values))?;
-        values.fill(0.0);
-        for (rank, bytes) in (0..).zip(all) {
-            let brought = f64::from_bytes(&bytes);
-            if brought.len() != expected {
-                return Err(CollectiveError::Length { rank, found: brought.len(), expected });
-            }
-            for (sum, number) in values.iter_mut().zip(brought) {
-                *sum += number;
-            }
-        }
-        Ok(())
-    }
-
-    fn reduce_scatter(mut values: Vec<f64>, group: &mut dyn Collective) -> Result<Vec<f64>, CollectiveError> {
-        f64::all_reduce(&mut values, group)?;
-        let rank = group.rank();
-        let part = values.len() / rank.size() as usize;
-        let start = part * rank.index() as usize;
-        Ok(values[start..start + part].to_vec())
-    }
 
     /// Not fast: f64 is for comparison only.
     fn multiply(left: Left<'_, f64>, right: &[f64], columns: usize, product: &mut [f64]) {

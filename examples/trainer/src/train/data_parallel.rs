@@ -2,9 +2,9 @@
 
 use super::{Learner, Outcome, Share, TrainError};
 use crate::batch::Batch;
-use crate::collective::{Collective, CollectiveError};
 use crate::model::{self, Evaluation, Model};
 use crate::replicas::{self, Divergence};
+use mpienv::collective::{CollectiveError, Group};
 
 pub(super) struct DataParallel<'a> {
     model: &'a mut dyn Model,
@@ -29,7 +29,7 @@ impl<'a> DataParallel<'a> {
 }
 
 impl Learner for DataParallel<'_> {
-    fn step(&mut self, share: &Share<'_>, group: &mut dyn Collective) -> Result<Outcome, TrainError> {
+    fn step(&mut self, share: &Share<'_>, group: &mut Group) -> Result<Outcome, TrainError> {
         let &Share { data, own, whole, stop } = share;
         Batch::fetch(data, own.iter().copied());
         self.batch.gather(data, own.iter().copied());
@@ -43,7 +43,7 @@ impl Learner for DataParallel<'_> {
         Ok(Outcome { own, loss: rest[0], stop: rest[1] })
     }
 
-    fn sync(&mut self, group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError> {
+    fn sync(&mut self, group: &mut Group) -> Result<Result<(), Divergence>, CollectiveError> {
         replicas::check(self.parameters, group)
     }
 

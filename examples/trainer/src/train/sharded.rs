@@ -7,7 +7,6 @@ use pulp::Arch;
 
 use super::{Learner, Outcome, Share, TrainError};
 use crate::batch::{self, Batch};
-use crate::collective::{Collective, CollectiveError};
 use crate::data::PIXELS;
 use crate::model::{Evaluation, Model};
 use crate::replicas::{self, Divergence};
@@ -15,6 +14,7 @@ use crate::sharding::execute::{ExecuteError, Executor, State};
 use crate::sharding::gather::gather;
 use crate::sharding::plan::{Feed, Plan};
 use crate::sharding::tensor::{Tensor, places};
+use mpienv::collective::{CollectiveError, Group};
 
 /// The label of an empty row.
 const NO_SAMPLE: f32 = -1.0;
@@ -44,7 +44,7 @@ impl<'a> ShardedLearner<'a> {
     pub(super) fn new(
         sharded: Sharded<'a>,
         whole: &'a mut [f32],
-        group: &mut dyn Collective,
+        group: &mut Group,
     ) -> Result<ShardedLearner<'a>, TrainError> {
         let Sharded { model, plan } = sharded;
         let executor = Executor::new(plan, "", group)?;
@@ -63,7 +63,7 @@ impl<'a> ShardedLearner<'a> {
 }
 
 impl Learner for ShardedLearner<'_> {
-    fn step(&mut self, share: &Share<'_>, group: &mut dyn Collective) -> Result<Outcome, TrainError> {
+    fn step(&mut self, share: &Share<'_>, group: &mut Group) -> Result<Outcome, TrainError> {
         let &Share { data, own, whole, stop } = share;
         if own.len() > self.labels.data.len() {
             let (found, expected) = (vec![own.len(), PIXELS], self.samples.shape.clone());
@@ -86,7 +86,7 @@ impl Learner for ShardedLearner<'_> {
         Ok(Outcome { own: self.executor.own_loss(), loss, stop: stops[0] })
     }
 
-    fn sync(&mut self, group: &mut dyn Collective) -> Result<Result<(), Divergence>, CollectiveError> {
+    fn sync(&mut self, group: &mut Group) -> Result<Result<(), Divergence>, CollectiveError> {
         let all = gather(&self.state.parameters, group)?;
         for (number, (slice, (parameter, layout))) in slices(self.plan).zip(self.plan.parameters()).enumerate() {
             // The ranks that hold the part at each offset.
@@ -149,10 +149,10 @@ mod tests {
     use super::super::Learner as _;
     use super::*;
     use crate::cli::Cuts;
-    use crate::collective::threads;
     use crate::mnist::plan::plan;
     use crate::model::Architecture;
     use crate::sharding::plan::Collectives;
+    use mpienv::collective::threads;
     use std::time::Duration;
 
     #[test]

@@ -6,7 +6,7 @@ mod job;
 use std::time::Instant;
 
 use job::Failure;
-use mpienv_trainer::collective::Collective;
+use mpienv::collective::Group;
 
 /// Bytes of a sum, and how often it is measured. 31,400 bytes are the gradient of the linear model.
 const SUMS: [(usize, usize); 8] = [
@@ -24,7 +24,7 @@ fn main() -> Result<(), Failure> {
     job::run("| over | ranks | bytes | us | GB/s bus |\n| --- | --- | --- | --- | --- |", &[2, 4], measure)
 }
 
-fn measure(group: &mut dyn Collective, over: &str) -> Result<(), Failure> {
+fn measure(group: &mut Group, over: &str) -> Result<(), Failure> {
     let rank = group.rank();
     for (bytes, times) in SUMS {
         let mut values = vec![0.5; bytes / size_of::<f32>()];

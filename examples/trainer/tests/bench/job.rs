@@ -13,37 +13,36 @@ use std::process::Command;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use mpienv::collective::{Group, threads};
 use mpienv_trainer::backend::{self, Backend};
 use mpienv_trainer::cluster;
-use mpienv_trainer::collective::alone::Alone;
-use mpienv_trainer::collective::{Collective, threads};
 
 /// Why a benchmark ends early.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What each rank does with the others, over `threads`, `tcp`, `mpi`, or `alone`.
-pub type Work = fn(&mut dyn Collective, &str) -> Result<(), Failure>;
+/// What each rank does with the others, over `threads`, `shared-memory`, `tcp`, `mpi`, or `alone`.
+pub type Work = fn(&mut Group, &str) -> Result<(), Failure>;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// How a rank is told what joins it to the others.
 const OVER: &str = "--over=";
-const ALL: [&str; 3] = ["threads", "tcp", "mpi"];
+const ALL: [&str; 4] = ["threads", "shared-memory", "tcp", "mpi"];
 
-/// Prints `head`, and has ranks do `work`, as many as each of `sizes` says: over threads, TCP and MPI, or what of these
+/// Prints `head`, and has ranks do `work`, as many as each of `sizes` says: over threads, shared memory, TCP and MPI, or what of these
 /// the command line names. For MPI there must be an `mpirun`.
 pub fn run(head: &str, sizes: &[u32], work: Work) -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if let Some(over) = words.iter().find_map(|word| word.strip_prefix(OVER)) {
         let backend = Backend::from_str(over, false)?;
         let mut group = backend::connect(backend, &cluster::place()?, TIMEOUT, &mut |_| (), &mut |_| ())?;
-        return work(group.as_mut(), over);
+        return work(&mut group, over);
     }
     let named = |over: &&str| words.iter().any(|word| word == over);
     let some = ALL.iter().any(named);
     println!("{head}");
     for &size in sizes {
         if size == 1 {
-            work(&mut Alone, "alone")?;
+            work(&mut Group::alone(), "alone")?;
             continue;
         }
         for over in ALL.into_iter().filter(|over| !some || named(over)) {

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use job::Failure;
 use job::tool::inherited;
+use mpienv::collective::Group;
 use mpienv_trainer::batch::Batch;
-use mpienv_trainer::collective::Collective;
 use mpienv_trainer::data::Dataset;
 use mpienv_trainer::data::source::Source;
 use mpienv_trainer::model::{self, Architecture};
@@ -49,7 +49,7 @@ fn measure(
     architecture: Architecture,
     size: usize,
     data: &Dataset,
-    group: &mut dyn Collective,
+    group: &mut Group,
     ranks: &str,
 ) -> Result<(), Failure> {
     let rank = group.rank();

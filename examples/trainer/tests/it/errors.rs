@@ -5,10 +5,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use mpienv::collective::{ConnectError, Group};
 use mpienv_trainer::checkpoint::{Checkpoints, Run, Settings};
 use mpienv_trainer::cli::Cuts;
-use mpienv_trainer::collective::alone::Alone;
-use mpienv_trainer::collective::tcp::ConnectError;
 use mpienv_trainer::data::digits;
 use mpienv_trainer::data::source::Source;
 use mpienv_trainer::mnist::plan::plan;
@@ -34,7 +33,7 @@ fn no_error_repeats_the_text_of_its_source() {
     let shapes = Architecture::Linear.model(1).parameter_shapes();
     let run = Run::new(&curve::plan(1), shapes.clone(), 1, &digits::draw().train);
     let settings = Settings { folder: Some(file.join("below")), ..Settings::default() };
-    let begun = Checkpoints::begin(&settings, run, &mut Vec::new(), &mut Alone, &mut |_| {});
+    let begun = Checkpoints::begin(&settings, run, &mut Vec::new(), &mut Group::alone(), &mut |_| {});
     let errors: [Box<dyn Error>; 7] = [
         Box::new(TrainError::from(io::Error::from(io::ErrorKind::StorageFull))),
         Box::new(ConnectError::from(io::Error::from(io::ErrorKind::AddrInUse))),

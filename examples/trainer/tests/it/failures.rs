@@ -98,7 +98,7 @@ fn a_rank_killed_before_all_have_come_is_a_lost_one() {
         for rank in ranks {
             let (code, said) = rank.end();
             assert_eq!(code, Some(3), "{said}");
-            assert!(said.contains("lost") && said.contains("before all ranks had come"), "{said}");
+            assert!(said.contains("lost") && said.contains("before all ranks had connected"), "{said}");
         }
         killed.end();
     }
@@ -107,7 +107,7 @@ fn a_rank_killed_before_all_have_come_is_a_lost_one() {
 #[test]
 fn a_hung_rank_ends_all_others_within_the_timeout_which_name_it_and_its_host() {
     for odd in [0, 1] {
-        let mut ranks = three_ranks(&["--timeout", "1"]);
+        let mut ranks = three_ranks(&["--timeout", "5"]);
         let hung = ranks.remove(odd);
         let begun = Instant::now();
         signal(&hung, Signal::STOP);
@@ -115,12 +115,12 @@ fn a_hung_rank_ends_all_others_within_the_timeout_which_name_it_and_its_host() {
             let (code, said) = rank.end();
             assert_eq!(code, Some(124), "{said}");
             assert!(
-                said.contains(&format!("mnist: rank {odd} on {} (127.0.0.1) did not come within 1 s", host())),
+                said.contains(&format!("mnist: rank {odd} on {} (127.0.0.1) did not come within 5 s", host())),
                 "{said}"
             );
         }
         let waited = begun.elapsed();
-        assert!(waited >= Duration::from_secs(1) && waited < Duration::from_millis(1500) + SLACK, "{waited:?}");
+        assert!(waited >= Duration::from_secs(5) && waited < Duration::from_millis(5500) + SLACK, "{waited:?}");
         signal(&hung, Signal::KILL);
         hung.end();
     }
@@ -140,14 +140,14 @@ fn a_killed_rank_of_a_launcher_ends_all() {
 
 #[test]
 fn a_hung_rank_of_a_launcher_ends_all() {
-    let (launcher, hung) = launched("3", &["--timeout", "1"]);
+    let (launcher, hung) = launched("3", &["--timeout", "5"]);
     kill_process(hung, Signal::STOP).unwrap();
     let begun = Instant::now();
     let (code, said) = launcher.end();
     assert_eq!(code, Some(124), "{said}");
-    assert!(said.contains(&format!("mnist: rank 1 on {} (127.0.0.1) did not come within 1 s", host())), "{said}");
+    assert!(said.contains(&format!("mnist: rank 1 on {} (127.0.0.1) did not come within 5 s", host())), "{said}");
     // The launcher gives the others 5 s to end by themselves; a hung one does not.
-    assert!(begun.elapsed() < Duration::from_secs(7) + SLACK, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(11) + SLACK, "{:?}", begun.elapsed());
     assert!(!is_there(hung));
 }
 
@@ -322,11 +322,18 @@ fn the_real_timeout_which_signals_twice_leaves_a_checkpoint() {
         return;
     }
     for _ in 0..3 {
-        let folder = tempfile::tempdir().unwrap();
-        let mut timeout = Command::new("timeout");
-        timeout.env_clear().args(["--preserve-status", "-s", "INT", "2", env!("CARGO_BIN_EXE_mnist"), "--ranks", "2"]);
-        timeout.args(FOREVER).args(["--checkpoint-every", "1", "--checkpoint-dir"]).arg(folder.path());
-        let (code, said) = Running::start(&mut timeout).end();
+        // A busy machine may need more than two seconds until the ranks train.
+        let (code, said) = ["2", "10", "50"]
+            .iter()
+            .find_map(|seconds| {
+                let folder = tempfile::tempdir().unwrap();
+                let mut timeout = Command::new("timeout");
+                timeout.env_clear().args(["--preserve-status", "-s", "INT", seconds, env!("CARGO_BIN_EXE_mnist")]);
+                timeout.args(["--ranks", "2"]).args(FOREVER).args(["--checkpoint-every", "1", "--checkpoint-dir"]);
+                let run = Running::start(timeout.arg(folder.path()));
+                run.trains().then(|| run.end())
+            })
+            .expect("the ranks train within 50 s");
         assert_eq!(code, Some(130), "{said}");
         assert!(said.contains("mnist: stopped by SIGINT in epoch "), "{said}");
     }

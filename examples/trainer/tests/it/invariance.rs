@@ -4,9 +4,9 @@ use std::io;
 
 use crate::support::curve::{Curve, TIMEOUT, data_parallel, plan};
 use crate::support::few_digits::few_digits;
+use mpienv::collective::Group;
+use mpienv::collective::threads;
 use mpienv_trainer::checkpoint::Checkpoints;
-use mpienv_trainer::collective::alone::Alone;
-use mpienv_trainer::collective::threads;
 use mpienv_trainer::data::{Dataset, Datasets, digits};
 use mpienv_trainer::model::linear::Linear;
 use mpienv_trainer::model::{Architecture, Model};
@@ -24,7 +24,8 @@ fn assert_trains_alike(architecture: Architecture) {
     let data = few_digits(1601, 333);
     let mut model = architecture.model(64);
     let mut alone = (Curve::default(), model.initial_parameters(5));
-    train(model.as_mut(), &mut alone.1, &data, &plan(64), &mut Alone, &Checkpoints::default(), &mut alone.0).unwrap();
+    train(model.as_mut(), &mut alone.1, &data, &plan(64), &mut Group::alone(), &Checkpoints::default(), &mut alone.0)
+        .unwrap();
     for (ranks, batch) in [(1, 64), (2, 32), (4, 16), (3, 64)] {
         let runs = data_parallel(architecture, &data, ranks, &plan(batch));
         let bits = |parameters: &[f32]| parameters.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
@@ -92,10 +93,10 @@ fn a_rank_that_ends_in_the_middle_is_named_by_the_others() {
     }
     let data = few_digits(1601, 333);
     let mut ranks = threads::group(2, TIMEOUT).unwrap().into_iter();
-    let work = |mut rank: threads::Threads, mut report: Box<dyn Report>| {
+    let work = |rank: threads::Threads, mut report: Box<dyn Report>| {
         let mut model = Linear::new(64);
         let mut parameters = model.initial_parameters(1);
-        train(&mut model, &mut parameters, &data, &plan(32), &mut rank, &Checkpoints::default(), report.as_mut())
+        train(&mut model, &mut parameters, &data, &plan(32), &mut rank.into(), &Checkpoints::default(), report.as_mut())
             .unwrap_err()
     };
     let (first, second) = (ranks.next().unwrap(), ranks.next().unwrap());
@@ -113,7 +114,7 @@ fn every_rank_begins_with_the_parameters_of_rank_0() {
     let data = few_digits(1601, 333);
     let plan = TrainConfig { epochs: 0, ..plan(32) };
     let parameters = threads::run(2, TIMEOUT, |rank| {
-        let mut parameters = vec![mpienv_trainer::collective::Collective::rank(rank).index() as f32; 7850];
+        let mut parameters = vec![rank.rank().index() as f32; 7850];
         train(
             &mut Linear::new(64),
             &mut parameters,

@@ -64,3 +64,4 @@ mod stdout;
 #[cfg(target_os = "linux")]
 mod strangers;
 mod strategy;
+mod written;

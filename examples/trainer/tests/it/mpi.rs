@@ -37,7 +37,9 @@ fn two_ranks(launcher: &Path) -> Command {
 }
 
 fn two_ranks_with(launcher: &Path, options: &[&str]) -> Command {
-    job(launcher, options, 2, env!("CARGO_BIN_EXE_mnist"))
+    let mut job = job(launcher, options, 2, env!("CARGO_BIN_EXE_mnist"));
+    job.args(["--backend", "mpi"]);
+    job
 }
 
 fn texts(output: &Output) -> (String, String) {
@@ -61,14 +63,15 @@ fn ranks_over_mpi_train_as_over_tcp() {
     for launcher in launchers() {
         let name = launcher.display();
         let run = |backend| {
-            let output = two_ranks(&launcher).args(["--epochs", "2", "--backend", backend]).output().unwrap();
+            let mut job = job(&launcher, &[], 2, env!("CARGO_BIN_EXE_mnist"));
+            let output = job.args(["--epochs", "2", "--backend", backend]).output().unwrap();
             (outcome(&output), texts(&output).1)
         };
         let [(mpi, said), (auto, said_of_auto), (tcp, said_of_tcp)] = ["mpi", "auto", "tcp"].map(run);
         assert_eq!(mpi, tcp, "{name}");
         assert_eq!(auto, tcp, "{name}");
         assert_eq!(said.matches("mnist: gradients over MPI (").count(), 1, "{name}: {said}");
-        assert_eq!(said_of_auto.matches("mnist: gradients over MPI (").count(), 1, "{name}: {said_of_auto}");
+        assert_eq!(said_of_auto.matches("mnist: gradients over shared memory\n").count(), 1, "{name}: {said_of_auto}");
         assert_eq!(said_of_tcp.matches("mnist: gradients over TCP\n").count(), 1, "{name}: {said_of_tcp}");
     }
 }
@@ -104,16 +107,12 @@ fn a_launcher_that_is_told_to_stop_lets_rank_0_say_how_to_go_on() {
 }
 
 #[test]
-fn auto_is_tcp_where_the_launcher_starts_no_mpi_programs() {
+fn auto_is_shared_memory_on_one_host() {
     let output = Command::new(env!("CARGO_BIN_EXE_mnist")).env_clear().args(["--ranks", "2", "--epochs", "1"]).output();
     let output = output.unwrap();
     outcome(&output);
     let said = texts(&output).1;
-    assert_eq!(
-        said.matches("mnist: gradients over TCP (the launcher does not start MPI programs)\n").count(),
-        1,
-        "{said}"
-    );
+    assert_eq!(said.matches("mnist: gradients over shared memory\n").count(), 1, "{said}");
 }
 
 #[test]
@@ -152,7 +151,7 @@ fn one_epoch_over_mpi_gives_the_losses_and_the_accuracy_of_other_systems() {
     let _guard = one_job();
     let Some((data, _)) = real_mnist() else { return };
     for launcher in launchers() {
-        assert_job_is_alike(two_ranks(&launcher).args(["--backend", "mpi"]), &data, &launcher.to_string_lossy());
+        assert_job_is_alike(&mut two_ranks(&launcher), &data, &launcher.to_string_lossy());
     }
 }
 
@@ -166,7 +165,7 @@ fn job_that_loses_a_rank(launcher: &Path, options: &[&str], signal: Signal) -> (
         // Each job's ranks are found by a name of their own.
         let mark = format!("{}-{}-{signal:?}", std::process::id(), launcher.display());
         let mut command = two_ranks_with(launcher, options);
-        command.args(["--backend", "mpi", "--epochs", "1000000", "--timeout", &timeout.to_string()]);
+        command.args(["--epochs", "1000000", "--timeout", &timeout.to_string()]);
         let job = Running::start(command.env("MNIST_TEST", &mark));
         if !job.trains() {
             job.end();
@@ -262,13 +261,13 @@ fn a_rank_that_never_comes_to_mpi_ends_the_job_after_the_timeout() {
     let _guard = one_job();
     const NOT_RANK_1: &str = r#"[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ] && exec sleep 100; exec "$0" "$@""#;
     for launcher in launchers() {
-        let command = two_ranks(&launcher);
+        let command = job(&launcher, &[], 2, env!("CARGO_BIN_EXE_mnist"));
         let launcher = launcher.display();
         let mut words: Vec<_> = command.get_args().collect();
         let mnist = words.pop().unwrap();
         let mut shell = Command::new("timeout");
         shell.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        shell.args(words).args(["sh", "-c", NOT_RANK_1]).arg(mnist).args(["--timeout", "2"]);
+        shell.args(words).args(["sh", "-c", NOT_RANK_1]).arg(mnist).args(["--backend", "mpi", "--timeout", "2"]);
         let begun = Instant::now();
         let output = shell.output().unwrap();
         let said = texts(&output).1;

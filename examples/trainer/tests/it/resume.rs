@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use crate::support::few_digits::few_digits;
 use mpienv::Rank;
+use mpienv::collective::{CollectiveError, Group, Numbers, Reduction, Transport, threads};
 use mpienv_trainer::checkpoint::{Checkpoints, Run, Settings};
-use mpienv_trainer::collective::threads::{self, Threads};
-use mpienv_trainer::collective::{Collective, CollectiveError};
 use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Model;
 use mpienv_trainer::model::linear::Linear;
@@ -54,7 +53,7 @@ impl Report for Curve {
 fn run(
     data: &Datasets,
     settings: &Settings,
-    rank: &mut dyn Collective,
+    rank: &mut Group,
     stop_at: Option<(u32, usize)>,
 ) -> (Result<(), TrainError>, Curve, Vec<f32>) {
     let mut model = Linear::new(64);
@@ -137,39 +136,44 @@ fn every_checkpoint_leads_to_the_same_bits() {
 }
 
 /// A rank whose sums come out with one bit changed from some sum on.
-struct Faulty<'a> {
-    rank: &'a mut Threads,
+struct Faulty {
+    transport: Box<dyn Transport>,
     sums: u32,
 }
 
-impl Collective for Faulty<'_> {
+impl Transport for Faulty {
     fn rank(&self) -> Rank {
-        self.rank.rank()
+        self.transport.rank()
     }
 
-    fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
-        self.rank.all_reduce_sum(values)?;
+    fn describe(&self) -> String {
+        self.transport.describe()
+    }
+
+    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        self.transport.all_reduce(Numbers::new(numbers.as_mut::<f32>().unwrap()), by)?;
         self.sums += 1;
         if self.sums == 10 {
+            let values = numbers.as_mut::<f32>().unwrap();
             values[300] = f32::from_bits(values[300].to_bits() ^ (1 << 22));
         }
         Ok(())
     }
 
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        self.rank.all_gather(bytes)
+        self.transport.all_gather(bytes)
     }
 
     fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
-        self.rank.broadcast(bytes, root)
+        self.transport.broadcast(bytes, root)
     }
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.rank.barrier()
+        self.transport.barrier()
     }
 
-    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Collective>, CollectiveError> {
-        self.rank.split(color, key)
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
+        self.transport.split(color, key)
     }
 }
 
@@ -182,7 +186,8 @@ fn a_rank_whose_parameters_differ_is_named_by_all_and_nothing_is_kept_of_it() {
         let errors = threads::run(RANKS, TIMEOUT, |rank| {
             let odd = rank.rank().index() == 2;
             let done = if odd {
-                run(&data, &settings, &mut Faulty { rank, sums: 0 }, None)
+                let transport = std::mem::replace(rank, Group::alone()).into_transport();
+                run(&data, &settings, &mut Group::new(Box::new(Faulty { transport, sums: 0 })), None)
             } else {
                 run(&data, &settings, rank, None)
             };

@@ -2,10 +2,9 @@
 
 use crate::support::curve::{Curve, TIMEOUT, data_parallel, plan};
 use crate::support::few_digits::few_digits;
+use mpienv::collective::threads;
 use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::cli::Cuts;
-use mpienv_trainer::collective::Collective;
-use mpienv_trainer::collective::threads;
 use mpienv_trainer::data::Datasets;
 use mpienv_trainer::mnist::plan::plan as cut;
 use mpienv_trainer::model::Architecture;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::support::counting::Counting;
 
-use mpienv_trainer::collective::{Collective, threads};
+use mpienv::collective::{Group, threads};
 use mpienv_trainer::sharding::checkpoint::Checkpoint;
 use mpienv_trainer::sharding::exchange::Exchange;
 use mpienv_trainer::sharding::execute::{Executor, State};
@@ -49,8 +49,9 @@ fn run<N: Number>(case: &Case, plan: &Plan, from: Option<&Checkpoint>, steps: u6
     let (samples, labels): (Tensor<N>, Tensor<N>) = (numbers(&case.samples), numbers(&case.labels));
     threads::run(mesh.world(), LONG, |rank| {
         let own = rank.rank().index();
-        let mut group = Counting::new(rank.split(0, own).unwrap());
-        let counter = group.counter();
+        let counting = Counting::new(rank.split(0, own).unwrap());
+        let counter = counting.counter();
+        let mut group = Group::new(Box::new(counting));
         let mut executor = Executor::new(plan, "", &mut group).unwrap();
         let (mut state, run_id) = match from {
             Some(checkpoint) => {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::support::data::real_mnist;
+use mpienv::collective::threads;
 use mpienv_trainer::batch::Batch;
-use mpienv_trainer::collective::{Collective, threads};
 use mpienv_trainer::data::{CLASSES, Dataset, Datasets, PIXELS, source::Source};
 use mpienv_trainer::sharding::checkpoint::Checkpoint;
 use mpienv_trainer::sharding::execute::{Executor, State};

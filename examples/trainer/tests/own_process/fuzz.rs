@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use crate::support::mutation::fuzz;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use mpienv::collective::Group;
 use mpienv_trainer::checkpoint::{Checkpoints, Position, Run, Settings};
-use mpienv_trainer::collective::alone::Alone;
 use mpienv_trainer::data::digits;
 use mpienv_trainer::data::idx::{self, IMAGES_MAGIC, LABELS_MAGIC};
 use mpienv_trainer::model::Model;
@@ -182,11 +182,11 @@ fn a_run_goes_on_from_a_true_checkpoint_or_begins_anew() {
     let folder = tempfile::tempdir().unwrap();
     let settings = Settings { folder: Some(folder.path().to_owned()), every: None, resume: true };
     let begin = |parameters: &mut Vec<f32>| {
-        Checkpoints::begin(&settings, run(), parameters, &mut Alone, &mut |_| {}).map(|begun| begun.start())
+        Checkpoints::begin(&settings, run(), parameters, &mut Group::alone(), &mut |_| {}).map(|begun| begun.start())
     };
     let position = Position { epoch: 3, step: 7, loss_sum: 0.5 };
-    let saved = Checkpoints::begin(&settings, run(), &mut kept.clone(), &mut Alone, &mut |_| {}).unwrap();
-    let path = saved.save(position, 10, &kept, &mut Alone).unwrap().unwrap();
+    let saved = Checkpoints::begin(&settings, run(), &mut kept.clone(), &mut Group::alone(), &mut |_| {}).unwrap();
+    let path = saved.save(position, 10, &kept, &mut Group::alone()).unwrap().unwrap();
     let seed = fs::read(&path).unwrap();
     for other in fs::read_dir(folder.path()).unwrap() {
         fs::remove_file(other.unwrap().path()).unwrap();

@@ -5,21 +5,21 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mpienv::Rank;
-use mpienv_trainer::collective::{Collective, CollectiveError, threads};
+use mpienv::collective::{CollectiveError, Group, Numbers, Reduction, Transport, threads};
 use mpienv_trainer::sharding::traffic::Traffic;
 
 /// A group whose calls, and those of the groups split from it, are counted.
 pub struct Counting {
-    group: Box<dyn Collective>,
+    transport: Box<dyn Transport>,
     world: u64,
     count: Rc<Cell<Traffic>>,
 }
 
 impl Counting {
     /// Counts what is called on `group`, which is the world.
-    pub fn new(group: Box<dyn Collective>) -> Counting {
-        let world = u64::from(group.rank().size());
-        Counting { group, world, count: Rc::default() }
+    pub fn new(group: Group) -> Counting {
+        let world = u64::from(group.size());
+        Counting { transport: group.into_transport(), world, count: Rc::default() }
     }
 
     /// What was sent since the beginning, or since [`Counter::take`]; lives on when the group is given away.
@@ -28,7 +28,7 @@ impl Counting {
     }
 
     fn ranks(&self) -> u64 {
-        u64::from(self.group.rank().size())
+        u64::from(self.transport.rank().size())
     }
 
     fn count(&self, traffic: Traffic) {
@@ -49,44 +49,48 @@ impl Counter {
     }
 }
 
-impl Collective for Counting {
+impl Transport for Counting {
     fn rank(&self) -> Rank {
-        self.group.rank()
+        self.transport.rank()
     }
 
-    fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
-        self.count(Traffic::of_all_reduce(self.world, self.ranks(), size_of_val(values) as u64));
-        self.group.all_reduce_sum(values)
+    fn describe(&self) -> String {
+        self.transport.describe()
+    }
+
+    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        self.count(Traffic::of_all_reduce(self.world, self.ranks(), numbers.bytes().len() as u64));
+        self.transport.all_reduce(numbers, by)
     }
 
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
         self.count(Traffic::of_all_gather(self.world, self.ranks(), bytes.len() as u64));
-        self.group.all_gather(bytes)
+        self.transport.all_gather(bytes)
     }
 
     /// Not counted: no step of a plan broadcasts.
     fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
-        self.group.broadcast(bytes, root)
+        self.transport.broadcast(bytes, root)
     }
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.group.barrier()
+        self.transport.barrier()
     }
 
-    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Collective>, CollectiveError> {
-        let group = self.group.split(color, key)?;
-        Ok(Box::new(Counting { group, world: self.world, count: Rc::clone(&self.count) }))
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
+        let transport = self.transport.split(color, key)?;
+        Ok(Box::new(Counting { transport, world: self.world, count: Rc::clone(&self.count) }))
     }
 
-    fn reduce_scatter_sum(&mut self, values: &[f32]) -> Result<Vec<f32>, CollectiveError> {
-        self.count(Traffic::of_reduce_scatter(self.world, self.ranks(), size_of_val(values) as u64));
-        self.group.reduce_scatter_sum(values)
+    fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        self.count(Traffic::of_reduce_scatter(self.world, self.ranks(), numbers.bytes().len() as u64));
+        self.transport.reduce_scatter(numbers, by)
     }
 
     fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
         let bytes: usize = parts.iter().map(Vec::len).sum();
         self.count(Traffic::of_reduce_scatter(self.world, self.ranks(), bytes as u64));
-        self.group.all_to_all(parts)
+        self.transport.all_to_all(parts)
     }
 }
 
@@ -94,16 +98,17 @@ impl Collective for Counting {
 fn calls_are_counted_as_rings_send_them() {
     let counts = threads::run(8, Duration::from_secs(10), |rank| {
         let group = rank.split(0, 0).unwrap();
-        let mut group = Counting::new(group);
-        let counter = group.counter();
+        let counting = Counting::new(group);
+        let counter = counting.counter();
+        let mut group = Group::new(Box::new(counting));
         let own = group.rank().index();
         let mut half = group.split(own / 4, own).unwrap();
         let mut counts = Vec::new();
-        group.all_reduce_sum(&mut [0.0]).unwrap();
+        group.all_reduce_sum(&mut [0.0_f32]).unwrap();
         counts.push(counter.take());
-        half.all_reduce_sum(&mut [0.0; 128]).unwrap();
+        half.all_reduce_sum(&mut [0.0_f32; 128]).unwrap();
         counts.push(counter.take());
-        half.reduce_scatter_sum(&[0.0; 128]).unwrap();
+        half.reduce_scatter_sum(&[0.0_f32; 128]).unwrap();
         half.all_gather(&[0; 256]).unwrap();
         half.all_to_all(&vec![vec![0; 64]; 4]).unwrap();
         counts.push(counter.take());

@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use mpienv::collective::threads;
 use mpienv_trainer::checkpoint::Checkpoints;
-use mpienv_trainer::collective::threads;
 use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Architecture;
 use mpienv_trainer::sampler::Order;

@@ -22,13 +22,14 @@ const TIMEOUT: u64 = 5;
 /// How long a rank may take to end: it waits for the others to come, for rank 0's verdict, and for a rank that is lost.
 const LIMIT: Duration = Duration::from_secs(2 * TIMEOUT + 8 + 1);
 /// What a rank says that lost another, or waited for it in vain.
-const LOSSES: [&str; 6] = [
-    " before all ranks had come",
+const LOSSES: [&str; 7] = [
+    " before all ranks had connected",
+    " then stopped answering within ",
     " is lost: ",
     " did not come within ",
     " not connected to 10.77.0.1:",
     " did not reach rank 0 at ",
-    " got no verdict from rank 0 at ",
+    ", but got no result within ",
 ];
 /// What befalls a job.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,162 @@
+//! How a group is connected.
+
+use std::time::Duration;
+
+use super::alone::Alone;
+use super::error::ConnectError;
+use super::group::Group;
+use super::hosts;
+#[cfg(feature = "mpi")]
+use super::mpi::{self, Mpi};
+use super::tcp::{MeetingPoint, Tcp};
+use crate::cluster::info::ClusterInfo;
+
+/// What joins the ranks.
+///
+/// ```
+/// use mpienv::collective::Backend;
+///
+/// assert_eq!(Backend::default(), Backend::Auto);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Backend {
+    /// [`Backend::SharedMemory`] if the launcher says that all ranks are on this host, which is faster there, and
+    /// `MPIENV_MPI_LIB` is not set. Otherwise MPI if the launcher starts MPI programs, its library can be loaded, and this program was built with the feature `mpi`.
+    /// Otherwise [`Backend::SharedMemory`] too.
+    #[default]
+    Auto,
+    /// The launcher's MPI library, or the one that `MPIENV_MPI_LIB` names; an error if it cannot be used.
+    Mpi,
+    /// Memory that the ranks of a host share, and TCP between hosts, whatever the launcher starts.
+    SharedMemory,
+    /// TCP between all ranks.
+    Tcp,
+}
+
+/// Connects a group: see [`Group::builder`].
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use mpienv::ClusterInfo;
+/// use mpienv::collective::{Backend, Group, GroupBuilder};
+///
+/// let info = ClusterInfo::from_env()?;
+/// let builder: GroupBuilder = Group::builder(&info).timeout(Duration::from_secs(300)).backend(Backend::Tcp);
+/// let group = builder
+///     .on_lost(|error| {
+///         eprintln!("{error}");
+///         3
+///     })
+///     .connect()?;
+/// println!("{}", group.describe());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct GroupBuilder<'a> {
+    info: &'a ClusterInfo,
+    timeout: Duration,
+    backend: Backend,
+    #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "only MPI waits where it cannot be called back"))]
+    on_lost: fn(&super::CollectiveError) -> u8,
+    #[cfg(feature = "mpi")]
+    hints: Option<crate::mpi::Hints>,
+}
+
+impl<'a> GroupBuilder<'a> {
+    pub(super) fn new(info: &'a ClusterInfo) -> GroupBuilder<'a> {
+        GroupBuilder {
+            info,
+            timeout: Duration::from_secs(60),
+            backend: Backend::Auto,
+            on_lost: |error| {
+                eprintln!("{error}");
+                1
+            },
+            #[cfg(feature = "mpi")]
+            hints: None,
+        }
+    }
+
+    /// How long to wait for another rank, here and in every later call; 60 s by default.
+    pub fn timeout(self, timeout: Duration) -> GroupBuilder<'a> {
+        GroupBuilder { timeout, ..self }
+    }
+
+    /// What joins the ranks; the same on all of them. [`Backend::Auto`] by default.
+    pub fn backend(self, backend: Backend) -> GroupBuilder<'a> {
+        GroupBuilder { backend, ..self }
+    }
+
+    /// What happens before this process exits because a rank was lost while it waits inside MPI, from where no error can
+    /// come back: the function returns the exit code. Over other transports, calls return errors instead.
+    ///
+    /// It runs in another thread than the group's. By default it prints the error to stderr and returns 1.
+    pub fn on_lost(self, on_lost: fn(&super::CollectiveError) -> u8) -> GroupBuilder<'a> {
+        GroupBuilder { on_lost, ..self }
+    }
+
+    /// What Open MPI does not know of this job.
+    ///
+    /// ```no_run
+    /// use mpienv::ClusterInfo;
+    /// use mpienv::collective::Group;
+    /// use mpienv::mpi::Hints;
+    ///
+    /// let info = ClusterInfo::from_env()?;
+    /// // SAFETY: this program has one thread.
+    /// let hints = unsafe { Hints::new() }.one_machine(info.node_count() == Some(1));
+    /// let group = Group::builder(&info).mpi_hints(hints).connect()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "mpi")]
+    pub fn mpi_hints(self, hints: crate::mpi::Hints) -> GroupBuilder<'a> {
+        GroupBuilder { hints: Some(hints), ..self }
+    }
+
+    /// Connects all ranks of the job, which all call this.
+    ///
+    /// # Errors
+    /// If a rank does not come in time, the ranks cannot be connected, or the backend cannot be used.
+    pub fn connect(self) -> Result<Group, ConnectError> {
+        let GroupBuilder { info, timeout, backend, .. } = self;
+        if info.world_size() == 1 {
+            return Ok(Group::new(Box::new(Alone)));
+        }
+        let is_one_host = info.local_world_size() == Some(info.world_size());
+        let why = match backend {
+            Backend::Auto if is_one_host && !mpi_is_named() => "",
+            #[cfg(feature = "mpi")]
+            Backend::Auto | Backend::Mpi => {
+                let required = backend == Backend::Mpi;
+                match mpi::init(info, timeout, required, self.hints.as_ref(), self.on_lost)? {
+                    Ok(world) => return Ok(Group::new(Box::new(Mpi::new(world, timeout, self.on_lost)?))),
+                    Err(why) => why,
+                }
+            }
+            #[cfg(not(feature = "mpi"))]
+            Backend::Mpi => return Err(ConnectError::NoMpi),
+            #[cfg(not(feature = "mpi"))]
+            Backend::Auto => "built without MPI",
+            Backend::SharedMemory | Backend::Tcp => "",
+        };
+        let place = MeetingPoint {
+            host: info.master_addr()?.clone(),
+            port: info.master_port(),
+            default_port: info.default_master_port(),
+            token: info.token().as_bytes().to_vec(),
+        };
+        let tcp = Tcp::connect(info.world(), &place, timeout)?.because(why);
+        if backend == Backend::Tcp { Ok(Group::new(Box::new(tcp))) } else { Ok(Group::new(hosts::join(tcp)?)) }
+    }
+}
+
+/// Whether a user has named the MPI library to use.
+fn mpi_is_named() -> bool {
+    #[cfg(feature = "mpi")]
+    let is_named = crate::mpi::MpiVars::of(&crate::environment::Environment::current()).library.is_some();
+    #[cfg(not(feature = "mpi"))]
+    let is_named = false;
+    is_named
+}

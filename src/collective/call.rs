@@ -1,0 +1,147 @@
+//! What all ranks must agree on before they exchange anything.
+
+use std::fmt;
+
+use super::element::{ElementKind, Reduction};
+
+/// A collective call: two ranks that describe theirs differently do not run the same program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) operation: Operation,
+    pub(super) kind: Option<ElementKind>,
+    /// Numbers of a reduction, root of a broadcast, bytes of a part.
+    pub(super) count: u64,
+}
+
+/// What ranks do together; each one's number goes into messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Operation {
+    #[default]
+    Barrier,
+    AllGather,
+    AllToAll,
+    Broadcast,
+    Split,
+    AllReduceSum,
+    AllReduceMin,
+    AllReduceMax,
+    ReduceScatterSum,
+    ReduceScatterMin,
+    ReduceScatterMax,
+}
+
+use Operation::{
+    AllGather, AllReduceMax, AllReduceMin, AllReduceSum, AllToAll, Barrier, Broadcast, ReduceScatterMax,
+    ReduceScatterMin, ReduceScatterSum, Split,
+};
+
+const NAMES: [(Operation, &str); 11] = [
+    (Barrier, "barrier"),
+    (AllGather, "all_gather"),
+    (AllToAll, "all_to_all"),
+    (Broadcast, "broadcast"),
+    (Split, "split"),
+    (AllReduceSum, "all_reduce_sum"),
+    (AllReduceMin, "all_reduce_min"),
+    (AllReduceMax, "all_reduce_max"),
+    (ReduceScatterSum, "reduce_scatter_sum"),
+    (ReduceScatterMin, "reduce_scatter_min"),
+    (ReduceScatterMax, "reduce_scatter_max"),
+];
+
+impl Call {
+    pub(super) const BARRIER: Call = Call::of(Barrier, 0);
+    pub(super) const ALL_GATHER: Call = Call::of(AllGather, 0);
+    pub(super) const SPLIT: Call = Call::of(Split, 0);
+
+    const fn of(operation: Operation, count: u64) -> Call {
+        Call { operation, kind: None, count }
+    }
+
+    pub(super) fn broadcast(root: u32) -> Call {
+        Call::of(Broadcast, root.into())
+    }
+
+    pub(super) fn all_to_all(length: usize) -> Call {
+        Call::of(AllToAll, length as u64)
+    }
+
+    pub(super) fn all_reduce(by: Reduction, kind: ElementKind, count: usize) -> Call {
+        let operation = match by {
+            Reduction::Sum => AllReduceSum,
+            Reduction::Min => AllReduceMin,
+            Reduction::Max => AllReduceMax,
+        };
+        Call { operation, kind: Some(kind), count: count as u64 }
+    }
+
+    pub(super) fn reduce_scatter(by: Reduction, kind: ElementKind, count: usize) -> Call {
+        let operation = match by {
+            Reduction::Sum => ReduceScatterSum,
+            Reduction::Min => ReduceScatterMin,
+            Reduction::Max => ReduceScatterMax,
+        };
+        Call { operation, kind: Some(kind), count: count as u64 }
+    }
+
+    /// Operation and kind in messages.
+    pub(super) fn codes(self) -> [u8; 2] {
+        [self.operation as u8, ElementKind::code(self.kind)]
+    }
+
+    /// What a message says; another program's nonsense becomes a barrier, which differs as well.
+    pub(super) fn from_codes([operation, kind]: [u8; 2], count: u64) -> Call {
+        let operation = NAMES.iter().map(|(operation, _)| *operation).find(|known| *known as u8 == operation);
+        Call { operation: operation.unwrap_or_default(), kind: ElementKind::from_code(kind), count }
+    }
+
+    /// Whether the calls differ in nothing but how many numbers they reduce.
+    pub(super) fn differs_in_length_alone(self, other: Call) -> bool {
+        self.kind.is_some() && Call { count: other.count, ..self } == other
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        NAMES.iter().find(|(operation, _)| *operation == self.operation).map_or("", |(_, name)| name)
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, count) = (self.name(), self.count);
+        match (self.operation, self.kind) {
+            (_, Some(kind)) => write!(f, "{name} of {count} {}", kind.name()),
+            (Broadcast, None) => write!(f, "{name} from rank {count}"),
+            (AllToAll, None) => write!(f, "{name} of parts of {count} bytes"),
+            _ => f.write_str(name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_comes_out_of_a_message_as_it_went_in() {
+        let kinds = [None, Some(ElementKind::F32), Some(ElementKind::U64)];
+        for (operation, _) in NAMES {
+            for kind in kinds {
+                let call = Call { operation, kind, count: 7 };
+                assert_eq!(Call::from_codes(call.codes(), 7), call);
+            }
+        }
+    }
+
+    #[test]
+    fn a_call_is_described_as_a_user_wrote_it() {
+        let sum = Call::all_reduce(Reduction::Sum, ElementKind::F32, 10);
+        assert_eq!(sum.to_string(), "all_reduce_sum of 10 f32");
+        assert_eq!(Call::broadcast(3).to_string(), "broadcast from rank 3");
+        assert_eq!(Call::all_to_all(64).to_string(), "all_to_all of parts of 64 bytes");
+        assert_eq!(Call::BARRIER.to_string(), "barrier");
+        assert!(sum.differs_in_length_alone(Call { count: 11, ..sum }));
+        assert!(!sum.differs_in_length_alone(Call::all_reduce(Reduction::Sum, ElementKind::F64, 11)));
+        assert!(!Call::broadcast(0).differs_in_length_alone(Call::broadcast(1)));
+    }
+}

@@ -1,0 +1,183 @@
+//! Why ranks could not do something together.
+
+use std::io;
+
+use super::call::Call;
+use crate::rendezvous::RendezvousError;
+
+/// Why a collective call failed.
+///
+/// After any of these except [`CollectiveError::Argument`] the group cannot be used any more: every later call fails too,
+/// and names the same rank.
+///
+/// ```
+/// use std::time::Duration;
+/// use mpienv::collective::{CollectiveError, threads};
+///
+/// let errors = threads::run(2, Duration::from_secs(10), |group| match group.rank().index() {
+///     0 => group.barrier().unwrap_err(),
+///     _ => group.all_reduce_sum(&mut [1.0_f32; 10]).unwrap_err(),
+/// })
+/// .expect("2 is a number of ranks");
+/// assert!(matches!(errors[0], CollectiveError::Differs { rank: 1, .. }) && !errors[0].is_timeout());
+/// assert_eq!(
+///     errors[0].to_string(),
+///     "rank 1 called all_reduce_sum of 10 f32, rank 0 barrier: all ranks must make the same calls in the same order"
+/// );
+/// ```
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum CollectiveError {
+    /// A rank closed its connection or was killed.
+    #[error("rank {rank} on {host} is lost: {reason}")]
+    Lost {
+        /// The rank, by its number in the job.
+        rank: u32,
+        /// Its host.
+        host: String,
+        /// What is known of the loss.
+        reason: String,
+    },
+    /// A rank did not arrive in time.
+    #[error("rank {rank} on {host} did not come within {seconds} s: it hangs, is cut off, or was never started")]
+    TimedOut {
+        /// The rank, by its number in the job.
+        rank: u32,
+        /// Its host.
+        host: String,
+        /// How long it was waited for.
+        seconds: f64,
+    },
+    /// An unknown rank did not arrive in time.
+    #[error("a rank did not come within {seconds} s over MPI; the launcher names the one that was lost")]
+    SomeTimedOut {
+        /// How long it was waited for.
+        seconds: f64,
+    },
+    /// MPI waited too long for all ranks to initialize it.
+    #[error("MPI was not initialized within {seconds} s: a rank hangs, is lost, or was never started")]
+    MpiTimedOut {
+        /// How long it was waited for.
+        seconds: f64,
+    },
+    /// A rank contributed another count of numbers.
+    #[error(
+        "rank {rank} brought {found} numbers to a sum of {expected}: all ranks must run the same program with the same options"
+    )]
+    Length {
+        /// The other rank, by its number in the job.
+        rank: u32,
+        /// How many it contributed.
+        found: usize,
+        /// How many this rank contributed.
+        expected: usize,
+    },
+    /// A rank made another call.
+    #[error("rank {rank} called {found}, rank {own} {expected}: all ranks must make the same calls in the same order")]
+    Differs {
+        /// The other rank, by its number in the job.
+        rank: u32,
+        /// What it called.
+        found: String,
+        /// This rank, by its number in the job.
+        own: u32,
+        /// What this rank called.
+        expected: String,
+    },
+    /// This rank's arguments cannot be used. Nothing was sent, and the group can still be used.
+    #[error("{call}: {reason}")]
+    Argument {
+        /// The call.
+        call: &'static str,
+        /// What is wrong with its arguments.
+        reason: String,
+    },
+    /// The ranks of an MPI job cannot be monitored.
+    #[error("cannot monitor the ranks: {0}")]
+    Watch(io::Error),
+    /// MPI returned an error.
+    #[cfg(feature = "mpi")]
+    #[error(transparent)]
+    Mpi(crate::mpi::MpiError),
+}
+
+impl CollectiveError {
+    /// Whether a rank did not arrive in time.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        use CollectiveError::{MpiTimedOut, SomeTimedOut, TimedOut};
+        matches!(self, TimedOut { .. } | SomeTimedOut { .. } | MpiTimedOut { .. })
+    }
+
+    /// The rank that the error names, by its number in the job.
+    ///
+    /// ```
+    /// use mpienv::collective::CollectiveError;
+    ///
+    /// let error = CollectiveError::TimedOut { rank: 3, host: "node1".to_owned(), seconds: 60.0 };
+    /// assert_eq!(error.rank(), Some(3));
+    /// ```
+    #[must_use]
+    pub fn rank(&self) -> Option<u32> {
+        use CollectiveError::{Differs, Length, Lost, TimedOut};
+        match self {
+            Lost { rank, .. } | TimedOut { rank, .. } | Length { rank, .. } | Differs { rank, .. } => Some(*rank),
+            _ => None,
+        }
+    }
+
+    /// `rank` made the call `found`, this rank `own` the call `expected`.
+    pub(super) fn different_calls(rank: u32, found: Call, own: u32, expected: Call) -> CollectiveError {
+        if !expected.differs_in_length_alone(found) {
+            return CollectiveError::Differs { rank, found: found.to_string(), own, expected: expected.to_string() };
+        }
+        let [found, expected] = [found, expected].map(|call| usize::try_from(call.count).unwrap_or(usize::MAX));
+        CollectiveError::Length { rank, found, expected }
+    }
+}
+
+/// Why [`Group::connect`](super::Group::connect) failed.
+///
+/// ```
+/// use mpienv::collective::{ConnectError, Group};
+/// use mpienv::ClusterInfo;
+///
+/// // Two nodes, and nothing says where rank 0 is.
+/// let info = ClusterInfo::from_vars([("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")])?;
+/// assert!(matches!(Group::connect(&info), Err(ConnectError::Master(_))));
+/// # Ok::<(), mpienv::Error>(())
+/// ```
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The address of rank 0 is unknown.
+    #[error(transparent)]
+    Master(#[from] crate::error::Error),
+    /// The ranks did not meet at the master.
+    #[error(transparent)]
+    Rendezvous(#[from] RendezvousError),
+    /// This rank cannot open a socket for the others.
+    #[error(
+        "this rank cannot open a socket for the other ranks: {0}; check this host's network and its limit of open files"
+    )]
+    Socket(io::Error),
+    /// The ranks met but cannot be connected.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
+    /// The required MPI cannot be used.
+    #[cfg(feature = "mpi")]
+    #[error(transparent)]
+    Mpi(crate::mpi::MpiError),
+    /// MPI is required, and this program was built without it.
+    #[error("this program was built without MPI: build it with the feature `mpi` of mpienv, or use another backend")]
+    NoMpi,
+}
+
+debug_is_text!(CollectiveError);
+debug_is_text!(ConnectError);
+
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> ConnectError {
+        ConnectError::Socket(error)
+    }
+}

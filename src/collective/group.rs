@@ -1,0 +1,337 @@
+//! A group of ranks, as a program uses it.
+
+use std::fmt;
+
+use super::alone::Alone;
+use super::builder::GroupBuilder;
+use super::element::{Element, Numbers, Reduction, part};
+use super::error::{CollectiveError, ConnectError};
+use super::transport::Transport;
+use crate::cluster::info::ClusterInfo;
+use crate::value::rank::Rank;
+
+/// Ranks that make the same calls in the same order: all of a job, or those of a [`split`](Group::split).
+///
+/// It stays in the thread that connected it: it is neither `Send` nor `Sync`. A group that goes out of scope leaves the
+/// job in good order; [`close`](Group::close) waits for the others first, as MPI needs it.
+///
+/// ```no_run
+/// use mpienv::ClusterInfo;
+/// use mpienv::collective::Group;
+///
+/// let info = ClusterInfo::from_env()?;
+/// let mut group = Group::connect(&info)?;
+/// eprintln!("{} of {} over {}", group.rank().index(), group.size(), group.describe());
+///
+/// let mut gradients = vec![0.5_f32; 7850];
+/// group.all_reduce_sum(&mut gradients)?;
+/// group.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Group {
+    transport: Box<dyn Transport>,
+}
+
+impl Group {
+    /// Connects all ranks of the job, with the defaults of [`Group::builder`].
+    ///
+    /// # Errors
+    /// If a rank does not come within 60 s, or the ranks cannot be connected.
+    pub fn connect(info: &ClusterInfo) -> Result<Group, ConnectError> {
+        Group::builder(info).connect()
+    }
+
+    /// Connects all ranks of the job, as the builder is told.
+    pub fn builder(info: &ClusterInfo) -> GroupBuilder<'_> {
+        GroupBuilder::new(info)
+    }
+
+    /// A group of this process alone, for a program that was started without others.
+    #[must_use]
+    pub fn alone() -> Group {
+        Group::new(Box::new(Alone))
+    }
+
+    /// A group over a transport: see [`Transport`].
+    #[must_use]
+    pub fn new(transport: Box<dyn Transport>) -> Group {
+        Group { transport }
+    }
+
+    /// What carries the calls: see [`Transport`].
+    #[must_use]
+    pub fn into_transport(self) -> Box<dyn Transport> {
+        self.transport
+    }
+
+    /// This rank and the size of the group.
+    #[must_use]
+    pub fn rank(&self) -> Rank {
+        self.transport.rank()
+    }
+
+    /// The number of ranks.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.rank().size()
+    }
+
+    /// What carries the calls and why it was chosen, for a log line: `shared memory`, `shared memory (the launcher does not
+    /// start MPI programs)`, `MPI (libmpi.so.40, Open MPI v4.1.4)`.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        self.transport.describe()
+    }
+
+    /// Adds the ranks' `values` element by element, in place. Every rank gets the sum.
+    ///
+    /// ```
+    /// # use mpienv::collective::{CollectiveError, threads};
+    /// # let ranks = threads::run(3, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// // Three ranks.
+    /// let mut values = [f64::from(group.rank().index()), 10.0];
+    /// group.all_reduce_sum(&mut values)?;
+    /// assert_eq!(values, [3.0, 30.0]);
+    /// # Ok(()) });
+    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If a rank is lost, hangs, brings another length or makes another call. The values are then undefined.
+    pub fn all_reduce_sum<T: Element>(&mut self, values: &mut [T]) -> Result<(), CollectiveError> {
+        self.transport.all_reduce(Numbers::new(values), Reduction::Sum)
+    }
+
+    /// Every rank gets the smallest of the ranks' values, element by element; NaN if one is NaN.
+    ///
+    /// ```
+    /// # use mpienv::collective::{CollectiveError, threads};
+    /// # let ranks = threads::run(3, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// // Three ranks.
+    /// let mut samples_left = [10 - group.rank().index()];
+    /// group.all_reduce_min(&mut samples_left)?;
+    /// assert_eq!(samples_left, [8]);
+    /// # Ok(()) });
+    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`].
+    pub fn all_reduce_min<T: Element>(&mut self, values: &mut [T]) -> Result<(), CollectiveError> {
+        self.transport.all_reduce(Numbers::new(values), Reduction::Min)
+    }
+
+    /// Every rank gets the largest of the ranks' values, element by element; NaN if one is NaN.
+    ///
+    /// ```
+    /// # use mpienv::collective::{CollectiveError, threads};
+    /// # let ranks = threads::run(3, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// // Three ranks.
+    /// let mut seconds = [0.5 * f64::from(group.rank().index())];
+    /// group.all_reduce_max(&mut seconds)?;
+    /// assert_eq!(seconds, [1.0]);
+    /// # Ok(()) });
+    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`].
+    pub fn all_reduce_max<T: Element>(&mut self, values: &mut [T]) -> Result<(), CollectiveError> {
+        self.transport.all_reduce(Numbers::new(values), Reduction::Max)
+    }
+
+    /// Adds the ranks' `values` and returns this rank's part of the sum: the numbers from `rank * count / size` to
+    /// `(rank + 1) * count / size`, so that parts differ by one number at most.
+    ///
+    /// ```
+    /// # use mpienv::collective::{CollectiveError, threads};
+    /// # let ranks = threads::run(2, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// // Two ranks.
+    /// let part = group.reduce_scatter_sum(&[1.0_f32, 2.0, 3.0])?;
+    /// assert_eq!(part, if group.rank().is_first() { vec![2.0] } else { vec![4.0, 6.0] });
+    /// # Ok(()) });
+    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`].
+    pub fn reduce_scatter_sum<T: Element>(&mut self, values: &[T]) -> Result<Vec<T>, CollectiveError> {
+        let rank = self.rank();
+        let mut values = values.to_vec();
+        self.transport.reduce_scatter(Numbers::new(&mut values), Reduction::Sum)?;
+        let part = part(values.len(), rank.index() as usize, rank.size() as usize);
+        values.truncate(part.end);
+        values.drain(..part.start);
+        Ok(values)
+    }
+
+    /// Every rank gets the bytes of every rank, in rank order. Lengths may differ.
+    ///
+    /// ```
+    /// # use mpienv::collective::{CollectiveError, threads};
+    /// # let ranks = threads::run(2, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// // Two ranks.
+    /// let name = format!("rank {}", group.rank().index());
+    /// assert_eq!(group.all_gather(name.as_bytes())?, [b"rank 0", b"rank 1"]);
+    /// # Ok(()) });
+    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`].
+    pub fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        self.transport.all_gather(bytes)
+    }
+
+    /// Sends part r to rank r and returns the parts that every rank sent to this one, in rank order. All parts of all
+    /// ranks have the same length.
+    ///
+    /// ```
+    /// # use mpienv::collective::{CollectiveError, threads};
+    /// # let ranks = threads::run(2, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// // Two ranks.
+    /// let own = group.rank().index() as u8;
+    /// let received = group.all_to_all(&[vec![own, 0], vec![own, 1]])?;
+    /// assert_eq!(received, [[0, own], [1, own]]);
+    /// # Ok(()) });
+    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if there is not one part for each rank, or their
+    /// lengths differ on this rank.
+    pub fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        let size = self.size();
+        let call = "all_to_all";
+        if parts.len() != size as usize {
+            let reason = format!("{} parts for {size} ranks", parts.len());
+            return Err(CollectiveError::Argument { call, reason });
+        }
+        if let Some(pair) = parts.windows(2).find(|pair| pair[0].len() != pair[1].len()) {
+            let reason = format!("parts of {} and {} bytes", pair[0].len(), pair[1].len());
+            return Err(CollectiveError::Argument { call, reason });
+        }
+        self.transport.all_to_all(parts)
+    }
+
+    /// Every rank gets the bytes of rank `root`, whatever it had.
+    ///
+    /// ```
+    /// # use mpienv::collective::{CollectiveError, threads};
+    /// # let ranks = threads::run(2, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// let mut id = if group.rank().is_first() { b"id of NCCL".to_vec() } else { Vec::new() };
+    /// group.broadcast(&mut id, 0)?;
+    /// assert_eq!(id, b"id of NCCL");
+    /// # Ok(()) });
+    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if there is no rank `root`.
+    pub fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
+        let size = self.size();
+        if root >= size {
+            let reason = format!("rank {root} of a group of {size}");
+            return Err(CollectiveError::Argument { call: "broadcast", reason });
+        }
+        self.transport.broadcast(bytes, root)
+    }
+
+    /// Returns once every rank has called it.
+    ///
+    /// ```
+    /// # use mpienv::collective::{CollectiveError, Group};
+    /// # let mut group = Group::alone();
+    /// group.barrier()?;
+    /// # Ok::<(), CollectiveError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`].
+    pub fn barrier(&mut self) -> Result<(), CollectiveError> {
+        self.transport.barrier()
+    }
+
+    /// Splits the group into one group for each `color`, ordered by `key`, then by rank. This rank gets its own group.
+    ///
+    /// Both groups can be used afterwards, in any order that is the same on all their ranks. Errors of the new group name
+    /// ranks by their number in the original group.
+    ///
+    /// ```
+    /// # use mpienv::collective::{CollectiveError, threads};
+    /// # let ranks = threads::run(4, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// // Four ranks: 0 and 2, 1 and 3.
+    /// let own = group.rank().index();
+    /// let mut half = group.split(own % 2, own)?;
+    /// let mut ranks = [own];
+    /// half.all_reduce_sum(&mut ranks)?;
+    /// assert_eq!((half.size(), ranks), (2, [2 + 2 * (own % 2)]));
+    /// # Ok(()) });
+    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`].
+    pub fn split(&mut self, color: u32, key: u32) -> Result<Group, CollectiveError> {
+        self.transport.split(color, key).map(Group::new)
+    }
+
+    /// Waits for all ranks and closes the group. Groups split from it cannot be used afterwards.
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`].
+    pub fn close(self) -> Result<(), CollectiveError> {
+        self.transport.close()
+    }
+
+    /// Calls `last_words` and exits all ranks of the job, including this one, with `code`, if the transport can: MPI can,
+    /// the others return and do nothing.
+    ///
+    /// For a rank that fails by itself, so that the others do not wait for it. Without MPI they see that it has exited.
+    ///
+    /// ```
+    /// # use mpienv::collective::Group;
+    /// # let mut group = Group::alone();
+    /// group.abort(3, &mut || eprintln!("the loss is NaN"));
+    /// // std::process::exit(3);
+    /// ```
+    pub fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
+        self.transport.abort(code, last_words);
+    }
+
+    /// How many bytes this rank has written to other ranks since it connected, over this group and all that share its
+    /// connections, protocol included; `None` over MPI.
+    ///
+    /// ```
+    /// assert_eq!(mpienv::collective::Group::alone().bytes_sent(), Some(0));
+    /// ```
+    #[must_use]
+    pub fn bytes_sent(&self) -> Option<u64> {
+        self.transport.bytes_sent()
+    }
+
+    /// How many connections this rank rejected while it connected, because they were not from ranks of this job: a port
+    /// scanner, a health check, another job.
+    ///
+    /// ```
+    /// assert_eq!(mpienv::collective::Group::alone().rejected(), 0);
+    /// ```
+    #[must_use]
+    pub fn rejected(&self) -> u64 {
+        self.transport.rejected()
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group").field("rank", &self.rank()).field("transport", &self.describe()).finish()
+    }
+}

@@ -1,0 +1,111 @@
+//! What each rank sends to all others before the first call.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::value::host_name::host_name;
+
+/// A rank's host and cores. Rank 0 adds the address at which its watch listens.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct HostInfo {
+    pub host: String,
+    /// The same for all ranks that share cores, even in containers with other host names.
+    pub machine: String,
+    /// The network that the rank is in: containers of one machine have different ones.
+    pub network: String,
+    /// The numbers of the cores that this rank may run on; empty if unknown.
+    pub cores: BTreeSet<usize>,
+    /// The CPU quota in cores, if it is below the number of cores.
+    pub quota: Option<usize>,
+    /// On rank 0 only.
+    pub listens: Option<Listener>,
+}
+
+/// Where rank 0 accepts connections, and the token that ranks of this job present.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Listener {
+    pub port: u16,
+    pub addresses: Vec<IpAddr>,
+    pub token: String,
+}
+
+impl HostInfo {
+    pub(super) fn own(listens: Option<Listener>) -> HostInfo {
+        let cores = cores();
+        let parallel = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
+        let quota = (parallel < cores.len()).then_some(parallel);
+        let host = host_name().unwrap_or_default();
+        // Linux has an id for each boot of a machine, which its containers share.
+        let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_else(|_| host.clone());
+        let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default().to_string_lossy().into_owned();
+        HostInfo { host, machine, network, cores, quota, listens }
+    }
+
+    /// Whether the other rank is on the same host: on the same machine, and in no other container.
+    #[cfg(target_os = "linux")]
+    pub(super) fn is_with(&self, other: &HostInfo) -> bool {
+        (&self.machine, &self.network) == (&other.machine, &other.network)
+    }
+}
+
+/// Whether every rank has its own core, as far as is known. The same data gives the same answer on all ranks.
+pub(super) fn have_a_core_each(infos: &[HostInfo]) -> bool {
+    let mut machines = BTreeMap::<&str, (usize, BTreeSet<usize>, usize)>::new();
+    for host_info in infos {
+        let (ranks, cores, quota) = machines.entry(&host_info.machine).or_insert((0, BTreeSet::new(), usize::MAX));
+        *ranks += 1;
+        cores.extend(&host_info.cores);
+        *quota = (*quota).min(host_info.quota.unwrap_or(usize::MAX));
+    }
+    machines.into_values().all(|(ranks, cores, quota)| ranks <= cores.len().min(quota))
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn cores() -> BTreeSet<usize> {
+    use rustix::thread::{CpuSet, sched_getaffinity};
+    let Ok(set) = sched_getaffinity(None) else { return BTreeSet::new() };
+    (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn cores() -> BTreeSet<usize> {
+    BTreeSet::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host_info(machine: &str, cores: &[usize], quota: Option<usize>) -> HostInfo {
+        HostInfo { machine: machine.to_owned(), cores: cores.iter().copied().collect(), quota, ..HostInfo::default() }
+    }
+
+    #[test]
+    fn ranks_have_a_core_each_where_their_machines_cores_are_as_many() {
+        // Bound to a core each, or to none.
+        assert!(have_a_core_each(&[host_info("a", &[0], None), host_info("a", &[1], None)]));
+        assert!(have_a_core_each(&[host_info("a", &[0, 1], None), host_info("a", &[0, 1], None)]));
+        assert!(have_a_core_each(&[host_info("a", &[0], None), host_info("b", &[0], None)]));
+        // Bound to the same core, or more ranks than cores, if on one machine only.
+        assert!(!have_a_core_each(&[host_info("a", &[0], None), host_info("a", &[0], None)]));
+        assert!(!have_a_core_each(&[
+            host_info("b", &[0], None),
+            host_info("a", &[0], None),
+            host_info("a", &[0], None)
+        ]));
+        // A container with eight cores and the time of one.
+        assert!(!have_a_core_each(&[host_info("a", &[0, 1, 2], Some(1)), host_info("a", &[0, 1, 2], Some(1))]));
+        // A system that does not tell.
+        assert!(!have_a_core_each(&[host_info("a", &[], None)]));
+    }
+
+    #[test]
+    fn this_process_has_a_core() {
+        let own = HostInfo::own(None);
+        assert!(have_a_core_each(std::slice::from_ref(&own)), "{own:?}");
+        assert!(!own.host.is_empty());
+        assert!(!own.machine.is_empty());
+    }
+}

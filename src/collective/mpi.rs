@@ -1,0 +1,268 @@
+//! Ranks joined by MPI, whose library is loaded at run time.
+//!
+//! If every rank has its own core, a sum is one blocking call that spins, which is fastest. Otherwise, and for all other
+//! calls, a call is started and polled, and yields in between: a spinning rank would take the core from the rank that it
+//! waits for. In both cases a watch thread ends the wait when a rank is lost.
+//!
+//! MPI recommends but does not promise that a sum has the same bits on all ranks. It has if every rank adds in the same
+//! order, or one rank adds and distributes, as Open MPI and MPICH do between equal machines.
+//!
+//! MPI does not compare the calls of different ranks: one that makes another call fails with MPI's error, or makes all
+//! wait until the timeout.
+
+mod init;
+mod lost;
+mod watch;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use self::watch::{Socket, Watch};
+use super::element::{ElementKind, Numbers, Reduction, Scratch};
+use super::error::CollectiveError;
+use super::host_info::{self, HostInfo};
+use super::transport::Transport;
+use crate::mpi::{Communicator, Element, MpiError, Request, World};
+use crate::value::rank::Rank;
+
+pub(super) use init::init;
+pub(super) use lost::OnLost;
+
+/// How long an MPI error waits for the watch to name the lost rank. On one machine that takes milliseconds.
+const WATCH_FIRST: Duration = Duration::from_secs(1);
+
+/// Ranks joined by MPI: all of a job, or a group split from them.
+#[derive(Debug)]
+pub(super) struct Mpi {
+    // Dropped before the ranks: a rank that has announced its exit is not reported as lost.
+    watch: Arc<Watch>,
+    ranks: Ranks,
+    timeout: Duration,
+    /// Whether every rank has its own core; the same on all ranks.
+    spins: bool,
+    /// Buffer for sums that do not spin. It grows to the largest sum.
+    sum: Sum,
+    /// The library's name and version.
+    library: String,
+}
+
+/// What MPI has while it sums: one vector for each type, of which a program seldom uses both.
+#[derive(Debug, Default)]
+struct Sum {
+    singles: Vec<f32>,
+    doubles: Vec<f64>,
+}
+
+#[derive(Debug)]
+enum Ranks {
+    World(World),
+    Group(Communicator),
+}
+
+impl Ranks {
+    fn communicator(&self) -> &Communicator {
+        match self {
+            Ranks::World(world) => world.communicator(),
+            Ranks::Group(group) => group,
+        }
+    }
+}
+
+impl Mpi {
+    /// Joins the ranks of `world`, which all call this. `timeout` limits every wait for them.
+    ///
+    /// # Errors
+    /// If the ranks cannot exchange their hosts, or the watch cannot start.
+    pub(super) fn new(world: World, timeout: Duration, on_lost: OnLost) -> Result<Mpi, CollectiveError> {
+        let rank = world.communicator().rank();
+        let socket = if rank.is_first() { Socket::open() } else { None };
+        let own = HostInfo::own(socket.as_ref().and_then(Socket::listener_info));
+        let own = serde_json::to_vec(&own).unwrap_or_default();
+        let infos = world.communicator().all_gather_within(&own, timeout)?;
+        // The same program wrote them. If one cannot be parsed, nothing is known about that rank.
+        let infos: Vec<HostInfo> =
+            infos.iter().map(|host_info| serde_json::from_slice(host_info).unwrap_or_default()).collect();
+        let spins = host_info::have_a_core_each(&infos);
+        let watch = Watch::begin(rank, socket, &infos, timeout, on_lost).map_err(CollectiveError::Watch)?;
+        let library = format!("{}, {}", world.library().display(), world.version());
+        let (watch, ranks) = (Arc::new(watch), Ranks::World(world));
+        Ok(Mpi { watch, ranks, timeout, spins, sum: Sum::default(), library })
+    }
+
+    /// Makes a call under the watch.
+    fn call<T>(&self, call: impl FnOnce(&Communicator) -> Result<T, MpiError>) -> Result<T, CollectiveError> {
+        let result = self.watch.over(|| call(self.ranks.communicator()));
+        if let Err(MpiError::Call { .. }) = result {
+            // MPI may notice a loss before the watch, which knows the rank and exits this process.
+            thread::sleep(WATCH_FIRST);
+        }
+        Ok(result?)
+    }
+
+    /// Starts a call and polls it.
+    fn wait<B: Default>(
+        &self,
+        start: impl FnOnce(&Communicator) -> Result<Request<B>, MpiError>,
+    ) -> Result<B, CollectiveError> {
+        self.call(|ranks| start(ranks)?.wait_within(watch::limit(self.timeout)))
+    }
+}
+
+impl From<MpiError> for CollectiveError {
+    fn from(error: MpiError) -> CollectiveError {
+        match error {
+            MpiError::TimedOut { limit, .. } => CollectiveError::SomeTimedOut { seconds: limit.as_secs_f64() },
+            error => CollectiveError::Mpi(error),
+        }
+    }
+}
+
+/// A sum of `values` over all ranks, with the buffer of their type.
+fn sum<T: Element>(mpi: &Mpi, values: &mut [T], mut buffer: Vec<T>) -> Result<Vec<T>, CollectiveError> {
+    if mpi.spins {
+        mpi.call(|ranks| ranks.all_reduce_sum(values))?;
+        return Ok(buffer);
+    }
+    buffer.clear();
+    buffer.extend_from_slice(values);
+    let sum = mpi.wait(|ranks| ranks.start_all_reduce_sum(buffer))?;
+    values.copy_from_slice(&sum);
+    Ok(sum)
+}
+
+/// This rank's part of a sum of `values`, put where it was.
+fn sum_part<T: Element>(mpi: &Mpi, values: &mut [T]) -> Result<(), CollectiveError> {
+    let rank = mpi.rank();
+    let length = values.len() / rank.size() as usize;
+    let start = length * rank.index() as usize;
+    if mpi.spins {
+        mpi.call(|ranks| ranks.reduce_scatter_sum(values))?;
+        values.copy_within(..length, start);
+        return Ok(());
+    }
+    let sum = mpi.wait(|ranks| ranks.start_reduce_scatter_sum(values.to_vec()))?;
+    values[start..start + length].copy_from_slice(&sum[..length]);
+    Ok(())
+}
+
+impl Mpi {
+    /// Gathers the numbers of all ranks and reduces them here, in rank order.
+    fn reduce_here(&mut self, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        let kind = numbers.kind();
+        let all = self.all_gather(numbers.bytes())?;
+        let mut row = Scratch::default();
+        for (rank, bytes) in (0..).zip(&all) {
+            let expected = numbers.count();
+            if bytes.len() != expected * kind.size() {
+                return Err(CollectiveError::Length { rank, found: bytes.len() / kind.size(), expected });
+            }
+            let row = row.bytes(bytes.len());
+            row.copy_from_slice(bytes);
+            match rank {
+                0 => numbers.bytes().copy_from_slice(row),
+                _ => kind.combine(by, numbers.bytes(), row),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Transport for Mpi {
+    fn rank(&self) -> Rank {
+        self.ranks.communicator().rank()
+    }
+
+    fn describe(&self) -> String {
+        format!("MPI ({})", self.library)
+    }
+
+    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        match (by, numbers.kind()) {
+            (Reduction::Sum, ElementKind::F32) => {
+                let buffer = std::mem::take(&mut self.sum.singles);
+                let values = numbers.as_mut::<f32>().unwrap_or_default();
+                self.sum.singles = sum(self, values, buffer)?;
+            }
+            (Reduction::Sum, ElementKind::F64) => {
+                let buffer = std::mem::take(&mut self.sum.doubles);
+                let values = numbers.as_mut::<f64>().unwrap_or_default();
+                self.sum.doubles = sum(self, values, buffer)?;
+            }
+            _ => self.reduce_here(&mut numbers, by)?,
+        }
+        Ok(())
+    }
+
+    fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        let is_even = numbers.count().is_multiple_of(self.rank().size() as usize);
+        match (by, numbers.kind()) {
+            (Reduction::Sum, ElementKind::F32) if is_even => {
+                sum_part(self, numbers.as_mut::<f32>().unwrap_or_default())
+            }
+            (Reduction::Sum, ElementKind::F64) if is_even => {
+                sum_part(self, numbers.as_mut::<f64>().unwrap_or_default())
+            }
+            _ => self.all_reduce(numbers, by),
+        }
+    }
+
+    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        let length = parts.first().map_or(0, Vec::len);
+        let mut bytes = parts.concat();
+        if self.spins {
+            self.call(|ranks| ranks.all_to_all(&mut bytes))?;
+        } else {
+            bytes = self.wait(|ranks| ranks.start_all_to_all(bytes))?;
+        }
+        Ok((0..parts.len()).map(|rank| bytes[rank * length..(rank + 1) * length].to_vec()).collect())
+    }
+
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        self.call(|ranks| ranks.all_gather_within(bytes, watch::limit(self.timeout)))
+    }
+
+    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
+        let length = (bytes.len() as u64).to_le_bytes().to_vec();
+        let length = self.wait(|ranks| ranks.start_broadcast(length, root))?;
+        let length = length.as_slice().try_into().map_or(0, u64::from_le_bytes);
+        // Only the root's bytes and length count.
+        bytes.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
+        *bytes = self.wait(|ranks| ranks.start_broadcast(std::mem::take(bytes), root))?;
+        Ok(())
+    }
+
+    fn barrier(&mut self) -> Result<(), CollectiveError> {
+        self.wait(Communicator::start_barrier)
+    }
+
+    fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
+        // Only the world can abort the job.
+        if let Ranks::World(world) = &self.ranks {
+            self.watch.end();
+            last_words();
+            world.abort(code.into())
+        }
+    }
+
+    fn close(self: Box<Self>) -> Result<(), CollectiveError> {
+        let Mpi { watch, ranks, timeout, .. } = *self;
+        // A group ends with the world.
+        let Ranks::World(world) = ranks else { return Ok(()) };
+        let limit = watch::limit(timeout);
+        watch.over(|| world.communicator().start_barrier()?.wait_within(limit))?;
+        // All ranks are done and say so: a launcher that received a stop signal may kill one before MPI finalizes it.
+        watch.end();
+        Ok(world.finalize_within(limit)?)
+    }
+
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
+        // MPI's own split waits without a limit, so wait for all ranks first.
+        self.barrier()?;
+        let group = self.call(|ranks| ranks.split(color, key))?;
+        let Mpi { timeout, spins, .. } = *self;
+        let watch = Arc::clone(&self.watch);
+        let library = self.library.clone();
+        Ok(Box::new(Mpi { watch, ranks: Ranks::Group(group), timeout, spins, sum: Sum::default(), library }))
+    }
+}

@@ -1,0 +1,53 @@
+//! MPI's initialization, within a limit.
+
+use std::io;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
+
+use super::lost::{self, OnLost};
+use crate::cluster::info::ClusterInfo;
+use crate::collective::error::{CollectiveError, ConnectError};
+use crate::environment::Environment;
+use crate::mpi::{Hints, MpiError, MpiVars, World};
+
+/// Initializes MPI, or says why there is none, which is an error if MPI is `required`.
+pub(in crate::collective) fn init(
+    info: &ClusterInfo,
+    timeout: Duration,
+    required: bool,
+    hints: Option<&Hints>,
+    on_lost: OnLost,
+) -> Result<Result<World, &'static str>, ConnectError> {
+    let environment = Environment::current();
+    let vars = MpiVars::of(&environment);
+    if !required && !info.launcher().starts_mpi(&environment) {
+        return Ok(Err("the launcher does not start MPI programs"));
+    }
+    let limit = limit(timeout, on_lost).map_err(|error| ConnectError::Collective(CollectiveError::Watch(error)))?;
+    let world = match hints {
+        Some(hints) => World::init_with(info.launcher(), &vars, hints),
+        None => World::init(info.launcher(), &vars),
+    };
+    let world = match world {
+        // A library that the user named is not skipped.
+        Err(MpiError::NoLibrary { .. }) if !required && vars.library.is_none() => {
+            return Ok(Err("no MPI library could be loaded; MPI as the backend shows why"));
+        }
+        world => world.map_err(ConnectError::Mpi)?,
+    };
+    drop(limit);
+    world.check(info.world()).map_err(ConnectError::Mpi)?;
+    Ok(Ok(world))
+}
+
+/// Exits the process after `limit`, unless the result is dropped first. MPI's initialization waits without a limit.
+fn limit(limit: Duration, on_lost: OnLost) -> io::Result<Sender<()>> {
+    let (done, wait) = mpsc::channel();
+    thread::Builder::new().name("mpi-init".to_owned()).spawn(move || {
+        if wait.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+            lost::exit(&CollectiveError::MpiTimedOut { seconds: limit.as_secs_f64() }, on_lost);
+        }
+    })?;
+    Ok(done)
+}

@@ -1,0 +1,231 @@
+//! Rank 0's watch: it monitors all ranks and reports the lost one to all others.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::Shutdown;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mio::net::TcpListener;
+use mio::{Events, Interest, Poll, Token};
+
+use super::channel::{Channel, Message};
+use super::{LAST_WORD, Own, Socket, WAKE, host, reason};
+use crate::collective::error::CollectiveError;
+
+const LISTENER: Token = Token(usize::MAX - 1);
+/// How many connections, besides one for each rank, may wait before they identify themselves.
+const MOST_UNKNOWN: usize = 256;
+/// How long a connection may take to identify its rank.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+
+struct Caller {
+    channel: Channel,
+    /// Its rank, once known.
+    rank: Option<u32>,
+    /// Whether the rank uses this connection. Until then it may still try another address.
+    is_confirmed: bool,
+    heard: Instant,
+    calls: u64,
+    since: Instant,
+}
+
+struct Coordinator<'a> {
+    own: Own,
+    hosts: &'a [String],
+    token: String,
+    /// Open until all ranks are connected.
+    listener: Option<TcpListener>,
+    poll: Poll,
+    callers: BTreeMap<usize, Caller>,
+    next: usize,
+    /// How many ranks are connected.
+    confirmed: usize,
+}
+
+/// Watches until this rank exits, or returns the lost or late rank.
+pub(super) fn watch(own: Own, socket: Socket, poll: Poll, hosts: &[String]) -> Option<CollectiveError> {
+    let Socket { listener, token } = socket;
+    listener.set_nonblocking(true).ok()?;
+    let mut listener = TcpListener::from_std(listener);
+    poll.registry().register(&mut listener, LISTENER, Interest::READABLE).ok()?;
+    let mut coordinator = Coordinator {
+        own,
+        hosts,
+        token,
+        listener: Some(listener),
+        poll,
+        callers: BTreeMap::new(),
+        next: 0,
+        confirmed: 0,
+    };
+    let lost = coordinator.run();
+    let (message, late) = match &lost {
+        Some(CollectiveError::Lost { rank, reason, .. }) => {
+            (Message::Lost { rank: *rank, reason: reason.clone() }, None)
+        }
+        Some(CollectiveError::TimedOut { rank, .. }) => (Message::Late { rank: *rank }, Some(*rank)),
+        _ => (Message::Bye, None),
+    };
+    coordinator.send_to_all(&message);
+    coordinator.drain(late);
+    lost
+}
+
+impl Coordinator<'_> {
+    fn run(&mut self) -> Option<CollectiveError> {
+        let mut events = Events::with_capacity(1024);
+        let mut beat = Instant::now();
+        loop {
+            let now = Instant::now();
+            if self.poll.poll(&mut events, Some(beat.saturating_duration_since(now))).is_err() {
+                // Interrupted: the next iteration waits for the rest of the time.
+                events.clear();
+            }
+            if self.own.has_ended() {
+                return None;
+            }
+            let now = Instant::now();
+            for event in &events {
+                match event.token() {
+                    WAKE => {}
+                    LISTENER => self.accept(now),
+                    Token(id) => {
+                        if let Some(lost) = self.receive(id, now) {
+                            return Some(lost);
+                        }
+                    }
+                }
+            }
+            if now >= beat {
+                beat = now + self.own.times.beat;
+                // Connections that were left because no file descriptor was free.
+                self.accept(now);
+                let calls = self.own.look(now);
+                self.send_to_all(&Message::Beat { calls });
+                if let Some(late) = self.late(now) {
+                    return Some(late);
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, now: Instant) {
+        while let Some(listener) = &self.listener {
+            let mut stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // No file descriptor is free, or the connection is already closed.
+                Err(_) if self.make_room() => continue,
+                Err(_) => return,
+            };
+            // The last message must not wait for the acknowledgment of the previous one.
+            let _ = stream.set_nodelay(true);
+            if self.poll.registry().register(&mut stream, Token(self.next), Interest::READABLE).is_err() {
+                continue;
+            }
+            let channel = Channel::new(stream);
+            let caller = Caller { channel, rank: None, is_confirmed: false, heard: now, calls: 0, since: now };
+            self.callers.insert(self.next, caller);
+            self.next += 1;
+            if self.callers.len() > self.hosts.len() + MOST_UNKNOWN {
+                self.make_room();
+            }
+        }
+    }
+
+    /// Closes the oldest connection that is not a rank's; returns whether there was one.
+    fn make_room(&mut self) -> bool {
+        let oldest = self.callers.iter().find(|(_, caller)| caller.rank.is_none()).map(|(&id, _)| id);
+        oldest.and_then(|id| self.callers.remove(&id)).is_some()
+    }
+
+    /// Counts a rank. Once all are connected, stops listening.
+    fn count_confirmed(&mut self) {
+        self.confirmed += 1;
+        if self.confirmed + 1 >= self.hosts.len() {
+            self.listener = None;
+            self.callers.retain(|_, caller| caller.rank.is_some());
+        }
+    }
+
+    /// Handles the messages of a connection; returns the rank if its connection has ended.
+    fn receive(&mut self, id: usize, now: Instant) -> Option<CollectiveError> {
+        let caller = self.callers.get_mut(&id)?;
+        let mut messages = Vec::new();
+        let received = caller.channel.receive(&mut messages);
+        let (mut stays, mut is_new) = (true, false);
+        for message in messages {
+            caller.heard = now;
+            match (message, caller.rank) {
+                (Message::Hello { token, rank }, None) if token == self.token && (rank as usize) < self.hosts.len() => {
+                    caller.rank = Some(rank);
+                    let calls = self.own.calls;
+                    // The answer confirms to the rank that this is the right address.
+                    stays = caller.channel.send(&Message::Beat { calls }).is_ok();
+                }
+                (Message::Beat { calls }, Some(_)) => {
+                    is_new |= !caller.is_confirmed;
+                    caller.is_confirmed = true;
+                    if calls != caller.calls {
+                        caller.calls = calls;
+                        caller.since = now;
+                    }
+                }
+                // A stranger, or a rank that exits normally.
+                _ => stays = false,
+            }
+        }
+        let rank = caller.rank.filter(|_| caller.is_confirmed);
+        if is_new {
+            self.count_confirmed();
+        }
+        if !stays {
+            self.callers.remove(&id);
+            return None;
+        }
+        let error: io::Error = received.err()?;
+        self.callers.remove(&id);
+        rank.map(|rank| CollectiveError::Lost { rank, host: host(rank, self.hosts), reason: reason(&error) })
+    }
+
+    /// Sends a message to all ranks. If that fails, the next read finds the rank lost.
+    fn send_to_all(&mut self, message: &Message) {
+        for caller in self.callers.values_mut().filter(|caller| caller.rank.is_some()) {
+            let _ = caller.channel.send(message);
+        }
+    }
+
+    /// Waits until all ranks but the late one have closed their connections.
+    fn drain(&mut self, late: Option<u32>) {
+        self.callers.retain(|_, caller| caller.rank.is_some() && caller.rank != late);
+        for caller in self.callers.values() {
+            let _ = caller.channel.stream.shutdown(Shutdown::Write);
+        }
+        let begun = Instant::now();
+        while !self.callers.is_empty() && begun.elapsed() < LAST_WORD {
+            self.callers.retain(|_, caller| caller.channel.receive(&mut Vec::new()).is_ok());
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// The rank that has been silent, or missing from a call in which others wait, for too long.
+    fn late(&mut self, now: Instant) -> Option<CollectiveError> {
+        let timeout = self.own.times.timeout;
+        self.callers.retain(|_, caller| caller.rank.is_some() || now - caller.heard < HANDSHAKE);
+        let others = || self.callers.values().filter_map(|caller| caller.rank.map(|rank| (rank, caller)));
+        if let Some((rank, _)) = others().find(|(_, caller)| now - caller.heard >= timeout) {
+            return Some(self.own.late(rank, self.hosts));
+        }
+        let own = (self.own.rank.index(), self.own.calls, self.own.since);
+        let all = || others().map(|(rank, caller)| (rank, caller.calls, caller.since)).chain([own]);
+        let waiting = all().filter(|&(_, calls, since)| calls % 2 == 1 && now - since >= timeout);
+        if let Some(furthest) = waiting.map(|(_, calls, _)| calls).max() {
+            let behind = all().filter(|&(_, calls, _)| calls < furthest).min_by_key(|&(rank, calls, _)| (calls, rank));
+            if let Some((rank, ..)) = behind {
+                return Some(self.own.late(rank, self.hosts));
+            }
+        }
+        self.own.has_waited_in_vain(now).then(|| self.own.some_rank_is_late())
+    }
+}

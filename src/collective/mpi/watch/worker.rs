@@ -1,0 +1,129 @@
+//! The watch of every rank but 0: it monitors rank 0 and receives its reports.
+
+use std::io::{self, Read};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Interest, Poll, Token};
+
+use super::channel::{Channel, Message};
+use super::{Own, host, reason};
+use crate::collective::error::CollectiveError;
+use crate::collective::host_info::Listener;
+
+/// Pause between two attempts to connect.
+const RETRY: Duration = Duration::from_millis(50);
+/// How long each of rank 0's addresses may take to answer.
+const ANSWER: Duration = Duration::from_secs(1);
+const FIRST: Token = Token(0);
+/// No beat is longer, in bytes.
+const LONGEST_BEAT: usize = 64;
+
+/// Watches until this rank exits, or returns the lost or late rank.
+pub(super) fn watch(
+    mut own: Own,
+    listens: Option<Listener>,
+    mut poll: Poll,
+    hosts: &[String],
+) -> Option<CollectiveError> {
+    let mut channel = listens.and_then(|listens| connect(&own, &listens, hosts, &poll));
+    let mut events = Events::with_capacity(8);
+    let mut beat = Instant::now();
+    let mut heard = Instant::now();
+    loop {
+        let wait = beat.saturating_duration_since(Instant::now());
+        if poll.poll(&mut events, Some(wait)).is_err() {
+            // Interrupted: the next iteration waits for the rest of the time.
+            events.clear();
+        }
+        if own.has_ended() {
+            // If it does not arrive, rank 0 sees the connection end.
+            channel.map(|mut channel| channel.send(&Message::Bye));
+            return None;
+        }
+        let now = Instant::now();
+        let mut messages = Vec::new();
+        let received = channel.as_mut().map_or(Ok(()), |channel| channel.receive(&mut messages));
+        if !messages.is_empty() {
+            heard = now;
+        }
+        for message in messages {
+            match message {
+                Message::Lost { rank, reason } => {
+                    return Some(CollectiveError::Lost { rank, host: host(rank, hosts), reason });
+                }
+                Message::Late { rank } => return Some(own.late(rank, hosts)),
+                // Rank 0 is done, and the others soon will be.
+                Message::Bye => channel = None,
+                Message::Beat { .. } | Message::Hello { .. } => {}
+            }
+        }
+        if channel.is_some() {
+            if let Err(error) = received {
+                return Some(CollectiveError::Lost { rank: 0, host: host(0, hosts), reason: reason(&error) });
+            }
+            if now - heard >= own.times.timeout {
+                return Some(own.late(0, hosts));
+            }
+        }
+        if now >= beat {
+            beat = now + own.times.beat;
+            let calls = own.look(now);
+            if let Some(channel) = &mut channel {
+                // If it cannot be sent, the next read finds that the connection has ended.
+                let _ = channel.send(&Message::Beat { calls });
+            }
+            if own.has_waited_in_vain(now) {
+                // This rank exits by itself: rank 0 must not report it as lost.
+                channel.map(|mut channel| channel.send(&Message::Bye));
+                return Some(own.some_rank_is_late());
+            }
+        }
+    }
+}
+
+/// A connection to rank 0, at the first of its addresses that answers within the timeout.
+fn connect(own: &Own, listens: &Listener, hosts: &[String], poll: &Poll) -> Option<Channel> {
+    let here: &[IpAddr] = &[IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+    let is_here = host(0, hosts) == host(own.rank.index(), hosts);
+    let here = if is_here { here } else { &[] };
+    let deadline = Instant::now() + own.times.timeout;
+    while Instant::now() < deadline && !own.has_ended() {
+        for &address in here.iter().chain(&listens.addresses) {
+            let address = SocketAddr::new(address, listens.port);
+            if let Ok(stream) = shake_hands(address, &listens.token, own.rank.index()) {
+                let mut stream = mio::net::TcpStream::from_std(stream);
+                poll.registry().register(&mut stream, FIRST, Interest::READABLE).ok()?;
+                return Some(Channel::new(stream));
+            }
+        }
+        thread::sleep(RETRY);
+    }
+    None
+}
+
+/// Connects and waits for rank 0's first beat: the same address may belong to another machine.
+fn shake_hands(address: SocketAddr, token: &str, rank: u32) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, ANSWER)?;
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)?;
+    let mut channel = Channel::new(mio::net::TcpStream::from_std(stream.try_clone()?));
+    channel.send(&Message::Hello { token: token.to_owned(), rank })?;
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    // Byte by byte, because what follows the first line is for the watch.
+    let mut first = Vec::new();
+    let mut byte = [0];
+    while byte != *b"\n" && first.len() < LONGEST_BEAT {
+        (&stream).read_exact(&mut byte)?;
+        first.extend(byte);
+    }
+    match serde_json::from_slice(&first)? {
+        Message::Beat { .. } => {
+            stream.set_nonblocking(true)?;
+            Ok(stream)
+        }
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}

@@ -1,0 +1,382 @@
+//! Ranks of one host, joined by memory that they share.
+//!
+//! Every rank copies its numbers into the memory, where all others read them and add in rank order: the same bits on every
+//! rank, and those of TCP. The TCP connections stay: a rank that is killed closes them, and so the others know its name.
+
+mod memory;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+pub(super) use self::memory::slot_length;
+use self::memory::{Memory, Slots};
+use super::call::Call;
+use super::element::{ElementKind, Numbers, Reduction, in_rank_order};
+use super::error::CollectiveError;
+use super::hosts;
+use super::tcp::Tcp;
+use super::transport::Transport;
+use crate::value::printable::printable;
+use crate::value::rank::Rank;
+
+/// How long a rank polls before it lets others run, if every rank has its own processor.
+const SPIN: Duration = Duration::from_micros(50);
+/// How long it then polls, and lets others run in between, before it sleeps.
+const YIELD: Duration = Duration::from_millis(1);
+/// How long it then sleeps before it looks for lost ranks for the first time, and at most.
+const NAPS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
+/// The largest sum that more than two ranks add directly, in bytes of all ranks. For a larger one, each adds its part.
+const DIRECT: usize = 128 * 1024;
+/// Bytes that are added at a time: they stay in the processor's first cache while several ranks' numbers are added.
+const BLOCK: usize = 8 * 1024;
+
+/// All ranks of a group, on one host.
+#[derive(Debug)]
+pub(super) struct Shared {
+    tcp: Tcp,
+    memory: Memory,
+    /// Whether every rank has a processor to itself.
+    spins: bool,
+    /// Bytes that this rank has published.
+    published: u64,
+}
+
+impl Shared {
+    /// Shares memory among the ranks of `tcp`, or says why that is not possible; the same on all of them.
+    pub(super) fn new(mut tcp: Tcp, spins: bool) -> Result<Result<Shared, (Tcp, String)>, CollectiveError> {
+        let (ranks, own) = (tcp.rank().size() as usize, tcp.rank().index() as usize);
+        let created = if own == 0 { Some(memory::create(ranks)) } else { None };
+        let offer = match &created {
+            Some(Ok((_, offer))) => serde_json::to_vec(offer).unwrap_or_default(),
+            Some(Err(error)) => error.to_string().into_bytes(),
+            None => Vec::new(),
+        };
+        let offers = tcp.gather(Call::ALL_GATHER, &offer)?;
+        let file = match created {
+            Some(created) => created.map(|(file, _)| file).map_err(|error| error.to_string()),
+            None => open(&offers[0], ranks),
+        };
+        let map = |file: &OwnedFd| Memory::map(file, ranks, own).map_err(|error| error.to_string());
+        let mapped = file.as_ref().map_err(Clone::clone).and_then(map);
+        let reason = mapped.as_ref().err().cloned().unwrap_or_default();
+        let reasons = tcp.gather(Call::ALL_GATHER, reason.as_bytes())?;
+        // Rank 0's file stays open until all others have opened it.
+        drop(file);
+        match (mapped, first_reason(&reasons)) {
+            (Ok(memory), None) => Ok(Ok(Shared { tcp, memory, spins, published: 0 })),
+            (_, why) => Ok(Err((tcp, why.unwrap_or_default()))),
+        }
+    }
+
+    /// Bytes that this rank has published.
+    pub(super) fn published(&self) -> u64 {
+        self.published
+    }
+
+    /// Waits until all ranks make this call, of which nothing else happens here.
+    pub(super) fn meet(&mut self, call: Call) -> Result<(), CollectiveError> {
+        self.round(call, |_, _| 0)
+    }
+
+    /// Shows all ranks' bytes to all; returns them in rank order.
+    pub(super) fn show(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<&[u8]>, CollectiveError> {
+        self.round(call, |slot, _| copy(slot, bytes))?;
+        let ranks = self.memory.ranks();
+        let slots = self.slots()?;
+        Ok((0..ranks).map(|rank| &slots.of(rank)[..bytes.len()]).collect())
+    }
+
+    /// Gives all ranks the first one's bytes.
+    pub(super) fn pass_on(&mut self, call: Call, bytes: &mut [u8]) -> Result<(), CollectiveError> {
+        let is_first = self.memory.own() == 0;
+        self.round(call, |slot, _| if is_first { copy(slot, bytes) } else { 0 })?;
+        if !is_first {
+            bytes.copy_from_slice(&self.slots()?.of(0)[..bytes.len()]);
+        }
+        Ok(())
+    }
+
+    /// One round: `fill` gets this rank's slot and the slots of the round before. Returns once all ranks have published.
+    fn round(&mut self, call: Call, fill: impl FnOnce(&mut [u8], Slots<'_>) -> usize) -> Result<(), CollectiveError> {
+        self.tcp.members().check()?;
+        let own = self.memory.own();
+        let Some((slot, before)) = self.memory.next() else { return Err(self.tcp.members().late(own)) };
+        self.published += fill(slot, before) as u64;
+        self.memory.publish(call);
+        for rank in (0..self.memory.ranks()).filter(|&rank| rank != own) {
+            self.wait_for(rank, call)?;
+            let found = self.memory.call(rank);
+            if found != call {
+                return Err(self.tcp.members().differs(rank, found, call));
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for(&self, rank: usize, call: Call) -> Result<(), CollectiveError> {
+        let memory = &self.memory;
+        // Often it is there, and the clock need not be asked.
+        if memory.has_published(rank) {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        while self.spins && begun.elapsed() < SPIN && !memory.is_on_this_processor(rank) {
+            for _ in 0..32 {
+                if memory.has_published(rank) {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
+            }
+        }
+        while begun.elapsed() < YIELD {
+            if memory.has_published(rank) {
+                return Ok(());
+            }
+            std::thread::yield_now();
+        }
+        let (mut nap, timeout) = (NAPS[0], self.tcp.members().timeout());
+        loop {
+            memory.sleep(rank, nap);
+            if memory.has_published(rank) {
+                return Ok(());
+            }
+            self.tcp.members().look(call, rank, begun)?;
+            if begun.elapsed() >= timeout {
+                return Err(self.tcp.members().late(rank));
+            }
+            nap = (2 * nap).min(NAPS[1]);
+        }
+    }
+
+    /// The slots of the round that is complete.
+    fn slots(&mut self) -> Result<Slots<'_>, CollectiveError> {
+        let own = self.memory.own();
+        let members = self.tcp.members();
+        self.memory.slots().ok_or_else(|| members.late(own))
+    }
+
+    /// Every rank reads the numbers of all others.
+    fn reduce_directly(&mut self, call: Call, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        let kind = numbers.kind();
+        for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
+            let values = chunk.bytes();
+            self.round(call, |slot, _| copy(slot, values))?;
+            self.add_up(kind, by, 0, values)?;
+        }
+        Ok(())
+    }
+
+    /// Overwrites this rank's `values` with the numbers of all ranks that begin at `start` in their slots.
+    fn add_up(
+        &mut self,
+        kind: ElementKind,
+        by: Reduction,
+        start: usize,
+        values: &mut [u8],
+    ) -> Result<(), CollectiveError> {
+        let (ranks, own) = (self.memory.ranks(), self.memory.own());
+        let slots = self.slots()?;
+        let range = start..start + values.len();
+        match (ranks, own) {
+            (2, 0) => kind.combine(by, values, &slots.of(1)[range]),
+            (2, _) => kind.combine_before(by, values, &slots.of(0)[range]),
+            _ => add_blocks(kind, by, ranks, slots, start, values),
+        }
+        Ok(())
+    }
+
+    /// Every rank adds its part, and then reads the parts of all others.
+    fn reduce_by_parts(&mut self, call: Call, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        let (ranks, own, kind) = (self.memory.ranks(), self.memory.own(), numbers.kind());
+        for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
+            let parts: Vec<_> = (0..ranks).map(|rank| chunk.part(rank, ranks)).collect();
+            let values = chunk.bytes();
+            self.round(call, |slot, _| copy(slot, values))?;
+            let mine = parts[own].clone();
+            self.round(call, |slot, slots| {
+                let sum = &mut slot[..mine.len()];
+                add_blocks(kind, by, ranks, slots, mine.start, sum);
+                sum.len()
+            })?;
+            let slots = self.slots()?;
+            for (rank, part) in parts.into_iter().enumerate() {
+                let length = part.len();
+                values[part].copy_from_slice(&slots.of(rank)[..length]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opens what rank 0 offers; the error is a reason for people.
+fn open(offer: &[u8], ranks: usize) -> Result<OwnedFd, String> {
+    match serde_json::from_slice(offer) {
+        Ok(offer) => memory::open(&offer, ranks).map_err(|error| error.to_string()),
+        // Rank 0 has created none, and says why.
+        Err(_) => Err(printable(offer)),
+    }
+}
+
+/// Why memory is not shared, from the reasons of all ranks, which are empty if there are none.
+fn first_reason(reasons: &[Vec<u8>]) -> Option<String> {
+    let (rank, reason) = reasons.iter().enumerate().find(|(_, reason)| !reason.is_empty())?;
+    Some(format!("rank {rank} cannot share memory: {}", printable(reason)))
+}
+
+/// Puts bytes at the start of a slot; returns how many.
+fn copy(slot: &mut [u8], bytes: &[u8]) -> usize {
+    slot[..bytes.len()].copy_from_slice(bytes);
+    bytes.len()
+}
+
+/// Overwrites `into` with the numbers of all ranks that begin at `start` in their slots, added in rank order.
+fn add_blocks(kind: ElementKind, by: Reduction, ranks: usize, slots: Slots<'_>, start: usize, into: &mut [u8]) {
+    for (index, into) in into.chunks_mut(BLOCK).enumerate() {
+        let start = start + index * BLOCK;
+        let row = |rank| &slots.of(rank)[start..start + into.len()];
+        let rows: Vec<&[u8]> = (0..ranks).map(row).collect();
+        in_rank_order(kind, by, rows, into);
+    }
+}
+
+impl Transport for Shared {
+    fn rank(&self) -> Rank {
+        self.tcp.rank()
+    }
+
+    fn describe(&self) -> String {
+        let why = self.tcp.why();
+        if why.is_empty() { "shared memory".to_owned() } else { format!("shared memory ({why})") }
+    }
+
+    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        let call = Call::all_reduce(by, numbers.kind(), numbers.count());
+        let ranks = self.memory.ranks();
+        if ranks == 2 || numbers.bytes().len() * ranks <= DIRECT {
+            self.reduce_directly(call, &mut numbers, by)
+        } else {
+            self.reduce_by_parts(call, &mut numbers, by)
+        }
+    }
+
+    fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        let call = Call::reduce_scatter(by, numbers.kind(), numbers.count());
+        let (ranks, own, kind, slot) = (self.memory.ranks(), self.memory.own(), numbers.kind(), self.memory.slot());
+        let mine = numbers.part(own, ranks);
+        for (index, mut chunk) in numbers.blocks_or_none(slot).enumerate() {
+            let (values, at) = (chunk.bytes(), index * slot);
+            self.round(call, |slot, _| copy(slot, values))?;
+            let start = mine.start.clamp(at, at + values.len()) - at;
+            let end = mine.end.clamp(at, at + values.len()) - at;
+            self.add_up(kind, by, start, &mut values[start..end])?;
+        }
+        Ok(())
+    }
+
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        let (ranks, length) = (self.memory.ranks(), (bytes.len() as u64).to_le_bytes());
+        let mut all: Vec<Vec<u8>> = Vec::new();
+        let mut lengths = vec![bytes.len(); ranks];
+        let mut sent = 0;
+        loop {
+            let is_first = all.is_empty();
+            self.round(Call::ALL_GATHER, |slot, _| {
+                // The first round has the length before the bytes.
+                let (head, room) = slot.split_at_mut(if is_first { length.len() } else { 0 });
+                head.copy_from_slice(&length[..head.len()]);
+                let now = room.len().min(bytes.len() - sent);
+                sent += now;
+                head.len() + copy(room, &bytes[sent - now..sent])
+            })?;
+            let slots = self.slots()?;
+            for (rank, length) in lengths.iter_mut().enumerate() {
+                let mut slot = slots.of(rank);
+                if let Some((head, rest)) = slot.split_first_chunk().filter(|_| is_first) {
+                    *length = usize::try_from(u64::from_le_bytes(*head)).unwrap_or(usize::MAX);
+                    all.push(Vec::with_capacity(*length));
+                    slot = rest;
+                }
+                let missing = *length - all[rank].len();
+                all[rank].extend_from_slice(&slot[..missing.min(slot.len())]);
+            }
+            if all.iter().zip(&lengths).all(|(bytes, length)| bytes.len() == *length) {
+                return Ok(all);
+            }
+        }
+    }
+
+    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        let (ranks, own) = (self.memory.ranks(), self.memory.own());
+        let length = parts.first().map_or(0, Vec::len);
+        let mut all = vec![Vec::with_capacity(length); ranks];
+        let share = (self.memory.slot() / ranks).max(1);
+        let mut done = 0;
+        loop {
+            let now = share.min(length - done);
+            self.round(Call::all_to_all(length), |slot, _| {
+                for (part, room) in parts.iter().zip(slot.chunks_mut(now.max(1))) {
+                    copy(room, &part[done..done + now]);
+                }
+                ranks * now
+            })?;
+            let slots = self.slots()?;
+            for (rank, all) in all.iter_mut().enumerate() {
+                all.extend_from_slice(&slots.of(rank)[own * now..(own + 1) * now]);
+            }
+            done += now;
+            if done == length {
+                return Ok(all);
+            }
+        }
+    }
+
+    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
+        let (root, own, call) = (root as usize, self.memory.own(), Call::broadcast(root));
+        let (mut done, mut length) = (0, bytes.len());
+        let mut head = 8;
+        loop {
+            self.round(call, |slot, _| {
+                if own != root {
+                    return 0;
+                }
+                slot[..head].copy_from_slice(&(length as u64).to_le_bytes()[..head]);
+                let now = (slot.len() - head).min(length - done);
+                head + copy(&mut slot[head..], &bytes[done..done + now])
+            })?;
+            let slot = self.slots()?.of(root);
+            if own != root && head > 0 {
+                let announced = slot[..head].try_into().map_or(0, u64::from_le_bytes);
+                length = usize::try_from(announced).unwrap_or(usize::MAX);
+                bytes.clear();
+            }
+            let now = (slot.len() - head).min(length - done);
+            if own != root {
+                bytes.extend_from_slice(&slot[head..head + now]);
+            }
+            (done, head) = (done + now, 0);
+            if done == length {
+                return Ok(());
+            }
+        }
+    }
+
+    fn barrier(&mut self) -> Result<(), CollectiveError> {
+        self.meet(Call::BARRIER)
+    }
+
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
+        // First here, where all are: one that calls anything else is named.
+        self.meet(Call::SPLIT)?;
+        hosts::join(self.tcp.part(color, key)?)
+    }
+
+    fn bytes_sent(&self) -> Option<u64> {
+        self.tcp.bytes_sent().map(|bytes| bytes + self.published)
+    }
+
+    fn rejected(&self) -> u64 {
+        self.tcp.rejected()
+    }
+}

@@ -1,0 +1,343 @@
+//! Memory that the ranks of one host share, and the order in which they use it.
+//!
+//! The memory is a file without a name (`memfd_create`): ranks open it through `/proc/PID/fd`, and nothing of it is left
+//! when the last of them is gone, however they died. Ranks use it in rounds. In a round every rank fills its own slot,
+//! publishes it, waits for all others, and then reads any slot. A rank has two slots, for odd and even rounds: when it
+//! fills one, all others have finished with it, because they have published the round in between.
+
+#![expect(unsafe_code, reason = "memory that other processes write to")]
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::fs::{FallocateFlags, MemfdFlags, OFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::thread::futex;
+use serde::{Deserialize, Serialize};
+
+use crate::collective::call::Call;
+
+/// Two cache lines, which processors load together: what different ranks write is that far apart.
+const LINE: usize = 128;
+const PAGE: usize = 4096;
+/// The most bytes that a rank publishes in a round: what is read soon stays in the processor's cache.
+const SLOT: usize = 512 * 1024;
+/// The most bytes of all slots.
+const MOST: usize = 64 << 20;
+
+/// Where one rank's part in the rounds is seen by the others. Zeros are a valid start.
+#[repr(C, align(128))]
+struct Place {
+    /// The last round that the rank has published.
+    published: AtomicU32,
+    /// The processor that it ran on then.
+    processor: AtomicU32,
+    /// Its calls in even and odd rounds.
+    calls: [Described; 2],
+    sleepers: Sleepers,
+}
+
+/// A call, as other ranks read it.
+#[repr(C)]
+struct Described {
+    codes: AtomicU32,
+    count: AtomicU64,
+}
+
+/// How many ranks sleep until the place changes; apart from it, as other ranks write this.
+#[repr(C, align(128))]
+struct Sleepers(AtomicU32);
+
+/// What a rank needs to open another's memory.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Offer {
+    process: u32,
+    descriptor: i32,
+    length: u64,
+    /// Random, and the first bytes of the memory: another file of the same number is not taken for it.
+    nonce: [u8; 16],
+}
+
+/// The memory, as one rank sees it.
+#[derive(Debug)]
+pub(super) struct Memory {
+    base: NonNull<u8>,
+    length: usize,
+    ranks: usize,
+    own: usize,
+    slot: usize,
+    /// The last round that this rank has published.
+    round: u32,
+    /// Whether all ranks have published it.
+    is_complete: bool,
+}
+
+/// The slots of a round that all ranks have published.
+#[derive(Clone, Copy)]
+pub(super) struct Slots<'a> {
+    memory: &'a Memory,
+    round: u32,
+}
+
+impl<'a> Slots<'a> {
+    /// What a rank has published.
+    pub(super) fn of(self, rank: usize) -> &'a [u8] {
+        let (at, length) = self.memory.slot_at(rank, self.round);
+        // SAFETY: the bytes lie within the memory, and no rank writes to them: each has published this round, and writes
+        // the next one elsewhere. This rank writes the slot after it only through `next`, which is another one.
+        unsafe { std::slice::from_raw_parts(at.as_ptr(), length) }
+    }
+}
+
+/// The number of the processor that runs this.
+fn processor() -> u32 {
+    u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(u32::MAX)
+}
+
+/// The most bytes that a rank can publish in a round, with so many ranks.
+pub(in crate::collective) fn slot_length(ranks: usize) -> usize {
+    (MOST / (2 * ranks)).clamp(PAGE, SLOT) / PAGE * PAGE
+}
+
+fn slots_begin(ranks: usize) -> usize {
+    (LINE + ranks * size_of::<Place>()).next_multiple_of(PAGE)
+}
+
+fn total(ranks: usize) -> usize {
+    slots_begin(ranks) + 2 * ranks * slot_length(ranks)
+}
+
+/// New memory for so many ranks, and what the others need to open it while the file is open here.
+pub(super) fn create(ranks: usize) -> io::Result<(OwnedFd, Offer)> {
+    let mut nonce = [0; 16];
+    getrandom::fill(&mut nonce).map_err(io::Error::other)?;
+    let file = rustix::fs::memfd_create("mpienv-collective", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let length = total(ranks) as u64;
+    rustix::fs::ftruncate(&file, length)?;
+    // Now, while there is an error for it: later, memory that is not there would end the process.
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    let file = File::from(file);
+    file.write_all_at(&nonce, 0)?;
+    let offer = Offer { process: std::process::id(), descriptor: file.as_raw_fd(), length, nonce };
+    Ok((file.into(), offer))
+}
+
+/// Opens another rank's memory; fails if what is found there is not it.
+pub(super) fn open(offer: &Offer, ranks: usize) -> io::Result<OwnedFd> {
+    let path = format!("/proc/{}/fd/{}", offer.process, offer.descriptor);
+    let other = |what: &str| io::Error::other(format!("{path} is {what}"));
+    // Before it is opened: to open a pipe or a terminal does something.
+    check(&std::fs::metadata(&path)?, offer).map_err(other)?;
+    let options = (OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC).bits();
+    let file = File::options().read(true).write(true).custom_flags(options.cast_signed()).open(&path)?;
+    check(&file.metadata()?, offer).map_err(other)?;
+    // Without this seal, another process could shorten it, which would end this one.
+    let seals = rustix::fs::fcntl_get_seals(&file)?;
+    let mut nonce = [0; 16];
+    file.read_exact_at(&mut nonce, 0)?;
+    if nonce != offer.nonce || !seals.contains(SealFlags::SHRINK) || offer.length != total(ranks) as u64 {
+        return Err(other("another process's"));
+    }
+    Ok(file.into())
+}
+
+fn check(found: &std::fs::Metadata, offer: &Offer) -> Result<(), &'static str> {
+    match found {
+        found if !found.is_file() || found.len() != offer.length => Err("another file"),
+        found if found.uid() != rustix::process::geteuid().as_raw() => Err("another user's"),
+        _ => Ok(()),
+    }
+}
+
+impl Memory {
+    /// Maps the memory of so many ranks for the one with the index `own`.
+    pub(super) fn map(file: &OwnedFd, ranks: usize, own: usize) -> io::Result<Memory> {
+        let length = total(ranks);
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
+        // SAFETY: the system chooses an address that nothing else uses.
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, access, flags, file, 0) }?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        // Before the first round all slots are free, as after a complete one.
+        Ok(Memory { base, length, ranks, own, slot: slot_length(ranks), round: 0, is_complete: true })
+    }
+
+    /// The most bytes that a rank can publish in a round.
+    pub(super) fn slot(&self) -> usize {
+        self.slot
+    }
+
+    pub(super) fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    pub(super) fn own(&self) -> usize {
+        self.own
+    }
+
+    fn place(&self, rank: usize) -> &Place {
+        assert!(rank < self.ranks);
+        // SAFETY: the places lie within the memory behind its first line, at an address that suits them. They consist of
+        // atomics only, which other processes may change, and of which every value is valid.
+        unsafe { &*self.base.add(LINE + rank * size_of::<Place>()).cast::<Place>().as_ptr() }
+    }
+
+    /// Where a rank's slot of a round is, and its length.
+    fn slot_at(&self, rank: usize, round: u32) -> (NonNull<u8>, usize) {
+        assert!(rank < self.ranks);
+        let index = 2 * rank + (round % 2) as usize;
+        // SAFETY: the slots of all ranks lie within the memory, which is as long as `total` says.
+        (unsafe { self.base.add(slots_begin(self.ranks) + index * self.slot) }, self.slot)
+    }
+
+    /// This rank's slot of the next round, to be filled, and all slots of the present one; none if not all ranks have
+    /// published the present one.
+    pub(super) fn next(&mut self) -> Option<(&mut [u8], Slots<'_>)> {
+        self.slots()?;
+        let (at, length) = self.slot_at(self.own, self.round.wrapping_add(1));
+        // SAFETY: the bytes lie within the memory. All ranks have published the present round: they have finished with the
+        // one before, which was in this slot, and will read it again when this rank has published the next one, for which
+        // it needs this borrow no more. The present round's slots are others.
+        let own = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), length) };
+        Some((own, Slots { memory: self, round: self.round }))
+    }
+
+    /// Shows this rank's next slot to all others.
+    pub(super) fn publish(&mut self, call: Call) {
+        self.round = self.round.wrapping_add(1);
+        self.is_complete = self.ranks == 1;
+        let place = self.place(self.own);
+        let described = &place.calls[(self.round % 2) as usize];
+        described.codes.store(u32::from(u16::from_le_bytes(call.codes())), Ordering::Relaxed);
+        described.count.store(call.count, Ordering::Relaxed);
+        place.processor.store(processor(), Ordering::Relaxed);
+        // Sequentially consistent as in `sleep`: either this rank sees the sleeper, or the sleeper the round.
+        place.published.store(self.round, Ordering::SeqCst);
+        if place.sleepers.0.load(Ordering::SeqCst) > 0 {
+            // A sleeper that is not woken wakes by itself, a little later.
+            let _ = futex::wake(&place.published, futex::Flags::empty(), i32::MAX.cast_unsigned());
+        }
+    }
+
+    /// Whether a rank has published the present round.
+    pub(super) fn has_published(&self, rank: usize) -> bool {
+        let published = self.place(rank).published.load(Ordering::Acquire);
+        // It may be one round ahead.
+        published.wrapping_sub(self.round).cast_signed() >= 0
+    }
+
+    /// Whether a rank ran on this processor when it last published: if so, it cannot run while this rank does.
+    pub(super) fn is_on_this_processor(&self, rank: usize) -> bool {
+        self.place(rank).processor.load(Ordering::Relaxed) == processor()
+    }
+
+    /// Sleeps until a rank publishes the present round, but not longer than `longest`.
+    pub(super) fn sleep(&self, rank: usize, longest: Duration) {
+        let place = self.place(rank);
+        place.sleepers.0.fetch_add(1, Ordering::SeqCst);
+        let published = place.published.load(Ordering::SeqCst);
+        if published.wrapping_sub(self.round).cast_signed() < 0 {
+            let longest = longest.try_into().ok();
+            // Woken, interrupted, or too late: the caller looks.
+            let _ = futex::wait(&place.published, futex::Flags::empty(), published, longest.as_ref());
+        }
+        place.sleepers.0.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// The call that a rank makes in the present round, which it has published.
+    pub(super) fn call(&self, rank: usize) -> Call {
+        let described = &self.place(rank).calls[(self.round % 2) as usize];
+        let [operation, kind, ..] = described.codes.load(Ordering::Relaxed).to_le_bytes();
+        Call::from_codes([operation, kind], described.count.load(Ordering::Relaxed))
+    }
+
+    /// The slots of the present round, once all ranks have published it.
+    pub(super) fn slots(&mut self) -> Option<Slots<'_>> {
+        self.is_complete = self.is_complete || (0..self.ranks).all(|rank| self.has_published(rank));
+        self.is_complete.then_some(Slots { memory: self, round: self.round })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and nothing borrows from it any more.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_not_the_memory_is_refused() {
+        let (file, mut offer) = create(2).unwrap();
+        assert!(open(&offer, 2).is_ok());
+        assert!(open(&offer, 3).is_err(), "of another number of ranks");
+        offer.nonce[3] ^= 1;
+        let error = open(&offer, 2).unwrap_err().to_string();
+        assert!(error.ends_with("is another process's"), "{error}");
+        drop(file);
+        assert!(open(&offer, 2).is_err(), "closed");
+
+        // A pipe, whose opening would wait for a writer.
+        let (reader, _writer) = std::io::pipe().unwrap();
+        offer.descriptor = reader.as_raw_fd();
+        let error = open(&offer, 2).unwrap_err().to_string();
+        assert!(error.ends_with("is another file"), "{error}");
+    }
+
+    #[test]
+    fn the_memory_cannot_be_shortened_under_those_who_use_it() {
+        let (file, _) = create(2).unwrap();
+        assert!(rustix::fs::ftruncate(&file, 0).is_err());
+    }
+
+    #[test]
+    fn slots_neither_overlap_nor_leave_the_memory() {
+        for ranks in [1, 2, 3, 64, 1000] {
+            let (file, _) = create(ranks).unwrap();
+            let memory = Memory::map(&file, ranks, 0).unwrap();
+            let mut before = memory.base.as_ptr() as usize + LINE + ranks * size_of::<Place>();
+            for rank in 0..ranks {
+                for round in 0..2 {
+                    let (at, length) = memory.slot_at(rank, round);
+                    let at = at.as_ptr() as usize;
+                    assert!(at >= before && at.is_multiple_of(LINE));
+                    before = at + length;
+                }
+            }
+            assert!(before <= memory.base.as_ptr() as usize + memory.length);
+            assert!(memory.length <= MOST + (1 << 20), "{ranks} ranks take {} bytes", memory.length);
+        }
+    }
+
+    #[test]
+    fn the_counter_of_rounds_may_wrap_around() {
+        let (file, _) = create(2).unwrap();
+        let [mut one, mut two] = [0, 1].map(|own| Memory::map(&file, 2, own).unwrap());
+        for memory in [&mut one, &mut two] {
+            memory.round = u32::MAX - 1;
+            memory.place(memory.own).published.store(u32::MAX - 1, Ordering::SeqCst);
+        }
+        for round in 0..4_u8 {
+            for memory in [&mut one, &mut two] {
+                memory.next().unwrap().0[0] = round;
+                memory.publish(Call::BARRIER);
+            }
+            for (memory, other) in [(&mut one, 1), (&mut two, 0)] {
+                assert_eq!(memory.slots().unwrap().of(other)[0], round);
+            }
+        }
+        two.publish(Call::BARRIER);
+        one.publish(Call::BARRIER);
+        one.publish(Call::BARRIER);
+        assert!(two.has_published(0) && !one.has_published(1) && one.slots().is_none() && one.next().is_none());
+    }
+}

@@ -1,0 +1,263 @@
+//! Ranks joined by TCP, one connection to each peer.
+//!
+//! For a small sum, every rank sends its numbers to all others and adds in rank order. For a large one, every rank sends
+//! each other rank the part that this one adds, in rank order too, and then sends its part of the sum to all. Both give
+//! the same bits on all ranks.
+
+mod handshake;
+mod inbox;
+mod members;
+mod mesh;
+mod peer;
+#[cfg(test)]
+pub(super) mod tests;
+mod transfer;
+
+use std::time::Duration;
+
+use super::call::Call;
+use super::element::{Numbers, Reduction, Scratch, in_rank_order};
+use super::error::{CollectiveError, ConnectError};
+use super::split;
+use super::transport::Transport;
+use crate::value::rank::Rank;
+use inbox::{NoInbox, Parts, Rows, Slot, Slots};
+use transfer::Links;
+
+pub(super) use members::Members;
+pub(super) use mesh::MeetingPoint;
+
+/// Largest sum that is exchanged directly, in bytes sent by one rank.
+const DIRECT: usize = 512 * 1024;
+/// Largest sum that is exchanged directly, in bytes sent to one other rank.
+const DIRECT_EACH: usize = 64 * 1024;
+/// The most bytes that a rank may gather or broadcast.
+const LONGEST: usize = 1 << 31;
+/// The most bytes of a large sum that one rank adds at a time: a megabyte stays in the processor's cache.
+const PIECE: usize = 1 << 20;
+
+/// All ranks of a job, joined by TCP, or a group of them.
+#[derive(Debug)]
+pub(super) struct Tcp {
+    rank: Rank,
+    members: Members,
+    /// The numbers of other ranks.
+    others: Scratch,
+    sum: Scratch,
+    rejected: u64,
+    /// Why nothing better was chosen.
+    why: String,
+}
+
+impl Tcp {
+    /// Connects all ranks, which meet at `place`. `timeout` limits this and every later wait for a rank.
+    ///
+    /// # Errors
+    /// If the ranks do not meet, or one cannot be reached.
+    pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Result<Tcp, ConnectError> {
+        let mesh = mesh::connect(rank, place, timeout)?;
+        let members = Members::world(Links::new(mesh.peers, timeout)?);
+        Ok(Tcp { rejected: mesh.rejected, ..Tcp::of(rank, members) })
+    }
+
+    /// With the reason that nothing better was chosen.
+    pub(super) fn because(self, why: impl Into<String>) -> Tcp {
+        Tcp { why: why.into(), ..self }
+    }
+
+    fn of(rank: Rank, members: Members) -> Tcp {
+        let (others, sum) = (Scratch::default(), Scratch::default());
+        Tcp { rank, members, others, sum, rejected: 0, why: String::new() }
+    }
+
+    fn size(&self) -> usize {
+        self.members.size()
+    }
+
+    fn own(&self) -> usize {
+        self.rank.index() as usize
+    }
+
+    /// Allocates memory for the bytes that a rank has announced.
+    fn room(&self, rank: usize, length: &[u8]) -> Result<Vec<u8>, CollectiveError> {
+        let length = length.try_into().map_or(0, u64::from_le_bytes);
+        match usize::try_from(length) {
+            Ok(length) if length <= LONGEST => Ok(vec![0; length]),
+            _ => Err(self.members.lost(rank, format!("it announced {length} bytes, more than a rank may send"))),
+        }
+    }
+
+    /// Every rank sends all of its numbers to every other rank.
+    fn reduce_directly(&mut self, call: Call, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        let (size, own, kind) = (self.size(), self.own(), numbers.kind());
+        let values = numbers.bytes();
+        let length = values.len();
+        let others = self.others.bytes(size * length);
+        self.members.transfer(call, |_| Some(values), &mut Rows { bytes: others, length })?;
+        let sum = self.sum.bytes(length);
+        in_rank_order(kind, by, rows(others, size, length, own, values), sum);
+        values.copy_from_slice(sum);
+        Ok(())
+    }
+
+    /// Every rank sends each other rank that rank's part, and keeps its own part of the sum.
+    fn reduce_parts(&mut self, call: Call, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        let (size, own, kind) = (self.size(), self.own(), numbers.kind());
+        let parts: Vec<_> = (0..size).map(|rank| numbers.part(rank, size)).collect();
+        let values = numbers.bytes();
+        let length = parts[own].len();
+        let others = self.others.bytes(size * length);
+        let mut inbox = Rows { bytes: others, length };
+        self.members.transfer(call, |to| Some(&values[parts[to].clone()]), &mut inbox)?;
+        let sum = self.sum.bytes(length);
+        in_rank_order(kind, by, rows(others, size, length, own, &values[parts[own].clone()]), sum);
+        values[parts[own].clone()].copy_from_slice(sum);
+        Ok(())
+    }
+
+    /// Block by block, so that a block stays in the processor's cache: each rank adds its part, and sends it to all.
+    fn reduce_blocks(&mut self, call: Call, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        let (size, own) = (self.size(), self.own());
+        for mut block in numbers.blocks(PIECE * size) {
+            self.reduce_parts(call, &mut block, by)?;
+            let parts: Vec<_> = (0..size).map(|rank| block.part(rank, size)).collect();
+            let sum = self.sum.bytes(parts[own].len());
+            self.members.transfer(call, |_| Some(sum), &mut Parts { bytes: block.bytes(), parts: &parts })?;
+        }
+        Ok(())
+    }
+
+    /// Every rank gets the bytes of every rank, in a call of this name.
+    pub(super) fn gather(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        let own = (bytes.len() as u64).to_le_bytes();
+        let mut lengths = vec![0; 8 * self.size()];
+        self.members.transfer(call, |_| Some(&own), &mut Rows { bytes: &mut lengths, length: 8 })?;
+        let mut all = Vec::with_capacity(self.size());
+        for (rank, length) in lengths.chunks_exact(8).enumerate() {
+            all.push(self.room(rank, length)?);
+        }
+        self.members.transfer(call, |_| Some(bytes), &mut Slots(&mut all))?;
+        if let Some(own) = all.get_mut(self.own()) {
+            *own = bytes.to_vec();
+        }
+        Ok(all)
+    }
+
+    /// What notices lost ranks, for those that wait for each other by other means.
+    #[cfg(target_os = "linux")]
+    pub(super) fn members(&self) -> &Members {
+        &self.members
+    }
+
+    /// Why nothing better was chosen; empty if a program asked for it.
+    pub(super) fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Returns once every rank has made this call.
+    pub(super) fn barrier_of(&mut self, call: Call) -> Result<(), CollectiveError> {
+        self.members.transfer(call, |_| Some(&[]), &mut Rows { bytes: &mut [], length: 0 })
+    }
+
+    /// Sends bytes to some members and receives bytes from others, all at once.
+    #[cfg(target_os = "linux")]
+    pub(super) fn exchange<'b>(
+        &mut self,
+        call: Call,
+        out: impl Fn(usize) -> Option<&'b [u8]>,
+        from: &mut [(usize, &mut [u8])],
+    ) -> Result<(), CollectiveError> {
+        self.members.transfer(call, out, &mut inbox::Listed(from))
+    }
+
+    /// The ranks of one color.
+    pub(super) fn part(&mut self, color: u32, key: u32) -> Result<Tcp, CollectiveError> {
+        let all = self.gather(Call::SPLIT, &split::request(color, key))?;
+        let members = split::members(color, &all);
+        let own = members.iter().position(|&place| place == self.own()).unwrap_or_default();
+        // The position is below the size, so this cannot fail.
+        let rank = Rank::new(own as u32, members.len() as u32).unwrap_or(Rank::ALONE);
+        Ok(Tcp::of(rank, self.members.part(&members, color)).because(self.why.clone()))
+    }
+}
+
+/// The rows of all ranks in rank order, with `mine` in this rank's place.
+fn rows<'r>(
+    others: &'r [u8],
+    size: usize,
+    length: usize,
+    own: usize,
+    mine: &'r [u8],
+) -> impl Iterator<Item = &'r [u8]> {
+    (0..size).map(move |rank| if rank == own { mine } else { &others[rank * length..(rank + 1) * length] })
+}
+
+impl Transport for Tcp {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn describe(&self) -> String {
+        if self.why.is_empty() { "TCP".to_owned() } else { format!("TCP ({})", self.why) }
+    }
+
+    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        let call = Call::all_reduce(by, numbers.kind(), numbers.count());
+        let bytes = numbers.bytes().len();
+        match self.size() - 1 {
+            0 => Ok(()),
+            others if bytes <= DIRECT_EACH && bytes * others <= DIRECT => self.reduce_directly(call, &mut numbers, by),
+            _ => self.reduce_blocks(call, &mut numbers, by),
+        }
+    }
+
+    fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        let call = Call::reduce_scatter(by, numbers.kind(), numbers.count());
+        self.reduce_parts(call, &mut numbers, by)
+    }
+
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        self.gather(Call::ALL_GATHER, bytes)
+    }
+
+    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        let part = |rank: usize| parts.get(rank).map_or(&[][..], Vec::as_slice);
+        let own = self.own();
+        let length = part(own).len();
+        let mut all = vec![vec![0; length]; self.size()];
+        self.members.transfer(Call::all_to_all(length), |to| Some(part(to)), &mut Slots(&mut all))?;
+        if let Some(all) = all.get_mut(own) {
+            all.copy_from_slice(part(own));
+        }
+        Ok(all)
+    }
+
+    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
+        let (call, from) = (Call::broadcast(root), root as usize);
+        if from == self.own() {
+            let (length, bytes) = ((bytes.len() as u64).to_le_bytes(), &*bytes);
+            self.members.transfer(call, |_| Some(&length), &mut NoInbox)?;
+            return self.members.transfer(call, |_| Some(bytes), &mut NoInbox);
+        }
+        let mut length = [0; 8];
+        self.members.transfer(call, |_| None, &mut Slot { from, bytes: &mut length })?;
+        *bytes = self.room(from, &length)?;
+        self.members.transfer(call, |_| None, &mut Slot { from, bytes })
+    }
+
+    fn barrier(&mut self) -> Result<(), CollectiveError> {
+        self.barrier_of(Call::BARRIER)
+    }
+
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
+        Ok(Box::new(self.part(color, key)?))
+    }
+
+    fn bytes_sent(&self) -> Option<u64> {
+        Some(self.members.written())
+    }
+
+    fn rejected(&self) -> u64 {
+        self.rejected
+    }
+}

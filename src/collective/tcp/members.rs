@@ -1,0 +1,130 @@
+//! A group of connected ranks: all of them, or some.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+#[cfg(target_os = "linux")]
+use std::time::{Duration, Instant};
+
+use super::inbox::Inbox;
+use super::peer::Transfer;
+use super::transfer::Links;
+use crate::collective::call::Call;
+use crate::collective::error::CollectiveError;
+
+/// Ranks of a group, by their place in it. A member's index among the links is its rank in the world.
+#[derive(Debug)]
+pub(in crate::collective) struct Members {
+    /// Shared by all groups of this rank. Any two ranks make their calls in the same order, whatever the group.
+    links: Rc<RefCell<Links>>,
+    /// The world ranks of the group, by place.
+    members: Vec<usize>,
+    /// The place of every world rank; `None` outside the group.
+    places: Vec<Option<usize>>,
+    /// Of the last transfer.
+    number: u32,
+}
+
+/// Receives from members, by place, and from no other rank.
+struct OfMembers<'a, I> {
+    places: &'a [Option<usize>],
+    inbox: &'a mut I,
+}
+
+impl<I: Inbox> Inbox for OfMembers<'_, I> {
+    fn from(&mut self, peer: usize) -> Option<&mut [u8]> {
+        self.inbox.from(place(self.places, peer)?)
+    }
+}
+
+fn place(places: &[Option<usize>], peer: usize) -> Option<usize> {
+    places.get(peer).copied().flatten()
+}
+
+impl Members {
+    /// All ranks.
+    pub(super) fn world(links: Links) -> Members {
+        let members: Vec<usize> = (0..links.size()).collect();
+        let places = members.iter().copied().map(Some).collect();
+        Members { links: Rc::new(RefCell::new(links)), members, places, number: 0 }
+    }
+
+    /// The members at the places `chosen`, in that order. All of them call it with the same `color`.
+    pub(super) fn part(&self, chosen: &[usize], color: u32) -> Members {
+        let members: Vec<usize> = chosen.iter().filter_map(|&place| self.members.get(place).copied()).collect();
+        let mut places = vec![None; self.places.len()];
+        for (place, &member) in members.iter().enumerate() {
+            places[member] = Some(place);
+        }
+        // Far from the numbers of other groups, so that a call on the wrong one is noticed.
+        let number = self.number.wrapping_add(color.wrapping_add(1).wrapping_mul(0x9e37_79b1)).rotate_left(16);
+        Members { links: Rc::clone(&self.links), members, places, number }
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Sends `out(place)` to each member and fills `inbox`, all at once, as a part of a call.
+    pub(super) fn transfer<'b>(
+        &mut self,
+        call: Call,
+        out: impl Fn(usize) -> Option<&'b [u8]>,
+        inbox: &mut impl Inbox,
+    ) -> Result<(), CollectiveError> {
+        self.number = self.number.wrapping_add(1);
+        let transfer = Transfer { number: self.number, call };
+        let places = &self.places[..];
+        let mut inbox = OfMembers { places, inbox };
+        self.links.borrow_mut().transfer(transfer, |peer| out(place(places, peer)?), &mut inbox)
+    }
+
+    /// Fails as an earlier call did, if one failed.
+    #[cfg(target_os = "linux")]
+    pub(in crate::collective) fn check(&self) -> Result<(), CollectiveError> {
+        self.links.borrow().check()
+    }
+
+    /// Looks whether a rank is lost, while this one waits for the member at `place` by other means, since that time.
+    #[cfg(target_os = "linux")]
+    pub(in crate::collective) fn look(&self, call: Call, place: usize, since: Instant) -> Result<(), CollectiveError> {
+        self.links.borrow_mut().look(call, self.member(place), since)
+    }
+
+    /// Gives up on the member at `place`, which this rank has waited for too long by other means.
+    #[cfg(target_os = "linux")]
+    pub(in crate::collective) fn late(&self, place: usize) -> CollectiveError {
+        self.links.borrow_mut().late(self.member(place))
+    }
+
+    /// Gives up because the member at `place` made another call.
+    #[cfg(target_os = "linux")]
+    pub(in crate::collective) fn differs(&self, place: usize, found: Call, expected: Call) -> CollectiveError {
+        self.links.borrow_mut().differs(self.member(place), found, expected)
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(in crate::collective) fn timeout(&self) -> Duration {
+        self.links.borrow().timeout()
+    }
+
+    /// The world rank at a place.
+    fn member(&self, place: usize) -> usize {
+        self.members.get(place).copied().unwrap_or(place)
+    }
+
+    /// The loss of the rank at a place.
+    pub(super) fn lost(&self, place: usize, reason: String) -> CollectiveError {
+        self.links.borrow().lost(self.member(place) as u32, reason)
+    }
+
+    /// How many bytes this rank has written to all others, in all groups, including heads.
+    pub(super) fn written(&self) -> u64 {
+        self.links.borrow().written()
+    }
+
+    /// Exits without a goodbye, as a killed process does.
+    #[cfg(test)]
+    pub(in crate::collective) fn fail_silently(&self) {
+        self.links.borrow_mut().fail_silently();
+    }
+}

@@ -1,0 +1,186 @@
+//! Connects every rank with every other, through the rendezvous at the master.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+
+use super::handshake::{self, Absence, greet};
+use super::peer::Peer;
+use crate::collective::error::{CollectiveError, ConnectError};
+use crate::rendezvous::{self, Meeting, Rendezvous};
+use crate::value::host::Host;
+use crate::value::host_name::host_name;
+use crate::value::port::Port;
+use crate::value::printable::printable;
+use crate::value::rank::Rank;
+
+/// How many connections may wait to be accepted. The system may allow fewer.
+const BACKLOG: i32 = 4096;
+/// How many keep-alive probes may go unanswered. With their pauses they take half the timeout.
+const PROBES: u32 = 4;
+
+/// Where the ranks of a job meet.
+#[derive(Clone, Debug)]
+pub(in crate::collective) struct MeetingPoint {
+    /// Rank 0's host.
+    pub(in crate::collective) host: Host,
+    /// The port there.
+    pub(in crate::collective) port: Port,
+    /// The port of ranks that do not know this one: see [`Rendezvous::default_port`].
+    pub(in crate::collective) default_port: Port,
+    /// What keeps other jobs out.
+    pub(in crate::collective) token: Vec<u8>,
+}
+
+/// The connections to all other ranks.
+pub(super) struct Mesh {
+    /// The place of this rank is `None`.
+    pub(super) peers: Vec<Option<Peer>>,
+    /// How many connections were not from ranks of this job; on rank 0 including those at the master's port.
+    pub(super) rejected: u64,
+}
+
+/// Connects to all other ranks.
+pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Result<Mesh, ConnectError> {
+    if rank.size() == 1 {
+        return Ok(Mesh { peers: vec![None], rejected: 0 });
+    }
+    let MeetingPoint { host, port, default_port, token } = place;
+    let listener = listen(host)?;
+    let local = listener.local_addr()?;
+    let mut blob = vec![match local.ip() {
+        address if !address.is_loopback() => 0,
+        IpAddr::V4(_) => 4,
+        IpAddr::V6(_) => 6,
+    }];
+    blob.extend(local.port().to_be_bytes());
+    blob.extend(host_name().unwrap_or_default().as_bytes());
+    let rendezvous = Rendezvous::new(rank, host.clone(), *port).default_port(*default_port);
+    let meeting = rendezvous.timeout(timeout).token(&token[..]).all_gather(blob)?;
+    let hosts = hosts(&meeting);
+    let deadline = Instant::now() + timeout;
+    let mut streams: Vec<Option<TcpStream>> = Vec::new();
+    for (index, member) in meeting.members().iter().enumerate().take(rank.index() as usize) {
+        let lost = |reason: String| CollectiveError::Lost { rank: index as u32, host: hosts[index].clone(), reason };
+        let address = address(member).ok_or_else(|| lost("its address from the rendezvous cannot be parsed".into()))?;
+        streams.push(Some(greet(address, rank, token, deadline).map_err(|error| lost(format!("{address}: {error}")))?));
+    }
+    streams.resize_with(rank.size() as usize, || None);
+    let rejected =
+        handshake::accept(&listener, rank, token, &mut streams, deadline).map_err(|absence| match absence {
+            Absence::Rank(index) => ConnectError::Collective(CollectiveError::TimedOut {
+                rank: index as u32,
+                host: hosts[index].clone(),
+                seconds: timeout.as_secs_f64(),
+            }),
+            Absence::Socket(error) => ConnectError::Socket(error),
+        })?;
+    let peers = streams.into_iter().zip(hosts).map(|(stream, host)| {
+        let Some(stream) = stream else { return Ok(None) };
+        stream.set_nodelay(true)?;
+        notice_cuts(&stream, timeout)?;
+        stream.set_nonblocking(true)?;
+        Ok(Some(Peer::new(mio::net::TcpStream::from_std(stream), host)))
+    });
+    Ok(Mesh { peers: peers.collect::<Result<_, ConnectError>>()?, rejected: rejected + meeting.rejected() })
+}
+
+/// Makes the system close a connection whose other host is silent for `timeout`, after a cut cable or a power failure.
+///
+/// The host of a hung process still answers, so unacknowledged data gets the same timeout as a rank.
+fn notice_cuts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    // In whole seconds, within the system's limits.
+    let seconds = |share: u32| (timeout / share).clamp(Duration::from_secs(1), Duration::from_secs(32_000));
+    let keepalive = TcpKeepalive::new().with_time(seconds(2)).with_interval(seconds(8));
+    #[cfg(not(any(target_os = "openbsd", target_os = "redox", target_os = "solaris")))]
+    let keepalive = keepalive.with_retries(PROBES);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    socket.set_tcp_user_timeout(Some(timeout.min(Duration::from_millis(i32::MAX as u64))))?;
+    Ok(())
+}
+
+/// A socket on a port that the system chooses, on loopback only if the master is.
+fn listen(host: &Host) -> io::Result<TcpListener> {
+    if host.is_loopback() {
+        return open(host.address().unwrap_or(Ipv4Addr::LOCALHOST.into()));
+    }
+    open(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| open(Ipv4Addr::UNSPECIFIED.into()))
+}
+
+fn open(address: IpAddr) -> io::Result<TcpListener> {
+    let address = SocketAddr::new(address, 0);
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    if address.is_ipv6() {
+        // One socket accepts IPv4 too.
+        socket.set_only_v6(false)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn hosts(meeting: &Meeting) -> Vec<String> {
+    let host = |member: &rendezvous::Member| {
+        let name = printable(member.blob().get(3..).unwrap_or_default());
+        if name.is_empty() { member.address().to_string() } else { format!("{name} ({})", member.address()) }
+    };
+    meeting.members().iter().map(host).collect()
+}
+
+/// The address at which a member listens.
+fn address(member: &rendezvous::Member) -> Option<SocketAddr> {
+    let &[family, high, low, ..] = member.blob() else { return None };
+    let port = Port::new(u16::from_be_bytes([high, low]))?;
+    Some(match family {
+        4 => (Ipv4Addr::LOCALHOST, port.get()).into(),
+        6 => (Ipv6Addr::LOCALHOST, port.get()).into(),
+        _ => member.at(port),
+    })
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_name_that_commands_a_terminal_does_not() {
+        // Free until a moment ago, and below the ports of outgoing connections.
+        let free = (20_000..).find(|&port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()).and_then(Port::new);
+        let meet = move |index: u32| {
+            let rank = Rank::new(index, 2).unwrap();
+            let rendezvous = Rendezvous::new(rank, Host::LOOPBACK, free.unwrap()).token("names");
+            rendezvous.all_gather(b"\0\0\x01\x1b[2J\x1b]0;owned\x07host".to_vec()).unwrap()
+        };
+        let other = std::thread::spawn(move || meet(1));
+        for name in hosts(&meet(0)) {
+            assert_eq!(name, "\u{fffd}[2J\u{fffd}]0;owned\u{fffd}host (127.0.0.1)");
+        }
+        other.join().unwrap();
+    }
+
+    #[test]
+    fn the_system_ends_a_silent_connection_within_the_timeout() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        for (timeout, probing) in [(60, 30 + 4 * 7), (2, 1 + 4)] {
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            notice_cuts(&stream, Duration::from_secs(timeout)).unwrap();
+            let socket = SockRef::from(&stream);
+            assert!(socket.keepalive().unwrap());
+            let interval = socket.tcp_keepalive_interval().unwrap() * socket.tcp_keepalive_retries().unwrap();
+            assert_eq!((socket.tcp_keepalive_time().unwrap() + interval).as_secs(), probing);
+            // With it set, a connection without answers ends at this time and not at that of the probes.
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(timeout)));
+        }
+    }
+
+    #[test]
+    fn a_timeout_of_a_year_is_taken() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        notice_cuts(&stream, Duration::from_secs(365 * 86400)).unwrap();
+    }
+}

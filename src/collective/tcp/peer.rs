@@ -1,0 +1,258 @@
+//! One connection to another rank, and the frames on it.
+
+use std::io::{self, IoSlice, Read, Write};
+
+use mio::net::TcpStream;
+
+use crate::collective::call::Call;
+use crate::value::printable::printable;
+
+/// The length of a frame's head: kind (1), operation (1), element (1), padding (1), transfer or blamed
+/// rank (4), length (8), numbers (8); little-endian.
+pub(super) const HEAD: usize = 24;
+const DATA: u8 = 1;
+const BYE: u8 = 2;
+const ABORT: u8 = 3;
+const SUSPECT: u8 = 4;
+/// Longest reason in an abort frame, in bytes.
+const LONGEST_REASON: usize = 1024;
+
+/// The connection to another rank.
+#[derive(Debug)]
+pub(super) struct Peer {
+    stream: TcpStream,
+    /// The host's name and address, for errors.
+    pub(super) host: String,
+    head_in: [u8; HEAD],
+    /// Bytes of the current frame, including its head.
+    received: usize,
+    sent: usize,
+    /// Length of the incoming frame, including its head.
+    due: usize,
+    /// Bytes of all data frames, including heads.
+    pub(super) written: u64,
+}
+
+/// What both ends must agree on besides the length of a frame.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Transfer {
+    /// Counts the transfers of a group, starting from a number that depends on the group.
+    pub(super) number: u32,
+    pub(super) call: Call,
+}
+
+/// What is wrong with a connection.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Lost(String),
+    /// It made another call.
+    Differs(Call),
+    /// It gave up and blames a rank.
+    Abort {
+        blamed: u32,
+        reason: String,
+    },
+    /// It timed out waiting for a rank, which may itself wait for another.
+    Suspect {
+        blamed: u32,
+    },
+}
+
+impl Fault {
+    /// It exited in good order, but this rank still waits for it.
+    pub(super) fn left() -> Fault {
+        Fault::Lost("it exited before this rank did".to_owned())
+    }
+}
+
+/// Whether a frame is complete, and whether any byte moved.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Progress {
+    pub(super) done: bool,
+    pub(super) moved: bool,
+}
+
+impl Peer {
+    pub(super) fn new(stream: TcpStream, host: String) -> Peer {
+        Peer { stream, host, head_in: [0; HEAD], received: 0, sent: 0, due: 0, written: 0 }
+    }
+
+    pub(super) fn stream(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+
+    /// Begins a new frame in each direction.
+    pub(super) fn begin(&mut self) {
+        self.received = 0;
+        self.sent = 0;
+    }
+
+    /// Writes as much of the frame that carries `bytes` as the socket accepts.
+    pub(super) fn push(&mut self, transfer: Transfer, bytes: &[u8]) -> Result<Progress, Fault> {
+        let head = head(DATA, transfer.number, bytes.len() as u64, transfer.call);
+        let total = HEAD + bytes.len();
+        let before = self.sent;
+        while self.sent < total {
+            let wrote = if self.sent < HEAD {
+                self.stream.write_vectored(&[IoSlice::new(&head[self.sent..]), IoSlice::new(bytes)])
+            } else {
+                self.stream.write(&bytes[self.sent - HEAD..])
+            };
+            match wrote {
+                Ok(length) => self.sent += length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Fault::Lost(meaning(&error))),
+            }
+        }
+        self.written += (self.sent - before) as u64;
+        Ok(Progress { done: self.sent == total, moved: self.sent > before })
+    }
+
+    /// Reads what the socket has of a frame, which must carry as many bytes as `into` has.
+    pub(super) fn pull(&mut self, transfer: Transfer, into: &mut [u8]) -> Result<Progress, Fault> {
+        let total = HEAD + into.len();
+        self.due = total;
+        let before = self.received;
+        while self.received < total {
+            let in_head = self.received < HEAD;
+            let read = if in_head {
+                self.stream.read(&mut self.head_in[self.received..])
+            } else {
+                self.stream.read(&mut into[self.received - HEAD..])
+            };
+            match read {
+                Ok(0) => return Err(Fault::Lost("it closed the connection".to_owned())),
+                Ok(length) => self.received += length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Fault::Lost(meaning(&error))),
+            }
+            if in_head && self.received == HEAD {
+                self.check_head(transfer, into.len() as u64)?;
+            }
+        }
+        Ok(Progress { done: self.received == total, moved: self.received > before })
+    }
+
+    fn check_head(&mut self, transfer: Transfer, due: u64) -> Result<(), Fault> {
+        let Head { kind, number, length, call } = parse(&self.head_in);
+        match kind {
+            DATA if call != transfer.call => Err(Fault::Differs(call)),
+            DATA if number != transfer.number || length != due => Err(Fault::Lost(format!(
+                "it sent {length} bytes in transfer {number} where {due} in transfer {} were due: the ranks do not make the \
+                 same calls",
+                transfer.number
+            ))),
+            DATA => Ok(()),
+            ABORT => Err(self.reason(number, length)),
+            SUSPECT => Err(Fault::Suspect { blamed: number }),
+            BYE => Err(Fault::left()),
+            _ => Err(Fault::Lost("what it sent cannot be read".to_owned())),
+        }
+    }
+
+    fn reason(&mut self, blamed: u32, length: u64) -> Fault {
+        let mut text = vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(LONGEST_REASON)];
+        // It was sent in one write, so all of it is usually here.
+        let length = self.stream.read(&mut text).unwrap_or(0);
+        Fault::Abort { blamed, reason: printable(&text[..length]) }
+    }
+
+    /// Checks, before or between frames, whether this rank is gone. Data frames are left alone.
+    pub(super) fn last_words(&mut self) -> Option<Fault> {
+        if self.received > 0 && self.received < self.due {
+            return None;
+        }
+        let mut head = [0; HEAD];
+        match self.stream.peek(&mut head) {
+            Ok(0) => Some(Fault::Lost("it closed the connection".to_owned())),
+            Ok(HEAD) if head[0] == ABORT => {
+                self.stream.read_exact(&mut head).ok()?;
+                let Head { number: blamed, length, .. } = parse(&head);
+                Some(self.reason(blamed, length))
+            }
+            Ok(HEAD) if head[0] == SUSPECT => {
+                self.stream.read_exact(&mut head).ok()?;
+                let Head { number: blamed, .. } = parse(&head);
+                Some(Fault::Suspect { blamed })
+            }
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Some(Fault::Lost(meaning(&error))),
+            _ => None,
+        }
+    }
+
+    /// Whether the next frame is a goodbye; it is left alone.
+    #[cfg(target_os = "linux")]
+    pub(super) fn has_said_goodbye(&self) -> bool {
+        let mut head = [0; HEAD];
+        matches!(self.stream.peek(&mut head), Ok(HEAD) if head[0] == BYE)
+    }
+
+    /// Says goodbye, so that the other end does not report the closed connection as a loss.
+    pub(super) fn bye(&mut self) {
+        let _ = self.stream.write(&head(BYE, 0, 0, Call::default()));
+    }
+
+    /// Reports the rank to blame, unless a frame is half sent.
+    pub(super) fn abort(&mut self, half_sent: bool, blamed: u32, reason: &str) {
+        if half_sent {
+            return;
+        }
+        let reason = &reason.as_bytes()[..reason.len().min(LONGEST_REASON)];
+        let head = head(ABORT, blamed, reason.len() as u64, Call::default());
+        let _ = self.stream.write_vectored(&[IoSlice::new(&head), IoSlice::new(reason)]);
+    }
+
+    /// Reports the rank that this one waits for, unless a frame is half sent.
+    pub(super) fn suspect(&mut self, half_sent: bool, blamed: u32) {
+        if !half_sent {
+            let _ = self.stream.write(&head(SUSPECT, blamed, 0, Call::default()));
+        }
+    }
+
+    /// Closes the sending side. The other end sees it after it has read everything.
+    pub(super) fn hang_up(&mut self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+    }
+
+    /// Whether a frame with so many bytes of data is partly sent.
+    pub(super) fn is_half_sent(&self, length: usize) -> bool {
+        self.sent > 0 && self.sent < HEAD + length
+    }
+}
+
+/// What an error of a connection means.
+fn meaning(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            format!("its host does not answer ({error}): it is down, or the network is cut")
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// A head as it came.
+struct Head {
+    kind: u8,
+    number: u32,
+    length: u64,
+    call: Call,
+}
+
+fn head(kind: u8, number: u32, length: u64, call: Call) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    head[0] = kind;
+    head[1..3].copy_from_slice(&call.codes());
+    head[4..8].copy_from_slice(&number.to_le_bytes());
+    head[8..16].copy_from_slice(&length.to_le_bytes());
+    head[16..].copy_from_slice(&call.count.to_le_bytes());
+    head
+}
+
+fn parse(head: &[u8; HEAD]) -> Head {
+    let mut parts = head.chunks_exact(8).map(|part| part.try_into().map_or(0, u64::from_le_bytes));
+    let [first, length, count] = [(); 3].map(|()| parts.next().unwrap_or(0));
+    let [kind, operation, element, _, number @ ..] = first.to_le_bytes();
+    Head { kind, number: u32::from_le_bytes(number), length, call: Call::from_codes([operation, element], count) }
+}

@@ -1,0 +1,56 @@
+//! What a rank writes to its connections.
+
+use super::*;
+use crate::collective::tcp::peer::HEAD;
+
+#[test]
+fn parts_of_a_sum_are_sent_alone_and_have_its_bits() {
+    for (size, length) in [(1, 5), (2, 0), (3, 300), (4, 16_384), (4, 3), (5, 40_000), (3, PIECE)] {
+        let parts = ranks(size, |mut tcp| {
+            let own = tcp.rank().index();
+            let values = numbers(own, length);
+            let before = tcp.members.written();
+            let part = tcp.reduce_scatter_sum(&values).unwrap();
+            let all = 4 * (length - part.len()) + HEAD * (size as usize - 1);
+            assert_eq!(tcp.members.written() - before, all as u64);
+            assert_eq!(tcp.reduce_scatter_sum(&values).unwrap(), part, "another run");
+            let mut sum = values;
+            tcp.all_reduce_sum(&mut sum).unwrap();
+            let whole = Numbers::new(&mut sum).part(own as usize, size as usize);
+            assert_eq!(part, sum[whole.start / 4..whole.end / 4], "{size} ranks, {length} numbers, rank {own}");
+            part
+        });
+        assert_eq!(parts.iter().map(Vec::len).sum::<usize>(), length);
+    }
+}
+
+#[test]
+fn an_all_to_all_sends_each_rank_its_part_alone() {
+    let all = ranks(4, |mut tcp| {
+        let own = tcp.rank().index() as u8;
+        let parts: Vec<_> = (0..4).map(|to| vec![16 * own + to; 1000]).collect();
+        let before = tcp.members.written();
+        let heard = tcp.all_to_all(&parts).unwrap();
+        assert_eq!(tcp.members.written() - before, 3 * (1000 + HEAD as u64));
+        heard
+    });
+    for (own, heard) in (0..).zip(all) {
+        let expected: Vec<_> = (0..4).map(|from| vec![16 * from + own; 1000]).collect();
+        assert_eq!(heard, expected);
+    }
+}
+
+#[test]
+fn ranks_that_bring_different_lengths_to_parts_of_a_sum_are_named() {
+    let errors =
+        ranks(2, |mut tcp| tcp.reduce_scatter_sum(&vec![1.0; 4 + 2 * tcp.rank().index() as usize]).unwrap_err());
+    for (own, error) in (0u32..).zip(&errors) {
+        match error {
+            CollectiveError::Length { rank, .. } => assert_eq!(*rank, 1 - own),
+            CollectiveError::Lost { rank, reason, .. } => {
+                assert!(*rank == 1 - own && reason.contains("numbers to a sum of"), "{error}");
+            }
+            _ => panic!("{error}"),
+        }
+    }
+}

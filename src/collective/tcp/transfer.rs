@@ -1,0 +1,337 @@
+//! Sends and receives frames at the same time, so that no two ranks wait for each other.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Interest, Poll, Token};
+
+use super::inbox::Inbox;
+use super::peer::{Fault, Peer, Transfer};
+#[cfg(target_os = "linux")]
+use crate::collective::call::Call;
+use crate::collective::error::CollectiveError;
+
+/// How long a rank polls before it sleeps, if every rank has its own processor.
+const SPIN: Duration = Duration::from_micros(50);
+/// After a timeout, how long to listen for ranks that gave up too. The silent one is to blame.
+const ATTRIBUTION: Duration = Duration::from_millis(500);
+
+/// The connections to all peers.
+#[derive(Debug)]
+pub(super) struct Links {
+    peers: Vec<Option<Peer>>,
+    poll: Poll,
+    events: Events,
+    timeout: Duration,
+    spin: Duration,
+    /// The current or last transfer.
+    current: Transfer,
+    /// The peer that this rank sleeps for, and since when.
+    awaited: Option<(usize, Instant)>,
+    /// The first failure. Every later call fails in the same way.
+    failed: Option<(u32, String)>,
+}
+
+/// A peer and its fault.
+struct Culprit(usize, Fault);
+
+impl Links {
+    pub(super) fn new(mut peers: Vec<Option<Peer>>, timeout: Duration) -> io::Result<Links> {
+        let poll = Poll::new()?;
+        let both = Interest::READABLE | Interest::WRITABLE;
+        for (index, peer) in peers.iter_mut().enumerate() {
+            if let Some(peer) = peer {
+                poll.registry().register(peer.stream(), Token(index), both)?;
+            }
+        }
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let spin = if peers.len() <= processors { SPIN } else { Duration::ZERO };
+        let events = Events::with_capacity(2 * peers.len().max(1));
+        Ok(Links { peers, poll, events, timeout, spin, current: Transfer::default(), awaited: None, failed: None })
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// Sends `out(peer)` to each peer and fills `inbox`, all at once.
+    pub(super) fn transfer<'b>(
+        &mut self,
+        transfer: Transfer,
+        out: impl Fn(usize) -> Option<&'b [u8]>,
+        inbox: &mut impl Inbox,
+    ) -> Result<(), CollectiveError> {
+        self.check()?;
+        (self.current, self.awaited) = (transfer, None);
+        for peer in self.peers.iter_mut().flatten() {
+            peer.begin();
+        }
+        let mut moved_at = Instant::now();
+        loop {
+            let (waits_for, moved) = match self.advance(&out, inbox) {
+                Ok(progress) => progress,
+                Err(culprit) => return Err(self.give_up(&out, culprit)),
+            };
+            let Some(waits_for) = waits_for else { return Ok(()) };
+            let now = Instant::now();
+            if moved {
+                moved_at = now;
+                continue;
+            }
+            let waited = now - moved_at;
+            if waited < self.spin {
+                std::hint::spin_loop();
+                continue;
+            }
+            if waited >= self.timeout {
+                return Err(self.attribute_timeout(&out, waits_for, None));
+            }
+            self.awaited = Some((waits_for, moved_at));
+            if let Err(culprit) = self.sleep(self.timeout - waited, false) {
+                return Err(self.give_up(&out, culprit));
+            }
+        }
+    }
+
+    /// Fails as an earlier call did, if one failed.
+    pub(super) fn check(&self) -> Result<(), CollectiveError> {
+        match &self.failed {
+            Some((rank, reason)) => Err(self.lost(*rank, format!("{reason} (in an earlier call)"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Looks whether a peer is lost or has given up, while this rank waits for `awaited` by other means than its
+    /// connection.
+    #[cfg(target_os = "linux")]
+    pub(super) fn look(&mut self, call: Call, awaited: usize, since: Instant) -> Result<(), CollectiveError> {
+        self.check()?;
+        (self.current.call, self.awaited) = (call, Some((awaited, since)));
+        let left = |peer: &mut Peer| peer.has_said_goodbye().then(|| Culprit(awaited, Fault::left()));
+        let seen = self.sleep(Duration::ZERO, true);
+        let culprit = seen.err().or_else(|| self.peers.get_mut(awaited)?.as_mut().and_then(left));
+        culprit.map_or(Ok(()), |culprit| Err(self.give_up(&|_| None, culprit)))
+    }
+
+    /// Gives up on `awaited`, which this rank has waited for too long by other means than its connection.
+    #[cfg(target_os = "linux")]
+    pub(super) fn late(&mut self, awaited: usize) -> CollectiveError {
+        self.attribute_timeout(&|_| None, awaited, None)
+    }
+
+    /// Gives up because a peer made another call than this rank.
+    #[cfg(target_os = "linux")]
+    pub(super) fn differs(&mut self, peer: usize, found: Call, expected: Call) -> CollectiveError {
+        self.current.call = expected;
+        self.give_up(&|_| None, Culprit(peer, Fault::Differs(found)))
+    }
+
+    /// How long a rank is waited for.
+    #[cfg(target_os = "linux")]
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// How many bytes were written to all peers, including heads.
+    pub(super) fn written(&self) -> u64 {
+        self.peers.iter().flatten().map(|peer| peer.written).sum()
+    }
+
+    /// Exits without a goodbye, as a killed process does.
+    #[cfg(test)]
+    pub(super) fn fail_silently(&mut self) {
+        self.failed = Some((0, String::new()));
+    }
+
+    /// Moves all bytes that can move now. Returns the first unfinished peer, and whether any byte moved.
+    fn advance<'b>(
+        &mut self,
+        out: &impl Fn(usize) -> Option<&'b [u8]>,
+        inbox: &mut impl Inbox,
+    ) -> Result<(Option<usize>, bool), Culprit> {
+        let (mut waits_for, mut moved) = (None, false);
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            let Some(peer) = peer else { continue };
+            let mut through = true;
+            if let Some(bytes) = out(index) {
+                let progress = match peer.push(self.current, bytes) {
+                    Ok(progress) => progress,
+                    // What it sent before it closed says more than the close.
+                    Err(close) => {
+                        let due = inbox.from(index).and_then(|bytes| peer.pull(self.current, bytes).err());
+                        let is_known = |fault: &Fault| !matches!(fault, Fault::Lost(_));
+                        let fault = due.filter(is_known).or_else(|| peer.last_words().filter(is_known));
+                        return Err(Culprit(index, fault.unwrap_or(close)));
+                    }
+                };
+                through &= progress.done;
+                moved |= progress.moved;
+            }
+            if let Some(bytes) = inbox.from(index) {
+                let progress = peer.pull(self.current, bytes).map_err(|fault| Culprit(index, fault))?;
+                through &= progress.done;
+                moved |= progress.moved;
+            }
+            if !through && waits_for.is_none() {
+                waits_for = Some(index);
+            }
+        }
+        Ok((waits_for, moved))
+    }
+
+    /// Sleeps until a socket is ready, and notices lost peers even if nothing is due from them; peers that have given up
+    /// and still listen only if `is_idle`, when nothing is due from any.
+    fn sleep(&mut self, longest: Duration, is_idle: bool) -> Result<(), Culprit> {
+        if let Err(error) = self.poll.poll(&mut self.events, Some(longest))
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            // Not a peer's fault, but no peer can be waited for any more.
+            return Err(Culprit(usize::MAX, Fault::Lost(error.to_string())));
+        }
+        for event in &self.events {
+            let Token(index) = event.token();
+            if !(is_idle || event.is_read_closed() || event.is_error()) {
+                continue;
+            }
+            if let Some(Some(peer)) = self.peers.get_mut(index)
+                && let Some(fault) = peer.last_words()
+            {
+                return Err(Culprit(index, fault));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing moved for too long, here or at `accuser`. The rank to blame is one that does not complain itself.
+    fn attribute_timeout<'b>(
+        &mut self,
+        out: &impl Fn(usize) -> Option<&'b [u8]>,
+        suspect: usize,
+        accuser: Option<usize>,
+    ) -> CollectiveError {
+        let seconds = self.timeout.as_secs_f64();
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            if let Some(peer) = peer {
+                let half_sent = out(index).is_some_and(|bytes| peer.is_half_sent(bytes.len()));
+                peer.suspect(half_sent, suspect as u32);
+            }
+        }
+        let mut alive = vec![false; self.peers.len()];
+        if let Some(accuser) = accuser.and_then(|index| alive.get_mut(index)) {
+            *accuser = true;
+        }
+        let mut blamed = vec![suspect];
+        let until = Instant::now() + ATTRIBUTION.min(self.timeout);
+        while Instant::now() < until {
+            for (index, peer) in self.peers.iter_mut().enumerate() {
+                if let Some(Fault::Suspect { blamed: other }) = peer.as_mut().and_then(Peer::last_words) {
+                    alive[index] = true;
+                    blamed.push(other as usize);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let silent = |index: &&usize| self.peers.get(**index).is_some_and(Option::is_some) && !alive[**index];
+        let culprit = blamed.iter().find(silent).copied().unwrap_or(suspect) as u32;
+        self.hang_up();
+        self.failed = Some((culprit, format!("it sent nothing for {seconds} s")));
+        CollectiveError::TimedOut { rank: culprit, host: self.host(culprit), seconds }
+    }
+
+    fn give_up<'b>(
+        &mut self,
+        out: &impl Fn(usize) -> Option<&'b [u8]>,
+        Culprit(index, fault): Culprit,
+    ) -> CollectiveError {
+        let (culprit, reason, error) = match fault {
+            Fault::Lost(reason) => self.first_lost(index, reason),
+            Fault::Suspect { blamed } => {
+                let suspect = self.suspect_instead(blamed as usize);
+                return self.attribute_timeout(out, suspect, Some(index));
+            }
+            Fault::Abort { blamed, reason } => self.blame(index, blamed, reason),
+            Fault::Differs(found) => {
+                let rank = index as u32;
+                let error = CollectiveError::different_calls(rank, found, self.own(), self.current.call);
+                (rank, reason_of_difference(&error), Some(error))
+            }
+        };
+        self.abort_all(out, culprit, &reason);
+        self.hang_up();
+        self.failed = Some((culprit, reason.clone()));
+        error.unwrap_or_else(|| self.lost(culprit, reason))
+    }
+
+    /// Who is to blame for what others blame `blamed` for: if that is this rank, the one that it has long waited for itself.
+    fn suspect_instead(&self, blamed: usize) -> usize {
+        let is_own = self.peers.get(blamed).is_none_or(Option::is_none);
+        match self.awaited {
+            Some((awaited, since)) if is_own && since.elapsed() >= self.timeout / 2 => awaited,
+            _ => blamed,
+        }
+    }
+
+    /// A peer closed its connection: because it lost another rank, if any peer says so.
+    fn first_lost(&mut self, index: usize, reason: String) -> (u32, String, Option<CollectiveError>) {
+        for (other, peer) in self.peers.iter_mut().enumerate() {
+            if let Some(Fault::Abort { blamed, reason }) = peer.as_mut().and_then(Peer::last_words) {
+                return self.blame(other, blamed, reason);
+            }
+        }
+        (index as u32, reason, None)
+    }
+
+    fn blame(&self, by: usize, blamed: u32, reason: String) -> (u32, String, Option<CollectiveError>) {
+        let own = self.peers.get(blamed as usize).is_none_or(Option::is_none);
+        if own {
+            return (by as u32, format!("it gave up on this rank: {reason}"), None);
+        }
+        (blamed, reason, None)
+    }
+
+    fn abort_all<'b>(&mut self, out: &impl Fn(usize) -> Option<&'b [u8]>, culprit: u32, reason: &str) {
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            if let Some(peer) = peer {
+                let half_sent = out(index).is_some_and(|bytes| peer.is_half_sent(bytes.len()));
+                peer.abort(half_sent, culprit, reason);
+            }
+        }
+    }
+
+    fn hang_up(&mut self) {
+        self.peers.iter_mut().flatten().for_each(Peer::hang_up);
+    }
+
+    pub(super) fn lost(&self, rank: u32, reason: String) -> CollectiveError {
+        CollectiveError::Lost { rank, host: self.host(rank), reason }
+    }
+
+    /// This rank's number in the world.
+    fn own(&self) -> u32 {
+        self.peers.iter().position(Option::is_none).unwrap_or_default() as u32
+    }
+
+    fn host(&self, rank: u32) -> String {
+        let peer = self.peers.get(rank as usize);
+        peer.and_then(Option::as_ref).map_or_else(|| "this host".to_owned(), |peer| peer.host.clone())
+    }
+}
+
+/// What the others hear of a rank that made another call.
+fn reason_of_difference(error: &CollectiveError) -> String {
+    match error {
+        CollectiveError::Length { found, expected, .. } => {
+            format!("it brought {found} numbers to a sum of {expected}")
+        }
+        CollectiveError::Differs { found, own, expected, .. } => format!("it called {found}, rank {own} {expected}"),
+        error => error.to_string(),
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        if self.failed.is_none() && !std::thread::panicking() {
+            self.peers.iter_mut().flatten().for_each(Peer::bye);
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Ranks as threads of one process, for tests and for trying a number of ranks.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::call::Call;
+use super::element::{Numbers, Reduction, Scratch};
+use super::error::CollectiveError;
+use super::group::Group;
+use super::split;
+use super::transport::Transport;
+use crate::value::rank::{Rank, RankError};
+
+/// The host that errors name.
+const HOST: &str = "this process";
+
+/// One of several ranks in one process, to be moved to its thread and made a [`Group`] there.
+#[derive(Debug)]
+pub struct Threads {
+    rank: Rank,
+    timeout: Duration,
+    shared: Arc<Shared>,
+    /// How many times this rank has split the group.
+    splits: u64,
+    /// The rank that an earlier call failed for, and why.
+    failed: Option<(u32, String)>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Each rank's number in the original group, for errors.
+    names: Vec<u32>,
+    board: Mutex<Board>,
+    changed: Condvar,
+    /// The groups that some ranks have not taken yet, by the number of the split and the color.
+    groups: Mutex<BTreeMap<(u64, u32), Taken>>,
+}
+
+/// A group of a split, and the number of ranks that have taken it.
+#[derive(Debug)]
+struct Taken {
+    shared: Arc<Shared>,
+    ranks: usize,
+}
+
+/// The call that a rank makes, and its bytes.
+type Brought = (Call, Vec<u8>);
+
+/// What ranks contribute to a round, and the result of the previous round.
+#[derive(Debug)]
+struct Board {
+    round: u64,
+    brought: Vec<Option<Brought>>,
+    result: Arc<Vec<Brought>>,
+    gone: Vec<bool>,
+}
+
+/// The ranks of a group, each to be moved to its own thread.
+///
+/// A rank that waits longer than `timeout` for another gets an error.
+///
+/// ```
+/// use std::time::Duration;
+/// use mpienv::collective::Group;
+/// use mpienv::collective::threads::{self, Threads};
+///
+/// let only: Threads = threads::group(1, Duration::from_secs(10))?.remove(0);
+/// assert_eq!(Group::from(only).size(), 1);
+/// # Ok::<(), mpienv::RankError>(())
+/// ```
+///
+/// # Errors
+/// If `size` is 0.
+pub fn group(size: u32, timeout: Duration) -> Result<Vec<Threads>, RankError> {
+    let first = Rank::new(0, size)?;
+    let shared = Arc::new(Shared::of((0..size).collect()));
+    Ok(first
+        .all()
+        .map(|rank| Threads { rank, timeout, shared: Arc::clone(&shared), splits: 0, failed: None })
+        .collect())
+}
+
+/// Runs `work` on every rank of a group, each in its own thread. Returns the results in rank order.
+///
+/// ```
+/// use std::time::Duration;
+/// use mpienv::collective::threads;
+///
+/// let sums = threads::run(4, Duration::from_secs(10), |group| {
+///     let mut sum = [group.rank().index()];
+///     group.all_reduce_sum(&mut sum).map(|()| sum)
+/// })?;
+/// assert!(sums.into_iter().all(|sum| sum.is_ok_and(|sum| sum == [6])));
+/// # Ok::<(), mpienv::RankError>(())
+/// ```
+///
+/// # Errors
+/// If `size` is 0.
+///
+/// # Panics
+/// If `work` panics.
+pub fn run<T: Send>(size: u32, timeout: Duration, work: impl Fn(&mut Group) -> T + Sync) -> Result<Vec<T>, RankError> {
+    let ranks = group(size, timeout)?;
+    Ok(thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || work(&mut rank.into()))).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    }))
+}
+
+impl Shared {
+    fn of(names: Vec<u32>) -> Shared {
+        let board = Board {
+            round: 0,
+            brought: vec![None; names.len()],
+            result: Arc::default(),
+            gone: vec![false; names.len()],
+        };
+        Shared { names, board: Mutex::new(board), changed: Condvar::new(), groups: Mutex::default() }
+    }
+
+    /// The rank's number in the original group.
+    fn name(&self, rank: Rank) -> u32 {
+        self.names[rank.index() as usize]
+    }
+
+    fn board(&self) -> MutexGuard<'_, Board> {
+        // No rank panics while it holds the board, and the board is consistent between any two statements.
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Threads {
+    /// As [`Threads::try_exchange`], but fails if an earlier call did.
+    fn exchange(&mut self, call: Call, bytes: Vec<u8>) -> Result<Arc<Vec<Brought>>, CollectiveError> {
+        if let Some((rank, reason)) = &self.failed {
+            let (rank, reason) = (*rank, format!("{reason} (in an earlier call)"));
+            return Err(CollectiveError::Lost { rank, host: HOST.to_owned(), reason });
+        }
+        let result = self.try_exchange(call, bytes);
+        if let Err(error) = &result {
+            self.failed = Some((error.rank().unwrap_or_default(), error.to_string()));
+        }
+        result
+    }
+
+    /// Contributes bytes, waits for those of all others, and returns all in rank order.
+    fn try_exchange(&self, call: Call, bytes: Vec<u8>) -> Result<Arc<Vec<Brought>>, CollectiveError> {
+        let deadline = Instant::now() + self.timeout;
+        let mut board = self.shared.board();
+        let round = board.round;
+        board.brought[self.rank.index() as usize] = Some((call, bytes));
+        if board.brought.iter().all(Option::is_some) {
+            board.result = Arc::new(board.brought.iter_mut().filter_map(Option::take).collect());
+            board.round += 1;
+            self.shared.changed.notify_all();
+        }
+        // The result stays until all have taken it: the next round ends only after all ranks have joined it.
+        while board.round == round {
+            let missing = |rank: &Rank| board.brought[rank.index() as usize].is_none();
+            if let Some(rank) = self.rank.all().filter(missing).find(|rank| board.gone[rank.index() as usize]) {
+                let reason = "it exited".to_owned();
+                return Err(CollectiveError::Lost { rank: self.shared.name(rank), host: HOST.to_owned(), reason });
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if let Some(rank) = self.rank.all().find(missing).filter(|_| left.is_zero()) {
+                let seconds = self.timeout.as_secs_f64();
+                return Err(CollectiveError::TimedOut { rank: self.shared.name(rank), host: HOST.to_owned(), seconds });
+            }
+            board = self.shared.changed.wait_timeout(board, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let result = Arc::clone(&board.result);
+        drop(board);
+        for (&rank, &(found, _)) in self.shared.names.iter().zip(result.iter()) {
+            if found != call {
+                return Err(CollectiveError::different_calls(rank, found, self.shared.name(self.rank), call));
+            }
+        }
+        Ok(result)
+    }
+
+    fn reduce(&mut self, call: Call, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        let kind = numbers.kind();
+        let all = self.exchange(call, numbers.bytes().to_vec())?;
+        // A vector of bytes may lie at any address; numbers may not.
+        let mut row = Scratch::default();
+        for (rank, (_, brought)) in all.iter().enumerate() {
+            let row = row.bytes(brought.len());
+            row.copy_from_slice(brought);
+            match rank {
+                0 => numbers.bytes().copy_from_slice(row),
+                _ => kind.combine(by, numbers.bytes(), row),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<Threads> for Group {
+    fn from(rank: Threads) -> Group {
+        Group::new(Box::new(rank))
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.shared.board().gone[self.rank.index() as usize] = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Transport for Threads {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn describe(&self) -> String {
+        "threads".to_owned()
+    }
+
+    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        let call = Call::all_reduce(by, numbers.kind(), numbers.count());
+        self.reduce(call, &mut numbers, by)
+    }
+
+    fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        let call = Call::reduce_scatter(by, numbers.kind(), numbers.count());
+        self.reduce(call, &mut numbers, by)
+    }
+
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        let all = self.exchange(Call::ALL_GATHER, bytes.to_vec())?;
+        Ok(all.iter().map(|(_, bytes)| bytes.clone()).collect())
+    }
+
+    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        let length = parts.first().map_or(0, Vec::len);
+        let all = self.exchange(Call::all_to_all(length), parts.concat())?;
+        let start = length * self.rank.index() as usize;
+        Ok(all.iter().map(|(_, bytes)| bytes[start..start + length].to_vec()).collect())
+    }
+
+    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
+        let own = if self.rank.index() == root { std::mem::take(bytes) } else { Vec::new() };
+        let all = self.exchange(Call::broadcast(root), own)?;
+        if let Some((_, sent)) = all.get(root as usize) {
+            bytes.clone_from(sent);
+        }
+        Ok(())
+    }
+
+    fn barrier(&mut self) -> Result<(), CollectiveError> {
+        self.exchange(Call::BARRIER, Vec::new()).map(drop)
+    }
+
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
+        let all = self.exchange(Call::SPLIT, split::request(color, key))?;
+        let members = split::members(color, all.iter().map(|(_, request)| request));
+        let position = members.iter().position(|&rank| rank == self.rank.index() as usize).unwrap_or_default();
+        let names: Vec<u32> = members.iter().map(|&rank| self.shared.names[rank]).collect();
+        let size = names.len();
+
+        let place = (self.splits, color);
+        self.splits += 1;
+        let mut groups = self.shared.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let group = groups.entry(place).or_insert_with(|| Taken { shared: Arc::new(Shared::of(names)), ranks: 0 });
+        group.ranks += 1;
+        let (shared, complete) = (Arc::clone(&group.shared), group.ranks == size);
+        if complete {
+            groups.remove(&place);
+        }
+        drop(groups);
+        // The position is below the size, so this cannot fail.
+        let rank = Rank::new(position as u32, size as u32).unwrap_or(Rank::ALONE);
+        Ok(Box::new(Threads { rank, timeout: self.timeout, shared, splits: 0, failed: None }))
+    }
+}

@@ -1,0 +1,133 @@
+//! What carries the calls of a group.
+
+use super::element::{Numbers, Reduction};
+use super::error::CollectiveError;
+use crate::value::rank::Rank;
+
+/// What carries the calls of a [`Group`](super::Group): shared memory, TCP, MPI or threads.
+///
+/// Implement it to put something between a group and its transport, such as a counter or, in tests, a fault. Every rank
+/// makes the same calls in the same order; [`Group`](super::Group) has checked the arguments.
+///
+/// ```
+/// use mpienv::Rank;
+/// use mpienv::collective::{CollectiveError, Group, Numbers, Reduction, Transport};
+///
+/// /// Counts the numbers that are reduced.
+/// struct Counting(Box<dyn Transport>, usize);
+///
+/// impl Transport for Counting {
+///     fn rank(&self) -> Rank {
+///         self.0.rank()
+///     }
+///     fn describe(&self) -> String {
+///         format!("{}, {} numbers so far", self.0.describe(), self.1)
+///     }
+///     fn all_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+///         self.1 += numbers.count();
+///         self.0.all_reduce(numbers, by)
+///     }
+///     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+///         self.0.all_gather(bytes)
+///     }
+///     fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
+///         self.0.broadcast(bytes, root)
+///     }
+///     fn barrier(&mut self) -> Result<(), CollectiveError> {
+///         self.0.barrier()
+///     }
+///     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
+///         self.0.split(color, key)
+///     }
+/// }
+///
+/// let mut group = Group::new(Box::new(Counting(Group::alone().into_transport(), 0)));
+/// group.all_reduce_sum(&mut [1.0_f32; 5])?;
+/// assert_eq!(group.describe(), "a single rank, 5 numbers so far");
+/// # Ok::<(), CollectiveError>(())
+/// ```
+pub trait Transport {
+    /// This rank and the size of the group.
+    fn rank(&self) -> Rank;
+
+    /// What it is, and why it was chosen.
+    fn describe(&self) -> String;
+
+    /// Reduces the ranks' numbers element by element. Every rank gets the result in place.
+    ///
+    /// # Errors
+    /// If a rank is lost, hangs or makes another call.
+    fn all_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError>;
+
+    /// As [`Transport::all_reduce`], but every rank needs only its part: the numbers from `rank * count / size` to
+    /// `(rank + 1) * count / size`. What is left in the others is undefined.
+    ///
+    /// By default every rank computes all parts.
+    ///
+    /// # Errors
+    /// As [`Transport::all_reduce`].
+    fn reduce_scatter(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        self.all_reduce(numbers, by)
+    }
+
+    /// Every rank gets the bytes of every rank, in rank order. Lengths may differ.
+    ///
+    /// # Errors
+    /// As [`Transport::all_reduce`].
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError>;
+
+    /// Sends part r to rank r and returns the parts that every rank sent to this one, in rank order. There is a part for
+    /// every rank, and all have the same length.
+    ///
+    /// By default all parts go to all ranks.
+    ///
+    /// # Errors
+    /// As [`Transport::all_reduce`].
+    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        let length = parts.first().map_or(0, Vec::len);
+        let start = length * self.rank().index() as usize;
+        let own = |all: Vec<u8>| all.get(start..start + length).map(<[u8]>::to_vec).unwrap_or_default();
+        Ok(self.all_gather(&parts.concat())?.into_iter().map(own).collect())
+    }
+
+    /// Every rank gets the bytes of rank `root`.
+    ///
+    /// # Errors
+    /// As [`Transport::all_reduce`].
+    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError>;
+
+    /// Returns once every rank has called it.
+    ///
+    /// # Errors
+    /// As [`Transport::all_reduce`].
+    fn barrier(&mut self) -> Result<(), CollectiveError>;
+
+    /// One group for each `color`, ordered by `key`, then by rank; returns this rank's.
+    ///
+    /// # Errors
+    /// As [`Transport::all_reduce`].
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError>;
+
+    /// Calls `last_words` and exits all ranks of the job, including this one, with `code`.
+    ///
+    /// By default, and if it cannot exit other ranks, it returns and does nothing.
+    fn abort(&mut self, _code: u8, _last_words: &mut dyn FnMut()) {}
+
+    /// Closes the transport once every rank has called it. By default there is nothing to close.
+    ///
+    /// # Errors
+    /// As [`Transport::all_reduce`].
+    fn close(self: Box<Self>) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+
+    /// How many bytes this rank has written to other ranks, protocol included; `None`, the default, if that is unknown.
+    fn bytes_sent(&self) -> Option<u64> {
+        None
+    }
+
+    /// How many connections were rejected because they were not from ranks of this job; 0 by default.
+    fn rejected(&self) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,126 @@
+//! Hosts that are only claimed: all ranks are threads of this process.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use super::*;
+use crate::collective::group::Group;
+use crate::collective::host_info::HostInfo;
+use crate::collective::tcp::tests::ranks_within;
+
+const PLENTY: Duration = Duration::from_secs(20);
+
+/// Runs ranks on the hosts of these numbers, each in its own thread.
+fn ranks<T: Send>(timeout: Duration, hosts: &[u8], run: impl Fn(Group) -> T + Sync) -> Vec<T> {
+    ranks_within(timeout, hosts.len() as u32, |tcp| {
+        let network = hosts[tcp.rank().index() as usize].to_string();
+        run(Group::new(hosts::join_from(tcp, &HostInfo { network, ..HostInfo::own(None) }).unwrap()))
+    })
+}
+
+fn numbers(rank: usize, length: usize) -> Vec<f32> {
+    (0..length).map(|i| ((i as f32 + 1.0) * 0.37 + rank as f32 * 1.1).sin() * 10f32.powi(i as i32 % 5 - 2)).collect()
+}
+
+/// The sum of several ranks' numbers, in the order of the slices.
+fn sum(rows: &[Vec<f32>]) -> Vec<f32> {
+    rows.iter().skip(1).fold(rows[0].clone(), |sum, row| sum.iter().zip(row).map(|(a, b)| a + b).collect())
+}
+
+#[test]
+fn a_sum_is_made_in_rank_order_wherever_the_ranks_are() {
+    for hosts in [&[0, 0, 1, 1][..], &[0, 1, 0, 1], &[7, 7, 7, 3, 3, 5], &[0, 1, 1], &[0, 0, 1]] {
+        for length in [0, 1, 7850, 200_000] {
+            let sums = ranks(PLENTY, hosts, |mut group| {
+                let mut sum = numbers(group.rank().index() as usize, length);
+                group.all_reduce_sum(&mut sum).unwrap();
+                let again = sum.clone();
+                group.all_reduce_max(&mut sum).unwrap();
+                assert!(sum == again);
+                sum
+            });
+            let expected = sum(&(0..hosts.len()).map(|rank| numbers(rank, length)).collect::<Vec<_>>());
+            assert!(sums.iter().all(|sum| *sum == expected), "{hosts:?}, {length} numbers");
+        }
+    }
+}
+
+#[test]
+fn every_other_call_works_across_hosts() {
+    let all = ranks(PLENTY, &[0, 0, 1, 1], |mut group| {
+        let own = group.rank().index();
+        assert_eq!(group.describe(), "shared memory on each host and TCP between 2 hosts");
+        let gathered = group.all_gather(&vec![own as u8; own as usize]).unwrap();
+        let mut word = vec![own as u8; 3];
+        group.broadcast(&mut word, 2).unwrap();
+        let exchanged = group.all_to_all(&(0..4).map(|to| vec![own as u8, to]).collect::<Vec<_>>()).unwrap();
+        let part = group.reduce_scatter_sum(&[1_u64, 2, 3, 4]).unwrap();
+        group.barrier().unwrap();
+        // One host's ranks, and one rank of each host.
+        let [mut host, mut across] = [own / 2, own % 2].map(|color| group.split(color, 0).unwrap());
+        // The claimed hosts end with the split: the new groups see where they are.
+        assert_eq!([host.describe(), across.describe()], ["shared memory", "shared memory"]);
+        let mut sums = [[own], [own]];
+        host.all_reduce_sum(&mut sums[0]).unwrap();
+        across.all_reduce_sum(&mut sums[1]).unwrap();
+        (gathered, word, exchanged, part, sums)
+    });
+    for (own, (gathered, word, exchanged, part, sums)) in (0_u8..).zip(all) {
+        assert_eq!(gathered, [vec![], vec![1], vec![2, 2], vec![3, 3, 3]]);
+        assert_eq!((word, part), (vec![2; 3], vec![4 * (u64::from(own) + 1)]));
+        assert_eq!(exchanged, [[0, own], [1, own], [2, own], [3, own]]);
+        assert_eq!(sums, [[[1], [5]][usize::from(own / 2)], [[2], [4]][usize::from(own % 2)]]);
+    }
+}
+
+#[test]
+fn one_rank_of_each_host_sends_its_hosts_share() {
+    const LENGTH: u64 = 31_400;
+    let sent = ranks(PLENTY, &[0, 0, 1, 1], |mut group| {
+        let before = group.bytes_sent().unwrap();
+        group.all_reduce_sum(&mut [0.5_f32; LENGTH as usize / 4]).unwrap();
+        group.bytes_sent().unwrap() - before
+    });
+    // Into the memory: every rank its numbers, and the first one the result. To the other host: one message.
+    let first = 2 * LENGTH + (LENGTH + 24);
+    assert_eq!(sent, [first, LENGTH, first, LENGTH]);
+}
+
+#[test]
+fn ranks_that_do_not_follow_each_other_on_a_host_use_tcp() {
+    let described = ranks(PLENTY, &[0, 1, 0, 1], |group| group.describe());
+    assert!(described.iter().all(|described| described == "TCP (the ranks of a host do not follow each other)"));
+}
+
+#[test]
+fn a_rank_that_hangs_is_named_on_every_host() {
+    let ended = AtomicU32::new(0);
+    let errors = ranks(Duration::from_secs(2), &[0, 0, 1, 1], |mut group| {
+        if group.rank().index() == 3 {
+            while ended.load(Ordering::Relaxed) < 3 {
+                thread::sleep(Duration::from_millis(10));
+            }
+            return None;
+        }
+        let error = group.all_reduce_sum(&mut [1.0_f32]).unwrap_err();
+        ended.fetch_add(1, Ordering::Relaxed);
+        Some(error)
+    });
+    for error in errors.into_iter().flatten() {
+        assert!(
+            matches!(error, CollectiveError::TimedOut { rank: 3, .. } | CollectiveError::Lost { rank: 3, .. }),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_rank_that_makes_another_call_on_another_host_is_named() {
+    let errors = ranks(PLENTY, &[0, 0, 1, 1], |mut group| match group.rank().index() {
+        2 => group.barrier().unwrap_err().to_string(),
+        _ => group.all_reduce_sum(&mut [1.0_f32; 10]).unwrap_err().to_string(),
+    });
+    assert!(errors[3].starts_with("rank 2 called barrier, rank 3 all_reduce_sum of 10 f32"), "{errors:?}");
+    assert!(errors[..2].iter().all(|error| error.contains("rank 2") || error.contains("rank 3")), "{errors:?}");
+}

@@ -1,0 +1,119 @@
+//! Ranks of one host that share memory, as processes; the module's own tests have them as threads.
+//!
+//! The program is an example of this package: `cargo test` builds it, `cargo test --test it` does not.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use crate::support::port::free_port;
+
+const RANKS: u32 = 3;
+
+fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let file = test.parent().and_then(Path::parent).unwrap().join("examples").join(name);
+    assert!(file.is_file(), "{} is not built: cargo build --features collective --examples", file.display());
+    file
+}
+
+/// Ranks of a job on this host.
+struct Job(Vec<Child>);
+
+impl Job {
+    fn start(name: &str, words: &[&str]) -> Job {
+        let port = free_port().to_string();
+        let start = |rank: u32| {
+            let mut command = Command::new(example(name));
+            command.env_clear().args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let [rank, size] = [rank, RANKS].map(|number| number.to_string());
+            command.env("RANK", &rank).env("WORLD_SIZE", &size).env("MASTER_PORT", &port);
+            command.env("LOCAL_RANK", &rank).env("LOCAL_WORLD_SIZE", &size).spawn().unwrap()
+        };
+        Job((0..RANKS).map(start).collect())
+    }
+
+    /// Waits until a rank has said the line; returns what it said before.
+    fn wait_for(&mut self, rank: usize, line: &str) -> Vec<String> {
+        let lines = BufReader::new(self.0[rank].stdout.as_mut().unwrap()).lines().map(Result::unwrap);
+        lines.take_while(|said| said != line).collect()
+    }
+
+    fn kill(&mut self, rank: usize) {
+        self.0[rank].kill().unwrap();
+    }
+
+    fn end(self) -> Vec<Output> {
+        self.0.into_iter().map(|rank| rank.wait_with_output().unwrap()).collect()
+    }
+}
+
+/// What lies in the folder for shared memory.
+fn shared_files() -> BTreeSet<PathBuf> {
+    let files = fs::read_dir("/dev/shm").into_iter().flatten();
+    // Other programs may come and go.
+    files.map(|file| file.unwrap().path()).filter(|path| path.to_string_lossy().contains("mpienv")).collect()
+}
+
+/// How many processes of this machine have our memory open or mapped.
+fn users_of_memory() -> usize {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
+    let maps = processes.filter_map(|process| fs::read_to_string(process.join("maps")).ok());
+    maps.filter(|maps| maps.contains("memfd:mpienv-collective")).count()
+}
+
+#[test]
+fn nothing_is_left_of_shared_memory_whoever_is_killed_and_whenever() {
+    for turn in 0..50_u64 {
+        // Numbers of one round, and of many; some ranks never meet, and need not be waited for long.
+        let numbers = if turn % 2 == 0 { "7850" } else { "500000" };
+        let mut job = Job::start("collective_rank", &[numbers, if turn % 5 == 0 { "1" } else { "20" }]);
+        match turn % 5 {
+            // While the ranks meet, or share memory.
+            0 => std::thread::sleep(Duration::from_micros(turn * 300)),
+            _ => drop(job.wait_for(1, if turn % 2 == 0 { "sums" } else { "shared memory" })),
+        }
+        let all = turn % 3 == 0;
+        for rank in if all { 0..3 } else { 2..3 } {
+            job.kill(rank);
+        }
+        for (rank, output) in job.end().into_iter().enumerate().take(if all { 0 } else { 2 }) {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(3), "turn {turn}, rank {rank}: {said}");
+            // A rank that is killed before all have met is named by the meeting, in other words.
+            assert!(turn % 5 == 0 || said.starts_with("rank 2 on "), "turn {turn}, rank {rank}: {said}");
+        }
+    }
+    assert_eq!(shared_files(), BTreeSet::new());
+}
+
+#[test]
+fn memory_that_ranks_share_has_no_name_and_goes_with_them() {
+    let mut job = Job::start("collective_rank", &["7850", "20"]);
+    let described = job.wait_for(0, "sums");
+    assert_eq!(described, ["shared memory"]);
+    assert_eq!(shared_files(), BTreeSet::new());
+    assert!(users_of_memory() >= RANKS as usize);
+    for rank in 0..RANKS as usize {
+        job.kill(rank);
+    }
+    job.end();
+}
+
+#[test]
+fn every_rank_gets_the_nccl_id_of_rank_0() {
+    let outputs = Job::start("nccl_id", &[]).end();
+    let said: BTreeSet<String> = outputs
+        .iter()
+        .map(|output| {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+            text.split_once(": ").unwrap().1.to_owned()
+        })
+        .collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said.iter().all(|said| said.ends_with(", over shared memory\n")), "{said:?}");
+}
