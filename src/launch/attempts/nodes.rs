@@ -2,7 +2,7 @@
 //!
 //! They meet by the rendezvous, which knows the job's token. There the first gives each of them a random number, which
 //! its connection must present. The connection carries frames in both directions until the job is over: events to the
-//! first node, orders from it, and signs of life. Nobody can join later.
+//! first node, orders from it, and signs of life. No process can join later.
 
 mod codec;
 mod hub;
@@ -135,7 +135,7 @@ pub(in crate::launch) fn meet(meeting: Meeting<'_>) -> Result<(Link, u32), Launc
 /// Keeps workers that use the rendezvous themselves out of the launches' meeting.
 const OF_LAUNCHES: &[u8] = b"/launches";
 
-/// Nobody who was not in the meeting knows it.
+/// A key that only the launches in the meeting know.
 fn random_key() -> [u8; 16] {
     // The standard library takes the keys of its maps from the system's random numbers.
     let state = RandomState::new();

@@ -143,7 +143,7 @@ fn once(to: &str, hello: &[u8], deadline: Instant) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Why a connection is no more.
+/// Why a connection broke.
 pub(super) fn reason(error: &io::Error, silence: Duration) -> String {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_with_another_key_or_half_a_hello_have_no_place_and_delay_nobody() {
+    fn strangers_with_another_key_or_half_a_hello_have_no_place_and_delay_no_node() {
         let (listener, address) = listener();
         let to = address.clone();
         let strangers = thread::spawn(move || {
