@@ -16,6 +16,8 @@ use crate::value::host_name::host_name;
 
 /// The signal of a process that writes to a pipe without a reader.
 const SIGPIPE: i32 = 13;
+/// The signal that ends a process without its doing.
+const SIGKILL: i32 = 9;
 
 /// Workers that have not exited; dropping this kills them.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub(super) struct Running {
     started: Instant,
     /// When the first worker failed.
     failed: Option<Instant>,
+    /// A worker that was killed from outside, of which the others may have heard before this process.
+    killed: Option<(Member, ExitStatus)>,
 }
 
 /// How the workers came to an end without a failure here.
@@ -68,6 +72,7 @@ impl Running {
             endings: Vec::new(),
             started: Instant::now(),
             failed: None,
+            killed: None,
         })
     }
 
@@ -126,7 +131,14 @@ impl Running {
                 self.failed = Some(Instant::now());
                 link.send(Event::Failing);
                 self.end()?;
-                return Err(self.failure(&member, status));
+                let (first, other) = match self.killed.take() {
+                    Some(killed) if !is_killed(status) => (killed, Some((member, status))),
+                    other => ((member, status), other),
+                };
+                if let Some((member, status)) = other {
+                    self.keep(member, How::of(status, false));
+                }
+                return Err(self.failure(&first.0, first.1));
             }
             if link.is_stopped(again) {
                 self.end()?;
@@ -211,7 +223,12 @@ impl Running {
         loop {
             // A second failure is the first one's consequence.
             while let Some((member, status)) = self.reap()? {
-                self.keep(member, How::of(status, true));
+                // This process kills only after the grace, and waits for none of these.
+                if is_killed(status) && self.failed.is_some() && self.killed.is_none() {
+                    self.killed = Some((member, status));
+                } else {
+                    self.keep(member, How::of(status, true));
+                }
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if !self.is_left() {
@@ -258,6 +275,10 @@ impl Running {
         let report = Box::new(LaunchReport::of_lines(lines.unwrap_or_default()));
         LaunchError::Failed { rank, host: host_name(), status, passed_on, stderr, report }
     }
+}
+
+fn is_killed(status: ExitStatus) -> bool {
+    signal(status) == Some(SIGKILL)
 }
 
 impl From<Fault> for LaunchError {
