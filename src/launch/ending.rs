@@ -7,6 +7,8 @@ use std::time::Duration;
 
 /// The signal that asks workers to exit.
 const SIGTERM: i32 = 15;
+/// The signal that ends a process without its doing.
+pub(super) const SIGKILL: i32 = 9;
 
 /// How a worker ended, other than the first that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -118,6 +120,11 @@ pub(super) enum Cause {
 }
 
 impl Failure {
+    /// Whether a worker was killed, by no other process of the job.
+    pub(super) fn is_from_outside(&self) -> bool {
+        matches!(self.cause, Cause::Worker { status, .. } if signal(status) == Some(SIGKILL))
+    }
+
     /// One line without the output: `rank 1 on node0: signal 9 (SIGKILL) after 3.2 s`.
     pub(super) fn summary(&self) -> String {
         let after = seconds(self.after);

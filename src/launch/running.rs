@@ -4,7 +4,7 @@ use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use crate::launch::attempts::{Event, Link};
-use crate::launch::ending::{Ending, How, signal};
+use crate::launch::ending::{Ending, How, SIGKILL, signal};
 use crate::launch::error::LaunchError;
 use crate::launch::output::{Captured, Copier, Fault, Faults, Output};
 use crate::launch::report::LaunchReport;
@@ -16,8 +16,6 @@ use crate::value::host_name::host_name;
 
 /// The signal of a process that writes to a pipe without a reader.
 const SIGPIPE: i32 = 13;
-/// The signal that ends a process without its doing.
-const SIGKILL: i32 = 9;
 
 /// Workers that have not exited; dropping this kills them.
 #[derive(Debug)]

@@ -114,11 +114,7 @@ impl Coordinator {
             Event::Failed { failure, endings } => {
                 self.endings.extend(endings);
                 self.has_signal |= matches!(failure.is_final, Some(Final::Signal));
-                if self.first == Some(node) {
-                    self.failure = Some(*failure);
-                } else {
-                    self.endings.extend(afterwards(&failure));
-                }
+                self.weigh(*failure);
             }
             Event::Stopped { endings, is_final } => {
                 self.endings.extend(endings);
@@ -152,6 +148,21 @@ impl Coordinator {
         self.nodes.fill(Stage::Running);
         self.earlier.push(failure.clone());
         Some(Order::Start { again: self.again, pause: pause(self.again), failure: Box::new(failure) })
+    }
+
+    /// Keeps the failure that is the cause: one from outside, of which other nodes may have heard before, or else the first.
+    fn weigh(&mut self, new: Failure) {
+        let Some(old) = self.failure.take() else {
+            self.failure = Some(new);
+            return;
+        };
+        let weight = |failure: &Failure| (failure.is_from_outside(), self.first == Some(failure.node));
+        let (mut cause, other) = if weight(&new) > weight(&old) { (new, old) } else { (old, new) };
+        if self.first == Some(other.node) {
+            cause.is_final = cause.is_final.or(other.is_final);
+        }
+        self.endings.extend(afterwards(&other));
+        self.failure = Some(cause);
     }
 
     /// Whether nothing has been heard of the present attempt.
@@ -244,6 +255,20 @@ mod tests {
         assert_eq!(job.on(0, failed(0, None)), None);
         let Some(Order::Finish(Verdict::Failed(last))) = job.on(1, failed(1, None)) else { panic!() };
         assert_eq!(last.failure.node, 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_worker_that_was_killed_is_the_cause_even_if_another_node_noticed_first() {
+        let mut job = Coordinator::new(2, 0);
+        let cause = Cause::Worker { rank: 1, status: std::os::unix::process::ExitStatusExt::from_raw(9), stderr: None };
+        let killed = Failure { node: 0, host: "a".to_owned(), after: Duration::ZERO, is_final: None, cause };
+        job.on(1, Event::Failing);
+        job.on(0, Event::Failing);
+        assert_eq!(job.on(1, failed(1, None)), None);
+        let killed = Event::Failed { failure: Box::new(killed), endings: Vec::new() };
+        let Some(Order::Finish(Verdict::Failed(last))) = job.on(0, killed) else { panic!() };
+        assert_eq!(last.failure.node, 0);
     }
 
     #[test]
