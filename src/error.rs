@@ -103,6 +103,9 @@ pub enum Reason {
     /// A port derived from the job was requested, but the launcher does not identify the job.
     #[error("a port derived from the job was requested, but the launcher does not identify the job")]
     NoJobIdentity,
+    /// The file that should hold the job's secret cannot be used.
+    #[error("{0}")]
+    TokenFile(String),
     /// This host's own address on the way to rank 0 is not known.
     #[error("this host's own address on the way there is not known: {0}")]
     NoOwnAddr(String),

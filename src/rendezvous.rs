@@ -29,9 +29,10 @@
 //! ```
 //!
 //! # What the token does
-//! It keeps out ranks of another job that come to the same port by mistake. It travels in clear text and is not a security
-//! boundary; see [`guide::security`](crate::guide::security). [`guide::wire_format`](crate::guide::wire_format) specifies the
-//! messages.
+//! Rank 0 and every other rank prove to each other that they have the token, which is never sent, and every message after that
+//! carries a tag. That keeps out attackers if the token is a secret, and otherwise only ranks of another job that come to the
+//! same port by mistake: see [`guide::security`](crate::guide::security). Nothing is encrypted.
+//! [`guide::wire_format`](crate::guide::wire_format) specifies the messages.
 //!
 //! # Scale
 //! One process serves all ranks: 10,000 with blobs of a few bytes. The cost is linear in the number of ranks for
@@ -46,33 +47,42 @@
 //! With 100 ranks on each node, rank 0 then has 1,000 connections instead of 100,000.
 //!
 //! `cargo bench --bench rendezvous -- --simulate-ranks N [--per-node P]`, until rank 0 has all blobs of 2 bytes, on two
-//! cores; the last row excludes the second meeting of each node:
+//! cores; a secret changes nothing, because the handshake is the same without one. The last row excludes the second meeting
+//! of each node:
 //!
 //! | ranks | gather | meet | rank 0's peak memory |
 //! | --- | --- | --- | --- |
 //! | 1,000 | 0.06 s | 0.07 s | 3 MB |
-//! | 10,000 | 0.6 s | 1.0 s | 7 MB |
+//! | 10,000 | 0.6 s | 1.0 s | 9 MB |
 //! | 19,000 | 1.3 s | 3.3 s | 11 MB |
 //! | 100,000 on 1,000 nodes: one node's gather, then the nodes | 0.01 s + 0.06 s | 0.01 s + 0.11 s | 4 MB |
 
+mod auth;
+mod channel;
 mod client;
 mod connection;
 mod error;
 mod frame;
 pub(crate) mod listen;
+mod meeting;
 mod report;
+mod resolve;
 mod server;
 mod table;
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
+pub(crate) use channel::{Channel, Sender};
 pub use error::{ConnectFailure, ErrorKind, RendezvousError};
+pub use meeting::{Gathered, Meeting, Member};
 
 use crate::value::host::Host;
 use crate::value::port::Port;
 use crate::value::rank::Rank;
-use table::{Origin, Row};
+use auth::{Role, Run};
+use frame::Secret;
 
 /// Longest blob that a rank may bring, in bytes: 1 MiB.
 pub const LONGEST_BLOB: usize = 1 << 20;
@@ -88,7 +98,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 const LARGEST_TABLE: usize = 1 << 30;
 
 /// One rank's part in a meeting of all ranks.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Rendezvous {
     rank: Rank,
     host: Host,
@@ -97,13 +107,27 @@ pub struct Rendezvous {
     default_port: Option<Port>,
     timeout: Duration,
     token: Vec<u8>,
+    role: Role,
+    run: Run,
+    bind: Option<IpAddr>,
+}
+
+/// Not the token: it may be a secret, and debug output goes to logs.
+impl fmt::Debug for Rendezvous {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Rendezvous { rank, timeout, bind, .. } = self;
+        let mut debug = f.debug_struct("Rendezvous");
+        debug.field("rank", rank).field("master", &self.master()).field("timeout", timeout).field("bind", bind);
+        debug.finish_non_exhaustive()
+    }
 }
 
 impl Rendezvous {
     /// `rank` meets the others at `host:port`, within 60 s, with an empty token.
     #[must_use]
     pub fn new(rank: Rank, host: Host, port: Port) -> Rendezvous {
-        Rendezvous { rank, host, port, default_port: None, timeout: Duration::from_secs(60), token: Vec::new() }
+        let (timeout, role, run) = (Duration::from_secs(60), Role::default(), Run::default());
+        Rendezvous { rank, host, port, default_port: None, timeout, token: Vec::new(), role, run, bind: None }
     }
 
     /// Sets how long to wait for all ranks, counted from the call of `all_gather` or `gather`, at most ten years.
@@ -116,10 +140,62 @@ impl Rendezvous {
         self
     }
 
-    /// Bytes that only the ranks of this job share, at most [`LONGEST_TOKEN`].
+    /// Bytes that only the ranks of this job share, at most [`LONGEST_TOKEN`]. They are never sent.
     #[must_use]
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Rendezvous {
         self.token = token.into();
+        self
+    }
+
+    /// The job's identity, the same on all ranks, and the number of the attempt: both go into the keys.
+    ///
+    /// Ranks of another job that has the same token, and ranks left over from another attempt, are rejected with an error
+    /// that says so. By default the identity is empty and the attempt is 0.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use mpienv::rendezvous::Rendezvous;
+    /// use mpienv::{Host, Port, Rank};
+    ///
+    /// # let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    /// # let port = Port::new(free).unwrap();
+    /// let at = move |index, attempt| {
+    ///     let rank = Rank::new(index, 2).expect("0 and 1 are ranks of 2");
+    ///     let rendezvous = Rendezvous::new(rank, Host::LOOPBACK, port).token("secret").job("job 17", attempt);
+    ///     rendezvous.timeout(Duration::from_secs(20)).gather("")
+    /// };
+    /// let first = std::thread::spawn(move || at(0, 3));
+    /// // Left over from the attempt before.
+    /// let error = at(1, 2).unwrap_err();
+    /// assert!(error.to_string().starts_with("rank 1 belongs to attempt 2 of this job, and rank 0 to attempt 3"));
+    /// at(1, 3)?;
+    /// assert_eq!(first.join().unwrap()?.map(|meeting| meeting.members().len()), Some(2));
+    /// # Ok::<(), mpienv::rendezvous::RendezvousError>(())
+    /// ```
+    #[must_use]
+    pub fn job(mut self, identity: impl AsRef<[u8]>, attempt: u32) -> Rendezvous {
+        self.run = Run::new(identity.as_ref(), attempt);
+        self
+    }
+
+    /// The address of its host that rank 0 listens on; `0.0.0.0` or `::` for every address.
+    ///
+    /// By default rank 0 listens on the master's address if that is an address of its host, and otherwise on every address:
+    /// see [`Meeting::listened`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use mpienv::rendezvous::{Rendezvous, RendezvousError};
+    /// use mpienv::{Host, Port, Rank};
+    ///
+    /// // No host has an address of the documentation's network.
+    /// let rendezvous = Rendezvous::new(Rank::new(0, 2)?, Host::LOOPBACK, Port::ONE_NODE).bind([203, 0, 113, 9].into());
+    /// assert!(matches!(rendezvous.gather(""), Err(RendezvousError::Listen { .. })));
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    #[must_use]
+    pub fn bind(mut self, address: IpAddr) -> Rendezvous {
+        self.bind = Some(address);
         self
     }
 
@@ -141,9 +217,9 @@ impl Rendezvous {
     pub fn all_gather(&self, blob: impl Into<Vec<u8>>) -> Result<Meeting, RendezvousError> {
         let blob = self.checked(blob.into())?;
         if self.rank.is_first() {
-            return server::serve(self, blob, &mut |_| Vec::new());
+            return Ok(server::serve(self, blob, &mut |_| Vec::new())?.0);
         }
-        match client::join(self, blob, true)? {
+        match client::join(self, blob, true)?.0 {
             Gathered::All(meeting) => Ok(meeting),
             Gathered::Reply(_) => Err(self.lost("it sent no table")),
         }
@@ -190,9 +266,28 @@ impl Rendezvous {
     ) -> Result<Gathered, RendezvousError> {
         let blob = self.checked(blob.into())?;
         if self.rank.is_first() {
-            return server::serve(self, blob, &mut answer).map(Gathered::All);
+            return Ok(Gathered::All(server::serve(self, blob, &mut answer)?.0));
         }
-        client::join(self, blob, false)
+        Ok(client::join(self, blob, false)?.0)
+    }
+
+    /// As [`Rendezvous::gather_with_reply`], for the processes that start the ranks: their connections stay open. Rank 0 gets
+    /// one for each other rank, and speaks first; the others get the one to rank 0.
+    ///
+    /// Their keys are not those of ranks, so that neither can join the other's meeting.
+    pub(crate) fn stay_connected(
+        &self,
+        blob: Vec<u8>,
+        mut answer: impl FnMut(&Meeting) -> Vec<u8>,
+    ) -> Result<(Gathered, Vec<Channel>), RendezvousError> {
+        let launches = Rendezvous { role: Role::Launches, ..self.clone() };
+        let blob = launches.checked(blob)?;
+        if launches.rank.is_first() {
+            let (meeting, channels) = server::serve(&launches, blob, &mut answer)?;
+            return Ok((Gathered::All(meeting), channels));
+        }
+        let (gathered, channel) = client::join(&launches, blob, false)?;
+        Ok((gathered, vec![channel]))
     }
 
     fn checked(&self, blob: Vec<u8>) -> Result<Vec<u8>, RendezvousError> {
@@ -211,112 +306,15 @@ impl Rendezvous {
         port.map(|port| (port, (self.timeout / 4).min(FALLBACK_LEAD)))
     }
 
+    fn secret(&self) -> Secret {
+        Secret::new(&self.token, self.role, self.run)
+    }
+
     fn master(&self) -> String {
         self.host.with_port(self.port)
     }
 
     fn lost(&self, reason: impl ToString) -> RendezvousError {
         RendezvousError::MasterLost { rank: self.rank.index(), master: self.master(), reason: reason.to_string() }
-    }
-}
-
-/// What a rank has of [`Rendezvous::gather_with_reply`].
-///
-/// ```
-/// use mpienv::rendezvous::{Gathered, Rendezvous};
-/// use mpienv::{Host, Port, Rank};
-/// # let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-/// # let port = Port::new(free).unwrap();
-///
-/// // Rank 0 counts all bytes that came; the others hear how many.
-/// let count = move |index: u32| {
-///     let rank = Rank::new(index, 2).expect("0 and 1 are ranks of 2");
-///     let rendezvous = Rendezvous::new(rank, Host::LOOPBACK, port);
-///     rendezvous.gather_with_reply("four", |all| {
-///         all.members().iter().map(|member| member.blob().len()).sum::<usize>().to_string().into()
-///     })
-/// };
-/// let other = std::thread::spawn(move || count(1));
-/// assert!(matches!(count(0)?, Gathered::All(meeting) if meeting.members().len() == 2));
-/// assert!(matches!(other.join().unwrap()?, Gathered::Reply(sum) if sum == b"8"));
-/// # Ok::<(), mpienv::rendezvous::RendezvousError>(())
-/// ```
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Gathered {
-    /// Rank 0: what all ranks brought.
-    All(Meeting),
-    /// Any other rank: what rank 0 answers.
-    Reply(Vec<u8>),
-}
-
-/// What a rank knows once all ranks have met.
-#[derive(Clone, Debug)]
-pub struct Meeting {
-    members: Vec<Member>,
-    rejected: u64,
-}
-
-impl Meeting {
-    /// `reached` is the address by which this rank reaches rank 0's host.
-    fn new(rows: Vec<Row>, reached: SocketAddr, rejected: u64) -> Meeting {
-        let scope = match reached {
-            SocketAddr::V6(reached) => reached.scope_id(),
-            SocketAddr::V4(_) => 0,
-        };
-        let member = |row: Row| {
-            let address = match row.place {
-                Origin::WithFirst => reached.ip().to_canonical(),
-                Origin::Address(address) => address,
-            };
-            Member { address, scope, blob: row.blob }
-        };
-        Meeting { members: rows.into_iter().map(member).collect(), rejected }
-    }
-
-    /// All ranks, in rank order, this one included.
-    #[must_use]
-    pub fn members(&self) -> &[Member] {
-        &self.members
-    }
-
-    /// How many connections rank 0 rejected because they were not ranks of this job; 0 on the other ranks.
-    #[must_use]
-    pub fn rejected(&self) -> u64 {
-        self.rejected
-    }
-}
-
-/// A rank as the meeting knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    address: IpAddr,
-    scope: u32,
-    blob: Box<[u8]>,
-}
-
-impl Member {
-    /// The bytes that the rank brought.
-    #[must_use]
-    pub fn blob(&self) -> &[u8] {
-        &self.blob
-    }
-
-    /// The rank's IP address as rank 0 saw it; for ranks on rank 0's own host, the address by which this rank
-    /// reached rank 0.
-    #[must_use]
-    pub fn address(&self) -> IpAddr {
-        self.address
-    }
-
-    /// Where to connect to a port of that rank; link-local addresses get the zone by which this rank reached rank 0.
-    #[must_use]
-    pub fn at(&self, port: Port) -> SocketAddr {
-        match self.address {
-            IpAddr::V6(address) if address.is_unicast_link_local() => {
-                SocketAddrV6::new(address, port.get(), 0, self.scope).into()
-            }
-            address => SocketAddr::new(address, port.get()),
-        }
     }
 }

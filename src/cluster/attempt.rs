@@ -1,12 +1,11 @@
 //! The same job, started again after a failure.
 
 use crate::cluster::info::ClusterInfo;
-use crate::cluster::overrides::{RESTART_COUNT, TOKEN, TORCH_RESTART_COUNT};
+use crate::cluster::overrides::{RESTART_COUNT, TORCH_RESTART_COUNT};
 use crate::value::job::Job;
 use crate::value::placement::Sourced;
 #[cfg(feature = "rendezvous")]
 use crate::value::port::Port;
-use crate::value::token::Token;
 
 /// One run of a job's workers, from their start until all have exited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,12 +23,28 @@ impl Attempt {
     }
 }
 
+/// Who counts the attempts of workers.
+const COUNTED: &str = "counted by mpienv launch";
+
 impl ClusterInfo {
-    /// The same place in this attempt: ranks of another attempt have another token, and another port if that is derived.
+    /// The job and the attempt that the keys of a rendezvous are for: the same on all ranks.
+    ///
+    /// A token that a user gave may serve several jobs, so their identity is in the keys too.
+    #[cfg(feature = "rendezvous")]
+    pub(crate) fn run(&self) -> (String, u32) {
+        let job = self.placement.job.as_ref().map(|job| &job.value);
+        let identity = job.filter(|_| !self.token_is_own).map(|job| format!("{}/{}", job.id, job.step));
+        // Other counts may differ from node to node.
+        let is_of_launch = [RESTART_COUNT, COUNTED].contains(&&*self.restart_count.source);
+        let counted = self.restart_count.value.filter(|_| is_of_launch);
+        (identity.unwrap_or_default(), counted.or(job.map(|job| job.restarts)).unwrap_or(0))
+    }
+
+    /// The same place in this attempt: ranks of another attempt have other keys, and another port if that is derived.
     pub(crate) fn in_attempt(&self, attempt: Attempt) -> ClusterInfo {
         let mut info = self.clone();
         let number = attempt.number();
-        info.restart_count = Sourced::new(Some(number), "counted by mpienv launch");
+        info.restart_count = Sourced::new(Some(number), COUNTED);
         for name in [RESTART_COUNT, TORCH_RESTART_COUNT] {
             info.override_with(name, number.to_string());
         }
@@ -40,10 +55,6 @@ impl ClusterInfo {
             let next = Job { restarts: job.restarts.saturating_add(attempt.again), ..job.clone() };
             info.master_port = Sourced::new(next.port(self.port_range), self.master_port.source.clone());
             info.default_port = info.master_port.value;
-        }
-        info.token = self.token.of_attempt(attempt.again);
-        if !self.token_is_own {
-            info.override_with(TOKEN, info.token.as_str().to_owned());
         }
         info
     }
@@ -73,15 +84,6 @@ impl ClusterInfo {
     }
 }
 
-impl Token {
-    /// The token of a later attempt of the same job.
-    fn of_attempt(&self, again: u32) -> Token {
-        let text = format!("{}/attempt {again}", self.as_str());
-        // A longer one could not be sent: the job keeps the one that it has.
-        if text.len() > Token::LONGEST { self.clone() } else { Token::new(text) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,33 +110,35 @@ mod tests {
     }
 
     #[test]
-    fn attempts_of_a_job_have_different_derived_ports_and_tokens() {
+    fn attempts_of_a_job_have_different_derived_ports_and_keys() {
         let worker = node(&[]).workers(1).unwrap().remove(0);
         let attempts = [0, 1, 2].map(|again| worker.in_attempt(Attempt { base: 0, again }));
-        let [ports, tokens] = [
-            attempts.each_ref().map(|info| info.master_port().to_string()),
-            attempts.each_ref().map(|info| info.token().as_str().to_owned()),
-        ];
+        let ports = attempts.each_ref().map(|info| info.master_port().to_string());
         assert_eq!(ports[0], worker.master_port().to_string());
-        assert_eq!(tokens[0], worker.token().as_str());
         assert!(ports[0] != ports[1] && ports[1] != ports[2] && ports[0] != ports[2], "{ports:?}");
-        assert!(tokens[0] != tokens[1] && tokens[1] != tokens[2], "{tokens:?}");
-        // The port of the launchers stays.
         #[cfg(feature = "rendezvous")]
-        assert!(!ports.contains(&node(&[]).launchers_port().to_string()));
+        {
+            // What the workers read, as the keys have it.
+            assert_eq!(attempts.each_ref().map(|info| read_again(info).run()), [0, 1, 2].map(|a| (String::new(), a)));
+            assert_eq!(attempts.each_ref().map(ClusterInfo::run), [0, 1, 2].map(|a| (String::new(), a)));
+            // The port of the launchers stays.
+            assert!(!ports.contains(&node(&[]).launchers_port().to_string()));
+        }
     }
 
     #[test]
-    fn a_port_that_was_set_stays_and_a_token_that_was_set_is_extended() {
+    fn a_port_and_a_token_that_were_set_stay() {
         let info = node(&[("MASTER_PORT", "29500"), ("MPIENV_TOKEN", "sesame")]);
         let worker = info.workers(1).unwrap().remove(0);
         let second = worker.in_attempt(Attempt { base: 0, again: 1 });
         assert_eq!(second.master_port().get(), 29500);
-        assert_eq!(second.token().as_str(), "sesame/attempt 1");
-        let third = worker.in_attempt(Attempt { base: 0, again: 2 });
-        assert_eq!(read_again(&third).token().as_str(), "sesame/attempt 2");
+        assert_eq!((second.token(), read_again(&second).token()), (info.token(), info.token()));
         #[cfg(feature = "rendezvous")]
-        assert_eq!(info.launchers_port().get(), 29499);
+        {
+            let third = worker.in_attempt(Attempt { base: 0, again: 2 });
+            assert_eq!([&second, &third].map(|info| read_again(info).run().1), [1, 2]);
+            assert_eq!(info.launchers_port().get(), 29499);
+        }
     }
 
     #[test]
@@ -149,8 +153,16 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_has_no_room_for_the_attempt_stays() {
-        let long = "x".repeat(Token::LONGEST);
-        assert_eq!(Token::new(long.clone()).of_attempt(1).as_str(), long);
+    fn a_secret_in_a_file_stays_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "sesame\n").unwrap();
+        #[cfg(unix)]
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let path = path.to_str().unwrap();
+        let worker = node(&[("MPIENV_TOKEN_FILE", path)]).workers(1).unwrap().remove(0);
+        let exports = worker.in_attempt(Attempt { base: 0, again: 1 }).exports().unwrap();
+        assert_eq!((exports.get("MPIENV_TOKEN"), exports.get("MPIENV_TOKEN_FILE")), (None, Some(path)));
+        assert!(exports.iter().all(|(_, value)| value.is_none_or(|value| !value.contains("sesame"))));
     }
 }

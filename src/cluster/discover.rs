@@ -10,6 +10,7 @@ mod own;
 #[cfg(feature = "pmix")]
 mod pmix;
 mod surroundings;
+mod token_file;
 mod unplaced;
 
 use std::ffi::OsString;

@@ -2,7 +2,7 @@
 
 use crate::cluster::device;
 use crate::cluster::info::ClusterInfo;
-use crate::cluster::overrides::{LAUNCHER, TOKEN};
+use crate::cluster::overrides::{LAUNCHER, TOKEN, TOKEN_FILE};
 use crate::error::{Error, Reason};
 use crate::launcher::local_variables;
 use crate::value::placement::{LaunchStyle, Launcher, Placement, Source, Sourced};
@@ -138,7 +138,9 @@ impl ClusterInfo {
             worker.to_unset.extend(local_variables().into_iter().filter(|name| self.inherited.is_set(name)));
         }
         if !self.token_is_own {
-            worker.overrides.push((TOKEN, self.token.as_str().to_owned()));
+            // A secret in a file stays there.
+            let named = self.token.file().map(|file| (TOKEN_FILE, file.to_owned()));
+            worker.overrides.push(named.unwrap_or_else(|| (TOKEN, self.token.as_str().to_owned())));
         }
         worker.device_index = device::index(&self.inherited, local);
         worker

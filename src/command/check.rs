@@ -65,6 +65,34 @@ struct Statement {
 /// - A rank that did not reach the master gets what it found there.
 /// - If all came but do not fit together, rank 0 finds the reason in the map, and the others get it as an error.
 pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Option<JobMap>, CheckError> {
+    check_at(info, host, timeout, None)
+}
+
+/// As [`check`]; rank 0 listens on the address `bind` of its host, or on every address if that is `0.0.0.0` or `::`.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use mpienv::ClusterInfo;
+/// use mpienv::command::check::check_at;
+///
+/// let alone: [(&str, &str); 0] = [];
+/// let info = ClusterInfo::from_vars(alone)?;
+/// let every = Some("0.0.0.0".parse()?);
+/// let map = check_at(&info, "node0".to_owned(), Duration::from_secs(10), every)?;
+/// // A rank that is alone listens nowhere.
+/// assert_eq!(map.map(|map| map.listened), Some(Vec::new()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As [`check`]; also if rank 0's host does not have that address.
+pub fn check_at(
+    info: &ClusterInfo,
+    host: String,
+    timeout: Duration,
+    bind: Option<IpAddr>,
+) -> Result<Option<JobMap>, CheckError> {
     let master = info.master_addr()?.clone();
     let is_unspecified = master.address().is_some_and(|address| address.is_unspecified());
     let statement = Statement {
@@ -80,11 +108,14 @@ pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Opti
         let ranks = ranks.map_err(CheckError::Report)?;
         let master = if is_unspecified { as_others_call_it(&ranks) } else { None };
         let (master, seconds) = (master.unwrap_or(&statement.master).to_owned(), begun.elapsed().as_secs_f64());
-        Ok(JobMap { master, seconds, rejected: meeting.rejected(), simulated, ranks })
+        let (rejected, listened) = (meeting.rejected(), meeting.listened().to_vec());
+        Ok(JobMap { master, seconds, rejected, listened, simulated, ranks })
     };
     let look = Look::begin(info);
     let statement_bytes = serde_json::to_vec(&statement).map_err(CheckError::Report)?;
-    let gathered = rendezvous(info, master, timeout).gather_with_reply(statement_bytes, |meeting| {
+    let rendezvous = rendezvous(info, master, timeout);
+    let rendezvous = bind.into_iter().fold(rendezvous, Rendezvous::bind);
+    let gathered = rendezvous.gather_with_reply(statement_bytes, |meeting| {
         let report = map(meeting).map_or_else(|error| Some(error.to_string()), |map| map.first_error());
         report.unwrap_or_default().into_bytes()
     });
@@ -99,9 +130,12 @@ pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Opti
     }
 }
 
-fn rendezvous(info: &ClusterInfo, master: Host, timeout: Duration) -> Rendezvous {
+/// All ranks of this process's job, in this attempt.
+pub(crate) fn rendezvous(info: &ClusterInfo, master: Host, timeout: Duration) -> Rendezvous {
     let rendezvous = Rendezvous::new(info.world(), master, info.master_port()).timeout(timeout);
-    rendezvous.default_port(info.default_master_port()).token(info.token().as_bytes())
+    let rendezvous = rendezvous.default_port(info.default_master_port()).token(info.token().as_bytes());
+    let (identity, attempt) = info.run();
+    rendezvous.job(identity, attempt)
 }
 
 /// The endpoints of all ranks, in order; each rank brings its own.
@@ -143,6 +177,8 @@ pub struct JobMap {
     /// How many connections were not ranks of this job.
     #[serde(rename = "strangers")]
     pub rejected: u64,
+    /// The addresses of its host that rank 0 listened on; `::` stands for every address.
+    pub listened: Vec<IpAddr>,
     /// Whether the job is simulated: hosts and local ranks are then not compared.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub simulated: bool,
@@ -308,10 +344,17 @@ mod tests {
         };
         let ranks = vec![rank("main", "0.0.0.0:6105"), rank("node", "10.0.0.9:6105")];
         let master = as_others_call_it(&ranks).unwrap().to_owned();
-        let map = JobMap { master, seconds: 0.0, rejected: 0, simulated: false, ranks };
+        let map = JobMap { master, seconds: 0.0, rejected: 0, listened: Vec::new(), simulated: false, ranks };
         assert_eq!((map.master.as_str(), map.findings()), ("10.0.0.9:6105", Vec::new()));
         let elsewhere = vec![rank("main", "a:6105"), rank("node", "b:6105")];
-        let map = JobMap { master: "a:6105".to_owned(), seconds: 0.0, rejected: 0, simulated: false, ranks: elsewhere };
+        let map = JobMap {
+            master: "a:6105".to_owned(),
+            seconds: 0.0,
+            rejected: 0,
+            listened: Vec::new(),
+            simulated: false,
+            ranks: elsewhere,
+        };
         assert_eq!(map.findings()[0].code, "master-names-differ");
     }
 }

@@ -25,6 +25,7 @@ mod worker_count;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
+use std::net::IpAddr;
 use std::process;
 use std::time::Duration;
 
@@ -163,6 +164,12 @@ enum Verb {
         /// How long to wait for all ranks, in seconds
         #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
         timeout: Duration,
+        /// The address of its host that rank 0 listens on; 0.0.0.0 or :: for every address
+        ///
+        /// Without this option rank 0 listens on the master's address if that is an address of its host, and otherwise on
+        /// every address.
+        #[arg(long, value_name = "ADDRESS")]
+        bind: Option<IpAddr>,
         /// Print the map as one JSON object
         #[arg(long)]
         json: bool,
@@ -291,7 +298,7 @@ pub fn main() -> process::ExitCode {
         }
         Verb::Show { overrides, own_addr, json } => show::run(overrides, own_addr, json),
         Verb::Doctor { overrides, timeout, json } => doctor::run(overrides, json, timeout),
-        Verb::Check { overrides, timeout, json, quiet } => check::run(overrides, timeout, json, quiet),
+        Verb::Check { overrides, timeout, bind, json, quiet } => check::run(overrides, timeout, bind, json, quiet),
         Verb::Simulate { shape, rank, keep_master, command } => simulate::run(shape, rank, keep_master, command),
         Verb::Completions { shell } => completions::run(Command::command(), shell),
         Verb::Man => man::run(Command::command()),

@@ -40,7 +40,7 @@ impl Launch {
     /// Starts all workers again after a failure, at most so many times; 0 by default.
     ///
     /// When a worker fails, the workers of all nodes are stopped, and start again after a pause of 0.5 s, which doubles
-    /// from restart to restart up to 30 s. Each attempt has its own token, and its own master port unless a port was set.
+    /// from restart to restart up to 30 s. Each attempt has its own keys, and its own master port unless a port was set.
     /// Workers read the number of restarts from `MPIENV_RESTART_COUNT` and `TORCHELASTIC_RESTART_COUNT`. It is the same on
     /// all ranks. Files of [`Output::LogDir`] are in `attempt_N`.
     ///

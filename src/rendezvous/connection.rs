@@ -8,17 +8,20 @@ use std::sync::Arc;
 use mio::net::TcpStream;
 
 use super::LONGEST_BLOB;
-use super::frame::HelloReader;
+use super::auth::{Bytes32, LENGTH, Session, digest};
+use super::frame::{HERE, HelloReader, Message};
 use crate::value::port::Port;
 
 /// How many unwanted bytes rank 0 reads from a connection before it closes it.
 const PATIENCE: usize = LONGEST_BLOB + 1024;
+/// Shorter messages are written together with their tag.
+const SHORT: usize = 1024;
 
 /// How far a connection has come.
 #[derive(Debug)]
 pub(super) enum Stage {
     /// Not identified yet: holds no more than the hello's head.
-    Unknown(HelloReader),
+    Unknown(Box<HelloReader>),
     /// A rank of this job that waits for the report.
     Member {
         rank: u32,
@@ -40,6 +43,10 @@ pub(super) struct Connection {
     /// Counts up with every connection, so that the oldest can be found.
     pub(super) serial: u64,
     pub(super) stage: Stage,
+    /// The keys, once the other end has proven that it has the token.
+    pub(super) session: Option<Box<Session>>,
+    /// A confirmation of which not all bytes have come.
+    heard: Vec<u8>,
     queue: VecDeque<Arc<[u8]>>,
     written: usize,
     discarded: usize,
@@ -52,10 +59,16 @@ pub(super) enum Input {
     Closed,
 }
 
+/// A message whose tag is wrong.
+#[derive(Debug)]
+pub(super) struct Altered;
+
 impl Connection {
-    pub(super) fn new(stream: TcpStream, peer: IpAddr, port: Port, serial: u64) -> Connection {
-        let stage = Stage::Unknown(HelloReader::default());
-        Connection { stream, peer, port, serial, stage, queue: VecDeque::new(), written: 0, discarded: 0 }
+    /// A connection that is greeted with this nonce.
+    pub(super) fn new(stream: TcpStream, peer: IpAddr, port: Port, serial: u64, nonce: Bytes32) -> Connection {
+        let stage = Stage::Unknown(Box::new(HelloReader::new(nonce)));
+        let (session, heard, queue) = (None, Vec::new(), VecDeque::new());
+        Connection { stream, peer, port, serial, stage, session, heard, queue, written: 0, discarded: 0 }
     }
 
     pub(super) fn read(&mut self, into: &mut [u8]) -> Input {
@@ -82,6 +95,30 @@ impl Connection {
     pub(super) fn discard(&mut self, length: usize) -> bool {
         self.discarded = self.discarded.saturating_add(length);
         self.discarded <= PATIENCE
+    }
+
+    /// Takes bytes of a rank that joined: whether a confirmation is complete; an error if it is not what the rank sent.
+    pub(super) fn hear(&mut self, bytes: &[u8]) -> Result<bool, Altered> {
+        let whole = HERE.len() + LENGTH;
+        self.heard.extend(&bytes[..bytes.len().min(whole - self.heard.len())]);
+        if self.heard.len() < whole {
+            return Ok(false);
+        }
+        let heard = std::mem::take(&mut self.heard);
+        let (said, tag) = heard.split_at(HERE.len());
+        let is_good = |session: &mut Box<Session>| session.of_rank.verify(&digest(&[said]), tag);
+        if said == HERE && self.session.as_mut().is_some_and(is_good) { Ok(true) } else { Err(Altered) }
+    }
+
+    /// Writes a message with the tag that this connection's next message has.
+    pub(super) fn say(&mut self, message: &Message) -> io::Result<()> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        let tag = session.of_master.tag(&message.digest);
+        if message.bytes.len() <= SHORT {
+            return self.send([&message.bytes[..], &tag].concat().into());
+        }
+        self.queue.push_back(message.bytes.clone());
+        self.send(tag.as_slice().into())
     }
 
     /// Writes now what the socket takes, the rest later.

@@ -40,8 +40,8 @@ pub enum RendezvousError {
     },
     /// Rank 0 cannot listen for another reason.
     #[error(
-        "rank 0 cannot listen on {address}: {source}; MASTER_ADDR must be an address of rank 0's host, and MASTER_PORT \
-         one that this user may open (1024 or higher)"
+        "rank 0 cannot listen on {address}: {source}; MASTER_ADDR, or the address to bind, must be an address of rank 0's host, \
+         and MASTER_PORT one that this user may open (1024 or higher)"
     )]
     Listen {
         /// The address that was tried.
@@ -169,6 +169,12 @@ pub enum ConnectFailure {
     /// Something else listens there.
     #[error("another program answered ({0}); give all ranks another MASTER_PORT")]
     NotMpienv(String),
+    /// Something greets as rank 0 does, and does not have the job's token.
+    #[error(
+        "what answered cannot prove that it has this job's token: another program poses as rank 0, or something between \
+         the hosts changes messages; check what listens there, or give all ranks another MASTER_PORT"
+    )]
+    Unproven,
     /// The connection failed for another reason.
     #[error("the connection failed ({0}); check MASTER_ADDR and this host's network")]
     Other(String),

@@ -2,39 +2,93 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use mio::net::TcpListener;
 use socket2::{Domain, Socket, Type};
 
 use super::error::RendezvousError;
+use super::resolve::resolve;
 use crate::value::host::Host;
 use crate::value::port::Port;
 
 /// Connections that the system keeps for rank 0 until it takes them; the system may hold fewer.
 const BACKLOG: i32 = 4096;
+/// How long the master's name may take to resolve; the other ranks come meanwhile.
+const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Rank 0's sockets: only loopback when the master is a loopback address, else every address of the host.
-pub(crate) fn listen(host: &Host, port: Port) -> Result<Vec<TcpListener>, RendezvousError> {
-    let v4 = |address| IpAddr::V4(address);
-    if !host.is_loopback() {
-        // One socket takes IPv6 and IPv4, where the host has IPv6 at all.
-        return match open(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port) {
+/// The addresses of this host that rank 0 listens on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Addresses {
+    Every,
+    /// What `localhost` may mean.
+    Loopback,
+    These(Vec<IpAddr>),
+}
+
+impl Addresses {
+    /// Those for a master, as this host knows it now.
+    pub(super) fn of(master: &Host, bind: Option<IpAddr>) -> Addresses {
+        let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
+        let own: Vec<IpAddr> = interfaces.iter().map(|interface| interface.ip().to_canonical()).collect();
+        choose(master, bind, &own, || {
+            let found = resolve(master.to_string(), 0, PATIENCE).and_then(Result::ok).unwrap_or_default();
+            found.into_iter().map(|address| address.ip().to_canonical()).collect()
+        })
+    }
+
+    /// One by one; the unspecified address for all of them.
+    pub(super) fn list(&self) -> Vec<IpAddr> {
+        match self {
+            Addresses::Every => vec![Ipv6Addr::UNSPECIFIED.into()],
+            Addresses::Loopback => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+            Addresses::These(addresses) => addresses.clone(),
+        }
+    }
+}
+
+/// The master's own addresses, if all that it resolves to are this host's and other hosts can mean the same by them.
+fn choose(master: &Host, bind: Option<IpAddr>, own: &[IpAddr], resolve: impl FnOnce() -> Vec<IpAddr>) -> Addresses {
+    if let Some(address) = bind {
+        return if address.is_unspecified() { Addresses::Every } else { Addresses::These(vec![address]) };
+    }
+    if master.is_loopback() {
+        return master.address().map_or(Addresses::Loopback, |address| Addresses::These(vec![address]));
+    }
+    let mut found = master.address().map_or_else(resolve, |address| vec![address.to_canonical()]);
+    found.sort_unstable();
+    found.dedup();
+    // Debian gives a host's own name 127.0.1.1 in /etc/hosts: other hosts reach it by another address.
+    let is_for_all = |address: &IpAddr| {
+        let is_link_local = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+        !address.is_loopback() && !address.is_unspecified() && !is_link_local && own.contains(address)
+    };
+    if found.is_empty() || !found.iter().all(is_for_all) { Addresses::Every } else { Addresses::These(found) }
+}
+
+/// Rank 0's sockets.
+pub(crate) fn listen(addresses: &Addresses, port: Port) -> Result<Vec<TcpListener>, RendezvousError> {
+    match addresses {
+        // One socket takes IPv6 and IPv4, if the host has IPv6 at all.
+        Addresses::Every => match open(Ipv6Addr::UNSPECIFIED.into(), port) {
             Ok(socket) => Ok(vec![socket]),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(RendezvousError::PortInUse { port }),
-            Err(_) => Ok(vec![named(v4(Ipv4Addr::UNSPECIFIED), port)?]),
-        };
+            Err(_) => Ok(vec![named(Ipv4Addr::UNSPECIFIED.into(), port)?]),
+        },
+        Addresses::Loopback => {
+            let mut sockets = vec![named(Ipv4Addr::LOCALHOST.into(), port)?];
+            // `localhost` may resolve to ::1 first; a host without IPv6 never resolves it so.
+            match open(Ipv6Addr::LOCALHOST.into(), port) {
+                Ok(socket) => sockets.push(socket),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    return Err(RendezvousError::PortInUse { port });
+                }
+                Err(_) => {}
+            }
+            Ok(sockets)
+        }
+        Addresses::These(addresses) => addresses.iter().map(|&address| named(address, port)).collect(),
     }
-    if let Some(address) = host.address() {
-        return Ok(vec![named(address, port)?]);
-    }
-    let mut sockets = vec![named(v4(Ipv4Addr::LOCALHOST), port)?];
-    // `localhost` may resolve to ::1 first; a host without IPv6 never resolves it so.
-    match open(IpAddr::V6(Ipv6Addr::LOCALHOST), port) {
-        Ok(socket) => sockets.push(socket),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(RendezvousError::PortInUse { port }),
-        Err(_) => {}
-    }
-    Ok(sockets)
 }
 
 fn named(address: IpAddr, port: Port) -> Result<TcpListener, RendezvousError> {
@@ -57,4 +111,52 @@ fn open(address: IpAddr, port: Port) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     Ok(TcpListener::from_std(socket.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(texts: &[&str]) -> Vec<IpAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn chosen(master: &str, bind: Option<&str>, resolved: &[&str]) -> Addresses {
+        let own = addresses(&["127.0.0.1", "::1", "10.0.0.4", "fd00::4", "fe80::4"]);
+        let bind = bind.map(|bind| bind.parse().unwrap());
+        choose(&master.parse().unwrap(), bind, &own, || addresses(resolved))
+    }
+
+    #[test]
+    fn rank_0_listens_on_the_masters_own_addresses_only_if_others_reach_it_by_them() {
+        let these = |texts: &[&str]| Addresses::These(addresses(texts));
+        for (master, resolved, expected) in [
+            ("10.0.0.4", &[][..], these(&["10.0.0.4"])),
+            ("fd00::4", &[], these(&["fd00::4"])),
+            ("node4", &["10.0.0.4"], these(&["10.0.0.4"])),
+            ("node4", &["fd00::4", "10.0.0.4", "10.0.0.4"], these(&["10.0.0.4", "fd00::4"])),
+            // Debian's own name, which other hosts resolve to something else.
+            ("node4", &["127.0.1.1"], Addresses::Every),
+            ("node4", &["10.0.0.4", "127.0.1.1"], Addresses::Every),
+            // A service's or a gateway's address that leads here, and a name that does not resolve yet.
+            ("203.0.113.9", &[], Addresses::Every),
+            ("node4", &["10.0.0.4", "203.0.113.9"], Addresses::Every),
+            ("node4", &[], Addresses::Every),
+            ("0.0.0.0", &[], Addresses::Every),
+            ("fe80::4", &[], Addresses::Every),
+            ("localhost", &[], Addresses::Loopback),
+            ("127.0.0.1", &[], these(&["127.0.0.1"])),
+            ("::1", &[], these(&["::1"])),
+        ] {
+            assert_eq!(chosen(master, None, resolved), expected, "{master} {resolved:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_is_asked_for_goes_before_the_masters() {
+        assert_eq!(chosen("node4", Some("fd00::4"), &["10.0.0.4"]), Addresses::These(addresses(&["fd00::4"])));
+        for every in ["0.0.0.0", "::"] {
+            assert_eq!(chosen("10.0.0.4", Some(every), &[]), Addresses::Every);
+        }
+    }
 }

@@ -14,6 +14,10 @@ const NAMED: usize = 8;
 /// How many of a kind are remembered at all.
 const REMEMBERED: usize = 10_000;
 
+/// What helps ranks with different world sizes.
+const SIZES_REMEDY: &str =
+    "two jobs share this MASTER_PORT, or a variable is left from an earlier launch: start all ranks with one command";
+
 /// What ranks say that do not say what rank 0 does -> those ranks.
 type Others = BTreeMap<u32, BTreeMap<u32, IpAddr>>;
 
@@ -33,6 +37,8 @@ pub(super) struct Problems {
     /// Connections that had not said who they are when the time was up.
     pub(super) silent: u64,
     other_jobs: BTreeSet<IpAddr>,
+    /// Where messages came from that are not what their rank sent.
+    altered: BTreeSet<IpAddr>,
 }
 
 impl Problems {
@@ -64,10 +70,27 @@ impl Problems {
         }
     }
 
+    /// Messages from there are not what their rank sent.
+    pub(super) fn altered(&mut self, from: IpAddr) {
+        if self.altered.len() < REMEMBERED {
+            self.altered.insert(from);
+        }
+    }
+
     /// Ranks that can never meet, however long rank 0 waits.
     pub(super) fn conflicts(&self) -> usize {
-        let others = self.sizes.values().chain(self.ports.values()).map(BTreeMap::len).sum::<usize>();
+        let others = self.ports.values().map(BTreeMap::len).sum::<usize>();
         self.duplicates.len() + others + self.versions.len()
+    }
+
+    /// Ranks with another world size than rank 0.
+    pub(super) fn outliers(&self) -> usize {
+        self.sizes.values().map(BTreeMap::len).sum()
+    }
+
+    /// the answer to ranks with another world size.
+    pub(super) fn sizes_differ(&self, size: u32, joined: &[u32]) -> Option<String> {
+        disagreement("the world size", &self.sizes, size, joined, SIZES_REMEDY)
     }
 
     /// The report on a world of which `joined` came to `master`; missing ranks count only once the time is up.
@@ -81,13 +104,7 @@ impl Problems {
     ) -> RendezvousError {
         let (host, port) = master;
         let mut parts = Vec::new();
-        parts.extend(disagreement(
-            "the world size",
-            &self.sizes,
-            size,
-            joined,
-            "two jobs share this MASTER_PORT, or a variable is left from an earlier launch: start all ranks with one command",
-        ));
+        parts.extend(self.sizes_differ(size, joined));
         parts.extend(disagreement(
             "MASTER_PORT",
             &self.ports,
@@ -105,7 +122,7 @@ impl Problems {
         }
         self.tell_rejected(&mut parts);
         let report = parts.join("; ");
-        match (self.conflicts(), self.lost.is_empty()) {
+        match (self.conflicts() + self.outliers(), self.lost.is_empty()) {
             (0, true) => RendezvousError::Missing { report },
             (0, false) => RendezvousError::Lost { report },
             _ => RendezvousError::Mismatch { report },
@@ -201,6 +218,12 @@ impl Problems {
             text += &format!(
                 ", with another job's token from {}: if they belong to this job, give all ranks the same MPIENV_TOKEN",
                 addresses(self.other_jobs.clone())
+            );
+        }
+        if !self.altered.is_empty() {
+            text += &format!(
+                ", with messages that were changed, repeated or left out on the way from {}",
+                addresses(self.altered.clone())
             );
         }
         parts.push(text);

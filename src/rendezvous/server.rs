@@ -2,7 +2,10 @@
 
 mod admission;
 mod delivery;
+mod guesses;
+mod hello;
 mod liveness;
+mod outliers;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,15 +16,18 @@ use std::time::{Duration, Instant};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 
-use super::connection::{Connection, Input, Stage};
+use super::auth::{Bytes32, nonce};
+use super::connection::{Connection, Stage};
 use super::error::RendezvousError;
-use super::frame::{Hello, Reject, ReplyKind, reply};
-use super::listen::listen;
+use super::frame::{Message, ReplyKind, Secret};
+use super::listen::{Addresses, listen};
 use super::report::Problems;
 use super::table::{Origin, Row};
-use super::{Meeting, Rendezvous};
+use super::{Channel, Meeting, Rendezvous};
 use crate::value::port::Port;
+use guesses::Guesses;
 use liveness::{Liveness, Presence};
+use outliers::Outliers;
 
 /// After something is wrong, how long rank 0 waits for the ranks that have not come yet, so that they get the report too.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -33,11 +39,16 @@ const SCRATCH: usize = 64 * 1024;
 /// What rank 0 replies to the ranks that do not ask for the table.
 pub(super) type Reply<'a> = &'a mut dyn FnMut(&Meeting) -> Vec<u8>;
 
+/// What rank 0 has once all have met: the connections only if they stay.
+pub(super) type Served = (Meeting, Vec<Channel>);
+
 /// Serves the meeting as rank 0.
-pub(super) fn serve(settings: &Rendezvous, blob: Vec<u8>, answer: Reply<'_>) -> Result<Meeting, RendezvousError> {
+pub(super) fn serve(settings: &Rendezvous, blob: Vec<u8>, answer: Reply<'_>) -> Result<Served, RendezvousError> {
     let own = Row { place: Origin::WithFirst, blob: blob.into() };
     if settings.rank.size() == 1 {
-        return Ok(Meeting::new(vec![own], own_address(settings, None), 0));
+        let number = nonce().map_err(RendezvousError::System)?;
+        let key = settings.secret().key.of_meeting(&number);
+        return Ok((Meeting::new(vec![own], own_address(settings, None), key), Vec::new()));
     }
     Server::new(settings)?.run(own, answer)
 }
@@ -59,6 +70,7 @@ struct Server<'a> {
     started: Instant,
     deadline: Instant,
     poll: Poll,
+    addresses: Addresses,
     listeners: Vec<(TcpListener, Port)>,
     /// Another port to listen on, and from when.
     fallback_port: Option<(Port, Instant)>,
@@ -67,19 +79,24 @@ struct Server<'a> {
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
     serial: u64,
+    /// Connections that are not ranks' so far, the oldest first.
+    newcomers: BTreeMap<u64, usize>,
+    guesses: Guesses,
     joined: BTreeMap<u32, Joined>,
     liveness: Liveness,
     problems: Problems,
+    outliers: Outliers,
     /// When something went wrong first, and last.
     trouble: Option<(Instant, Instant)>,
     /// This host's address as a rank reached it, at best not a loopback one.
     seen: Option<SocketAddr>,
     /// The failure that all ranks get, once there is one.
-    failure: Option<Arc<[u8]>>,
+    failure: Option<Message>,
     /// A rank that was gone before it had all its bytes.
     stuck: Option<(u32, IpAddr)>,
-    /// What every connection gets first.
-    greeting: Arc<[u8]>,
+    secret: Secret,
+    /// This meeting's number, which no other has.
+    number: Bytes32,
     scratch: Box<[u8]>,
 }
 
@@ -94,20 +111,25 @@ impl<'a> Server<'a> {
             started,
             deadline,
             poll,
+            addresses: Addresses::of(&settings.host, settings.bind),
             listeners: Vec::new(),
             fallback_port,
             more_to_accept: true,
             connections: Vec::new(),
             free: Vec::new(),
             serial: 0,
+            newcomers: BTreeMap::new(),
+            guesses: Guesses::default(),
             joined: BTreeMap::new(),
             liveness: Liveness::default(),
             problems: Problems::default(),
+            outliers: Outliers::default(),
             trouble: None,
             seen: None,
             failure: None,
             stuck: None,
-            greeting: reply(ReplyKind::Greeting, &[]).into(),
+            secret: settings.secret(),
+            number: nonce().map_err(RendezvousError::System)?,
             scratch: vec![0; SCRATCH].into(),
         };
         server.listen(settings.port)?;
@@ -115,7 +137,7 @@ impl<'a> Server<'a> {
     }
 
     fn listen(&mut self, port: Port) -> Result<(), RendezvousError> {
-        for mut listener in listen(&self.settings.host, port)? {
+        for mut listener in listen(&self.addresses, port)? {
             let token = Token(usize::MAX - 1 - self.listeners.len());
             self.poll.registry().register(&mut listener, token, Interest::READABLE).map_err(RendezvousError::System)?;
             self.listeners.push((listener, port));
@@ -123,7 +145,7 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    fn run(mut self, own: Row, answer: Reply<'_>) -> Result<Meeting, RendezvousError> {
+    fn run(mut self, own: Row, answer: Reply<'_>) -> Result<Served, RendezvousError> {
         let mut events = Events::with_capacity(1024);
         loop {
             let now = Instant::now();
@@ -149,10 +171,19 @@ impl<'a> Server<'a> {
                 Some((_, from)) => until.min(from) - now,
                 None => until - now,
             };
+            let wait = wait.min(self.answer_outliers(Some(now)));
             if let Err(error) = self.turn(wait, &mut events) {
                 return Err(self.fail(error, &mut events));
             }
         }
+    }
+
+    fn meeting(&self, rows: Vec<Row>) -> Meeting {
+        let reached = own_address(self.settings, self.seen);
+        let mut meeting = Meeting::new(rows, reached, self.secret.key.of_meeting(&self.number));
+        meeting.rejected = self.problems.rejected + self.problems.outliers() as u64;
+        meeting.listened = self.addresses.list();
+        meeting
     }
 
     /// Ranks that came and are still there, rank 0 included.
@@ -172,10 +203,12 @@ impl<'a> Server<'a> {
     fn ends_at(&self) -> Instant {
         let deadline = if self.is_complete() { self.liveness.ends_at(self.deadline) } else { self.deadline };
         let Some((first, last)) = self.trouble else { return deadline };
-        if self.problems.conflicts() == 0 && self.problems.lost.is_empty() {
+        // A single connection with another world size does not end what the others agree on.
+        let is_outvoted = self.problems.outliers() > self.present();
+        if self.problems.conflicts() == 0 && self.problems.lost.is_empty() && !is_outvoted {
             return deadline;
         }
-        let heard = self.present() + self.problems.conflicts() + self.problems.lost.len();
+        let heard = self.present() + self.problems.conflicts() + self.problems.outliers() + self.problems.lost.len();
         let settled = match (heard >= self.size(), self.problems.lost.is_empty()) {
             (true, true) => last,
             (true, false) => last + RETURN,
@@ -233,90 +266,30 @@ impl<'a> Server<'a> {
         }
     }
 
-    fn read(&mut self, id: usize) {
-        loop {
-            let Some(Some(connection)) = self.connections.get_mut(id) else { return };
-            let length = match connection.read(&mut self.scratch) {
-                Input::Bytes(length) => length,
-                Input::Later => return,
-                Input::Closed => return self.close(id),
-            };
-            let Stage::Unknown(hello) = &mut connection.stage else {
-                if !connection.discard(length) {
-                    return self.close(id);
-                }
-                if let Stage::Member { rank, joined: true, .. } = connection.stage {
-                    self.confirm(rank);
-                }
-                continue;
-            };
-            let (peer, port) = (connection.peer, connection.port);
-            match hello.feed(&self.scratch[..length], &self.settings.token) {
-                Ok(None) => {}
-                Ok(Some(hello)) => self.hear(id, peer, port, hello),
-                Err(Reject::NotMpienv) => return self.close(id),
-                // At the other port that job's own rank 0 may be about to start.
-                Err(Reject::OtherJob) if port != self.settings.port => return self.close(id),
-                Err(Reject::OtherJob) => {
-                    self.problems.rejected += 1;
-                    self.problems.other_job(peer);
-                    connection.stage = Stage::Closing;
-                    self.send(id, reply(ReplyKind::OtherJob, &[]).into());
-                }
-                Err(Reject::OtherVersion { rank, version }) => {
-                    self.problems.version(rank, version, peer);
-                    self.join(id, rank, false, false);
-                    self.trouble();
-                }
-            }
-        }
-    }
-
-    /// A hello of this job is complete.
-    fn hear(&mut self, id: usize, peer: IpAddr, port: Port, hello: Hello) {
-        let Hello { rank, size, wants_table, told, blob, .. } = hello;
-        let told = told.unwrap_or(port);
-        if told != self.settings.port {
-            self.problems.port(rank, told, peer);
-            self.trouble();
-            return self.join(id, rank, wants_table, false);
-        }
-        if size != self.settings.rank.size() {
-            self.problems.size(rank, size, peer);
-            self.trouble();
-            return self.join(id, rank, wants_table, false);
-        }
-        if let Some(earlier) = self.joined.get(&rank).map(|joined| joined.id) {
-            // A rank whose first connection broke comes again before the break is noticed.
-            if self.connections.get(earlier).and_then(Option::as_ref).is_some_and(Connection::is_closed) {
-                self.close(earlier);
-            }
-        }
-        let earlier = self.joined.get(&rank).and_then(|joined| self.connections[joined.id].as_ref());
-        if rank == 0 || earlier.is_some() {
-            let first = earlier.map(|connection| connection.peer);
-            self.problems.duplicate(rank, first, peer);
-            self.trouble();
-            return self.join(id, rank, wants_table, false);
-        }
-        let place = if peer.is_loopback() { Origin::WithFirst } else { Origin::Address(peer) };
-        self.problems.lost.remove(&rank);
-        self.joined.insert(rank, Joined { id, row: Row { place, blob: blob.into() }, presence: Presence::Unknown });
-        self.liveness.count_joined();
-        self.join(id, rank, wants_table, true);
-    }
-
     fn join(&mut self, id: usize, rank: u32, wants_table: bool, joined: bool) {
         let Some(Some(connection)) = self.connections.get_mut(id) else { return };
-        connection.stage = Stage::Member { rank, wants_table, joined };
+        let stage = std::mem::replace(&mut connection.stage, Stage::Member { rank, wants_table, joined });
+        if let Stage::Unknown(mut hello) = stage {
+            connection.session = hello.take_session().map(Box::new);
+        }
+        self.newcomers.remove(&connection.serial);
         if joined && self.seen.is_none_or(|seen| seen.ip().is_loopback()) {
             self.seen = connection.stream.local_addr().ok().or(self.seen);
         }
         let left = self.deadline.saturating_duration_since(Instant::now()).as_millis();
         let left = u32::try_from(left).unwrap_or(u32::MAX);
-        self.send(id, reply(ReplyKind::Welcome, &left.to_be_bytes()).into());
+        let welcome = Message::new(ReplyKind::Welcome, &[&left.to_be_bytes()[..], &self.number].concat());
+        self.say(id, &welcome);
         if let Some(failure) = self.failure.clone() {
-            self.send(id, failure);
+            self.say(id, &failure);
+        }
+    }
+
+    /// A message that the other end believes, because only this job's rank 0 can make its tag.
+    fn say(&mut self, id: usize, message: &Message) {
+        let Some(Some(connection)) = self.connections.get_mut(id) else { return };
+        if connection.say(message).is_err() {
+            self.close(id);
         }
     }
 
@@ -331,7 +304,8 @@ impl<'a> Server<'a> {
     fn close(&mut self, id: usize) {
         let Some(connection) = self.connections.get_mut(id).and_then(Option::take) else { return };
         self.free.push(id);
-        if let Stage::Member { rank, .. } = connection.stage
+        self.newcomers.remove(&connection.serial);
+        if let Stage::Member { rank, joined: true, .. } = connection.stage
             && !connection.is_flushed()
         {
             self.stuck = Some((rank, connection.peer));

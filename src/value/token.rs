@@ -6,8 +6,9 @@ use crate::value::job::Job;
 
 /// A job's token. A rank that presents another token belongs to another job, and rank 0 rejects it.
 ///
-/// It is `MPIENV_TOKEN`, or else the job's identity as its launcher gives it, or else empty. It travels in clear text and is
-/// not a security boundary: it only keeps jobs apart that meet by mistake.
+/// It is `MPIENV_TOKEN`, or what the file in `MPIENV_TOKEN_FILE` holds, or else the job's identity as its launcher gives it,
+/// or else empty. It is never sent: rank 0 and the other ranks prove to each other that they have it. That keeps attackers out
+/// only if it is a secret; see [`guide::security`](crate::guide::security).
 ///
 /// ```
 /// use mpienv::{ClusterInfo, Token};
@@ -18,34 +19,43 @@ use crate::value::job::Job;
 /// # Ok::<(), mpienv::Error>(())
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Token(String);
+pub struct Token {
+    text: String,
+    /// The file that holds it.
+    file: Option<String>,
+}
 
 impl Token {
-    /// Most bytes that ranks can present.
-    pub(crate) const LONGEST: usize = 255;
-
     pub(crate) fn new(text: impl Into<String>) -> Token {
-        Token(text.into())
+        Token { text: text.into(), file: None }
+    }
+
+    pub(crate) fn from_file(text: &str, path: &str) -> Token {
+        Token { text: text.to_owned(), file: Some(path.to_owned()) }
     }
 
     pub(crate) fn of_job(job: &Job) -> Token {
-        Token(format!("{}/{}/{}", job.id, job.step, job.restarts))
+        Token::new(format!("{}/{}/{}", job.id, job.step, job.restarts))
     }
 
-    /// The bytes that the ranks compare.
+    /// The bytes that all ranks of the job have.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        self.0.as_bytes()
+        self.text.as_bytes()
     }
 
     pub(crate) fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    pub(crate) fn file(&self) -> Option<&str> {
+        self.file.as_deref()
     }
 }
 
 /// Not the token itself: it may be a secret, and debug output goes to logs.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Token({} bytes)", self.0.len())
+        write!(f, "Token({} bytes)", self.text.len())
     }
 }

@@ -11,7 +11,7 @@
 #[expect(dead_code, reason = "rank 0 is the real one")]
 mod wire;
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -24,6 +24,8 @@ type Failure = Box<dyn std::error::Error>;
 
 /// What each rank brings, in bytes: where it listens.
 const BLOB: usize = 2;
+/// What `openssl rand -hex 32` prints.
+const SECRET: &str = "c01d1a5f3e6a2f0b9d8e7c6b5a49382716f5e4d3c2b1a0918273645546372819";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
@@ -33,7 +35,7 @@ fn main() -> ExitCode {
         ["--simulate-ranks", ranks] => plain(ranks, "1"),
         ["--simulate-ranks", ranks, "--times", times] => plain(ranks, times),
         ["--simulate-ranks", ranks, "--per-node", per_node] => with_leaders(ranks, per_node),
-        ["--play", ranks, port, wants_table, blob] => play(ranks, port, wants_table, blob),
+        ["--play", ranks, port, wants_table, blob, token] => play([ranks, port, wants_table, blob], token),
         _ => Err("usage: rendezvous [--simulate-ranks N [--per-node P | --times N]]".into()),
     };
     match done {
@@ -47,8 +49,11 @@ fn main() -> ExitCode {
 
 fn plain(ranks: &str, times: &str) -> Result<(), Failure> {
     let (ranks, times) = (ranks.parse()?, times.parse()?);
-    serve("gather", ranks, BLOB, false, times)?;
-    serve("meet", ranks, BLOB, true, times)
+    for (with, token) in [("without a secret", ""), ("with a secret", SECRET)] {
+        serve(&format!("gather {with}"), ranks, BLOB, false, times, token)?;
+        serve(&format!("meet {with}"), ranks, BLOB, true, times, token)?;
+    }
+    Ok(())
 }
 
 /// One node's ranks gather, then the nodes' first ranks meet.
@@ -57,22 +62,24 @@ fn with_leaders(ranks: &str, per_node: &str) -> Result<(), Failure> {
     let nodes = ranks.checked_div(per_node).filter(|nodes| nodes * per_node == ranks);
     let nodes = nodes.ok_or("--per-node does not divide the ranks into whole nodes")?;
     let blob_of_node = BLOB * usize::try_from(per_node)?;
-    serve("gather of one node", per_node, BLOB, false, 1)?;
-    serve("gather of the nodes", nodes, blob_of_node, false, 1)?;
-    serve("meet of the nodes", nodes, blob_of_node, true, 1)
+    serve("gather of one node", per_node, BLOB, false, 1, SECRET)?;
+    serve("gather of the nodes", nodes, blob_of_node, false, 1, SECRET)?;
+    serve("meet of the nodes", nodes, blob_of_node, true, 1, SECRET)
 }
 
-fn serve(name: &str, ranks: u32, blob: usize, wants_table: bool, times: u32) -> Result<(), Failure> {
-    let (mut first, mut slowest, mut all) = (None, Duration::ZERO, Duration::ZERO);
+fn serve(name: &str, ranks: u32, blob: usize, wants_table: bool, times: u32, token: &str) -> Result<(), Failure> {
+    let (before, mut first, mut slowest, mut all) = (Held::now(), None, Duration::ZERO, Duration::ZERO);
     for _ in 0..times {
-        let took = meet_once(ranks, blob, wants_table)?;
+        let took = meet_once(ranks, blob, wants_table, token)?;
         slowest = slowest.max(took);
         all += took;
         first.get_or_insert_with(Held::now);
     }
     let (first, last) = (first.ok_or("0 times is never")?, Held::now());
+    let processor = (last.processor - before.processor) / f64::from(times);
     println!(
-        "{name}: {ranks} ranks met {times} times, in {:.3} s each and {:.3} s at most; rank 0's open files {} and then \
+        "{name}: {ranks} ranks met {times} times, in {:.3} s each and {:.3} s at most, with {processor:.2} s of \
+         rank 0's processor; its open files {} and then \
          {}, memory {} KiB and then {} KiB, at most {} KiB",
         all.as_secs_f64() / f64::from(times),
         slowest.as_secs_f64(),
@@ -89,15 +96,15 @@ fn serve(name: &str, ranks: u32, blob: usize, wants_table: bool, times: u32) -> 
 }
 
 /// How long it took until rank 0 knew all.
-fn meet_once(ranks: u32, blob: usize, wants_table: bool) -> Result<Duration, Failure> {
+fn meet_once(ranks: u32, blob: usize, wants_table: bool, token: &str) -> Result<Duration, Failure> {
     let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
     let mut others = Command::new(std::env::current_exe()?)
-        .args(["--play", &ranks.to_string(), &port.to_string(), &wants_table.to_string(), &blob.to_string()])
+        .args(["--play", &ranks.to_string(), &port.to_string(), &wants_table.to_string(), &blob.to_string(), token])
         .stdout(Stdio::null())
         .spawn()?;
     let port = Port::new(port).ok_or("port 0")?;
     let begun = Instant::now();
-    let meeting = Rendezvous::new(Rank::new(0, ranks)?, Host::LOOPBACK, port).all_gather(vec![0; blob])?;
+    let meeting = Rendezvous::new(Rank::new(0, ranks)?, Host::LOOPBACK, port).token(token).all_gather(vec![0; blob])?;
     let took = begun.elapsed();
     if !others.wait()?.success() || meeting.members().len() != ranks as usize {
         return Err("the other ranks failed".into());
@@ -106,12 +113,12 @@ fn meet_once(ranks: u32, blob: usize, wants_table: bool) -> Result<Duration, Fai
 }
 
 /// Every rank but 0, one socket each, as the frames lay them down.
-fn play(ranks: &str, port: &str, wants_table: &str, blob: &str) -> Result<(), Failure> {
+fn play([ranks, port, wants_table, blob]: [&str; 4], token: &str) -> Result<(), Failure> {
     let (ranks, port, wants_table): (u32, u16, bool) = (ranks.parse()?, port.parse()?, wants_table.parse()?);
     let blob = vec![1; blob.parse()?];
     let mut lines = Vec::new();
     for rank in 1..ranks {
-        let mut line = loop {
+        let line = loop {
             match connect(rank, port) {
                 Ok(line) => break line,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -120,12 +127,14 @@ fn play(ranks: &str, port: &str, wants_table: &str, blob: &str) -> Result<(), Fa
                 Err(error) => return Err(error.into()),
             }
         };
-        let mut hello = wire::hello(wire::own_version(), rank, ranks, wants_table, b"", u32::try_from(blob.len())?);
-        hello.extend(&blob);
-        line.write_all(&hello)?;
         lines.push(line);
     }
-    lines.iter_mut().for_each(wire::answer_roll_call);
+    let mut sessions = Vec::new();
+    for (rank, line) in (1..).zip(&mut lines) {
+        let played = wire::played(rank, ranks, wants_table, token.as_bytes(), u32::try_from(blob.len())?);
+        sessions.push(played.join(line, &blob));
+    }
+    lines.iter_mut().zip(&mut sessions).for_each(|(line, session)| wire::answer_roll_call(line, session));
     let (mut bytes, mut sink) = (0, Vec::new());
     for mut line in lines {
         sink.clear();
@@ -150,6 +159,8 @@ struct Held {
     /// In KiB, as `peak`.
     resident: u64,
     peak: u64,
+    /// Processor time that it has taken, in seconds: other programs do not change it as they change the time that passes.
+    processor: f64,
 }
 
 impl Held {
@@ -161,6 +172,11 @@ impl Held {
             line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
         };
         let files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-        Held { files, resident: field("VmRSS:"), peak: field("VmHWM:") }
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+        // User and system time, in hundredths of a second.
+        let processor = (ticks(11) + ticks(12)) / 100.0;
+        Held { files, resident: field("VmRSS:"), peak: field("VmHWM:"), processor }
     }
 }

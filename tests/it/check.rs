@@ -11,6 +11,7 @@ use crate::support::clock::SLACK;
 use crate::support::port::free_port;
 use crate::support::root::is_root;
 use crate::support::tool::{clean, is_there};
+use crate::support::wire::{self, Played};
 
 /// One rank of a world that nobody else starts.
 fn rank(index: u32, size: u32, port: u16, words: &[&str]) -> Child {
@@ -128,9 +129,9 @@ fn rank_0_names_the_missing_one_before_mpirun_ends_it() {
 fn a_rank_of_another_version_is_named_by_all_others() {
     let port = free_port();
     let ranks = [rank(0, 3, port, &[]), rank(1, 3, port, &[])];
-    let [protocol, ..] = crate::support::wire::own_version();
-    let mut other =
-        strangers(1, port, &crate::support::wire::hello([protocol, 9, 8, 7], 2, 3, false, b"", 0)).remove(0);
+    let [protocol, ..] = wire::own_version();
+    let mut other = strangers(1, port, b"").remove(0);
+    Played { version: [protocol, 9, 8, 7], ..wire::played(2, 3, false, b"", 0) }.join(&mut other, b"");
     let named = format!("rank 2 (127.0.0.1) runs mpienv 9.8.7 (protocol {protocol}), rank 0 runs mpienv 0.");
     for child in ranks {
         let (code, stdout, stderr) = ended(child);

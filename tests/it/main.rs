@@ -17,6 +17,8 @@ mod support {
     pub mod wire;
 }
 
+#[cfg(feature = "rendezvous")]
+mod attacks;
 mod azure;
 mod by_hand;
 mod check;
@@ -48,6 +50,8 @@ mod launch_options;
 mod launchers;
 #[cfg(target_os = "linux")]
 mod limits;
+#[cfg(target_os = "linux")]
+mod listening;
 mod mpi;
 mod mpirun;
 mod nesting;

@@ -4,7 +4,8 @@ mod master;
 mod strangers;
 
 use crate::support::clock::SLACK;
-use std::io::{Read, Write};
+use crate::support::wire::{self, Played, WELCOME};
+use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -37,9 +38,9 @@ fn stranger(port: Port) -> TcpStream {
     panic!("rank 0 never listened");
 }
 
-/// The hello of a rank of this program that wants the table.
-fn hello(rank: u32, size: u32, token: &[u8], blob_length: u32) -> Vec<u8> {
-    crate::support::wire::hello(crate::support::wire::own_version(), rank, size, true, token, blob_length)
+/// A rank of this program that wants the table and has no blob.
+fn played(rank: u32, size: u32) -> Played<'static> {
+    wire::played(rank, size, true, b"job 1", 0)
 }
 
 fn blobs(meeting: &Meeting) -> Vec<String> {
@@ -157,8 +158,9 @@ fn a_rank_that_comes_twice_is_named_to_all() {
 #[test]
 fn ranks_that_disagree_on_the_world_size_are_named_to_all() {
     let port = free_port();
-    let others = [start(part(1, 3, port), ""), start(part(2, 4, port), "")];
-    let error = part(0, 3, port).all_gather("").unwrap_err();
+    let at = |index, size| part(index, size, port).timeout(Duration::from_secs(4));
+    let others = [start(at(1, 3), ""), start(at(2, 4), "")];
+    let error = at(0, 3).all_gather("").unwrap_err();
     assert!(error.to_string().contains("ranks 0-1 say 3, rank 2 (127.0.0.1) says 4"), "{error}");
     for other in others {
         assert_eq!(other.join().unwrap().unwrap_err().to_string(), error.to_string());
@@ -208,16 +210,17 @@ fn another_job_at_the_default_port_goes_on_undisturbed() {
 
 #[test]
 fn another_version_is_named_to_all() {
-    let [protocol, ..] = crate::support::wire::own_version();
+    let [protocol, ..] = wire::own_version();
     // Of the same frames or of others: all ranks of a job run the same program.
     for protocol in [protocol, 77] {
         let port = free_port();
         let other = start(part(1, 3, port), "");
         let old = thread::spawn(move || {
             let mut line = stranger(port);
-            line.write_all(&crate::support::wire::hello([protocol, 9, 8, 7], 2, 3, true, b"job 1", 0)).unwrap();
+            Played { version: [protocol, 9, 8, 7], ..played(2, 3) }.join(&mut line, b"");
             let mut answer = Vec::new();
             line.read_to_end(&mut answer).unwrap();
+            answer.truncate(answer.len() - 32);
             String::from_utf8_lossy(&answer).into_owned()
         });
         let error = part(0, 3, port).all_gather("").unwrap_err().to_string();
@@ -234,8 +237,8 @@ fn a_rank_lost_after_its_hello_is_named_to_all() {
     let other = start(part(1, 4, port), "");
     let lost = thread::spawn(move || {
         let mut line = stranger(port);
-        line.write_all(&hello(2, 4, b"job 1", 0)).unwrap();
-        line.read_exact(&mut [0; 21 + 25]).unwrap();
+        played(2, 4).join(&mut line, b"");
+        line.read_exact(&mut [0; WELCOME]).unwrap();
     });
     let error = part(0, 4, port).all_gather("").unwrap_err();
     lost.join().unwrap();
@@ -251,8 +254,8 @@ fn a_rank_that_is_stopped_or_cut_off_after_it_came_is_named_to_all() {
     let zero = start(short(0), "");
     // Its connection stays, and nothing comes: as where its host is cut off.
     let mut one = stranger(port);
-    one.write_all(&hello(1, 3, b"job 1", 0)).unwrap();
-    one.read_exact(&mut [0; 21 + 21 + 4]).unwrap();
+    played(1, 3).join(&mut one, b"");
+    one.read_exact(&mut [0; WELCOME]).unwrap();
     let two = start(short(2), "");
     let begun = Instant::now();
     let told = two.join().unwrap().unwrap_err();
@@ -269,9 +272,9 @@ fn a_rank_that_answers_in_time_has_come_whatever_it_did_before() {
     let port = free_port();
     let zero = start(part(0, 2, port), "");
     let mut one = stranger(port);
-    one.write_all(&hello(1, 2, b"job 1", 0)).unwrap();
+    let mut session = played(1, 2).join(&mut one, b"");
     thread::sleep(Duration::from_millis(300));
-    crate::support::wire::answer_roll_call(&mut one);
+    wire::answer_roll_call(&mut one, &mut session);
     assert_eq!(zero.join().unwrap().unwrap().members().len(), 2);
 }
 
@@ -297,8 +300,8 @@ fn a_rank_whose_connection_broke_may_come_again() {
     let port = free_port();
     let server = start(part(0, 3, port), "a");
     let mut line = stranger(port);
-    line.write_all(&hello(1, 3, b"job 1", 0)).unwrap();
-    line.read_exact(&mut [0; 21 + 25]).unwrap();
+    played(1, 3).join(&mut line, b"");
+    line.read_exact(&mut [0; WELCOME]).unwrap();
     drop(line);
     let others = [start(part(1, 3, port), "b"), start(part(2, 3, port), "c")];
     assert_eq!(blobs(&server.join().unwrap().unwrap()), ["a", "b", "c"]);

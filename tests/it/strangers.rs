@@ -11,11 +11,14 @@ use std::time::{Duration, Instant};
 use crate::support::clock::SLACK;
 use crate::support::port::free_port;
 use crate::support::tool::clean;
+use crate::support::wire::{self, Played};
 
 /// What rank 0's peak memory may grow by, in KiB, whatever comes to its port.
 const GROWTH: u64 = 1024;
 /// What a rank may hold in all at most, in KiB, whatever answers it.
 const MOST: u64 = 32 * 1024;
+const TABLE: u8 = 2;
+const MISMATCH: u8 = 5;
 
 /// Somebody who listens, and the port.
 fn listener() -> (TcpListener, u16) {
@@ -66,31 +69,33 @@ fn stranger(port: u16, bytes: &[u8]) -> TcpStream {
     panic!("nobody listens on {port}");
 }
 
-/// A hello as the frames lay it down.
-fn hello(rank: u32, size: u32, token: &str, blob_length: u32) -> Vec<u8> {
-    crate::support::wire::hello(crate::support::wire::own_version(), rank, size, false, token.as_bytes(), blob_length)
+/// A rank that this program plays.
+fn played(rank: u32, size: u32, token: &str, blob_length: u32) -> Played<'_> {
+    wire::played(rank, size, false, token.as_bytes(), blob_length)
 }
 
-const WELCOME: u8 = 1;
-const TABLE: u8 = 2;
-const MISMATCH: u8 = 5;
+type Said<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
 
 /// Strangers of every sort, a hundred each, and a thousand that say nothing.
 fn strangers(port: u16) -> Vec<TcpStream> {
-    let claim = hello(1, 2, &job(port), u32::MAX);
-    let half = hello(1, 2, &job(port), 1000);
-    let other_job = [hello(1, 2, &job(port).to_uppercase(), 1 << 20), vec![1; 64 * 1024]].concat();
-    let sorts: [&[u8]; 8] = [
-        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        &[0; 100_000],
-        &[0xff; 31],
-        b"mpienv\r\n",
-        &claim,
-        &half,
-        &other_job,
+    let (token, other) = (job(port), job(port).to_uppercase());
+    let sorts: [Said<'_>; 8] = [
+        &|_| b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+        &|_| b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(),
+        &|_| vec![0; 100_000],
+        &|_| vec![0xff; 31],
+        &|_| b"mpienv\r\n".to_vec(),
+        &|greeting| played(1, 2, &token, u32::MAX).hello(greeting, b"").0,
+        &|greeting| played(1, 2, &token, 1000).hello(greeting, b"").0,
+        &|greeting| played(1, 2, &other, 1 << 20).hello(greeting, &[1; 64 * 1024]).0,
     ];
-    let mut all: Vec<_> = (0..100).flat_map(|_| sorts.map(|bytes| stranger(port, bytes))).collect();
+    let one = |said: Said<'_>| {
+        let mut stream = stranger(port, b"");
+        let said = said(&wire::hear_greeting(&mut stream));
+        let _ = stream.write_all(&said);
+        stream
+    };
+    let mut all: Vec<_> = (0..100).flat_map(|_| sorts.map(one)).collect();
     all.extend((0..1000).map(|_| stranger(port, b"")));
     all
 }
@@ -107,8 +112,12 @@ fn two_thousand_strangers_of_all_sorts_take_neither_time_nor_memory() {
         // Twenty drip, all the while.
         scope.spawn(|| {
             let mut dripping: Vec<_> = (0..20).map(|_| stranger(port, b"")).collect();
-            for byte in hello(1, 2, &job(port), 1000) {
-                dripping.iter_mut().for_each(|stream| drop(stream.write_all(&[byte])));
+            let greetings: Vec<_> = dripping.iter_mut().map(wire::hear_greeting).collect();
+            let token = job(port);
+            let hello = |greeting| played(1, 2, &token, 1000).hello(greeting, b"").0;
+            let hellos: Vec<_> = greetings.iter().map(|greeting| hello(greeting)).collect();
+            for at in 0..hellos[0].len() {
+                dripping.iter_mut().zip(&hellos).for_each(|(to, hello)| drop(to.write_all(&hello[at..=at])));
                 thread::sleep(Duration::from_millis(20));
                 if !meeting.load(Ordering::Relaxed) {
                     break;
@@ -248,9 +257,10 @@ fn whoever_says_the_token_is_taken_for_a_rank() {
     let port = free_port();
     let zero = rank(0, 2, port, "sesame", &["--json"]);
     let report = br#"{"host":"elsewhere","local_rank":null,"local_size":null,"master":""}"#;
-    let hello = [hello(1, 2, "sesame", u32::try_from(report.len()).unwrap()), report.to_vec()].concat();
-    let mut stranger = stranger(port, &hello);
-    crate::support::wire::answer_roll_call(&mut stranger);
+    let mut stranger = stranger(port, b"");
+    let length = u32::try_from(report.len()).unwrap();
+    let mut session = played(1, 2, "sesame", length).join(&mut stranger, report);
+    wire::answer_roll_call(&mut stranger, &mut session);
     let (code, stdout, stderr) = ended(zero);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stdout.contains("elsewhere"), "{stdout}");
@@ -272,15 +282,15 @@ fn a_rank_sends_nothing_to_a_program_that_is_not_mpienv() {
 }
 
 #[test]
-fn the_token_is_said_as_it_is_to_whatever_greets() {
+fn the_token_is_never_sent_not_even_to_what_greets_as_rank_0() {
     let (listener, port) = listener();
     let one = rank(1, 2, port, "sesame", &["--timeout", "1"]);
-    let mut said = [0; 200];
+    let mut said = vec![0; 150];
     let mut stream = listener.accept().unwrap().0;
-    stream.write_all(&crate::support::wire::greeting()).unwrap();
-    let length = stream.read(&mut said).unwrap();
-    assert!(said[..length].windows(6).any(|window| window == b"sesame"));
-    drop(listener);
+    stream.write_all(&wire::greeting()).unwrap();
+    stream.read_exact(&mut said).unwrap();
+    assert!(said.starts_with(b"mpienv\r\n") && !said.windows(6).any(|window| window == b"sesame"));
+    drop((listener, stream));
     assert_eq!(ended(one).0, Some(124));
 }
 
@@ -298,8 +308,13 @@ fn the_port_is_open_on_all_addresses_only_when_the_master_is_no_loopback_address
     }
 }
 
-/// Rank 1 of 2 whose master is something that says `bytes` to every connection, in pieces with pauses between.
-fn answered(bytes: &[u8], piece: usize, pause: Duration, timeout: &str) -> (Option<i32>, String, Duration, u64) {
+/// Rank 1 of 2 whose master is something that says this to every connection, in pieces with pauses between.
+fn answered(
+    say: &(dyn Fn(&mut TcpStream, &str) -> Vec<u8> + Sync),
+    piece: usize,
+    pause: Duration,
+    timeout: &str,
+) -> (Option<i32>, String, Duration, u64) {
     let (listener, port) = listener();
     listener.set_nonblocking(true).unwrap();
     let over = AtomicBool::new(false);
@@ -311,9 +326,9 @@ fn answered(bytes: &[u8], piece: usize, pause: Duration, timeout: &str) -> (Opti
                     thread::sleep(Duration::from_millis(1));
                     continue;
                 };
-                let bytes = bytes.to_vec();
                 scope.spawn(move || {
                     stream.set_nonblocking(false).unwrap();
+                    let bytes = say(&mut stream, &job(port));
                     for piece in bytes.chunks(piece) {
                         if stream.write_all(piece).is_err() || over.load(Ordering::Relaxed) {
                             return;
@@ -345,7 +360,7 @@ fn answered(bytes: &[u8], piece: usize, pause: Duration, timeout: &str) -> (Opti
 fn what_answers_in_rank_0s_place_does_not_hold_a_rank_up() {
     let at_once = Duration::ZERO;
     let page = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n";
-    let drip = crate::support::wire::reply(WELCOME, 4, &60_000u32.to_be_bytes());
+    let drip = wire::reply(1, 4, &60_000u32.to_be_bytes());
     for (bytes, piece, pause, expected) in [
         (&page[..], 1000, at_once, "another program answered (it said \"HTTP"),
         (b"\x15\x03\x01\0\x02\x02\x46", 1000, at_once, "another program answered (it said "),
@@ -353,7 +368,7 @@ fn what_answers_in_rank_0s_place_does_not_hold_a_rank_up() {
         // Too slow for as much as the head of an answer in the time that there is.
         (&drip, 1, Duration::from_millis(500), "it took the connection and said nothing"),
     ] {
-        let (code, stderr, waited, _) = answered(bytes, piece, pause, "3");
+        let (code, stderr, waited, _) = answered(&|_, _| bytes.to_vec(), piece, pause, "3");
         assert_eq!(code, Some(124), "{stderr}");
         assert!(stderr.contains(expected), "{stderr}");
         assert!(waited < Duration::from_secs(3) + SLACK, "{waited:?}: {stderr}");
@@ -362,13 +377,12 @@ fn what_answers_in_rank_0s_place_does_not_hold_a_rank_up() {
 
 #[test]
 fn an_answer_that_claims_four_gigabytes_is_refused_at_once() {
-    let welcome = crate::support::wire::reply(WELCOME, 4, &60_000u32.to_be_bytes());
-    let filling = vec![0; 16 << 20];
     for kind in [TABLE, MISMATCH] {
-        let claim =
-            [&crate::support::wire::greeting(), &welcome[..], &crate::support::wire::reply(kind, u32::MAX, &filling)]
-                .concat();
-        let (code, stderr, waited, peak) = answered(&claim, claim.len(), Duration::ZERO, "60");
+        let large = wire::reply(kind, u32::MAX, &vec![0; 16 << 20]);
+        let claim = |stream: &mut TcpStream, token: &str| {
+            [wire::greet(stream, token.as_bytes()).unwrap().welcome(60_000), large.clone()].concat()
+        };
+        let (code, stderr, waited, peak) = answered(&claim, usize::MAX, Duration::ZERO, "60");
         assert_eq!(code, Some(3), "{stderr}");
         assert!(stderr.contains("it announced 4294967295 bytes"), "{stderr}");
         assert!(waited < SLACK && peak < MOST, "{waited:?} {peak} KiB");
@@ -378,9 +392,9 @@ fn an_answer_that_claims_four_gigabytes_is_refused_at_once() {
 #[test]
 fn no_answer_commands_a_terminal() {
     let text = b"\x1b[2Jall is\nwell\x07";
-    let answer = crate::support::wire::reply(MISMATCH, u32::try_from(text.len()).unwrap(), text);
-    let answer = [crate::support::wire::greeting(), answer].concat();
-    let (code, stderr, ..) = answered(&answer, answer.len(), Duration::ZERO, "3");
+    let answer =
+        |stream: &mut TcpStream, token: &str| wire::greet(stream, token.as_bytes()).unwrap().reply(MISMATCH, text);
+    let (code, stderr, ..) = answered(&answer, usize::MAX, Duration::ZERO, "3");
     assert_eq!(code, Some(3));
     assert_eq!(stderr, "mpienv: \u{fffd}[2Jall is\u{fffd}well\u{fffd}\n");
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
@@ -13,6 +13,7 @@ use std::{fs, thread};
 
 use crate::support::mutation::fuzz;
 use crate::support::port::free_port;
+use crate::support::wire;
 use mpienv::hostlist::Hostlist;
 use mpienv::rendezvous::{Rendezvous, RendezvousError};
 use mpienv::simulate::Job;
@@ -220,11 +221,39 @@ fn part(index: u32, port: Port, timeout: Duration) -> Rendezvous {
     Rendezvous::new(Rank::new(index, 2).unwrap(), Host::LOOPBACK, port).timeout(timeout).token("job 1")
 }
 
-/// A hello with its blob.
-fn hello(rank: u32, size: u32, token: &[u8], blob: &[u8]) -> Vec<u8> {
+/// The fields of a hello and its blob, after a byte that says whether proof and tag are made for them.
+fn hello(is_signed: bool, rank: u32, size: u32, blob: &[u8]) -> Vec<u8> {
     let length = u32::try_from(blob.len()).unwrap();
-    [crate::support::wire::hello(crate::support::wire::own_version(), rank, size, true, token, length), blob.to_vec()]
-        .concat()
+    [&[u8::from(is_signed)], &wire::played(rank, size, true, b"job 1", length).claim()[..], blob].concat()
+}
+
+/// The input as it is, or with a true proof and a true tag, so that the changes reach what is behind them.
+fn signed_hello(input: &[u8], greeting: &[u8]) -> Vec<u8> {
+    match input.split_first() {
+        Some((mark, fields)) if mark & 1 == 1 && fields.len() >= wire::CLAIM => {
+            let (claim, blob) = fields.split_at(wire::CLAIM);
+            let mut session = wire::Session::new(b"job 1", greeting, claim);
+            let (proof, tag) = (session.of_rank.tag(b""), session.of_rank.tag(blob));
+            [claim, &proof, blob, &tag].concat()
+        }
+        Some((_, bytes)) => bytes.to_vec(),
+        None => Vec::new(),
+    }
+}
+
+/// The replies as they are, or each with a true tag.
+fn signed_replies(input: &[u8], session: &mut wire::Session) -> Vec<u8> {
+    let Some((mark, mut rest)) = input.split_first() else { return Vec::new() };
+    let mut out = Vec::new();
+    while mark & 1 == 1 && rest.len() >= wire::HEAD {
+        let length = u32::from_be_bytes(rest[17..21].try_into().unwrap()) as usize;
+        let Some((reply, later)) = rest.split_at_checked(wire::HEAD + length) else { break };
+        out.extend(reply);
+        out.extend(session.of_master.tag(reply));
+        rest = later;
+    }
+    out.extend(rest);
+    out
 }
 
 const MAGIC: &[u8] = b"mpienv\r\n";
@@ -232,12 +261,14 @@ const MAGIC: &[u8] = b"mpienv\r\n";
 #[test]
 fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {
     let seeds = [
-        hello(1, 2, b"job 1", b"blob"),
-        hello(1, 2, b"job 2", b""),
-        hello(0, 2, b"job 1", b""),
-        hello(1, 3, b"job 1", &[7; 100]),
+        hello(true, 1, 2, b"blob"),
+        hello(false, 1, 2, b""),
+        hello(true, 0, 2, b""),
+        hello(true, 1, 3, &[7; 100]),
+        // Longer than the fields and the proof: the proof is looked at.
+        [&hello(false, 1, 2, b"")[..], &[3; 64]].concat(),
     ];
-    let words: &[&[u8]] = &[MAGIC, b"\0\x03", b"\xff\xff\xff\xff", b"\0\0\0\0", b"job 1", b"GET / HTTP/1.1\r\n"];
+    let words: &[&[u8]] = &[MAGIC, b"\0\x04", b"\xff\xff\xff\xff", b"\0\0\0\0", b"\x01", b"GET / HTTP/1.1\r\n"];
     fuzz("hellos", &seeds, words, |bytes| {
         let port = new_port();
         let zero = thread::spawn(move || part(0, port, Duration::from_secs(10)).all_gather("a"));
@@ -247,7 +278,9 @@ fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {
                 Err(_) => thread::yield_now(),
             }
         };
-        let _ = stranger.write_all(bytes);
+        let said = signed_hello(bytes, &wire::hear_greeting(&mut stranger));
+        let _ = stranger.write_all(&said);
+        let is_proven = bytes.first().is_some_and(|mark| mark & 1 == 1) && said.starts_with(MAGIC);
         let one = part(1, port, Duration::from_secs(2)).all_gather("b");
         let zero = zero.join().map_err(|_| TestCaseError::fail("rank 0 panicked"))?;
         match (zero, one) {
@@ -255,11 +288,9 @@ fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {
                 prop_assert_eq!(zero.members()[1].blob(), b"b");
                 prop_assert_eq!(one.members()[0].blob(), b"a");
             }
-            // The stranger said the token: rank 1 may find that all is over.
-            (Err(RendezvousError::Mismatch { .. } | RendezvousError::Lost { .. }), Err(_)) => {
-                prop_assert!(bytes.starts_with(MAGIC))
-            }
-            (Ok(zero), Err(_)) => prop_assert!(bytes.starts_with(MAGIC) && zero.members()[1].blob() != b"b"),
+            // The stranger has the token: rank 1 may find that all is over.
+            (Err(RendezvousError::Mismatch { .. } | RendezvousError::Lost { .. }), Err(_)) => prop_assert!(is_proven),
+            (Ok(zero), Err(_)) => prop_assert!(is_proven && zero.members()[1].blob() != b"b"),
             (zero, one) => return Err(TestCaseError::fail(format!("{zero:?} {one:?}"))),
         }
         Ok(())
@@ -268,9 +299,8 @@ fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {
 
 #[test]
 fn any_answer_gives_a_rank_a_meeting_or_an_error_in_time() {
-    let reply =
-        |kind, payload: &[u8]| crate::support::wire::reply(kind, u32::try_from(payload.len()).unwrap(), payload);
-    let welcome = reply(1, &1000u32.to_be_bytes());
+    let reply = |kind, payload: &[u8]| wire::reply(kind, u32::try_from(payload.len()).unwrap(), payload);
+    let welcome = reply(1, &[&1000u32.to_be_bytes()[..], &[7; 32]].concat());
     let row = |place: &[u8], blob: &[u8]| {
         let length = u32::try_from(blob.len()).unwrap().to_be_bytes();
         [&1u32.to_be_bytes()[..], place, &length, blob].concat()
@@ -282,8 +312,11 @@ fn any_answer_gives_a_rank_a_meeting_or_an_error_in_time() {
         [welcome.clone(), reply(2, &run)].concat(),
         [welcome.clone(), reply(7, b""), reply(2, &table)].concat(),
         [welcome.clone(), reply(4, b"rank 0 says no")].concat(),
+        reply(5, b"rank 0 says no"),
         reply(6, b""),
     ];
+    let seeds = seeds.iter().flat_map(|seed| [0, 1].map(|mark| [&[mark], &seed[..]].concat()));
+    let seeds: Vec<Vec<u8>> = seeds.collect();
     let words: &[&[u8]] = &[MAGIC, b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x02", &welcome, b"\x1b[2J"];
     fuzz("answers", &seeds, words, |bytes| {
         let port = new_port();
@@ -291,9 +324,9 @@ fn any_answer_gives_a_rank_a_meeting_or_an_error_in_time() {
         let bytes = bytes.to_vec();
         let zero = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let _ = stream.write_all(&crate::support::wire::greeting());
-            let _ = stream.read(&mut [0; 500]);
-            let _ = stream.write_all(&bytes);
+            if let Ok(mut session) = wire::greet(&mut stream, b"job 1") {
+                let _ = stream.write_all(&signed_replies(&bytes, &mut session));
+            }
         });
         let met = part(1, port, Duration::from_millis(20)).all_gather("b");
         // Where the time was up before the rank came, the stand-in still waits for somebody.

@@ -19,5 +19,6 @@ mod platforms;
 mod readme;
 #[cfg(target_os = "linux")]
 mod restarts;
+mod threats;
 mod wheel;
 mod workflow;

@@ -62,6 +62,7 @@ fn scripts_are_what_bash_can_read() {
     for file in [
         "tests/run",
         "tests/mutants",
+        "tests/real_programs/run",
         ".ci/run",
         ".ci/generate",
         "tests/hosts/two-hosts.sh",

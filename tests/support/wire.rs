@@ -1,12 +1,24 @@
-//! What a rank says, byte by byte, for tests and benches that play ranks of their own.
+//! What a rank and rank 0 say, byte by byte as the guide specifies it, for tests and benches that play either of them.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest, Sha256};
+
+/// Length of a reply's head, of a greeting, of a welcome, and of a question whether the rank is still there.
+pub const HEAD: usize = 21;
+pub const GREETING: usize = HEAD + 32;
+pub const WELCOME: usize = HEAD + 36 + 32;
+pub const READY: usize = HEAD + 32;
+/// Length of a hello's fields, before the proof.
+pub const CLAIM: usize = 83;
 
 /// The protocol, and the crate's version, that this program speaks.
 pub fn own_version() -> [u16; 4] {
     let parts = [env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"), env!("CARGO_PKG_VERSION_PATCH")];
     let [major, minor, patch] = parts.map(|part| part.parse().unwrap());
-    [3, major, minor, patch]
+    [4, major, minor, patch]
 }
 
 /// The first bytes of every frame.
@@ -16,18 +28,126 @@ fn head(version: [u16; 4]) -> Vec<u8> {
     out
 }
 
-/// A hello without its blob, of a rank that wants the table or only the verdict.
-pub fn hello(version: [u16; 4], rank: u32, size: u32, wants_table: bool, token: &[u8], blob_length: u32) -> Vec<u8> {
-    let mut out = head(version);
-    out.extend(rank.to_be_bytes());
-    out.extend(size.to_be_bytes());
-    out.extend([u8::from(wants_table), u8::try_from(token.len()).unwrap()]);
-    out.extend(blob_length.to_be_bytes());
-    out.extend(token);
-    out
+pub fn sha256(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
 }
 
-/// What rank 0 says, of a kind that has this number; the length need not be true.
+pub fn hmac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
+    parts.iter().for_each(|part| mac.update(part));
+    mac.finalize().into_bytes().into()
+}
+
+/// The key of a job without an identity, in its first attempt.
+pub fn job_key(token: &[u8]) -> [u8; 32] {
+    hmac(&sha256(token), &[b"mpienv job", &[0; 16], &[0; 4]])
+}
+
+/// One direction of a connection.
+#[derive(Clone)]
+pub struct Direction {
+    key: [u8; 32],
+    pub sequence: u64,
+}
+
+impl Direction {
+    pub fn tag(&mut self, message: &[u8]) -> [u8; 32] {
+        let tag = hmac(&self.key, &[&self.sequence.to_be_bytes(), &sha256(message)]);
+        self.sequence += 1;
+        tag
+    }
+}
+
+/// The keys of a connection.
+#[derive(Clone)]
+pub struct Session {
+    pub of_rank: Direction,
+    pub of_master: Direction,
+}
+
+impl Session {
+    pub fn new(token: &[u8], greeting: &[u8], claim: &[u8]) -> Session {
+        let key = |name: &[u8]| hmac(&job_key(token), &[name, greeting, claim]);
+        let direction = |name: &[u8]| Direction { key: key(name), sequence: 0 };
+        Session { of_rank: direction(b"mpienv from rank "), of_master: direction(b"mpienv from master ") }
+    }
+
+    /// What rank 0 says, of a kind that has this number, with its tag.
+    pub fn reply(&mut self, kind: u8, payload: &[u8]) -> Vec<u8> {
+        let mut out = reply(kind, u32::try_from(payload.len()).unwrap(), payload);
+        let tag = self.of_master.tag(&out);
+        out.extend(tag);
+        out
+    }
+
+    /// That rank 0 waits for so many milliseconds more.
+    pub fn welcome(&mut self, milliseconds: u32) -> Vec<u8> {
+        self.reply(1, &[&milliseconds.to_be_bytes()[..], &[7; 32]].concat())
+    }
+
+    /// That the rank is still there.
+    pub fn here(&mut self) -> Vec<u8> {
+        [&[1][..], &self.of_rank.tag(&[1])].concat()
+    }
+}
+
+/// A rank that this program plays.
+#[derive(Clone, Copy)]
+pub struct Played<'a> {
+    pub version: [u16; 4],
+    pub rank: u32,
+    pub size: u32,
+    /// Whether the rank wants the table or only the verdict.
+    pub wants_table: bool,
+    pub token: &'a [u8],
+    /// Need not be true.
+    pub blob_length: u32,
+}
+
+impl Played<'_> {
+    /// The fields of the hello.
+    pub fn claim(&self) -> Vec<u8> {
+        let mut out = head(self.version);
+        out.extend(self.rank.to_be_bytes());
+        out.extend(self.size.to_be_bytes());
+        out.push(u8::from(self.wants_table));
+        out.extend(self.blob_length.to_be_bytes());
+        // The port, which need only be one, the job, the attempt and the nonce.
+        out.extend(1u16.to_be_bytes());
+        out.extend([0; 16 + 4]);
+        out.extend([9; 32]);
+        out
+    }
+
+    /// The hello that answers a greeting, with this blob, and the keys from there on.
+    pub fn hello(&self, greeting: &[u8], blob: &[u8]) -> (Vec<u8>, Session) {
+        let claim = self.claim();
+        let mut session = Session::new(self.token, greeting, &claim);
+        let (proof, tag) = (session.of_rank.tag(b""), session.of_rank.tag(blob));
+        ([&claim[..], &proof, blob, &tag].concat(), session)
+    }
+
+    /// Hears the greeting and says hello.
+    pub fn join(&self, stream: &mut TcpStream, blob: &[u8]) -> Session {
+        let (hello, session) = self.hello(&hear_greeting(stream), blob);
+        // Rank 0 may have closed already.
+        let _ = stream.write_all(&hello);
+        session
+    }
+}
+
+pub fn hear_greeting(stream: &mut TcpStream) -> [u8; GREETING] {
+    let mut greeting = [0; GREETING];
+    stream.read_exact(&mut greeting).unwrap();
+    greeting
+}
+
+/// A rank of this program.
+pub fn played(rank: u32, size: u32, wants_table: bool, token: &[u8], blob_length: u32) -> Played<'_> {
+    Played { version: own_version(), rank, size, wants_table, token, blob_length }
+}
+
+/// What rank 0 says, of a kind that has this number, without a tag; the length need not be true.
 pub fn reply(kind: u8, length: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = head(own_version());
     out.push(kind);
@@ -38,11 +158,26 @@ pub fn reply(kind: u8, length: u32, payload: &[u8]) -> Vec<u8> {
 
 /// What rank 0 says to every connection.
 pub fn greeting() -> Vec<u8> {
-    reply(9, 0, &[])
+    reply(9, 32, &[5; 32])
 }
 
-/// Hears the greeting, the welcome with its four bytes, and the question whether the rank is still there; says that it is.
-pub fn answer_roll_call(line: &mut (impl Read + Write)) {
-    line.read_exact(&mut [0; 21 + 21 + 4 + 21]).unwrap();
-    line.write_all(&[1]).unwrap();
+/// As rank 0: hears the hello that answers `greeting`, and gives the keys from there on.
+pub fn hear_hello(stream: &mut TcpStream, greeting: &[u8], token: &[u8]) -> std::io::Result<Session> {
+    let mut hello = [0; CLAIM + 32];
+    stream.read_exact(&mut hello)?;
+    let blob_length = u32::from_be_bytes(hello[25..29].try_into().unwrap());
+    stream.read_exact(&mut vec![0; blob_length as usize + 32])?;
+    Ok(Session::new(token, greeting, &hello[..CLAIM]))
+}
+
+/// As rank 0: greets, and hears the hello.
+pub fn greet(stream: &mut TcpStream, token: &[u8]) -> std::io::Result<Session> {
+    stream.write_all(&greeting())?;
+    hear_hello(stream, &greeting(), token)
+}
+
+/// Hears the welcome and the question whether the rank is still there; says that it is.
+pub fn answer_roll_call(stream: &mut (impl Read + Write), session: &mut Session) {
+    stream.read_exact(&mut [0; WELCOME + READY]).unwrap();
+    stream.write_all(&session.here()).unwrap();
 }

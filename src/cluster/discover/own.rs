@@ -2,10 +2,11 @@
 
 use std::fmt::Display;
 
+use crate::cluster::discover::token_file;
 use crate::cluster::master;
 use crate::cluster::overrides;
 use crate::environment::Environment;
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::launcher::context::Context;
 use crate::value::host::Host;
 use crate::value::placement::{Placement, Sourced};
@@ -56,8 +57,15 @@ pub(super) fn token(
     placement: &Placement,
     context: Option<Context>,
 ) -> Result<(Token, bool), Error> {
-    if let Some(text) = environment.get_str(overrides::TOKEN).map_err(Error::reading_setting)? {
-        return Ok((Token::new(text), false));
+    let setting = |name| environment.get_str(name).map_err(Error::reading_setting);
+    match (setting(overrides::TOKEN)?, setting(overrides::TOKEN_FILE)?) {
+        (Some(_), Some(path)) => {
+            let reason = Reason::TokenFile(format!("{} is set too", overrides::TOKEN));
+            return Err(Error::new(reason, "unset one of them").of(overrides::TOKEN_FILE).found(path));
+        }
+        (Some(text), None) => return Ok((Token::new(text), false)),
+        (None, Some(path)) => return Ok((token_file::read(path)?, false)),
+        (None, None) => {}
     }
     let of_job = || placement.job.as_ref().map(|job| Token::of_job(&job.value)).unwrap_or_default();
     Ok((context.and_then(|context| context.token).map_or_else(of_job, Token::new), true))

@@ -1,6 +1,7 @@
 //! `mpienv check`: run by all ranks, it says whether they can meet.
 
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
@@ -17,7 +18,13 @@ const AFTER_RANK_0: Duration = Duration::from_millis(500);
 /// A process that met itself alone has not shown that the job's tasks can meet.
 const NOT_A_TASK: [&str; 3] = ["slurm-not-a-task", "flux-not-a-task", "place-unknown"];
 
-pub(crate) fn run(overrides: Overrides, timeout: Duration, json: bool, quiet: Quiet) -> Result<(), Failure> {
+pub(crate) fn run(
+    overrides: Overrides,
+    timeout: Duration,
+    bind: Option<IpAddr>,
+    json: bool,
+    quiet: Quiet,
+) -> Result<(), Failure> {
     let environment = Environment::current();
     let info = overrides.read_from(&environment, quiet)?;
     let is_not_a_task = |finding: &&Finding| NOT_A_TASK.contains(&finding.code) && finding.severity > Severity::Note;
@@ -25,7 +32,7 @@ pub(crate) fn run(overrides: Overrides, timeout: Duration, json: bool, quiet: Qu
         return Err(Failure::NotATask { what, why, remedy });
     }
     quiet.warn(&info, &environment);
-    let Some(map) = meet(&info, timeout)? else { return Ok(()) };
+    let Some(map) = meet(&info, timeout, bind)? else { return Ok(()) };
     if json {
         let text = serde_json::to_string_pretty(&map).map_err(io::Error::from)?;
         writeln!(io::stdout().lock(), "{text}")?;
@@ -39,8 +46,8 @@ pub(crate) fn run(overrides: Overrides, timeout: Duration, json: bool, quiet: Qu
 }
 
 /// All ranks meet; rank 0 gets the map.
-pub(super) fn meet(info: &ClusterInfo, timeout: Duration) -> Result<Option<JobMap>, CheckError> {
-    let met = check::check(info, host_name().unwrap_or_default(), timeout);
+pub(super) fn meet(info: &ClusterInfo, timeout: Duration, bind: Option<IpAddr>) -> Result<Option<JobMap>, CheckError> {
+    let met = check::check_at(info, host_name().unwrap_or_default(), timeout, bind);
     let has_report = matches!(
         met,
         Err(CheckError::Rendezvous(Missing { .. } | Lost { .. } | Mismatch { .. }) | CheckError::Inconsistent { .. })
@@ -73,6 +80,9 @@ fn print_map(mut to: impl Write, map: &JobMap, info: &ClusterInfo) -> io::Result
     for [host, address, ranks, local] in &rows {
         writeln!(to, "{host:0$}  {address:1$}  {ranks:2$}  {local}", widths[0], widths[1], widths[2])?;
     }
+    if let Some(text) = listened(map, info) {
+        writeln!(to, "{text}")?;
+    }
     if map.simulated {
         writeln!(to, "the job is simulated on this host: hosts and local ranks are not compared")?;
     }
@@ -82,6 +92,18 @@ fn print_map(mut to: impl Write, map: &JobMap, info: &ClusterInfo) -> io::Result
         print_findings(&mut to, &findings)?;
     }
     to.flush()
+}
+
+/// Where rank 0 listened, if the first line does not say it.
+fn listened(map: &JobMap, info: &ClusterInfo) -> Option<String> {
+    let master = info.master_addr().ok()?;
+    let [address, ..] = map.listened[..] else { return None };
+    if address.is_unspecified() {
+        return Some("rank 0 listened on every address of its host: --bind ADDRESS makes it listen on one".to_owned());
+    }
+    let is_plain = master.is_loopback() || master.address().is_some_and(|master| map.listened == [master]);
+    let list: Vec<_> = map.listened.iter().map(IpAddr::to_string).collect();
+    (!is_plain).then(|| format!("rank 0 listened on {}", list.join(" and ")))
 }
 
 /// Numbers with neighbours joined: `0-3,5`.

@@ -5,8 +5,9 @@ mod ranks;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use crate::command::check;
 use crate::command::doctor::{self, Machine};
-use crate::rendezvous::{self, Member, Rendezvous};
+use crate::rendezvous::{self, Member};
 use crate::{ClusterInfo, Environment, Severity};
 use anstream::adapter::strip_str;
 use serde::Serialize;
@@ -85,11 +86,7 @@ fn meet(
 ) -> Option<Result<Option<Vec<Summary>>, rendezvous::RendezvousError>> {
     let master = info.master_addr().ok().filter(|_| info.world_size() > 1 && !timeout.is_zero())?;
     let blob = serde_json::to_vec(own).ok()?;
-    let meeting = Rendezvous::new(info.world(), master.clone(), info.master_port())
-        .timeout(timeout)
-        .default_port(info.default_master_port())
-        .token(info.token().as_bytes())
-        .gather(blob);
+    let meeting = check::rendezvous(info, master.clone(), timeout).gather(blob);
     let report = |member: &Member| serde_json::from_slice(member.blob()).unwrap_or_else(|_| Summary::unreadable());
     Some(meeting.map(|meeting| Some(meeting?.members().iter().map(report).collect())))
 }

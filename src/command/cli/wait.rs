@@ -61,7 +61,7 @@ impl MeetOption {
 
     pub(super) fn wait(self, info: &ClusterInfo) -> Result<(), Failure> {
         let Some(patience) = self.meet else { return Ok(()) };
-        let Some(map) = check::meet(info, patience)? else { return Ok(()) };
+        let Some(map) = check::meet(info, patience, None)? else { return Ok(()) };
         let errors = map.findings().into_iter().filter(|finding| finding.severity == Severity::Error);
         let errors: Vec<_> = errors.collect();
         print_findings(anstream::stderr().lock(), &errors)?;

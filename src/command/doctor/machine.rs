@@ -11,7 +11,7 @@ use crate::cluster::info::ClusterInfo;
 use crate::cluster::route::{self, interfaces};
 use crate::environment::Environment;
 use crate::rendezvous::RendezvousError;
-use crate::rendezvous::listen::listen;
+use crate::rendezvous::listen::{Addresses, listen};
 use crate::value::host::Host;
 use crate::value::host_name::host_name;
 
@@ -94,7 +94,7 @@ fn resolve(name: String, patience: Duration) -> Result<Vec<IpAddr>, String> {
 fn port_is_free(info: &ClusterInfo) -> bool {
     // Ranks that tried beside rank 0 would be found by it.
     !info.world().is_first()
-        || !matches!(listen(&Host::ANY, info.master_port()), Err(RendezvousError::PortInUse { .. }))
+        || !matches!(listen(&Addresses::Every, info.master_port()), Err(RendezvousError::PortInUse { .. }))
 }
 
 fn ephemeral_ports() -> Option<RangeInclusive<u16>> {

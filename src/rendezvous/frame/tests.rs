@@ -3,46 +3,101 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::rendezvous::auth::{Role, Run};
+use crate::value::port::Port;
+
+const RUN: Run = Run { job: [3; 16], attempt: 2 };
+const NONCE: Bytes32 = [5; LENGTH];
+
+fn secret() -> Secret {
+    Secret::new(b"secret", Role::Ranks, RUN)
+}
 
 fn hello(blob: &[u8]) -> Hello {
-    Hello { version: Version::OWN, rank: 3, size: 8, wants_table: true, told: None, blob: blob.to_vec() }
+    let port = Port::SEVERAL_NODES;
+    let (version, run, blob) = (Version::OWN, RUN, blob.to_vec());
+    Hello { version, rank: 3, size: 8, wants_table: true, port, is_elsewhere: false, run, blob }
+}
+
+fn wire(hello: &Hello) -> Vec<u8> {
+    hello.encode(&secret().key, &greeting(&NONCE), &[6; LENGTH]).0
+}
+
+fn heard(wire: &[u8]) -> Result<Option<Hello>, Reject> {
+    HelloReader::new(NONCE).feed(wire, &secret())
 }
 
 #[test]
 fn a_hello_survives_any_split() {
     let sent = hello(b"some bytes");
-    let wire = sent.encode(b"secret");
+    let wire = wire(&sent);
     for cut in 0..wire.len() {
-        let mut reader = HelloReader::default();
-        assert_eq!(reader.feed(&wire[..cut], b"secret"), Ok(None));
-        assert_eq!(reader.feed(&wire[cut..], b"secret"), Ok(Some(sent.clone())));
+        let mut reader = HelloReader::new(NONCE);
+        assert_eq!(reader.feed(&wire[..cut], &secret()), Ok(None));
+        assert_eq!(reader.feed(&wire[cut..], &secret()), Ok(Some(sent.clone())));
+        assert!(reader.take_session().is_some());
     }
 }
 
 #[test]
 fn a_hello_at_another_port_tells_the_ranks_own() {
-    let sent = Hello { told: Port::new(6105), wants_table: false, ..hello(b"") };
-    let mut wire = sent.encode(b"secret");
-    assert_eq!(HelloReader::default().feed(&wire, b"secret"), Ok(Some(sent)));
-    let end = wire.len();
-    wire[end - 2..].fill(0);
-    assert_eq!(HelloReader::default().feed(&wire, b"secret"), Err(Reject::NotMpienv));
+    let sent = Hello { is_elsewhere: true, wants_table: false, ..hello(b"") };
+    let mut wire = wire(&sent);
+    assert_eq!(heard(&wire), Ok(Some(sent)));
+    wire[29..31].fill(0);
+    assert_eq!(heard(&wire), Err(Reject::NotMpienv));
 }
 
 #[test]
 fn another_token_is_another_job() {
-    let wire = hello(b"").encode(b"secret");
     for token in [&b"Secret"[..], b"", b"secre", b"secret2"] {
-        assert_eq!(HelloReader::default().feed(&wire, token), Err(Reject::OtherJob));
+        let key = Secret::new(token, Role::Ranks, RUN).key;
+        let (wire, _) = hello(b"").encode(&key, &greeting(&NONCE), &[6; LENGTH]);
+        assert_eq!(heard(&wire), Err(Reject::OtherJob));
+    }
+}
+
+#[test]
+fn every_byte_of_a_hello_is_bound() {
+    let wire = wire(&hello(b"blob"));
+    for at in 0..wire.len() {
+        for bit in [1, 0x80] {
+            let mut changed = wire.clone();
+            changed[at] ^= bit;
+            let heard = heard(&changed);
+            assert!(heard.is_err(), "byte {at}: {heard:?}");
+            let is_proven = at >= 115;
+            assert_eq!(heard == Err(Reject::Altered), is_proven, "byte {at}: {heard:?}");
+        }
+    }
+}
+
+#[test]
+fn a_hello_for_one_greeting_is_worth_nothing_after_another() {
+    let wire = wire(&hello(b""));
+    assert_eq!(HelloReader::new([4; LENGTH]).feed(&wire, &secret()), Err(Reject::OtherJob));
+}
+
+#[test]
+fn another_job_and_another_attempt_with_the_same_token_are_named() {
+    for run in [Run { attempt: 1, ..RUN }, Run { job: [4; 16], ..RUN }] {
+        let key = Secret::new(b"secret", Role::Ranks, run).key;
+        let (wire, _) = Hello { run, ..hello(b"") }.encode(&key, &greeting(&NONCE), &[6; LENGTH]);
+        assert_eq!(heard(&wire), Err(Reject::OtherRun { rank: 3, run }));
+        // Who only claims the run does not have its key.
+        let (wire, _) = Hello { run, ..hello(b"") }.encode(&secret().key, &greeting(&NONCE), &[6; LENGTH]);
+        assert_eq!(heard(&wire), Err(Reject::OtherJob));
     }
 }
 
 #[test]
 fn a_claim_of_four_gigabytes_is_dropped_before_any_allocation() {
-    let mut wire = hello(b"").encode(b"secret");
-    wire[26..30].copy_from_slice(&u32::MAX.to_be_bytes());
-    let mut reader = HelloReader::default();
-    assert_eq!(reader.feed(&wire, b"secret"), Err(Reject::NotMpienv));
+    let (claim, blob_length) = (wire(&hello(b""))[..83].to_vec(), u32::MAX.to_be_bytes());
+    let claim = [&claim[..25], &blob_length, &claim[29..]].concat();
+    let mut session = secret().key.session(&greeting(&NONCE), &claim);
+    let wire = [claim, session.of_rank.tag(&digest(&[])).to_vec()].concat();
+    let mut reader = HelloReader::new(NONCE);
+    assert_eq!(reader.feed(&wire, &secret()), Err(Reject::NotMpienv));
     assert!(reader.held() <= 512);
 }
 
@@ -50,8 +105,7 @@ fn a_claim_of_four_gigabytes_is_dropped_before_any_allocation() {
 fn another_version_is_named_with_its_rank() {
     for protocol in [PROTOCOL, 9] {
         let version = Version { protocol, release: [4, 5, 6] };
-        let wire = Hello { version, ..hello(b"") }.encode(b"secret");
-        let reject = HelloReader::default().feed(&wire, b"secret");
+        let reject = heard(&wire(&Hello { version, ..hello(b"") }));
         assert_eq!(reject, Err(Reject::OtherVersion { rank: 3, version }));
         assert_eq!(version.to_string(), format!("mpienv 4.5.6 (protocol {protocol})"));
     }
@@ -60,7 +114,7 @@ fn another_version_is_named_with_its_rank() {
 #[test]
 fn the_first_wrong_byte_is_enough() {
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\x16\x03\x01\x02\x00", b"m\0", b"\0"] {
-        assert_eq!(HelloReader::default().feed(garbage, b""), Err(Reject::NotMpienv));
+        assert_eq!(heard(garbage), Err(Reject::NotMpienv));
     }
 }
 
@@ -68,32 +122,32 @@ fn the_first_wrong_byte_is_enough() {
 fn a_reply_head_is_read_back_and_noise_is_not() {
     let wire = reply(ReplyKind::Table, b"1234");
     let (head, payload) = wire.split_first_chunk().unwrap();
-    let head = ReplyHead::decode(head).unwrap();
+    let head = ReplyHead::decode(*head).unwrap();
     assert_eq!((head.kind, head.length, payload), (ReplyKind::Table, 4, &b"1234"[..]));
-    assert_eq!(ReplyHead::decode(b"HTTP/1.1 400 Bad Requ"), None);
+    assert_eq!(ReplyHead::decode(*b"HTTP/1.1 400 Bad Requ"), None);
 }
 
 proptest! {
     #[test]
     fn arbitrary_bytes_never_panic_nor_fill_memory(
         pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..400), 0..8),
-        genuine in 0usize..40,
+        genuine in 0usize..211,
     ) {
         // Some true bytes first, so that the noise reaches every field.
-        let wire = hello(&[7; 64]).encode(b"secret");
-        let mut reader = HelloReader::default();
-        let mut alive = reader.feed(&wire[..genuine], b"secret").is_ok();
+        let wire = wire(&hello(&[7; 64]));
+        let mut reader = HelloReader::new(NONCE);
+        let mut alive = reader.feed(&wire[..genuine], &secret()).is_ok();
         for piece in &pieces {
             if !alive {
                 break;
             }
-            alive = reader.feed(piece, b"secret").is_ok();
+            alive = reader.feed(piece, &secret()).is_ok();
             prop_assert!(reader.held() <= 1024 + 2 * 8 * 400);
         }
     }
 
     #[test]
     fn arbitrary_reply_heads_never_panic(bytes in prop::array::uniform21(any::<u8>())) {
-        let _ = ReplyHead::decode(&bytes);
+        let _ = ReplyHead::decode(bytes);
     }
 }

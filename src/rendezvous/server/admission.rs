@@ -6,12 +6,16 @@ use std::net::SocketAddr;
 use mio::{Interest, Token};
 
 use super::Server;
-use crate::rendezvous::connection::{Connection, Stage};
+use crate::rendezvous::auth::nonce;
+use crate::rendezvous::connection::Connection;
 use crate::rendezvous::error::RendezvousError;
+use crate::rendezvous::frame::greeting;
 use crate::value::port::Port;
 
 /// Connections taken before the others are looked at again.
 const AT_ONCE: usize = 512;
+/// Connections that have not proven yet that they are ranks, besides one for each rank: the oldest then makes room.
+pub(super) const HALF_OPEN: usize = 2048;
 
 impl Server<'_> {
     pub(super) fn accept(&mut self) -> Result<(), RendezvousError> {
@@ -25,7 +29,7 @@ impl Server<'_> {
             let (listener, port) = &self.listeners[turn];
             let port = *port;
             match listener.accept() {
-                Ok((stream, peer)) => self.admit(stream, peer, port),
+                Ok((stream, peer)) => self.admit(stream, peer, port)?,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => turn += 1,
                 Err(error) if is_out_of_files(&error) => self.make_room()?,
                 // The connection is gone again, or was never whole: look at the next.
@@ -36,7 +40,12 @@ impl Server<'_> {
         Ok(())
     }
 
-    fn admit(&mut self, mut stream: mio::net::TcpStream, peer: SocketAddr, port: Port) {
+    fn admit(&mut self, mut stream: mio::net::TcpStream, peer: SocketAddr, port: Port) -> Result<(), RendezvousError> {
+        // A nonce for each connection: a hello that was heard on one is worth nothing on another.
+        let nonce = nonce().map_err(RendezvousError::System)?;
+        if self.newcomers.len() >= self.size().saturating_add(HALF_OPEN) {
+            self.close_oldest();
+        }
         let id = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
             self.connections.len() - 1
@@ -45,28 +54,28 @@ impl Server<'_> {
         if self.poll.registry().register(&mut stream, Token(id), both).is_err() {
             self.problems.rejected += 1;
             self.free.push(id);
-            return;
+            return Ok(());
         }
         // Answers are small and complete: nothing to wait for.
         let _ = stream.set_nodelay(true);
         self.serial += 1;
-        self.connections[id] = Some(Connection::new(stream, peer.ip().to_canonical(), port, self.serial));
-        self.send(id, self.greeting.clone());
+        self.newcomers.insert(self.serial, id);
+        self.connections[id] = Some(Connection::new(stream, peer.ip().to_canonical(), port, self.serial, nonce));
+        self.send(id, greeting(&nonce).into());
+        Ok(())
     }
 
     /// Closes the oldest connection that is not a rank's, so that the next can be accepted.
     fn make_room(&mut self) -> Result<(), RendezvousError> {
-        let rejected = self.connections.iter().enumerate().filter_map(|(id, connection)| match connection {
-            Some(Connection { stage: Stage::Member { .. }, .. }) | None => None,
-            Some(connection) => Some((connection.serial, id)),
-        });
-        match rejected.min() {
-            Some((_, id)) => {
-                self.close(id);
-                Ok(())
-            }
-            None => Err(RendezvousError::OpenFiles { joined: self.present(), size: self.settings.rank.size() }),
+        match self.close_oldest() {
+            true => Ok(()),
+            false => Err(RendezvousError::OpenFiles { joined: self.present(), size: self.settings.rank.size() }),
         }
+    }
+
+    fn close_oldest(&mut self) -> bool {
+        let oldest = self.newcomers.first_key_value().map(|(_, &id)| id);
+        oldest.map(|id| self.close(id)).is_some()
     }
 }
 

@@ -1,16 +1,16 @@
 //! The report's way to every rank: the list of all, or why there is none.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::Events;
 
-use super::{Reply, Server, own_address};
+use super::{Reply, Served, Server};
+use crate::rendezvous::auth::Role;
 use crate::rendezvous::connection::{Connection, Stage};
 use crate::rendezvous::error::RendezvousError;
-use crate::rendezvous::frame::{ReplyKind, reply};
+use crate::rendezvous::frame::{Message, ReplyKind};
 use crate::rendezvous::table::{self, Row};
-use crate::rendezvous::{DRAIN, LARGEST_TABLE, LONGEST_BLOB, Meeting};
+use crate::rendezvous::{Channel, DRAIN, LARGEST_TABLE, LONGEST_BLOB};
 
 /// How long the ranks may take to close their connections.
 const CLOSE: Duration = Duration::from_secs(2);
@@ -22,7 +22,7 @@ impl Server<'_> {
         own: Row,
         answer: Reply<'_>,
         events: &mut Events,
-    ) -> Result<Meeting, RendezvousError> {
+    ) -> Result<Served, RendezvousError> {
         let total: usize = self.joined.values().map(|joined| joined.row.blob.len() + 32).sum();
         if total > LARGEST_TABLE {
             let report = format!(
@@ -47,20 +47,20 @@ impl Server<'_> {
                 self.close(id);
             }
         }
-        let table: Arc<[u8]> = reply(ReplyKind::Table, &table::encode(&rows)).into();
-        let reached = own_address(self.settings, self.seen);
-        let meeting = Meeting::new(rows, reached, self.problems.rejected);
+        let table = Message::new(ReplyKind::Table, &table::encode(&rows));
+        self.answer_outliers(None);
+        let meeting = self.meeting(rows);
         let answer = answer(&meeting);
         if answer.len() > LONGEST_BLOB {
             return Err(self.fail(RendezvousError::BlobTooLong { length: answer.len() }, events));
         }
-        let done: Arc<[u8]> = reply(ReplyKind::Done, &answer).into();
+        let done = Message::new(ReplyKind::Done, &answer);
         self.stuck = None;
         for id in 0..self.connections.len() {
             match self.connections[id].as_ref().map(|connection| &connection.stage) {
-                Some(Stage::Member { wants_table: true, .. }) => self.send(id, table.clone()),
-                Some(Stage::Member { .. }) => self.send(id, done.clone()),
-                Some(Stage::Unknown(_) | Stage::Closing) | None => {}
+                Some(Stage::Member { wants_table: true, joined: true, .. }) => self.say(id, &table),
+                Some(Stage::Member { joined: true, .. }) => self.say(id, &done),
+                Some(Stage::Unknown(_) | Stage::Member { .. } | Stage::Closing) | None => {}
             }
         }
         self.deliver(events)?;
@@ -68,8 +68,31 @@ impl Server<'_> {
         if let Some(error) = self.undelivered() {
             return Err(error);
         }
+        if self.settings.role == Role::Launches {
+            let channels = self.keep_connections()?;
+            return Ok((meeting, channels));
+        }
         self.let_ranks_close(events);
-        Ok(meeting)
+        Ok((meeting, Vec::new()))
+    }
+
+    /// The connections of all ranks, which say nothing before rank 0 does.
+    fn keep_connections(&mut self) -> Result<Vec<Channel>, RendezvousError> {
+        let mut channels = Vec::with_capacity(self.joined.len());
+        for (&rank, joined) in &self.joined {
+            let Some(connection) = self.connections.get_mut(joined.id).and_then(Option::take) else { continue };
+            let Some(session) = connection.session else { continue };
+            let mut stream = connection.stream;
+            self.poll.registry().deregister(&mut stream).map_err(RendezvousError::System)?;
+            channels.push(Channel::new(stream.into(), rank, session.of_master, session.of_rank));
+        }
+        match self.problems.lost.first_key_value() {
+            Some((rank, address)) => {
+                let report = format!("rank {rank} ({address}) came and was lost; look at its output");
+                Err(RendezvousError::Lost { report })
+            }
+            None => Ok(channels),
+        }
     }
 
     /// Waits a moment until the ranks have closed their connections: the end that closes first holds the port for a minute,
@@ -93,11 +116,11 @@ impl Server<'_> {
             RendezvousError::Lost { .. } => ReplyKind::Lost,
             _ => ReplyKind::Mismatch,
         };
-        let failure: Arc<[u8]> = reply(kind, error.text().as_bytes()).into();
+        let failure = Message::new(kind, error.text().as_bytes());
         self.failure = Some(failure.clone());
         for id in 0..self.connections.len() {
             if let Some(Some(Connection { stage: Stage::Member { .. }, .. })) = self.connections.get(id) {
-                self.send(id, failure.clone());
+                self.say(id, &failure);
             }
         }
         // What keeps the explanation from a rank does not change the explanation.

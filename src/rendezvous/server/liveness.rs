@@ -1,11 +1,10 @@
 //! Who is still there, once all have come: a rank may be cut off or stopped while the last ones are waited for.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Joined, Server};
 use crate::rendezvous::ANSWER;
-use crate::rendezvous::frame::{ReplyKind, reply};
+use crate::rendezvous::frame::{Message, ReplyKind};
 
 /// Whether a rank that joined is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +54,7 @@ impl Server<'_> {
         if self.liveness.unknown == 0 {
             return;
         }
-        let question: Arc<[u8]> = reply(ReplyKind::Ready, &[]).into();
+        let question = Message::new(ReplyKind::Ready, &[]);
         let unknown = |joined: &&mut Joined| joined.presence == Presence::Unknown;
         let mut ids = Vec::with_capacity(self.liveness.unknown);
         for joined in self.joined.values_mut().filter(unknown) {
@@ -64,7 +63,7 @@ impl Server<'_> {
         }
         self.liveness = Liveness { unknown: 0, asked: self.liveness.asked + ids.len(), since: Some(Instant::now()) };
         for id in ids {
-            self.send(id, question.clone());
+            self.say(id, &question);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a rank meets where rank 0 is not, or no more.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
@@ -74,9 +74,8 @@ fn a_rank_0_that_dies_is_named() {
     let listener = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
     let dying = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        stream.write_all(&wire::greeting()).unwrap();
-        stream.read_exact(&mut [0; 35]).unwrap();
-        stream.write_all(&wire::reply(1, 4, &10_000u32.to_be_bytes())).unwrap();
+        let mut session = wire::greet(&mut stream, b"job 1").unwrap();
+        stream.write_all(&session.welcome(10_000)).unwrap();
     });
     let error = part(1, 2, port).all_gather("").unwrap_err();
     dying.join().unwrap();

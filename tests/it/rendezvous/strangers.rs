@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use mpienv::rendezvous::{ErrorKind, RendezvousError};
 
-use super::{free_port, hello, part, start, stranger};
+use super::{free_port, part, played, start, stranger};
+use crate::support::wire::{Played, hear_greeting};
 
 #[test]
 fn another_token_is_turned_away_and_counted() {
@@ -32,37 +33,41 @@ fn strangers_with_another_token_are_in_the_verdict() {
     );
 }
 
+/// What a stranger says after a greeting.
+type Said<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
+
 #[test]
 fn strangers_of_all_sorts_delay_nobody() {
     let port = free_port();
     let server = start(part(0, 2, port), "");
     let mut strangers = Vec::new();
-    let claim = hello(1, 2, b"job 1", u32::MAX);
-    let half = &hello(1, 2, b"job 1", 10)[..33];
-    let wrong_token_flood = [hello(1, 2, b"job 7", 1 << 20), vec![1; 1 << 20]].concat();
-    let bytes: [&[u8]; 9] = [
-        b"",
-        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        &[0; 100_000],
-        &[0xff; 31],
-        b"mpienv\r\n",
-        &claim,
-        half,
-        &wrong_token_flood,
+    let wrong_token = Played { token: b"job 7", blob_length: 1 << 20, ..played(1, 2) };
+    // What each says after the greeting.
+    let said: [Said<'_>; 9] = [
+        &|_| Vec::new(),
+        &|_| b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+        &|_| b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(),
+        &|_| vec![0; 100_000],
+        &|_| vec![0xff; 31],
+        &|_| b"mpienv\r\n".to_vec(),
+        &|greeting| Played { blob_length: u32::MAX, ..played(1, 2) }.hello(greeting, b"").0,
+        &|greeting| Played { blob_length: 10, ..played(1, 2) }.hello(greeting, b"").0[..100].to_vec(),
+        &|greeting| wrong_token.hello(greeting, &[1; 1 << 20]).0,
     ];
     for _ in 0..25 {
-        for bytes in bytes {
+        for said in said {
             let mut stream = stranger(port);
+            let greeting = hear_greeting(&mut stream);
             // Rank 0 may have closed already.
-            let _ = stream.write_all(bytes);
+            let _ = stream.write_all(&said(&greeting));
             strangers.push(stream);
         }
     }
     // One drips a byte at a time, all the while.
     let mut dripping = stranger(port);
     let slow = thread::spawn(move || {
-        for byte in hello(1, 2, b"job 1", 1) {
+        let greeting = hear_greeting(&mut dripping);
+        for byte in (Played { blob_length: 1, ..played(1, 2) }).hello(&greeting, b"").0 {
             if dripping.write_all(&[byte]).is_err() {
                 return;
             }

@@ -7,26 +7,63 @@ use crate::launch::attempts::coordinator::{Event, Failed, Order, Verdict};
 use crate::launch::ending::{Cause, Ending, Failure, Final, How};
 use crate::value::printable::printable;
 
-/// Writes numbers and texts.
-#[derive(Debug, Default)]
-pub(super) struct Writer(Vec<u8>);
+/// What a launch brings to the meeting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Introduction {
+    /// How often the platform had restarted the job, as this node knows it.
+    pub base: u32,
+    pub host: String,
+}
 
-impl Writer {
-    pub(super) fn new() -> Writer {
-        Writer::default()
+impl Introduction {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut to = Writer::default();
+        to.number(self.base);
+        to.text(&self.host);
+        to.0
     }
 
-    pub(super) fn number(&mut self, number: u32) {
+    pub(super) fn decode(bytes: &[u8]) -> Option<Introduction> {
+        let from = &mut Reader(bytes);
+        Some(Introduction { base: from.number()?, host: from.text()? })
+    }
+}
+
+/// What the first launch answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// The highest count of any node.
+    pub base: u32,
+    /// How long a node may be silent.
+    pub silence: Duration,
+}
+
+impl Terms {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut to = Writer::default();
+        to.number(self.base);
+        to.time(self.silence);
+        to.0
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Terms> {
+        let from = &mut Reader(bytes);
+        Some(Terms { base: from.number()?, silence: from.time()? })
+    }
+}
+
+/// Writes numbers and texts.
+#[derive(Debug, Default)]
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn number(&mut self, number: u32) {
         self.0.extend(number.to_be_bytes());
     }
 
-    pub(super) fn bytes(&mut self, bytes: &[u8]) {
-        self.number(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
-        self.0.extend(bytes);
-    }
-
-    pub(super) fn finish(self) -> Vec<u8> {
-        self.0
+    fn text(&mut self, text: &str) {
+        self.number(u32::try_from(text.len()).unwrap_or(u32::MAX));
+        self.0.extend(text.as_bytes());
     }
 
     fn signed(&mut self, number: i32) {
@@ -40,28 +77,20 @@ impl Writer {
 
 /// Reads what [`Writer`] wrote; nothing where it is too short.
 #[derive(Debug)]
-pub(super) struct Reader<'a>(&'a [u8]);
+struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader(bytes)
-    }
-
-    pub(super) fn number(&mut self) -> Option<u32> {
+    fn number(&mut self) -> Option<u32> {
         let (number, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(u32::from_be_bytes(*number))
     }
 
-    pub(super) fn bytes(&mut self) -> Option<&'a [u8]> {
+    fn text(&mut self) -> Option<String> {
         let length = usize::try_from(self.number()?).ok()?;
         let (bytes, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
-        Some(bytes)
-    }
-
-    pub(super) fn text(&mut self) -> Option<String> {
-        self.bytes().map(printable)
+        Some(printable(bytes))
     }
 
     fn signed(&mut self) -> Option<i32> {
@@ -86,7 +115,7 @@ impl<'a> Reader<'a> {
 }
 
 pub(super) fn event(event: &Event) -> Vec<u8> {
-    let mut to = Writer::new();
+    let mut to = Writer::default();
     match event {
         Event::Failing => to.number(1),
         Event::Failed { failure, endings: all } => {
@@ -107,12 +136,12 @@ pub(super) fn event(event: &Event) -> Vec<u8> {
         // A launch does not report its own loss.
         Event::Lost { .. } => to.number(0),
     }
-    to.finish()
+    to.0
 }
 
 /// What the launch of this node says.
 pub(super) fn read_event(node: u32, bytes: &[u8]) -> Option<Event> {
-    let from = &mut Reader::new(bytes);
+    let from = &mut Reader(bytes);
     Some(match from.number()? {
         1 => Event::Failing,
         2 => Event::Failed {
@@ -128,7 +157,7 @@ pub(super) fn read_event(node: u32, bytes: &[u8]) -> Option<Event> {
 
 /// Without how each rank ended, which the first node reports.
 pub(super) fn order(order: &Order) -> Vec<u8> {
-    let mut to = Writer::new();
+    let mut to = Writer::default();
     match order {
         Order::Stop { again } => {
             to.number(1);
@@ -148,15 +177,15 @@ pub(super) fn order(order: &Order) -> Vec<u8> {
         Order::Finish(Verdict::Lost { node, host, reason }) => {
             to.number(5);
             to.number(*node);
-            to.bytes(host.as_bytes());
-            to.bytes(reason.as_bytes());
+            to.text(host);
+            to.text(reason);
         }
     }
-    to.finish()
+    to.0
 }
 
 pub(super) fn read_order(bytes: &[u8]) -> Option<Order> {
-    let from = &mut Reader::new(bytes);
+    let from = &mut Reader(bytes);
     Some(match from.number()? {
         1 => Order::Stop { again: from.number()? },
         2 => {
@@ -204,7 +233,7 @@ fn read_ending(from: &mut Reader<'_>) -> Option<Ending> {
 fn write_failure(to: &mut Writer, failure: &Failure) {
     let Failure { node, host, after, is_final, cause } = failure;
     to.number(*node);
-    to.bytes(host.as_bytes());
+    to.text(host);
     to.time(*after);
     let (kind, code) = match is_final {
         None => (0, 0),
@@ -217,7 +246,7 @@ fn write_failure(to: &mut Writer, failure: &Failure) {
     match cause {
         Cause::Other { text } => {
             to.number(0);
-            to.bytes(text.as_bytes());
+            to.text(text);
         }
         Cause::Worker { rank, status, stderr } => {
             to.number(1 + u32::from(stderr.is_some()));
@@ -225,7 +254,7 @@ fn write_failure(to: &mut Writer, failure: &Failure) {
             to.signed(raw(*status));
             let lines = stderr.as_deref().unwrap_or_default();
             to.number(u32::try_from(lines.len()).unwrap_or(u32::MAX));
-            lines.iter().for_each(|line| to.bytes(line.as_bytes()));
+            lines.iter().for_each(|line| to.text(line));
         }
     }
 }
@@ -318,6 +347,10 @@ mod tests {
         for sent in all_orders() {
             assert_eq!(read_order(&order(&sent)), Some(sent));
         }
+        let introduction = Introduction { base: 3, host: "nodeB".to_owned() };
+        assert_eq!(Introduction::decode(&introduction.encode()), Some(introduction));
+        let terms = Terms { base: 3, silence: Duration::from_millis(1500) };
+        assert_eq!(Terms::decode(&terms.encode()), Some(terms));
     }
 
     #[test]

@@ -7,10 +7,10 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::codec;
-use super::stream::{self, Known};
+use super::{codec, reason};
 use crate::launch::attempts::coordinator::{Coordinator, Event, Order};
 use crate::launch::attempts::mailbox::Mailbox;
+use crate::rendezvous::{Channel, Sender as Line};
 use crate::value::host_name::host_name;
 
 /// How long the other nodes may take to close their connections once the job is over.
@@ -19,6 +19,13 @@ const CLOSING: Duration = Duration::from_secs(5);
 const STACK: usize = 128 << 10;
 /// How many signs of life there are in the time that a node may be silent.
 pub(super) const SIGNS: u32 = 4;
+
+/// Another node, as the meeting knows it.
+pub(super) struct Node {
+    pub number: u32,
+    pub host: String,
+    pub channel: Channel,
+}
 
 /// Where the first node's own events go.
 #[derive(Debug)]
@@ -29,16 +36,19 @@ pub(in crate::launch::attempts) struct Hub {
 
 impl Hub {
     /// Serves these nodes; orders for this one go to the mailbox.
-    pub(super) fn start(nodes: Vec<Known>, most: u32, silence: Duration, mailbox: Arc<Mailbox>) -> io::Result<Hub> {
+    pub(super) fn start(nodes: Vec<Node>, most: u32, silence: Duration, mailbox: Arc<Mailbox>) -> io::Result<Hub> {
         let (events, from) = mpsc::channel();
         let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX).saturating_add(1);
-        for Known { node, host, stream } in &nodes {
-            stream.set_read_timeout(Some(silence))?;
-            stream.set_write_timeout(Some(silence))?;
-            let (node, host, stream, to) = (*node, host.clone(), stream.try_clone()?, events.clone());
+        let mut lines = Vec::with_capacity(nodes.len());
+        for Node { number: node, host, channel } in nodes {
+            let (mut line, mut receiver) = channel.open(silence)?;
+            // The others wait for the first message. One that is gone is noticed below.
+            let _ = line.send(&[]);
+            lines.push(line);
+            let to = events.clone();
             let hear = move || {
                 let error = loop {
-                    match stream::receive(&stream, stream::LONGEST) {
+                    match receiver.receive() {
                         // A sign of life.
                         Ok(body) if body.is_empty() => {}
                         Ok(body) => match codec::read_event(node, &body) {
@@ -49,14 +59,14 @@ impl Hub {
                         Err(error) => break error,
                     }
                 };
-                let lost = Event::Lost { host, reason: stream::reason(&error, silence) };
+                let lost = Event::Lost { host, reason: reason(&error, silence) };
                 // Without a receiver the job is over.
                 let _ = to.send((node, lost));
             };
             thread::Builder::new().name(format!("node {node}")).stack_size(STACK).spawn(hear)?;
         }
         let coordinator = Coordinator::new(count, most);
-        let decide = move || decide(&nodes, coordinator, silence / SIGNS, &mailbox, &from);
+        let decide = move || decide(&mut lines, coordinator, silence / SIGNS, &mailbox, &from);
         let thread = thread::Builder::new().name("nodes".to_owned()).spawn(decide)?;
         Ok(Hub { events, thread: Some(thread) })
     }
@@ -79,7 +89,7 @@ impl Drop for Hub {
 }
 
 fn decide(
-    nodes: &[Known],
+    nodes: &mut [Line],
     mut coordinator: Coordinator,
     sign_every: Duration,
     mailbox: &Mailbox,
@@ -92,7 +102,7 @@ fn decide(
         if now >= sign_at {
             sign_at = now + sign_every;
             // A node that takes nothing is noticed when it says nothing.
-            nodes.iter().for_each(|node| drop(stream::send(&node.stream, &[])));
+            nodes.iter_mut().for_each(|node| drop(node.send(&[])));
         }
         let (node, event) = match from.recv_timeout(sign_at.saturating_duration_since(now)) {
             Ok(event) => event,
@@ -102,7 +112,7 @@ fn decide(
         closed += usize::from(node > 0 && matches!(event, Event::Lost { .. }));
         let Some(order) = coordinator.on(node, event) else { continue };
         let body = codec::order(&order);
-        nodes.iter().for_each(|node| drop(stream::send(&node.stream, &body)));
+        nodes.iter_mut().for_each(|node| drop(node.send(&body)));
         let is_last = matches!(order, Order::Finish(_));
         mailbox.put(order);
         if is_last {
@@ -112,8 +122,8 @@ fn decide(
 }
 
 /// Waits until the other nodes have read the last order: closed earlier, a connection may lose it.
-fn close(nodes: &[Known], mut closed: usize, from: &Receiver<(u32, Event)>) {
-    nodes.iter().for_each(|node| drop(node.stream.shutdown(Shutdown::Write)));
+fn close(nodes: &[Line], mut closed: usize, from: &Receiver<(u32, Event)>) {
+    nodes.iter().for_each(|node| node.shutdown(Shutdown::Write));
     let deadline = Instant::now() + CLOSING;
     while closed < nodes.len() {
         match from.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -122,5 +132,5 @@ fn close(nodes: &[Known], mut closed: usize, from: &Receiver<(u32, Event)>) {
             Err(_) => break,
         }
     }
-    nodes.iter().for_each(|node| drop(node.stream.shutdown(Shutdown::Both)));
+    nodes.iter().for_each(|node| node.shutdown(Shutdown::Both));
 }

@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::codec;
 use super::hub::SIGNS;
-use super::stream;
+use super::{codec, reason};
 use crate::launch::attempts::coordinator::{Event, Order, Verdict};
 use crate::launch::attempts::mailbox::Mailbox;
+use crate::rendezvous::{Channel, Sender as Line};
 
 /// This node's connection to the first.
 #[derive(Debug)]
 pub(in crate::launch::attempts) struct Member {
-    /// Held while a frame is written.
-    stream: Arc<Mutex<TcpStream>>,
+    /// Held while a message is written.
+    line: Arc<Mutex<Line>>,
     /// The same connection, to close it.
     end: TcpStream,
     stop: Option<Sender<()>>,
@@ -27,19 +27,19 @@ pub(in crate::launch::attempts) struct Member {
 impl Member {
     /// `first` is the first node's host; orders go to the mailbox.
     pub(super) fn start(
-        stream: TcpStream,
+        channel: Channel,
         first: String,
         silence: Duration,
         mailbox: Arc<Mailbox>,
     ) -> io::Result<Member> {
-        stream.set_read_timeout(Some(silence))?;
-        stream.set_write_timeout(Some(silence))?;
-        let from = stream.try_clone()?;
-        let end = stream.try_clone()?;
-        let stream = Arc::new(Mutex::new(stream));
+        let (line, mut from) = channel.open(silence)?;
+        // Before that the first node may still be busy with other nodes.
+        from.receive()?;
+        let end = line.closer()?;
+        let line = Arc::new(Mutex::new(line));
         let hear = move || {
             let error = loop {
-                match stream::receive(&from, stream::LONGEST) {
+                match from.receive() {
                     // A sign of life.
                     Ok(body) if body.is_empty() => {}
                     Ok(body) => match codec::read_order(&body) {
@@ -55,11 +55,11 @@ impl Member {
                     Err(error) => break error,
                 }
             };
-            let reason = stream::reason(&error, silence);
+            let reason = reason(&error, silence);
             mailbox.put(Order::Finish(Verdict::Lost { node: 0, host: first, reason }));
         };
         let (stop, stopped) = mpsc::channel();
-        let to = Arc::clone(&stream);
+        let to = Arc::clone(&line);
         let live = move || {
             while stopped.recv_timeout(silence / SIGNS) == Err(RecvTimeoutError::Timeout) {
                 if send(&to, &[]).is_err() {
@@ -67,7 +67,7 @@ impl Member {
                 }
             }
         };
-        let mut member = Member { stream, end, stop: Some(stop), threads: Vec::new() };
+        let mut member = Member { line, end, stop: Some(stop), threads: Vec::new() };
         member.threads.push(thread::Builder::new().name("orders".to_owned()).spawn(hear)?);
         member.threads.push(thread::Builder::new().name("signs of life".to_owned()).spawn(live)?);
         Ok(member)
@@ -75,7 +75,7 @@ impl Member {
 
     pub(in crate::launch::attempts) fn send(&self, event: &Event) {
         // A connection that broke is noticed by who hears orders.
-        let _ = send(&self.stream, &codec::event(event));
+        let _ = send(&self.line, &codec::event(event));
     }
 }
 
@@ -89,6 +89,6 @@ impl Drop for Member {
     }
 }
 
-fn send(stream: &Mutex<TcpStream>, body: &[u8]) -> io::Result<()> {
-    stream::send(&stream.lock().unwrap_or_else(PoisonError::into_inner), body)
+fn send(line: &Mutex<Line>, body: &[u8]) -> io::Result<()> {
+    line.lock().unwrap_or_else(PoisonError::into_inner).send(body)
 }

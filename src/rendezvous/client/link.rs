@@ -1,0 +1,125 @@
+//! A connection to what should be rank 0: reads whole messages, believes those with a good tag, stops at a deadline.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::rendezvous::auth::{LENGTH, Session, digest};
+use crate::rendezvous::error::ConnectFailure;
+use crate::rendezvous::frame::{GREETING, HERE, REPLY_HEAD, ReplyHead, ReplyKind, reply};
+
+/// A connection whose reads and writes end at a deadline.
+pub(super) struct Link {
+    pub(super) stream: TcpStream,
+    pub(super) deadline: Instant,
+}
+
+impl Link {
+    pub(super) fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+
+    /// The greeting, byte for byte: nothing is sent before it, because other programs log what they cannot read.
+    pub(super) fn greeting(&mut self) -> Result<[u8; GREETING], ConnectFailure> {
+        let head = self.head()?;
+        if head.kind != ReplyKind::Greeting || usize::try_from(head.length) != Ok(LENGTH) {
+            return Err(ConnectFailure::NotMpienv("it answered out of order".to_owned()));
+        }
+        let mut greeting = [0; GREETING];
+        let (front, nonce) = greeting.split_at_mut(REPLY_HEAD);
+        front.copy_from_slice(&head.raw);
+        self.read_exact(nonce).map_err(|error| ConnectFailure::NotMpienv(broke_off(&error)))?;
+        Ok(greeting)
+    }
+
+    /// The fixed part of the next reply.
+    pub(super) fn head(&mut self) -> Result<ReplyHead, ConnectFailure> {
+        let mut head = [0; REPLY_HEAD];
+        let mut filled = 0;
+        while filled < head.len() {
+            match self.read(&mut head[filled..]) {
+                Ok(0) => {
+                    return Err(ConnectFailure::NotMpienv("it closed the connection without an answer".to_owned()));
+                }
+                Ok(length) => filled += length,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(ConnectFailure::NotMpienv(broke_off(&error))),
+            }
+            // The first wrong byte is enough: a server that greets and then waits is recognized at once.
+            let known = filled.min(8);
+            if head[..known] != reply(ReplyKind::Done, &[])[..known] {
+                return Err(ConnectFailure::NotMpienv(format!(
+                    "it said {:?}",
+                    String::from_utf8_lossy(&head[..filled])
+                )));
+            }
+        }
+        ReplyHead::decode(head).ok_or_else(|| ConnectFailure::NotMpienv("its answer cannot be read".to_owned()))
+    }
+
+    /// The rest of a reply, if its tag is good: at most `most` bytes, allocated as they come.
+    pub(super) fn payload(&mut self, session: &mut Session, head: ReplyHead, most: usize) -> Result<Vec<u8>, Bad> {
+        let length = usize::try_from(head.length).unwrap_or(usize::MAX);
+        if length > most {
+            return Err(io::Error::other(format!("it announced {length} bytes")).into());
+        }
+        let mut bytes = Vec::new();
+        let read = Read::take(&mut *self, head.length.into()).read_to_end(&mut bytes)?;
+        if read != length {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        let mut tag = [0; LENGTH];
+        self.read_exact(&mut tag)?;
+        match session.of_master.verify(&digest(&[&head.raw, &bytes]), &tag) {
+            true => Ok(bytes),
+            false => Err(Bad::Tag),
+        }
+    }
+
+    /// Says that this rank is still there.
+    pub(super) fn confirm(&mut self, session: &mut Session) -> io::Result<()> {
+        let tag = session.of_rank.tag(&digest(&[&HERE]));
+        self.write_all(&[&HERE[..], &tag].concat())
+    }
+}
+
+impl Read for Link {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(into)
+    }
+}
+
+impl Write for Link {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Why a message cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Bad {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// Its sender does not have the token, or it is not the message that is due.
+    #[error("its message was changed, repeated or left out on the way")]
+    Tag,
+}
+
+pub(super) fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+fn broke_off(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "it broke off".to_owned(),
+        _ if is_timeout(error) => "it took the connection and said nothing".to_owned(),
+        _ => error.to_string(),
+    }
+}

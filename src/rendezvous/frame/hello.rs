@@ -1,0 +1,199 @@
+//! What a rank says first: who it is, the proof that it has the job's token, and its blob.
+
+use super::{MAGIC, Version, greeting, take};
+use crate::rendezvous::LONGEST_BLOB;
+use crate::rendezvous::auth::{Bytes32, JobKey, LENGTH, Role, Run, Session, digest};
+use crate::value::port::Port;
+
+/// Length of what comes before the proof.
+const CLAIM: usize = 83;
+
+/// What a hello is for: to wait for the report alone, or for the table too.
+const VERDICT: u8 = 0;
+const TABLE: u8 = 1;
+/// To report, at another port, the rank's own master port.
+const OTHER_PORT: u8 = 2;
+
+/// What this end knows of the job.
+#[derive(Clone)]
+pub(in crate::rendezvous) struct Secret {
+    token: Vec<u8>,
+    role: Role,
+    pub(in crate::rendezvous) run: Run,
+    pub(in crate::rendezvous) key: JobKey,
+}
+
+impl Secret {
+    pub(in crate::rendezvous) fn new(token: &[u8], role: Role, run: Run) -> Secret {
+        Secret { token: token.to_vec(), role, run, key: JobKey::new(token, role, run) }
+    }
+
+    /// The connection's keys if the other end belongs to this run of a job.
+    fn session(&self, run: Run, greeting: &[u8], claim: &[u8]) -> Session {
+        let other = (run != self.run).then(|| JobKey::new(&self.token, self.role, run));
+        other.as_ref().unwrap_or(&self.key).session(greeting, claim)
+    }
+}
+
+/// What a rank says first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::rendezvous) struct Hello {
+    pub(in crate::rendezvous) version: Version,
+    pub(in crate::rendezvous) rank: u32,
+    pub(in crate::rendezvous) size: u32,
+    /// Whether the rank waits for everybody's blobs, or for the report alone.
+    pub(in crate::rendezvous) wants_table: bool,
+    /// The rank's own master port.
+    pub(in crate::rendezvous) port: Port,
+    /// Whether the hello goes to another port, to report the rank's own.
+    pub(in crate::rendezvous) is_elsewhere: bool,
+    pub(in crate::rendezvous) run: Run,
+    pub(in crate::rendezvous) blob: Vec<u8>,
+}
+
+impl Hello {
+    /// The answer to a greeting, and the keys of the connection from here on; the caller has checked the blob's length.
+    pub(in crate::rendezvous) fn encode(&self, key: &JobKey, greeting: &[u8], nonce: &Bytes32) -> (Vec<u8>, Session) {
+        let purpose = match (self.is_elsewhere, self.wants_table) {
+            (true, _) => OTHER_PORT,
+            (false, true) => TABLE,
+            (false, false) => VERDICT,
+        };
+        let mut out = Vec::with_capacity(CLAIM + LENGTH + self.blob.len() + LENGTH);
+        out.extend(MAGIC);
+        self.version.put(&mut out);
+        out.extend(self.rank.to_be_bytes());
+        out.extend(self.size.to_be_bytes());
+        out.push(purpose);
+        out.extend(u32::try_from(self.blob.len()).unwrap_or(u32::MAX).to_be_bytes());
+        out.extend(self.port.get().to_be_bytes());
+        out.extend(self.run.job);
+        out.extend(self.run.attempt.to_be_bytes());
+        out.extend(nonce);
+        let mut session = key.session(greeting, &out);
+        out.extend(session.of_rank.tag(&digest(&[])));
+        out.extend(&self.blob);
+        out.extend(session.of_rank.tag(&digest(&[&self.blob])));
+        (out, session)
+    }
+}
+
+/// Why a connection is not one of this job's ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rendezvous) enum Reject {
+    /// No hello: a scanner, a browser, noise.
+    NotMpienv,
+    /// A hello whose sender does not have this job's token.
+    OtherJob,
+    /// A hello with this job's token, but of another job or of another attempt.
+    OtherRun { rank: u32, run: Run },
+    /// A hello of this job, by another version: all ranks of a job run the same program.
+    OtherVersion { rank: u32, version: Version },
+    /// The proof was right, and what followed was not what the rank sent.
+    Altered,
+}
+
+/// Reads one hello from bytes that come in any pieces.
+///
+/// Holds at most 115 bytes before the proof is known to be right, and then at most the blob's announced length,
+/// which is checked first and only allocated as bytes arrive.
+#[derive(Debug)]
+pub(in crate::rendezvous) struct HelloReader {
+    nonce: Bytes32,
+    head: Vec<u8>,
+    hello: Option<Hello>,
+    session: Option<Session>,
+    blob_length: usize,
+}
+
+impl HelloReader {
+    /// Reads the answer to the greeting with this nonce.
+    pub(in crate::rendezvous) fn new(nonce: Bytes32) -> HelloReader {
+        HelloReader { nonce, head: Vec::new(), hello: None, session: None, blob_length: 0 }
+    }
+
+    /// Whether the sender has not proven yet that it has the token.
+    pub(in crate::rendezvous) fn is_unproven(&self) -> bool {
+        self.session.is_none()
+    }
+
+    /// The keys, once the proof was right.
+    pub(in crate::rendezvous) fn take_session(&mut self) -> Option<Session> {
+        self.session.take()
+    }
+
+    /// Takes the next bytes; `Some` when the hello is complete.
+    pub(in crate::rendezvous) fn feed(&mut self, mut bytes: &[u8], secret: &Secret) -> Result<Option<Hello>, Reject> {
+        if self.hello.is_none() {
+            let wanted = (CLAIM + LENGTH - self.head.len()).min(bytes.len());
+            let (now, later) = bytes.split_at(wanted);
+            self.head.extend(now);
+            bytes = later;
+            let known = self.head.len().min(MAGIC.len());
+            if self.head[..known] != MAGIC[..known] {
+                return Err(Reject::NotMpienv);
+            }
+            if self.head.len() < CLAIM + LENGTH {
+                return Ok(None);
+            }
+            self.hello = Some(self.parse(secret)?);
+        }
+        let (Some(hello), Some(session)) = (&mut self.hello, &mut self.session) else { return Ok(None) };
+        let whole = self.blob_length + LENGTH;
+        if hello.blob.len() + bytes.len() > whole {
+            return Err(Reject::NotMpienv);
+        }
+        hello.blob.extend(bytes);
+        if hello.blob.len() < whole {
+            return Ok(None);
+        }
+        let tag = hello.blob.split_off(self.blob_length);
+        if !session.of_rank.verify(&digest(&[&hello.blob]), &tag) {
+            return Err(Reject::Altered);
+        }
+        Ok(self.hello.take())
+    }
+
+    fn parse(&mut self, secret: &Secret) -> Result<Hello, Reject> {
+        let (claim, proof) = self.head.split_at(CLAIM);
+        let (hello, purpose, blob_length) = fields(claim).ok_or(Reject::NotMpienv)?;
+        let mut session = secret.session(hello.run, &greeting(&self.nonce), claim);
+        if !session.of_rank.verify(&digest(&[]), proof) {
+            return Err(Reject::OtherJob);
+        }
+        self.session = Some(session);
+        let Hello { version, rank, size, run, .. } = hello;
+        if version != Version::OWN {
+            return Err(Reject::OtherVersion { rank, version });
+        }
+        if run != secret.run {
+            return Err(Reject::OtherRun { rank, run });
+        }
+        self.blob_length = usize::try_from(blob_length).unwrap_or(usize::MAX);
+        if self.blob_length > LONGEST_BLOB || rank >= size || purpose > OTHER_PORT {
+            return Err(Reject::NotMpienv);
+        }
+        self.head = Vec::new();
+        Ok(hello)
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.head.capacity() + self.hello.as_ref().map_or(0, |hello| hello.blob.capacity())
+    }
+}
+
+/// The hello without its blob, what it is for, and the blob's length.
+fn fields(claim: &[u8]) -> Option<(Hello, u8, u32)> {
+    let mut rest = claim.strip_prefix(&MAGIC)?;
+    let version = Version::take(&mut rest)?;
+    let rank = u32::from_be_bytes(take(&mut rest)?);
+    let size = u32::from_be_bytes(take(&mut rest)?);
+    let [purpose] = take(&mut rest)?;
+    let blob_length = u32::from_be_bytes(take(&mut rest)?);
+    let port = Port::new(u16::from_be_bytes(take(&mut rest)?))?;
+    let run = Run { job: take(&mut rest)?, attempt: u32::from_be_bytes(take(&mut rest)?) };
+    let (wants_table, is_elsewhere) = (purpose == TABLE, purpose == OTHER_PORT);
+    let hello = Hello { version, rank, size, wants_table, port, is_elsewhere, run, blob: Vec::new() };
+    Some((hello, purpose, blob_length))
+}

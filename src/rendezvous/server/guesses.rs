@@ -1,0 +1,109 @@
+//! How many wrong tokens an address may try: after that its hellos wait.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+/// Wrong tokens that an address may try at once; one host's ranks of another job are fewer.
+pub(super) const AT_ONCE: u32 = 200;
+/// Wrong tokens that it may try in a second after that.
+const PER_SECOND: u32 = 20;
+/// Addresses that are remembered one by one; the others count as one.
+const REMEMBERED: usize = 10_000;
+/// How often at most addresses are forgotten.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// The wrong tokens of all addresses.
+#[derive(Debug, Default)]
+pub(super) struct Guesses {
+    of: BTreeMap<IpAddr, Left>,
+    /// When those that may try as often as any were forgotten last.
+    swept: Option<Instant>,
+}
+
+/// What an address has left, and since when.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    tries: u32,
+    since: Instant,
+}
+
+impl Left {
+    fn at(self, now: Instant) -> Left {
+        let more = now.saturating_duration_since(self.since).as_millis() * u128::from(PER_SECOND) / 1000;
+        match u32::try_from(more).unwrap_or(u32::MAX) {
+            0 => self,
+            more => Left { tries: self.tries.saturating_add(more).min(AT_ONCE), since: now },
+        }
+    }
+}
+
+impl Guesses {
+    /// Whether a hello from this address is looked at now.
+    pub(super) fn allow(&self, address: IpAddr, now: Instant) -> bool {
+        self.of.get(&self.key(address)).is_none_or(|left| left.at(now).tries > 0)
+    }
+
+    /// Counts a wrong token.
+    pub(super) fn count(&mut self, address: IpAddr, now: Instant) {
+        if self.of.len() >= REMEMBERED && self.swept.is_none_or(|swept| now - swept > SWEEP) {
+            self.of.retain(|_, left| left.at(now).tries < AT_ONCE);
+            self.swept = Some(now);
+        }
+        let key = self.key(address);
+        let left = self.of.get(&key).map_or(Left { tries: AT_ONCE, since: now }, |left| left.at(now));
+        self.of.insert(key, Left { tries: left.tries.saturating_sub(1), ..left });
+    }
+
+    fn key(&self, address: IpAddr) -> IpAddr {
+        let key = network(address);
+        let is_known = self.of.contains_key(&key) || self.of.len() < REMEMBERED;
+        if is_known { key } else { Ipv6Addr::UNSPECIFIED.into() }
+    }
+}
+
+/// A host has 2^64 IPv6 addresses to come from.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_waits_after_its_wrong_tokens_and_no_other_does() {
+        let (guesser, other): (IpAddr, IpAddr) = ([10, 0, 0, 9].into(), [10, 0, 0, 1].into());
+        let (begun, mut guesses, mut tried) = (Instant::now(), Guesses::default(), 0);
+        // A try each millisecond for ten seconds.
+        for milliseconds in 0..10_000 {
+            let now = begun + Duration::from_millis(milliseconds);
+            assert!(guesses.allow(other, now));
+            if guesses.allow(guesser, now) {
+                guesses.count(guesser, now);
+                tried += 1;
+            }
+        }
+        assert!((AT_ONCE + 9 * PER_SECOND..=AT_ONCE + 10 * PER_SECOND).contains(&tried), "{tried}");
+    }
+
+    #[test]
+    fn the_addresses_of_one_ipv6_network_are_one() {
+        let (now, mut guesses) = (Instant::now(), Guesses::default());
+        let address = |host: u16| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, host]);
+        (0..200).for_each(|host| guesses.count(address(host), now));
+        assert!(!guesses.allow(address(999), now));
+        assert!(guesses.allow(IpAddr::from([0x2001, 0xdb8, 0, 2, 0, 0, 0, 1]), now));
+    }
+
+    #[test]
+    fn a_hundred_thousand_addresses_take_no_more_memory_than_ten_thousand() {
+        let (now, mut guesses) = (Instant::now(), Guesses::default());
+        (0..100_000u32).for_each(|address| guesses.count(std::net::Ipv4Addr::from(address).into(), now));
+        assert!(guesses.of.len() <= REMEMBERED + 1);
+        assert!(!guesses.allow([1, 2, 3, 4].into(), now), "the rest count as one address");
+    }
+}

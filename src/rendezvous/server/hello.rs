@@ -1,0 +1,129 @@
+//! What connections say: hellos of ranks, hellos of strangers, and whether a rank is still there.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use super::liveness::Presence;
+use super::{Joined, Server, outliers};
+use crate::rendezvous::connection::{Altered, Connection, Input, Stage};
+use crate::rendezvous::frame::{Hello, Message, Reject, ReplyKind, reply};
+use crate::rendezvous::table::{Origin, Row};
+use crate::value::port::Port;
+
+impl Server<'_> {
+    pub(super) fn read(&mut self, id: usize) {
+        loop {
+            let Some(Some(connection)) = self.connections.get_mut(id) else { return };
+            let length = match connection.read(&mut self.scratch) {
+                Input::Bytes(length) => length,
+                Input::Later => return,
+                Input::Closed => return self.close(id),
+            };
+            let bytes = &self.scratch[..length];
+            let Stage::Unknown(hello) = &mut connection.stage else {
+                if !connection.discard(length) {
+                    return self.close(id);
+                }
+                if let Stage::Member { rank, joined: true, .. } = connection.stage {
+                    match connection.hear(bytes) {
+                        Ok(true) => self.confirm(rank),
+                        Ok(false) => {}
+                        Err(Altered) => {
+                            self.problems.altered(connection.peer);
+                            return self.close(id);
+                        }
+                    }
+                }
+                continue;
+            };
+            let (peer, port) = (connection.peer, connection.port);
+            if hello.is_unproven() && !self.guesses.allow(peer, Instant::now()) {
+                return self.close(id);
+            }
+            match hello.feed(bytes, &self.secret) {
+                Ok(None) => {}
+                Ok(Some(hello)) => self.hear(id, peer, port, hello),
+                Err(reject) => self.reject(id, peer, port, reject),
+            }
+        }
+    }
+
+    /// A connection is not one of this job's ranks.
+    fn reject(&mut self, id: usize, peer: IpAddr, port: Port, reject: Reject) {
+        let is_elsewhere = port != self.settings.port;
+        match reject {
+            Reject::NotMpienv => self.close(id),
+            Reject::Altered => {
+                self.problems.altered(peer);
+                self.close(id);
+            }
+            Reject::OtherJob => {
+                self.guesses.count(peer, Instant::now());
+                // At the other port that job's own rank 0 may be about to start.
+                if is_elsewhere {
+                    return self.close(id);
+                }
+                self.problems.rejected += 1;
+                self.problems.other_job(peer);
+                self.turn_away(id);
+                self.send(id, reply(ReplyKind::OtherJob, &[]).into());
+            }
+            Reject::OtherRun { .. } if is_elsewhere => self.close(id),
+            Reject::OtherRun { rank, run } => {
+                self.problems.rejected += 1;
+                let text = outliers::of_another_run(rank, run, self.secret.run);
+                self.turn_away(id);
+                self.say(id, &Message::new(ReplyKind::Mismatch, text.as_bytes()));
+            }
+            Reject::OtherVersion { rank, version } => {
+                self.problems.version(rank, version, peer);
+                self.join(id, rank, false, false);
+                self.trouble();
+            }
+        }
+    }
+
+    /// The connection gets one more answer and counts no longer.
+    fn turn_away(&mut self, id: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(id) else { return };
+        let stage = std::mem::replace(&mut connection.stage, Stage::Closing);
+        if let Stage::Unknown(mut hello) = stage {
+            connection.session = hello.take_session().map(Box::new);
+        }
+    }
+
+    /// A hello of this job is complete.
+    fn hear(&mut self, id: usize, peer: IpAddr, port: Port, hello: Hello) {
+        let Hello { rank, size, wants_table, blob, .. } = hello;
+        let told = if hello.is_elsewhere { hello.port } else { port };
+        if told != self.settings.port {
+            self.problems.port(rank, told, peer);
+            self.trouble();
+            return self.join(id, rank, wants_table, false);
+        }
+        if size != self.settings.rank.size() {
+            self.problems.size(rank, size, peer);
+            self.trouble();
+            self.outliers.push(id, self.connections[id].as_ref().map(|connection| connection.serial));
+            return self.join(id, rank, wants_table, false);
+        }
+        if let Some(earlier) = self.joined.get(&rank).map(|joined| joined.id) {
+            // A rank whose first connection broke comes again before the break is noticed.
+            if self.connections.get(earlier).and_then(Option::as_ref).is_some_and(Connection::is_closed) {
+                self.close(earlier);
+            }
+        }
+        let earlier = self.joined.get(&rank).and_then(|joined| self.connections[joined.id].as_ref());
+        if rank == 0 || earlier.is_some() {
+            let first = earlier.map(|connection| connection.peer);
+            self.problems.duplicate(rank, first, peer);
+            self.trouble();
+            return self.join(id, rank, wants_table, false);
+        }
+        let place = if peer.is_loopback() { Origin::WithFirst } else { Origin::Address(peer) };
+        self.problems.lost.remove(&rank);
+        self.joined.insert(rank, Joined { id, row: Row { place, blob: blob.into() }, presence: Presence::Unknown });
+        self.liveness.count_joined();
+        self.join(id, rank, wants_table, true);
+    }
+}

@@ -1,0 +1,399 @@
+//! What an attacker can do who hears a meeting, changes it, or poses as one of its ends: each is refused and named.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use mpienv::rendezvous::{ConnectFailure, Meeting, Rendezvous, RendezvousError};
+use mpienv::{Host, Port, Rank};
+
+use crate::support::clock::SLACK;
+use crate::support::port::free_port;
+use crate::support::wire::{self, GREETING, HEAD, Played, READY, WELCOME};
+
+const SECRET: &str = "c01d1a5f3e6a2f0b9d8e7c6b5a49382716f5e4d3c2b1a0918273645546372819";
+const PLENTY: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(700);
+
+fn rank(index: u32, size: u32, port: u16) -> Rendezvous {
+    let rendezvous = Rendezvous::new(Rank::new(index, size).unwrap(), Host::LOOPBACK, Port::new(port).unwrap());
+    rendezvous.timeout(PLENTY).token(SECRET)
+}
+
+fn start(rank: Rendezvous) -> JoinHandle<Result<Meeting, RendezvousError>> {
+    thread::spawn(move || rank.all_gather("blob"))
+}
+
+fn connect(port: u16) -> TcpStream {
+    for _ in 0..2000 {
+        if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
+            return stream;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    panic!("rank 0 never listened");
+}
+
+/// The kind of the next reply; none if the other end closes instead.
+fn answer(stream: &mut TcpStream) -> Option<u8> {
+    stream.set_read_timeout(Some(PLENTY)).unwrap();
+    let mut head = [0; HEAD];
+    stream.read_exact(&mut head).ok()?;
+    Some(head[16])
+}
+
+/// Rank 1's number, without its secret.
+fn guesser(token: &str) -> Played<'_> {
+    wire::played(1, 2, true, token.as_bytes(), 0)
+}
+
+fn blob(token: &str) -> Played<'_> {
+    Played { blob_length: 4, ..guesser(token) }
+}
+
+const WELCOMED: u8 = 1;
+const OTHER_JOB: u8 = 6;
+
+/// What one end sends, byte by byte, to the other.
+type Recorded = Vec<u8>;
+
+/// Rank 1 of 2 reaches rank 0 through this program, which changes what `change` says, by direction and place.
+fn through(
+    port: u16,
+    change: impl Fn(bool, usize, &mut [u8]) + Send + Sync + Copy + 'static,
+) -> (u16, JoinHandle<(Recorded, Recorded)>) {
+    let between = free_port();
+    let listener = TcpListener::bind(("127.0.0.1", between)).unwrap();
+    let forwarder = thread::spawn(move || {
+        let (of_rank, _) = listener.accept().unwrap();
+        // The rank that tries again finds nothing.
+        drop(listener);
+        let of_master = connect(port);
+        let copy = move |mut from: TcpStream, mut to: TcpStream, is_up: bool| {
+            let (mut heard, mut buffer) = (Vec::new(), [0; 4096]);
+            while let Ok(length @ 1..) = from.read(&mut buffer) {
+                let at = heard.len();
+                heard.extend(&buffer[..length]);
+                change(is_up, at, &mut buffer[..length]);
+                if to.write_all(&buffer[..length]).is_err() {
+                    break;
+                }
+            }
+            let _ = to.shutdown(Shutdown::Write);
+            heard
+        };
+        let (from, to) = (of_rank.try_clone().unwrap(), of_master.try_clone().unwrap());
+        let up = thread::spawn(move || copy(from, to, true));
+        let down = copy(of_master, of_rank, false);
+        (up.join().unwrap(), down)
+    });
+    (between, forwarder)
+}
+
+/// A whole meeting of two as one hears it on the way.
+fn recorded() -> (Recorded, Recorded) {
+    let port = free_port();
+    let zero = start(rank(0, 2, port));
+    let (between, forwarder) = through(port, |_, _, _| {});
+    rank(1, 2, between).all_gather("blob").unwrap();
+    zero.join().unwrap().unwrap();
+    forwarder.join().unwrap()
+}
+
+#[test]
+fn what_one_hears_of_a_meeting_shows_the_blobs_and_neither_the_secret_nor_a_key() {
+    let (up, down) = recorded();
+    for heard in [&up, &down] {
+        for secret in [SECRET.as_bytes(), &wire::sha256(SECRET.as_bytes()), &wire::job_key(SECRET.as_bytes())] {
+            assert!(!heard.windows(secret.len()).any(|window| window == secret));
+        }
+    }
+    // Nothing is encrypted.
+    assert!(up.windows(4).any(|window| window == b"blob") && down.windows(4).any(|window| window == b"blob"));
+    assert_eq!((up.len(), down[16]), (wire::CLAIM + 32 + 4 + 32 + 33, 9));
+}
+
+#[test]
+fn a_recorded_hello_is_refused_in_the_next_meeting() {
+    let (up, _) = recorded();
+    let port = free_port();
+    let zero = start(rank(0, 2, port).timeout(SHORT));
+    let mut attacker = connect(port);
+    attacker.write_all(&up).unwrap();
+    wire::hear_greeting(&mut attacker);
+    assert_eq!(answer(&mut attacker), Some(OTHER_JOB));
+    let error = zero.join().unwrap().unwrap_err().to_string();
+    assert!(error.contains("rank 1 of 2 has not connected"), "{error}");
+    assert!(error.contains("was rejected, with another job's token from 127.0.0.1"), "{error}");
+}
+
+#[test]
+fn a_hello_heard_now_is_refused_on_a_second_connection() {
+    let port = free_port();
+    let zero = start(rank(0, 3, port).timeout(SHORT));
+    let mut one = connect(port);
+    let greeting = wire::hear_greeting(&mut one);
+    let (hello, _) = wire::played(1, 3, true, SECRET.as_bytes(), 0).hello(&greeting, b"");
+    let mut attacker = connect(port);
+    assert_ne!(wire::hear_greeting(&mut attacker), greeting);
+    attacker.write_all(&hello).unwrap();
+    assert_eq!(answer(&mut attacker), Some(OTHER_JOB));
+    one.write_all(&hello).unwrap();
+    assert_eq!(answer(&mut one), Some(WELCOMED));
+    let error = zero.join().unwrap().unwrap_err().to_string();
+    assert!(error.contains("rank 2 of 3 has not connected"), "{error}");
+}
+
+#[test]
+fn what_rank_0_says_is_refused_when_it_comes_back_to_it() {
+    let port = free_port();
+    let zero = start(rank(0, 2, port).timeout(SHORT));
+    let mut attacker = connect(port);
+    let greeting = wire::hear_greeting(&mut attacker);
+    // The greeting as a hello, and a hello whose proof is made with the other direction's key.
+    let mut reflected = connect(port);
+    let heard = wire::hear_greeting(&mut reflected);
+    reflected.write_all(&[&heard[..], &[0; 200]].concat()).unwrap();
+    assert_ne!(answer(&mut reflected), Some(1));
+    let claim = guesser(SECRET).claim();
+    let tag = wire::Session::new(SECRET.as_bytes(), &greeting, &claim).of_master.tag(b"");
+    attacker.write_all(&[&claim[..], &tag].concat()).unwrap();
+    assert_eq!(answer(&mut attacker), Some(OTHER_JOB));
+    let error = zero.join().unwrap().unwrap_err().to_string();
+    assert!(error.contains("rejected, with another job's token from 127.0.0.1"), "{error}");
+}
+
+#[test]
+fn a_hello_cannot_be_given_another_ranks_number() {
+    let port = free_port();
+    let zero = start(rank(0, 3, port).timeout(SHORT));
+    // Rank 1's own hello, in which the forwarder writes a 2.
+    let (between, forwarder) = through(port, |is_up, at, bytes| {
+        if is_up && (at..at + bytes.len()).contains(&19) {
+            bytes[19 - at] = 2;
+        }
+    });
+    let error = rank(1, 3, between).timeout(SHORT).all_gather("blob").unwrap_err();
+    assert!(matches!(error, RendezvousError::OtherJob { rank: 1, .. }), "{error}");
+    let error = zero.join().unwrap().unwrap_err().to_string();
+    assert!(error.contains("ranks 1-2 of 3 have not connected"), "{error}");
+    assert!(error.contains("with another job's token from 127.0.0.1"), "{error}");
+    forwarder.join().unwrap();
+}
+
+#[test]
+fn messages_in_another_order_are_refused_by_both_ends() {
+    // To a rank: the table before the welcome's turn was over, with a tag made for another place.
+    let (listener, port) = listener();
+    let one = start(rank(1, 2, port).timeout(SHORT));
+    let mut stream = listener.accept().unwrap().0;
+    let mut session = wire::greet(&mut stream, SECRET.as_bytes()).unwrap();
+    let welcome = session.welcome(1000);
+    let (ready, done) = (session.reply(7, b""), session.reply(3, b""));
+    stream.write_all(&[welcome, done, ready].concat()).unwrap();
+    let error = one.join().unwrap().unwrap_err();
+    assert!(
+        matches!(&error, RendezvousError::MasterLost { reason, .. } if reason.contains("changed, repeated or left out")),
+        "{error}"
+    );
+    // To rank 0: the answer to the roll call, with the tag of the one after it.
+    let port = free_port();
+    let zero = start(rank(0, 2, port).timeout(SHORT));
+    let mut attacker = connect(port);
+    let mut session = blob(SECRET).join(&mut attacker, b"blob");
+    attacker.read_exact(&mut [0; WELCOME + READY]).unwrap();
+    session.here();
+    attacker.write_all(&session.here()).unwrap();
+    let error = zero.join().unwrap().unwrap_err().to_string();
+    assert!(error.contains("rank 1 (127.0.0.1) connected, but was lost"), "{error}");
+}
+
+#[test]
+fn a_message_that_comes_twice_is_refused() {
+    let (listener, port) = listener();
+    let one = start(rank(1, 2, port).timeout(SHORT));
+    let mut stream = listener.accept().unwrap().0;
+    let mut session = wire::greet(&mut stream, SECRET.as_bytes()).unwrap();
+    let (welcome, ready) = (session.welcome(1000), session.reply(7, b""));
+    stream.write_all(&[&welcome[..], &ready, &ready].concat()).unwrap();
+    let error = one.join().unwrap().unwrap_err().to_string();
+    assert!(error.contains("its message was changed, repeated or left out on the way"), "{error}");
+}
+
+#[test]
+fn a_message_that_is_cut_off_is_refused() {
+    for cut in [1, 20, 32, 40] {
+        let (listener, port) = listener();
+        let one = start(rank(1, 2, port).timeout(SHORT));
+        let mut stream = listener.accept().unwrap().0;
+        let mut session = wire::greet(&mut stream, SECRET.as_bytes()).unwrap();
+        let (welcome, failure) = (session.welcome(1000), session.reply(5, b"a text"));
+        stream.write_all(&[&welcome[..], &failure[..failure.len() - cut]].concat()).unwrap();
+        drop((stream, listener));
+        let error = one.join().unwrap().unwrap_err();
+        assert!(matches!(error, RendezvousError::MasterLost { .. }), "{cut}: {error}");
+    }
+}
+
+#[test]
+fn one_byte_changed_on_the_way_is_refused_whichever_it_is() {
+    let (up, down) = recorded();
+    // Every field of both directions, and the middle of every nonce and tag.
+    let in_up = [0, 9, 15, 19, 23, 24, 28, 30, 40, 50, 60, 100, 115, 118, 120, 151, 152].map(|at| (true, at));
+    let in_down = [0, 9, 16, 20, 40, 53, 69, 73, 75, 90, 120, 150, 170, 190, 200, 220, 240].map(|at| (false, at));
+    for (is_up, place) in in_up.into_iter().chain(in_down) {
+        assert!(place < if is_up { up.len() } else { down.len() }, "{place}");
+        let port = free_port();
+        let zero = start(rank(0, 2, port).timeout(SHORT));
+        let (between, forwarder) = through(port, move |up, at, bytes| {
+            if up == is_up && (at..at + bytes.len()).contains(&place) {
+                bytes[place - at] ^= 4;
+            }
+        });
+        let one = rank(1, 2, between).timeout(SHORT).all_gather("blob");
+        assert!(one.is_err(), "byte {place}, up {is_up}");
+        let zero = zero.join().unwrap();
+        // Rank 0 is done once it has written the table; what becomes of that, the rank says.
+        let is_table = !is_up && place >= GREETING + WELCOME + READY;
+        assert!(zero.is_err() || is_table, "byte {place}, up {is_up}");
+        forwarder.join().unwrap();
+    }
+}
+
+fn listener() -> (TcpListener, u16) {
+    let port = free_port();
+    (TcpListener::bind(("127.0.0.1", port)).unwrap(), port)
+}
+
+#[test]
+fn a_program_in_rank_0s_place_without_the_secret_gets_no_rank() {
+    let (listener, port) = listener();
+    listener.set_nonblocking(true).unwrap();
+    let one = start(rank(1, 2, port).timeout(SHORT));
+    let mut fooled = 0;
+    while !one.is_finished() {
+        match listener.accept() {
+            Ok((mut stream, _)) => {
+                stream.set_nonblocking(false).unwrap();
+                // It knows the protocol, and guesses the secret.
+                let Ok(mut session) = wire::greet(&mut stream, b"guess") else { continue };
+                let _ = stream.write_all(&[session.welcome(1000), session.reply(3, b"")].concat());
+                fooled += 1;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(Duration::from_millis(2)),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let error = one.join().unwrap().unwrap_err();
+    assert!(fooled > 0);
+    assert!(matches!(error, RendezvousError::NoMaster { failure: ConnectFailure::Unproven, .. }), "{error}");
+    assert!(error.to_string().contains("cannot prove that it has this job's token"), "{error}");
+}
+
+#[test]
+fn a_key_of_yesterday_opens_nothing_today() {
+    // The same secret, in the attempt before.
+    let port = free_port();
+    let zero = start(rank(0, 2, port).job("4711/0", 2).timeout(SHORT));
+    let error = rank(1, 2, port).job("4711/0", 1).all_gather("blob").unwrap_err().to_string();
+    assert!(error.starts_with("rank 1 belongs to attempt 1 of this job, and rank 0 to attempt 2"), "{error}");
+    let error = rank(1, 2, port).job("4712/0", 2).all_gather("blob").unwrap_err().to_string();
+    assert!(error.contains("belongs to another job of its launcher"), "{error}");
+    let error = zero.join().unwrap().unwrap_err().to_string();
+    assert!(error.contains("2 connections that were not ranks of this job were rejected"), "{error}");
+}
+
+/// Tries tokens, from a number on, one connection each, until the port closes; returns how many were looked at.
+fn guess(port: u16, from: u32, looked_at: &AtomicUsize) {
+    for token in from.. {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return };
+        let mut greeting = [0; GREETING];
+        if stream.read_exact(&mut greeting).is_err() {
+            continue;
+        }
+        let token = token.to_string();
+        let _ = stream.write_all(&guesser(&token).hello(&greeting, b"").0);
+        if let Some(kind) = answer(&mut stream) {
+            assert_eq!(kind, OTHER_JOB, "{token} was right");
+            looked_at.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn of_ten_thousand_guesses_a_few_hundred_are_looked_at_and_no_rank_waits() {
+    let (port, looked_at) = (free_port(), AtomicUsize::new(0));
+    // What Open MPI calls a job: a number, and no secret.
+    let at = |index| rank(index, 3, port).token("8427").timeout(Duration::from_secs(3));
+    let begun = Instant::now();
+    let zero = start(at(0));
+    drop(connect(port));
+    let joined = thread::scope(|scope| {
+        for from in [0, 2500, 5000, 7500] {
+            let looked_at = &looked_at;
+            scope.spawn(move || guess(port, from, looked_at));
+        }
+        // Rank 1 comes from another address of this host, in the middle of it.
+        thread::sleep(Duration::from_millis(500));
+        let mut one = from_another_address(port);
+        let begun = Instant::now();
+        wire::played(1, 3, true, b"8427", 0).join(&mut one, b"");
+        one.read_exact(&mut [0; WELCOME]).unwrap();
+        let joined = begun.elapsed();
+        // The attacker has the time that is left, and rank 2 does not come.
+        zero.join().unwrap().unwrap_err();
+        drop(one);
+        joined
+    });
+    let (looked_at, seconds) = (looked_at.into_inner(), begun.elapsed().as_secs() as usize);
+    eprintln!("{looked_at} guesses were looked at in {seconds} s; rank 1 joined after {joined:?}");
+    assert!((200..=200 + 20 * (seconds + 1)).contains(&looked_at), "{looked_at}");
+    assert!(joined < SLACK, "{joined:?}");
+}
+
+fn from_another_address(port: u16) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
+    socket.connect(&std::net::SocketAddr::from(([127, 0, 0, 1], port)).into()).unwrap();
+    socket.into()
+}
+
+#[test]
+fn a_flood_of_half_open_connections_is_bounded_and_delays_no_rank() {
+    let port = free_port();
+    let zero = start(rank(0, 2, port));
+    // Each says the start of a hello and no more; the oldest make room for the newest.
+    let open: Vec<_> = (0..3000)
+        .map(|_| {
+            let mut stream = connect(port);
+            let _ = stream.write_all(b"mpienv\r\n");
+            stream
+        })
+        .collect();
+    let begun = Instant::now();
+    rank(1, 2, port).all_gather("blob").unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(2) + SLACK, "{:?}", begun.elapsed());
+    assert_eq!(zero.join().unwrap().unwrap().rejected(), 3000);
+    drop(open);
+}
+
+#[test]
+fn one_connection_with_another_world_size_ends_no_job_and_gets_its_error() {
+    let port = free_port();
+    // Without a token anyone can say hello.
+    let at = |index, size| rank(index, size, port).token("");
+    let zero = start(at(0, 3));
+    let outlier = start(at(2, 4));
+    let one = start(at(1, 3));
+    let error = outlier.join().unwrap().unwrap_err().to_string();
+    let said = "the ranks disagree on the world size: ranks 0-1 say 3, rank 2 (127.0.0.1) says 4; two jobs share";
+    assert!(error.starts_with(said), "{error}");
+    let two = start(at(2, 3));
+    let meeting = zero.join().unwrap().unwrap();
+    assert_eq!((meeting.members().len(), meeting.rejected()), (3, 1));
+    for rank in [one, two] {
+        assert_eq!(rank.join().unwrap().unwrap().members().len(), 3);
+    }
+}

@@ -1,0 +1,33 @@
+//! Where rank 0 listens.
+
+use crate::support::namespace::unshared;
+use crate::support::tool::is_there;
+
+#[test]
+fn rank_0_listens_on_the_masters_own_address_unless_bind_names_another() {
+    if !is_there("ip") {
+        return;
+    }
+    // A network of its own, in which this host has two addresses besides the loopback ones.
+    let script = r#"
+        ip link set lo up && ip addr add 10.9.8.1/32 dev lo && ip addr add 10.9.8.2/32 dev lo || exit 9
+        export MASTER_PORT=6105 WORLD_SIZE=2
+        meet() {
+            RANK=0 MASTER_ADDR=10.9.8.1 mpienv check --timeout 20 --json "$@" > map & zero=$!
+            RANK=1 MASTER_ADDR=$rank_1 mpienv check --timeout 20 2>&1 || echo "rank 1: $?"
+            wait $zero || echo "rank 0: $?"
+            tr -d ' \n' < map | sed 's/.*"listened":\(\[[^]]*\]\).*/\1\n/'
+        }
+        cd "$(mktemp -d)"
+        rank_1=10.9.8.1 meet
+        rank_1=10.9.8.2 meet --bind 10.9.8.2
+        rank_1=127.0.0.1 meet --bind 0.0.0.0
+        RANK=0 MASTER_ADDR=10.9.8.1 mpienv check --timeout 1 --bind 10.9.8.3 2>&1; echo "$?"
+    "#;
+    let Some(output) = unshared(&["--net"], script) else { return };
+    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines[..3], [r#"["10.9.8.1"]"#, r#"["10.9.8.2"]"#, r#"["::"]"#], "{text}");
+    assert!(lines[3].starts_with("mpienv: rank 0 cannot listen on 10.9.8.3:6105: "), "{text}");
+    assert_eq!(lines[4..], ["3"], "{text}");
+}
