@@ -19,6 +19,8 @@ mod support {
 
 #[cfg(feature = "rendezvous")]
 mod attacks;
+#[cfg(all(unix, feature = "rendezvous"))]
+mod attacks_on_launches;
 mod azure;
 mod by_hand;
 mod check;
