@@ -53,13 +53,19 @@ pub(super) struct Ending {
     pub how: How,
 }
 
+/// How many ways to end a report has, and how many runs of ranks in a line.
+const WAYS: usize = 6;
+const RUNS: usize = 8;
+
 /// One line for each way to end: `stopped with SIGTERM: ranks 0-1, 3`.
 pub(super) fn lines(endings: &[Ending]) -> Vec<String> {
     let mut ranks: BTreeMap<How, Vec<u32>> = BTreeMap::new();
     for Ending { rank, how } in endings {
         ranks.entry(*how).or_default().push(*rank);
     }
-    ranks.into_iter().map(|(how, ranks)| format!("{how}: {}", of_ranks(ranks))).collect()
+    let others: usize = ranks.values().skip(WAYS).map(Vec::len).sum();
+    let lines = ranks.into_iter().take(WAYS).map(|(how, ranks)| format!("{how}: {}", of_ranks(ranks)));
+    lines.chain((others > 0).then(|| format!("failed afterwards in other ways: {others} more"))).collect()
 }
 
 /// `rank 4`, or `ranks 0-1, 3`.
@@ -74,7 +80,9 @@ fn of_ranks(mut ranks: Vec<u32>) -> String {
         }
     }
     let run = |&(first, last): &(u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
-    let runs: Vec<_> = runs.iter().map(run).collect();
+    let left_out: u32 = runs.iter().skip(RUNS).map(|(first, last)| last - first + 1).sum();
+    let runs = runs.iter().take(RUNS).map(run).chain((left_out > 0).then(|| format!("and {left_out} more")));
+    let runs: Vec<_> = runs.collect();
     format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, runs.join(", "))
 }
 
@@ -182,6 +190,15 @@ mod tests {
         ];
         assert_eq!(lines(&endings), expected);
         assert_eq!(lines(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn thousands_of_ranks_fit_in_a_few_lines() {
+        let endings: Vec<_> = (0..5000).map(|rank| Ending { rank: 2 * rank, how: How::Asked }).collect();
+        assert_eq!(lines(&endings), ["stopped with SIGTERM: ranks 0, 2, 4, 6, 8, 10, 12, 14, and 4992 more"]);
+        let codes: Vec<_> = (1..=9).map(|code| Ending { rank: 9, how: How::Exited(code) }).collect();
+        assert_eq!(lines(&codes).len(), 7);
+        assert_eq!(lines(&codes)[6], "failed afterwards in other ways: 3 more");
     }
 
     #[test]

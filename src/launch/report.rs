@@ -5,6 +5,9 @@ use std::fmt;
 use crate::launch::attempts::Failed;
 use crate::launch::ending::{self, Cause};
 
+/// How many earlier attempts a report has: the first and the last ones.
+const FIRST: usize = 2;
+const LAST: usize = 4;
 /// How many lines of stderr the error itself has.
 const LINES_OF_ERROR: usize = 3;
 
@@ -77,7 +80,13 @@ impl fmt::Display for LaunchReport {
         }
         if self.most > 0 {
             lines.push(format!("  {} of {} attempts used", self.attempts(), u64::from(self.most) + 1));
-            lines.extend(self.earlier.iter().map(|line| format!("    {line}")));
+            let left_out = self.earlier.len().saturating_sub(FIRST + LAST);
+            let (first, rest) = self.earlier.split_at(self.earlier.len().min(FIRST));
+            lines.extend(first.iter().map(|line| format!("    {line}")));
+            if left_out > 0 {
+                lines.push(format!("    ... {left_out} more"));
+            }
+            lines.extend(rest.iter().skip(left_out).map(|line| format!("    {line}")));
         }
         lines.extend(self.not_restarted.iter().map(|reason| format!("  not restarted: {reason}")));
         f.write_str(&lines.join("\n"))
@@ -114,5 +123,25 @@ mod tests {
         ];
         assert_eq!(report.to_string(), expected.join("\n"));
         assert_eq!(LaunchReport::of_lines(vec!["a".to_owned()]).to_string(), "");
+    }
+
+    #[test]
+    fn a_report_of_many_attempts_fits_on_a_screen() {
+        let earlier: Vec<_> = (0..40).map(|number| format!("attempt {number}: it failed")).collect();
+        let lines = |earlier: &[String]| {
+            LaunchReport { earlier: earlier.to_vec(), most: 40, ..LaunchReport::default() }.to_string()
+        };
+        let expected = [
+            "  41 of 41 attempts used",
+            "    attempt 0: it failed",
+            "    attempt 1: it failed",
+            "    ... 34 more",
+            "    attempt 36: it failed",
+            "    attempt 37: it failed",
+            "    attempt 38: it failed",
+            "    attempt 39: it failed",
+        ];
+        assert_eq!(lines(&earlier), expected.join("\n"));
+        assert!(!lines(&earlier[..6]).contains("more") && lines(&earlier[..7]).contains("    ... 1 more\n"));
     }
 }

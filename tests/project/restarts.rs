@@ -3,7 +3,8 @@
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,14 +15,14 @@ use crate::support::hosts::Hosts;
 use crate::support::tool::{clean, inherited};
 use crate::support::trainer::with_trainer;
 
-/// How many jobs a test has.
+/// How many jobs a test has, and how often each of them is disturbed.
 const JOBS: &str = "MPIENV_RESTART_JOBS";
-const EPOCHS: &str = "60";
-/// How long a job may take.
-const LIMIT: Duration = Duration::from_secs(120);
+const KILLS: &str = "MPIENV_RESTART_KILLS";
+/// How long a job may take, without the pauses before its restarts.
+const LIMIT: Duration = Duration::from_secs(300);
 
-fn jobs() -> u32 {
-    inherited(JOBS).map_or(3, |text| text.to_str().unwrap().parse().unwrap())
+fn setting(name: &str, usual: usize) -> usize {
+    inherited(name).map_or(usual, |text| text.to_str().unwrap().parse().unwrap())
 }
 
 /// A random number below this.
@@ -34,25 +35,37 @@ fn folder() -> TempDir {
 }
 
 /// The newest checkpoint of a folder.
-fn last(folder: &Path) -> Vec<u8> {
+fn last(folder: &Path) -> Option<PathBuf> {
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    fs::read(files.filter(|path| path.extension().is_some_and(|end| end == "safetensors")).max().unwrap()).unwrap()
+    files.filter(|path| path.extension().is_some_and(|end| end == "safetensors")).max()
 }
 
-/// What so many ranks come to that nothing disturbs; `None` where the trainer is not built.
-fn undisturbed(ranks: u32) -> Option<Vec<u8>> {
-    let kept = folder();
-    let mut command = with_trainer(clean("mnist"))?;
-    command.args(["--quiet", "--ranks", &ranks.to_string(), "--epochs", EPOCHS, "--checkpoint-dir"]).arg(kept.path());
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(last(kept.path()))
+/// A job that nothing disturbs.
+struct Undisturbed {
+    ranks: usize,
+    epochs: String,
+    weights: Vec<u8>,
+    took: Duration,
 }
 
-/// The trainer, which goes on from its folder.
-fn train(command: &mut Command, kept: &Path) {
-    command.args(["--", "mnist", "--quiet", "--timeout", "20", "--epochs", EPOCHS]);
-    command.args(["--checkpoint-every", "50", "--resume", "--checkpoint-dir"]).arg(kept);
+impl Undisturbed {
+    /// One that is long enough for so many kills; `None` where the trainer is not built.
+    fn run(ranks: usize, kills: usize) -> Option<Undisturbed> {
+        let (kept, epochs) = (folder(), (15 + 5 * kills).to_string());
+        let mut command = with_trainer(clean("mnist"))?;
+        command.args(["--quiet", "--ranks", &ranks.to_string(), "--epochs", &epochs, "--checkpoint-dir"]);
+        let begun = Instant::now();
+        let output = command.arg(kept.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let weights = fs::read(last(kept.path()).unwrap()).unwrap();
+        Some(Undisturbed { ranks, epochs, weights, took: begun.elapsed() })
+    }
+
+    /// The same as a launch's command, which goes on from its folder.
+    fn again(&self, command: &mut Command, kept: &Path) {
+        command.args(["--", "mnist", "--quiet", "--timeout", "60", "--epochs", &self.epochs]);
+        command.args(["--checkpoint-every", "50", "--resume", "--checkpoint-dir"]).arg(kept);
+    }
 }
 
 /// The trainer's processes that live and have all these variables, each with its rank.
@@ -70,29 +83,39 @@ fn workers(variables: &[String]) -> Vec<(String, usize)> {
     ids.filter_map(|id| rank(&id).map(|rank| (id, rank))).collect()
 }
 
-/// Kills a random rank, or all of a host, in each of the first attempts; how many attempts were disturbed.
-fn disturb(mark: &str, attempts: usize, ranks: usize, per_host: usize, is_over: &mut dyn FnMut() -> bool) -> usize {
-    let mut killed = 0;
-    for attempt in 0..attempts {
+/// Kills a random rank, or all of a host, in each of the first attempts of a job that keeps its weights here; how many
+/// attempts it tried to disturb.
+fn disturb(
+    mark: &str,
+    kills: usize,
+    job: &Undisturbed,
+    per_host: usize,
+    kept: &Path,
+    is_over: &mut dyn FnMut() -> bool,
+) -> usize {
+    // Half of the job is left after the last.
+    let longest = (job.took / (2 * u32::try_from(kills).unwrap() + 2)).min(Duration::from_millis(500));
+    for attempt in 0..kills {
         let variables = [mark.to_owned(), format!("MPIENV_RESTART_COUNT={attempt}")];
-        while workers(&variables).len() < ranks {
+        // The second attempt goes on from weights; later ones may be disturbed before they have any of their own.
+        while workers(&variables).len() < job.ranks || (attempt == 0 && last(kept).is_none()) {
             if is_over() {
-                return killed;
+                return attempt;
             }
-            thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(10));
         }
-        thread::sleep(Duration::from_millis(below(500) as u64));
-        let victim = below(ranks);
-        let whole_host = per_host < ranks && below(3) == 0;
+        thread::sleep(Duration::from_micros(below(longest.as_micros() as usize + 1) as u64));
+        let victim = below(job.ranks);
+        let whole_host = per_host < job.ranks && below(3) == 0;
         let is_victim = |rank: usize| if whole_host { rank / per_host == victim / per_host } else { rank == victim };
         let ids = workers(&variables).into_iter().filter(|(_, rank)| is_victim(*rank)).map(|(id, _)| id);
         let ids: Vec<_> = ids.collect();
         // A job that has just ended has none left.
-        if !ids.is_empty() && Command::new("kill").args(["-s", "KILL"]).args(ids).status().unwrap().success() {
-            killed += 1;
+        if ids.is_empty() || !Command::new("kill").args(["-s", "KILL"]).args(ids).status().unwrap().success() {
+            return attempt;
         }
     }
-    killed
+    kills
 }
 
 /// What both streams of a launch say, and how it exits.
@@ -108,69 +131,88 @@ fn start(command: &mut Command) -> thread::JoinHandle<(Option<i32>, String)> {
     read(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())
 }
 
-/// A job's log has each attempt that failed; whether it says where the next one goes on, which needs a checkpoint.
+/// How many attempts failed as a job's log has it, if it is one of a job that was disturbed as often as this.
 #[track_caller]
-fn reads_well(said: &str, killed: usize) -> bool {
-    for attempt in 0..killed {
-        let failed = format!("mpienv: attempt {attempt} failed: rank ");
-        let next = format!("; attempt {} starts in ", attempt + 1);
-        assert!(said.lines().any(|line| line.starts_with(&failed) && line.contains(&next)), "{said}");
+fn failures(said: &str, killed: usize) -> usize {
+    let lines: Vec<_> = said.lines().filter(|line| line.starts_with("mpienv: attempt ")).collect();
+    for (attempt, line) in lines.iter().enumerate() {
+        let (failed, next) = (format!("mpienv: attempt {attempt} failed: rank "), attempt + 1);
+        assert!(line.starts_with(&failed) && line.contains(&format!("; attempt {next} starts in ")), "{said}");
+        assert!(line.contains(": signal 9 (SIGKILL) after "), "{said}");
     }
-    said.contains("[0] mnist: resuming from ")
+    // The last kill may reach ranks that have just exited by themselves.
+    assert!([killed, killed.saturating_sub(1)].contains(&lines.len()), "{killed} were killed: {said}");
+    assert!(!lines.is_empty() && said.contains("[0] mnist: resuming from "), "{said}");
+    lines.len()
+}
+
+/// How long the pauses before so many restarts are together.
+fn pauses(kills: usize) -> Duration {
+    (0..kills).map(|restart| Duration::from_millis(500 << restart.min(6)).min(Duration::from_secs(30))).sum()
 }
 
 #[test]
 fn a_job_whose_ranks_are_killed_at_random_ends_with_the_bits_of_one_that_was_left_alone() {
-    let Some(expected) = undisturbed(2) else { return };
-    let (mut killed, mut resumed) = (0, false);
-    for job in 0..jobs() {
+    let (jobs, kills) = (setting(JOBS, 3), setting(KILLS, 2));
+    let Some(expected) = Undisturbed::run(2, kills) else { return };
+    for job in 0..jobs {
         let (kept, mark) = (folder(), format!("MARK=restarts.{job}.{}", std::process::id()));
         let mut command = with_trainer(clean("mpienv")).unwrap();
         let (name, value) = mark.split_once('=').unwrap();
-        command.env(name, value).args(["launch", "--max-restarts", "2", "--nproc-per-node", "2"]);
-        train(&mut command, kept.path());
+        command.env(name, value).args(["launch", "--max-restarts", &kills.to_string(), "--nproc-per-node", "2"]);
+        expected.again(&mut command, kept.path());
         let begun = Instant::now();
         let launch = start(&mut command);
-        let now = disturb(&mark, 2, 2, 2, &mut || launch.is_finished());
+        let killed = disturb(&mark, kills, &expected, 2, kept.path(), &mut || launch.is_finished());
         let (code, said) = launch.join().unwrap();
         assert_eq!(code, Some(0), "{said}");
-        assert!(last(kept.path()) == expected, "job {job}: other bits: {said}");
-        resumed |= reads_well(&said, now);
-        assert!(begun.elapsed() < LIMIT && workers(&[mark]).is_empty());
-        killed += now;
+        assert!(fs::read(last(kept.path()).unwrap()).unwrap() == expected.weights, "job {job}: other bits: {said}");
+        let failed = failures(&said, killed);
+        eprintln!("job {job}: {failed} of {kills} kills, {:.1} s", begun.elapsed().as_secs_f64());
+        assert!(begun.elapsed() < LIMIT + pauses(kills), "{:?}: {said}", begun.elapsed());
+        assert_eq!(workers(&[mark]), []);
     }
-    assert!(killed > 0 && resumed, "{killed} were killed");
 }
 
 #[test]
 fn a_job_on_two_hosts_whose_ranks_and_hosts_are_killed_at_random_ends_with_the_same_bits() {
+    let (jobs, kills) = (setting(JOBS, 2), setting(KILLS, 3));
     let Some(hosts) = Hosts::up("restarts", 2, &[]) else { return };
-    let Some(expected) = undisturbed(4) else { return };
-    let (mut killed, mut resumed) = (0, false);
-    for job in 0..jobs() {
+    let Some(expected) = Undisturbed::run(4, kills) else { return };
+    // Only who has the secret may start or stop workers.
+    let secrets = folder();
+    let secret = secrets.path().join("secret");
+    fs::write(&secret, "of this job").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    for job in 0..jobs {
         let (kept, mark) = (folder(), format!("MARK=hosts.{job}.{}", std::process::id()));
         let node = |host: &str, rank: &str| {
             let mut command = with_trainer(hosts.on(host, env!("CARGO_BIN_EXE_mpienv"))).unwrap();
             let (name, value) = mark.split_once('=').unwrap();
-            command.env(name, value).args(["launch", "--node-rank", rank, "--nnodes", "2"]);
-            command.args(["--master-addr", "10.77.0.1", "--master-port", "23456"]);
-            command.args(["--max-restarts", "3", "--nproc-per-node", "2"]);
-            train(&mut command, kept.path());
+            command.env(name, value).env("MPIENV_TOKEN_FILE", &secret);
+            command.args(["launch", "--node-rank", rank, "--nnodes", "2", "--max-restarts", &kills.to_string()]);
+            command.args(["--master-addr", "10.77.0.1", "--master-port", "23456", "--nproc-per-node", "2"]);
+            expected.again(&mut command, kept.path());
             start(&mut command)
         };
+        let begun = Instant::now();
         let launches = [node("nodeA", "0"), node("nodeB", "1")];
-        let now = disturb(&mark, 3, 4, 2, &mut || launches.iter().all(thread::JoinHandle::is_finished));
+        let is_over = &mut || launches.iter().all(thread::JoinHandle::is_finished);
+        let killed = disturb(&mark, kills, &expected, 2, kept.path(), is_over);
         let [first, second] = launches.map(|launch| launch.join().unwrap());
         let said = format!("{}\n{}", first.1, second.1);
         assert_eq!((first.0, second.0), (Some(0), Some(0)), "{said}");
-        assert!(last(kept.path()) == expected, "job {job}: other bits: {said}");
-        resumed |= reads_well(&first.1, now);
-        assert!(workers(&[mark]).is_empty());
-        // Nothing listens any more.
-        let sockets = hosts.on("nodeA", "ss").args(["-Htlnp"]).output().unwrap();
-        let sockets = String::from_utf8_lossy(&sockets.stdout).into_owned();
-        assert!(!sockets.contains("mpienv") && !sockets.contains("mnist"), "{sockets}");
-        killed += now;
+        assert!(fs::read(last(kept.path()).unwrap()).unwrap() == expected.weights, "job {job}: other bits: {said}");
+        let failed = failures(&first.1, killed);
+        eprintln!("job {job}: {failed} of {kills} kills, {:.1} s", begun.elapsed().as_secs_f64());
+        assert!(begun.elapsed() < LIMIT + pauses(kills), "{:?}: {said}", begun.elapsed());
+        assert_eq!(workers(&[mark]), []);
+        // No socket of any kind has an owner.
+        for host in ["nodeA", "nodeB"] {
+            let sockets = hosts.on(host, "ss").args(["-Hanp"]).output().unwrap();
+            let sockets = String::from_utf8_lossy(&sockets.stdout).into_owned();
+            let own = |line: &&str| line.contains("\"mpienv\"") || line.contains("\"mnist\"");
+            assert_eq!(sockets.lines().find(own), None, "{host}");
+        }
     }
-    assert!(killed > 0 && resumed, "{killed} were killed");
 }
