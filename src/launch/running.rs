@@ -122,13 +122,13 @@ impl Running {
         loop {
             if let Some(fault) = self.faults.take_if(|fault| !fault.is_by_reader()) {
                 link.send(Event::Failing);
-                self.end()?;
+                self.end(false)?;
                 return Err(fault.into());
             }
             if let Some((member, status)) = self.reap()? {
                 self.failed = Some(Instant::now());
                 link.send(Event::Failing);
-                self.end()?;
+                self.end(true)?;
                 let (first, other) = match self.killed.take() {
                     Some(killed) if !is_killed(status) => (killed, Some((member, status))),
                     other => ((member, status), other),
@@ -139,8 +139,12 @@ impl Running {
                 return Err(self.failure(&first.0, first.1));
             }
             if link.is_stopped(again) {
-                self.end()?;
-                return Ok(Exit::Stopped);
+                let noticed = Instant::now();
+                self.end(true)?;
+                // Another node noticed the end of this worker before this one did.
+                let Some((member, status)) = self.killed.take() else { return Ok(Exit::Stopped) };
+                self.failed = Some(noticed);
+                return Err(self.failure(&member, status));
             }
             if self.members.iter().all(|member| member.role == Role::Scheduler) {
                 break;
@@ -156,7 +160,7 @@ impl Running {
             // The workers that needed it report its failure.
             self.reap()?;
         }
-        self.end()?;
+        self.end(false)?;
         match self.faults.take_if(|_| true) {
             Some(fault) => Err(fault.into()),
             None => self.output.try_room().map(|()| Exit::Done),
@@ -215,14 +219,14 @@ impl Running {
         self.ended.push(member.captured);
     }
 
-    /// Ends all processes: asks, waits for the grace period, kills.
-    fn end(&mut self) -> Result<(), LaunchError> {
+    /// Ends all processes: asks, waits for the grace period, kills. May keep a worker that was killed from outside.
+    fn end(&mut self, finds_cause: bool) -> Result<(), LaunchError> {
         let deadline = Instant::now() + self.grace;
         loop {
             // A second failure is the first one's consequence.
             while let Some((member, status)) = self.reap()? {
                 // This process kills only after the grace, and waits for none of these.
-                if is_killed(status) && self.failed.is_some() && self.killed.is_none() {
+                if is_killed(status) && finds_cause && self.killed.is_none() {
                     self.killed = Some((member, status));
                 } else {
                     self.keep(member, How::of(status, true));

@@ -118,9 +118,11 @@ fn strangers_and_ranks_are_refused_at_the_launches_port_and_the_nodes_meet() {
     for (rank, child) in [first, second].into_iter().enumerate() {
         let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
         assert_eq!(status.code(), Some(0), "{}", text(&stderr));
-        // In both attempts the secret is where it was.
-        let both = format!("[{rank}] MPIENV_TOKEN_FILE={}\n[{rank}] 0\n", path.display());
-        assert!([both.clone(), both.repeat(2)].contains(&text(&stdout)), "{}", text(&stdout));
+        // In both attempts the secret is where it was. A worker may be stopped before it has said so.
+        let expected = [format!("[{rank}] MPIENV_TOKEN_FILE={}", path.display()), format!("[{rank}] 0")];
+        let said = text(&stdout);
+        assert!(said.lines().all(|line| expected.iter().any(|expected| line == expected)), "{said}");
+        assert!(expected.iter().all(|expected| said.contains(expected)), "{said}");
     }
 }
 

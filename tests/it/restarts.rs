@@ -237,6 +237,24 @@ fn a_worker_that_fails_on_one_node_starts_the_workers_of_all_nodes_again() {
 }
 
 #[test]
+fn a_worker_that_is_killed_is_the_cause_even_if_another_node_notices_first() {
+    // Rank 3 has lost rank 0, whose end its own node has not seen yet.
+    let script = "test $RANK = 3 && { sleep 0.3; exit 5; }; test $RANK = 0 || exec sleep 60; \
+                  trap 'kill -s KILL $$' TERM; while :; do sleep 60 & wait; done";
+    let outputs = both("noticed", &["--max-restarts", "1"], [&[], &[]], script);
+    for output in &outputs {
+        assert_eq!(output.status.code(), Some(137), "{}", said(output));
+        assert!(
+            said(output).contains("mpienv: rank 0 on ") && said(output).contains(" failed with signal 9 (SIGKILL)")
+        );
+    }
+    let text = said(&outputs[0]);
+    assert!(text.contains("    failed afterwards with exit code 5: rank 3\n"), "{text}");
+    assert!(text.contains("mpienv: attempt 0 failed: rank 0 on "), "{text}");
+    assert_eq!(living("noticed"), 0);
+}
+
+#[test]
 fn all_nodes_exit_with_the_first_failure_and_the_first_node_reports_it() {
     let script = "test $RANK = 2 && { sleep 0.3; echo why >&2; exit 5; }; exec sleep 60";
     let outputs = both("codes", &["--max-restarts", "1"], [&[], &[]], script);
