@@ -41,7 +41,7 @@ impl Group {
         Group::builder(info).connect()
     }
 
-    /// Connects all ranks of the job, as the builder is told.
+    /// Connects all ranks of the job with the settings of the builder.
     pub fn builder(info: &ClusterInfo) -> GroupBuilder<'_> {
         GroupBuilder::new(info)
     }
@@ -234,7 +234,7 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if there is no rank `root`.
+    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `root` is not a rank of the group.
     pub fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
         let size = self.size();
         if root >= size {

@@ -31,6 +31,8 @@ pub(super) struct Peer {
     due: usize,
     /// Bytes of all data frames, including heads.
     pub(super) written: u64,
+    /// Whether nothing more is due to it or from it in the current transfer.
+    pub(super) is_through: bool,
 }
 
 /// What both ends must agree on besides the length of a frame.
@@ -74,7 +76,7 @@ pub(super) struct Progress {
 
 impl Peer {
     pub(super) fn new(stream: TcpStream, host: String) -> Peer {
-        Peer { stream, host, head_in: [0; HEAD], received: 0, sent: 0, due: 0, written: 0 }
+        Peer { stream, host, head_in: [0; HEAD], received: 0, sent: 0, due: 0, written: 0, is_through: false }
     }
 
     pub(super) fn stream(&mut self) -> &mut TcpStream {
@@ -85,6 +87,7 @@ impl Peer {
     pub(super) fn begin(&mut self) {
         self.received = 0;
         self.sent = 0;
+        self.is_through = false;
     }
 
     /// Writes as much of the frame that carries `bytes` as the socket accepts.

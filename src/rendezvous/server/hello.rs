@@ -95,9 +95,9 @@ impl Server<'_> {
     /// A hello of this job is complete.
     fn hear(&mut self, id: usize, peer: IpAddr, port: Port, hello: Hello) {
         let Hello { rank, size, wants_table, blob, .. } = hello;
-        let told = if hello.is_elsewhere { hello.port } else { port };
-        if told != self.settings.port {
-            self.problems.port(rank, told, peer);
+        let announced = if hello.is_elsewhere { hello.port } else { port };
+        if announced != self.settings.port {
+            self.problems.port(rank, announced, peer);
             self.trouble();
             return self.join(id, rank, wants_table, false);
         }
