@@ -1,5 +1,6 @@
 //! A process's place in its cluster, and how it is found.
 
+pub(crate) mod attempt;
 pub(crate) mod azure;
 pub(crate) mod device;
 pub(crate) mod discover;

@@ -1,5 +1,7 @@
 //! Starts the workers of this node, and ends all of them when one fails.
 
+mod attempts;
+mod ending;
 mod error;
 #[cfg(unix)]
 pub(crate) mod exec;
@@ -8,6 +10,8 @@ mod output;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 mod parent;
 mod port;
+mod report;
+mod restarts;
 mod role;
 mod running;
 pub(crate) mod start_error;
@@ -18,13 +22,16 @@ pub use error::LaunchError;
 pub use output::Output;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub use parent::end_with_parent;
+pub use report::LaunchReport;
 #[cfg(all(feature = "launch", unix))]
 pub use supervisor::serve_as_watchdog;
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::cluster::attempt::Attempt;
 use crate::cluster::info::ClusterInfo;
 use crate::export::Target;
 #[cfg(any(feature = "cli", feature = "testing"))]
@@ -35,6 +42,7 @@ use crate::value::placement::LaunchStyle;
 #[cfg(any(feature = "cli", feature = "testing"))]
 use crate::value::port_range::PortRange;
 
+use self::restarts::Restarts;
 use self::role::Role;
 use self::running::Running;
 use self::supervisor::Unbound;
@@ -85,6 +93,7 @@ pub struct Launch {
     subreaper: bool,
     output: Output,
     variables: Variables,
+    restarts: Restarts,
 }
 
 /// Where the workers' variables come from.
@@ -107,11 +116,13 @@ impl Launch {
     /// Returns the errors of [`ClusterInfo::workers`], or an error if no port is free.
     pub fn new(info: &ClusterInfo, per_node: u32) -> Result<Launch, LaunchError> {
         if info.launch_style() == LaunchStyle::Alone && info.port_is_default {
-            let port = port::free_port(info.port_range).map_err(LaunchError::NoPort)?;
-            let info = info.with_own_port(port, "free when the workers were started");
-            return Ok(Launch::of(info.workers(per_node)?));
+            let port = port::free_port(info.port_range, 0).map_err(LaunchError::NoPort)?;
+            let own = info.with_own_port(port, "free when the workers were started");
+            let restarts = Restarts { range: Some(info.port_range), ..Restarts::default() };
+            return Ok(Launch { restarts, ..Launch::of(own.workers(per_node)?) });
         }
-        Ok(Launch::of(info.workers(per_node)?))
+        let restarts = Restarts { node: Some(info.clone()), ..Restarts::default() };
+        Ok(Launch { restarts, ..Launch::of(info.workers(per_node)?) })
     }
 
     /// Prepares one worker, which takes the place of this process.
@@ -144,6 +155,7 @@ impl Launch {
             subreaper: false,
             output: Output::default(),
             variables: Variables::Exports(Target::default()),
+            restarts: Restarts::default(),
         }
     }
 
@@ -177,7 +189,8 @@ impl Launch {
         }
         let mut job = job.clone();
         if !keep_master {
-            job = job.with_master(Host::LOOPBACK, port::free_port(PortRange::default()).map_err(LaunchError::NoPort)?);
+            job =
+                job.with_master(Host::LOOPBACK, port::free_port(PortRange::default(), 0).map_err(LaunchError::NoPort)?);
         }
         let workers: Result<Vec<ClusterInfo>, _> = job.environments().map(ClusterInfo::from_vars).collect();
         let launch = Launch::of(workers?);
@@ -245,12 +258,6 @@ impl Launch {
         self
     }
 
-    /// The places of the workers.
-    #[cfg(feature = "cli")]
-    pub(crate) fn workers(&self) -> &[ClusterInfo] {
-        &self.workers
-    }
-
     /// Starts the command that `command` returns for each worker, with the worker's variables, and waits for all
     /// workers.
     ///
@@ -259,28 +266,37 @@ impl Launch {
     /// # Errors
     /// Returns an error if a worker cannot be started or fails. The error describes the first failure. By then all
     /// other workers have exited.
-    pub fn run(self, command: impl FnMut(&ClusterInfo) -> Command) -> Result<(), LaunchError> {
-        let mut running = Running::new(self.output.clone(), self.grace, self.subreaper)?;
-        self.start(&mut running, command)?;
-        running.wait()
+    pub fn run(self, mut command: impl FnMut(&ClusterInfo) -> Command) -> Result<(), LaunchError> {
+        self.try_run(|worker| Ok(command(worker)))
     }
 
-    fn start(
+    /// As [`Launch::run`], for commands that may not be known; nothing is started then.
+    pub(crate) fn try_run<E: From<LaunchError> + Display>(
+        self,
+        mut command: impl FnMut(&ClusterInfo) -> Result<Command, E>,
+    ) -> Result<(), E> {
+        let (link, base) = self.link()?;
+        let prepare = |attempt| Running::new(self.output_of(attempt), self.grace, self.subreaper);
+        attempts::run(&link, base, prepare, |running, attempt| self.start(running, attempt, &mut command))
+    }
+
+    fn start<E: From<LaunchError>>(
         &self,
         running: &mut Running,
-        mut command: impl FnMut(&ClusterInfo) -> Command,
-    ) -> Result<(), LaunchError> {
+        attempt: Attempt,
+        command: &mut impl FnMut(&ClusterInfo) -> Result<Command, E>,
+    ) -> Result<(), E> {
         // Until all have been started.
         let _unbound = (!self.keep_binding).then(Unbound::of_this_thread);
-        for (index, worker) in self.workers.iter().enumerate() {
-            let mut started = command(worker);
+        for (index, worker) in self.workers_in(attempt)?.iter().enumerate() {
+            let mut started = command(worker)?;
             match &self.variables {
                 #[cfg(any(feature = "cli", feature = "testing"))]
                 Variables::Simulated(job) => job.apply_to(worker.rank(), &mut started),
                 Variables::Exports(set) => {
-                    let exports = worker.exports_for(*set)?;
+                    let exports = worker.exports_for(*set).map_err(LaunchError::from)?;
                     if let Some(variables) = set.scheduler().filter(|_| worker.world().is_first()) {
-                        let mut scheduler = command(worker);
+                        let mut scheduler = command(worker)?;
                         exports.apply_to(&mut scheduler);
                         for (name, value) in variables {
                             match value {

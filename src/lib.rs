@@ -74,7 +74,7 @@ pub use launch::exec::exec;
 #[cfg(all(feature = "launch", unix))]
 pub use launch::serve_as_watchdog;
 pub use launch::start_error::StartError;
-pub use launch::{Launch, LaunchError, Output};
+pub use launch::{Launch, LaunchError, LaunchReport, Output};
 #[doc(inline)]
 pub use launcher::Launcher;
 pub use value::host::{Host, HostError};

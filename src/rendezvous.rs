@@ -58,6 +58,7 @@
 //! | 100,000 on 1,000 nodes: one node's gather, then the nodes | 0.01 s + 0.06 s | 0.01 s + 0.11 s | 4 MB |
 
 mod auth;
+mod channel;
 mod client;
 mod connection;
 mod error;
@@ -73,13 +74,14 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
+pub(crate) use channel::{Channel, Sender};
 pub use error::{ConnectFailure, ErrorKind, RendezvousError};
 pub use meeting::{Gathered, Meeting, Member};
 
 use crate::value::host::Host;
 use crate::value::port::Port;
 use crate::value::rank::Rank;
-use auth::Run;
+use auth::{Role, Run};
 use frame::Secret;
 
 /// Longest blob that a rank may bring, in bytes: 1 MiB.
@@ -105,6 +107,7 @@ pub struct Rendezvous {
     default_port: Option<Port>,
     timeout: Duration,
     token: Vec<u8>,
+    role: Role,
     run: Run,
     bind: Option<IpAddr>,
 }
@@ -123,8 +126,8 @@ impl Rendezvous {
     /// `rank` meets the others at `host:port`, within 60 s, with an empty token.
     #[must_use]
     pub fn new(rank: Rank, host: Host, port: Port) -> Rendezvous {
-        let (timeout, run) = (Duration::from_secs(60), Run::default());
-        Rendezvous { rank, host, port, default_port: None, timeout, token: Vec::new(), run, bind: None }
+        let (timeout, role, run) = (Duration::from_secs(60), Role::default(), Run::default());
+        Rendezvous { rank, host, port, default_port: None, timeout, token: Vec::new(), role, run, bind: None }
     }
 
     /// Sets how long to wait for all ranks, counted from the call of `all_gather` or `gather`, at most ten years.
@@ -214,9 +217,9 @@ impl Rendezvous {
     pub fn all_gather(&self, blob: impl Into<Vec<u8>>) -> Result<Meeting, RendezvousError> {
         let blob = self.checked(blob.into())?;
         if self.rank.is_first() {
-            return server::serve(self, blob, &mut |_| Vec::new());
+            return Ok(server::serve(self, blob, &mut |_| Vec::new())?.0);
         }
-        match client::join(self, blob, true)? {
+        match client::join(self, blob, true)?.0 {
             Gathered::All(meeting) => Ok(meeting),
             Gathered::Reply(_) => Err(self.lost("it sent no table")),
         }
@@ -263,9 +266,28 @@ impl Rendezvous {
     ) -> Result<Gathered, RendezvousError> {
         let blob = self.checked(blob.into())?;
         if self.rank.is_first() {
-            return server::serve(self, blob, &mut answer).map(Gathered::All);
+            return Ok(Gathered::All(server::serve(self, blob, &mut answer)?.0));
         }
-        client::join(self, blob, false)
+        Ok(client::join(self, blob, false)?.0)
+    }
+
+    /// As [`Rendezvous::gather_with_reply`], for the processes that start the ranks: their connections stay open. Rank 0 gets
+    /// one for each other rank, and speaks first; the others get the one to rank 0.
+    ///
+    /// Their keys are not those of ranks, so that neither can join the other's meeting.
+    pub(crate) fn stay_connected(
+        &self,
+        blob: Vec<u8>,
+        mut answer: impl FnMut(&Meeting) -> Vec<u8>,
+    ) -> Result<(Gathered, Vec<Channel>), RendezvousError> {
+        let launches = Rendezvous { role: Role::Launches, ..self.clone() };
+        let blob = launches.checked(blob)?;
+        if launches.rank.is_first() {
+            let (meeting, channels) = server::serve(&launches, blob, &mut answer)?;
+            return Ok((Gathered::All(meeting), channels));
+        }
+        let (gathered, channel) = client::join(&launches, blob, false)?;
+        Ok((gathered, vec![channel]))
     }
 
     fn checked(&self, blob: Vec<u8>) -> Result<Vec<u8>, RendezvousError> {
@@ -285,7 +307,7 @@ impl Rendezvous {
     }
 
     fn secret(&self) -> Secret {
-        Secret::new(&self.token, self.run)
+        Secret::new(&self.token, self.role, self.run)
     }
 
     fn master(&self) -> String {

@@ -237,8 +237,9 @@ impl ClusterInfo {
     /// How often the job was restarted, 0 for the first attempt; `None` if no variable says so.
     ///
     /// From `TORCHELASTIC_RESTART_COUNT`, `SLURM_RESTART_COUNT` or `LEPTON_JOB_FAILURE_COUNT`: the launcher's own, or else
-    /// that of a launcher around it. Slurm sets its variable only once it has restarted the job. torchrun counts each node's
-    /// restarts by itself, so that its number is not the same on all nodes. A master port is derived from Slurm's alone.
+    /// `MPIENV_RESTART_COUNT` of [`Launch::max_restarts`](crate::Launch::max_restarts), or else that of a launcher around it.
+    /// Slurm sets its variable only once it has restarted the job. torchrun counts each node's restarts by itself, so that
+    /// its number is not the same on all nodes. A master port is derived from Slurm's alone, and from mpienv's.
     ///
     /// ```
     /// use mpienv::ClusterInfo;

@@ -28,9 +28,14 @@ pub(crate) const TOKEN: &str = "MPIENV_TOKEN";
 /// Names a file that holds the token.
 pub(crate) const TOKEN_FILE: &str = "MPIENV_TOKEN_FILE";
 
+/// How often the job was restarted, as `mpienv launch` counts for its workers.
+pub(crate) const RESTART_COUNT: &str = "MPIENV_RESTART_COUNT";
+/// The same, as torchrun's workers read it.
+pub(crate) const TORCH_RESTART_COUNT: &str = "TORCHELASTIC_RESTART_COUNT";
+
 /// Those that workers of `mpienv launch` get, and that must not reach another job.
 #[cfg(any(feature = "cli", feature = "testing"))]
-pub(crate) const OF_WORKERS: [&str; 5] = [LAUNCHER, MASTER_ADDR, MASTER_PORT, TOKEN, TOKEN_FILE];
+pub(crate) const OF_WORKERS: [&str; 6] = [LAUNCHER, MASTER_ADDR, MASTER_PORT, TOKEN, TOKEN_FILE, RESTART_COUNT];
 
 /// Which port at rank 0's host is asked for; its text is a number or `auto`.
 ///

@@ -39,7 +39,6 @@ use crate::error::Error;
 use crate::finding::{Finding, Severity};
 use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
 use crate::value::host::Host;
-use crate::value::placement::Sourced;
 use crate::value::printable::printable;
 
 use self::at_master::Look;
@@ -131,14 +130,12 @@ pub fn check_at(
     }
 }
 
-/// All ranks of this process's job; a token that a user gave may serve several jobs, so their identity is in the keys too.
+/// All ranks of this process's job, in this attempt.
 pub(crate) fn rendezvous(info: &ClusterInfo, master: Host, timeout: Duration) -> Rendezvous {
     let rendezvous = Rendezvous::new(info.world(), master, info.master_port()).timeout(timeout);
     let rendezvous = rendezvous.default_port(info.default_master_port()).token(info.token().as_bytes());
-    match info.placement.job.as_ref().filter(|_| !info.token_is_own) {
-        Some(Sourced { value: job, .. }) => rendezvous.job(format!("{}/{}", job.id, job.step), job.restarts),
-        None => rendezvous,
-    }
+    let (identity, attempt) = info.run();
+    rendezvous.job(identity, attempt)
 }
 
 /// The endpoints of all ranks, in order; each rank brings its own.

@@ -335,7 +335,12 @@ fn report(outcome: Result<(), Failure>) -> process::ExitCode {
 fn print_error(failure: &Failure) {
     let style = anstyle::AnsiColor::Red.on_default().bold();
     let hint = hint::for_failure(failure).map_or(String::new(), |hint| format!("; {hint}"));
-    print_line(&format!("{style}mpienv:{style:#} {failure}{hint}\n"));
+    let report = match failure {
+        Failure::Launch(error) => error.report().map(ToString::to_string).filter(|report| !report.is_empty()),
+        _ => None,
+    };
+    let report = report.map_or(String::new(), |report| report + "\n");
+    print_line(&format!("{style}mpienv:{style:#} {failure}{hint}\n{report}"));
 }
 
 fn print_line(line: &str) {

@@ -6,7 +6,13 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use crate::error::Error;
+use crate::launch::ending::status_text;
+use crate::launch::report::LaunchReport;
 use crate::launch::start_error::StartError;
+#[cfg(feature = "rendezvous")]
+use crate::rendezvous::RendezvousError;
+#[cfg(feature = "rendezvous")]
+use crate::value::port::Port;
 
 /// Why workers were not started, or failed.
 ///
@@ -96,10 +102,83 @@ pub enum LaunchError {
         passed_on: bool,
         /// The last lines that it wrote to stderr, as one line, unless its output is inherited.
         stderr: Option<String>,
+        /// What happened before and because of it: see [`LaunchError::report`].
+        report: Box<LaunchReport>,
     },
+    /// Another node's launch could not go on.
+    #[error("node {node} ({host}): {reason}; see its output")]
+    OtherNode {
+        /// The number of the node.
+        node: u32,
+        /// Its host.
+        host: String,
+        /// What its launch said.
+        reason: String,
+    },
+    /// The launch of another node is gone.
+    #[error("node {node} ({host}) is gone: {reason}; the workers of all nodes were stopped")]
+    NodeLost {
+        /// The number of the node.
+        node: u32,
+        /// Its host.
+        host: String,
+        /// How this was noticed.
+        reason: String,
+    },
+    /// The launches of the nodes did not meet.
+    #[cfg(feature = "rendezvous")]
+    #[error(
+        "the launches of the nodes did not meet at port {port}, where each counts as one rank: {error}; start all with the \
+         same --max-restarts"
+    )]
+    NotMet {
+        /// The port.
+        port: Port,
+        /// Why they did not meet.
+        #[source]
+        error: RendezvousError,
+    },
+    /// The launches of the nodes met, but could not stay connected.
+    #[error("cannot connect the launches of the nodes: {0}; check the firewall between the nodes (--port-range)")]
+    Nodes(#[source] io::Error),
 }
 
 debug_is_text!(LaunchError);
+
+impl LaunchError {
+    /// What happened before and because of the failure, if a worker failed: several lines for a person.
+    ///
+    /// The error itself is one line. The report has the last lines of the worker's stderr, how the other workers ended,
+    /// and the failures of earlier attempts. It may be empty.
+    ///
+    /// ```
+    /// use std::process::Command;
+    /// use mpienv::{ClusterInfo, Launch, LaunchReport};
+    ///
+    /// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
+    /// let error = Launch::new(&info, 1)?.max_restarts(1).run(|_worker| Command::new("false")).unwrap_err();
+    /// let report: &LaunchReport = error.report().expect("a worker failed");
+    /// assert!(report.to_string().contains("attempt 0: rank 0 on "), "{report}");
+    /// assert_eq!(report.attempts(), 2);
+    /// # Ok::<(), mpienv::LaunchError>(())
+    /// ```
+    #[must_use]
+    pub fn report(&self) -> Option<&LaunchReport> {
+        match self {
+            LaunchError::Failed { report, .. } => Some(report),
+            _ => None,
+        }
+    }
+
+    /// The same, for those who want one line.
+    #[cfg(feature = "cli")]
+    pub(crate) fn brief(mut self) -> LaunchError {
+        if let LaunchError::Failed { report, .. } = &mut self {
+            **report = LaunchReport::default();
+        }
+        self
+    }
+}
 
 /// One line: the rank, its host, how it exited, and its last words.
 fn failed(rank: u32, host: Option<&str>, status: ExitStatus, passed_on: bool, stderr: Option<&str>) -> String {
@@ -109,11 +188,7 @@ fn failed(rank: u32, host: Option<&str>, status: ExitStatus, passed_on: bool, st
         let _ = write!(text, " on {host}");
     }
     let code = status.code();
-    let status = match code {
-        Some(code) => format!("exit code {code}"),
-        None => status.to_string().replacen("signal: ", "signal ", 1),
-    };
-    let _ = write!(text, " failed with {status}");
+    let _ = write!(text, " failed with {}", status_text(status));
     if passed_on {
         text += ", which this process received and passed on";
     }

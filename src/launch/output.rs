@@ -148,20 +148,21 @@ impl Captured {
         }
     }
 
-    /// The last lines of stderr as one line; `None` where they are not known.
-    pub(super) fn tail(&self) -> Option<String> {
+    /// The last lines of stderr, as one line and as they are; `None` where they are not known.
+    pub(super) fn tail(&self) -> Option<(String, Vec<String>)> {
         match self {
             Captured::Nothing => None,
-            Captured::Lines { tail, .. } => Some(tail.text()),
+            Captured::Lines { tail, .. } => Some((tail.text(), tail.lines())),
             Captured::File(path) => {
-                let mut text = Tail::of_file(path).text();
+                let tail = Tail::of_file(path);
+                let mut text = tail.text();
                 if !text.is_empty() {
                     text += &format!(" ({})", path.display());
                 }
                 if let Some(Err(error)) = path.parent().map(try_folder) {
                     text += &format!(" (cannot write {}, lines may be missing: {error})", path.display());
                 }
-                Some(text.trim_start().to_owned())
+                Some((text.trim_start().to_owned(), tail.lines()))
             }
         }
     }

@@ -3,12 +3,15 @@
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use crate::launch::attempts::{Event, Link};
+use crate::launch::ending::{Ending, How, SIGKILL, signal};
 use crate::launch::error::LaunchError;
 use crate::launch::output::{Captured, Copier, Fault, Faults, Output};
+use crate::launch::report::LaunchReport;
 use crate::launch::role::{Member, Role};
 use crate::launch::start_error::StartError;
 use crate::launch::stopped;
-use crate::launch::supervisor::Supervisor;
+use crate::launch::supervisor::{Supervisor, Waker};
 use crate::value::host_name::host_name;
 
 /// The signal of a process that writes to a pipe without a reader.
@@ -29,6 +32,22 @@ pub(super) struct Running {
     stuck: Vec<(u32, Instant)>,
     /// Whether no process is left.
     is_over: bool,
+    /// How workers ended, but for the first that failed.
+    endings: Vec<Ending>,
+    started: Instant,
+    /// When the first worker failed.
+    failed: Option<Instant>,
+    /// A worker that was killed from outside, of which the others may have heard before this process.
+    killed: Option<(Member, ExitStatus)>,
+}
+
+/// How the workers came to an end without a failure here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exit {
+    /// All have finished.
+    Done,
+    /// Another node's failure stopped them.
+    Stopped,
 }
 
 impl Running {
@@ -48,6 +67,10 @@ impl Running {
             grace,
             stuck: Vec::new(),
             is_over: false,
+            endings: Vec::new(),
+            started: Instant::now(),
+            failed: None,
+            killed: None,
         })
     }
 
@@ -67,15 +90,60 @@ impl Running {
         outcome
     }
 
-    /// Waits for all workers, and ends the others when one fails.
-    pub(super) fn wait(mut self) -> Result<(), LaunchError> {
+    /// What ends a wait from another thread.
+    pub(super) fn waker(&self) -> Result<Waker, LaunchError> {
+        self.supervisor.waker().map_err(LaunchError::Signals)
+    }
+
+    /// Ends all workers at once: not all could be started.
+    pub(super) fn abort(&mut self) {
+        self.kill();
+        self.is_over = true;
+        self.supervisor.stop_listening();
+    }
+
+    /// How workers ended, but for the first that failed.
+    pub(super) fn endings(&mut self) -> Vec<Ending> {
+        std::mem::take(&mut self.endings)
+    }
+
+    /// How long after the start the first worker failed, or how long it has been.
+    pub(super) fn ran_for(&self) -> Duration {
+        self.failed.unwrap_or_else(Instant::now).saturating_duration_since(self.started)
+    }
+
+    /// Whether a signal has arrived after which nothing is started again.
+    pub(super) fn is_final(&self) -> bool {
+        self.supervisor.is_final()
+    }
+
+    /// Waits for all workers of an attempt, and ends the others when one fails, here or on another node.
+    pub(super) fn wait(&mut self, link: &Link, again: u32) -> Result<Exit, LaunchError> {
         loop {
             if let Some(fault) = self.faults.take_if(|fault| !fault.is_by_reader()) {
-                self.end()?;
+                link.send(Event::Failing);
+                self.end(false)?;
                 return Err(fault.into());
             }
             if let Some((member, status)) = self.reap()? {
-                self.end()?;
+                self.failed = Some(Instant::now());
+                link.send(Event::Failing);
+                self.end(true)?;
+                let (first, other) = match self.killed.take() {
+                    Some(killed) if !is_killed(status) => (killed, Some((member, status))),
+                    other => ((member, status), other),
+                };
+                if let Some((member, status)) = other {
+                    self.keep(member, How::of(status, false));
+                }
+                return Err(self.failure(&first.0, first.1));
+            }
+            if link.is_stopped(again) {
+                let noticed = Instant::now();
+                self.end(true)?;
+                // Another node noticed the end of this worker before this one did.
+                let Some((member, status)) = self.killed.take() else { return Ok(Exit::Stopped) };
+                self.failed = Some(noticed);
                 return Err(self.failure(&member, status));
             }
             if self.members.iter().all(|member| member.role == Role::Scheduler) {
@@ -92,10 +160,10 @@ impl Running {
             // The workers that needed it report its failure.
             self.reap()?;
         }
-        self.end()?;
+        self.end(false)?;
         match self.faults.take_if(|_| true) {
             Some(fault) => Err(fault.into()),
-            None => self.output.try_room(),
+            None => self.output.try_room().map(|()| Exit::Done),
         }
     }
 
@@ -140,18 +208,29 @@ impl Running {
             if member.role != Role::Scheduler && !status.success() {
                 return Ok(Some((member, status)));
             }
-            self.ended.push(member.captured);
+            self.keep(member, How::of(status, false));
         }
         Ok(None)
     }
 
-    /// Ends all processes: asks, waits for the grace period, kills.
-    fn end(&mut self) -> Result<(), LaunchError> {
+    /// Remembers a worker that has ended.
+    fn keep(&mut self, member: Member, how: How) {
+        self.endings.extend(member.role.rank().map(|rank| Ending { rank, how }));
+        self.ended.push(member.captured);
+    }
+
+    /// Ends all processes: asks, waits for the grace period, kills. May keep a worker that was killed from outside.
+    fn end(&mut self, finds_cause: bool) -> Result<(), LaunchError> {
         let deadline = Instant::now() + self.grace;
         loop {
             // A second failure is the first one's consequence.
-            while let Some((member, _)) = self.reap()? {
-                self.ended.push(member.captured);
+            while let Some((member, status)) = self.reap()? {
+                // This process kills only after the grace, and waits for none of these.
+                if is_killed(status) && finds_cause && self.killed.is_none() {
+                    self.killed = Some((member, status));
+                } else {
+                    self.keep(member, How::of(status, true));
+                }
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if !self.is_left() {
@@ -178,16 +257,15 @@ impl Running {
 
     fn kill(&mut self) {
         self.supervisor.kill(&mut self.members.iter_mut().map(|member| &mut member.child));
-        self.ended.extend(self.members.drain(..).map(|member| member.captured));
+        for member in std::mem::take(&mut self.members) {
+            self.keep(member, How::Killed);
+        }
     }
 
     /// The error for a worker's failure.
     fn failure(&self, member: &Member, status: ExitStatus) -> LaunchError {
         member.captured.finish();
-        #[cfg(unix)]
-        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
-        #[cfg(not(unix))]
-        let signal: Option<i32> = None;
+        let signal = signal(status);
         let is_by_pipe = signal == Some(SIGPIPE) || status.code() == Some(128 + SIGPIPE);
         // What kept this process from writing is the cause of what followed.
         if let Some(fault) = self.faults.take_if(|fault| is_by_pipe || !fault.is_by_reader()) {
@@ -195,8 +273,14 @@ impl Running {
         }
         let passed_on = signal.is_some_and(|signal| self.supervisor.has_passed(signal));
         let rank = member.role.rank().unwrap_or(0);
-        LaunchError::Failed { rank, host: host_name(), status, passed_on, stderr: member.captured.tail() }
+        let (stderr, lines) = member.captured.tail().unzip();
+        let report = Box::new(LaunchReport::of_lines(lines.unwrap_or_default()));
+        LaunchError::Failed { rank, host: host_name(), status, passed_on, stderr, report }
     }
+}
+
+fn is_killed(status: ExitStatus) -> bool {
+    signal(status) == Some(SIGKILL)
 }
 
 impl From<Fault> for LaunchError {

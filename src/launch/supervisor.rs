@@ -15,6 +15,8 @@ mod family;
 #[cfg(all(feature = "launch", unix))]
 mod groups;
 #[cfg(all(feature = "launch", unix))]
+mod pause;
+#[cfg(all(feature = "launch", unix))]
 mod processes;
 #[cfg(all(feature = "launch", unix))]
 mod signals;
@@ -24,9 +26,11 @@ mod watchdog;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub(super) use binding::Unbound;
 #[cfg(not(all(feature = "launch", unix)))]
-pub(super) use fallback::{Supervisor, Waker};
+pub(super) use fallback::{Pause, Supervisor, Waker};
 #[cfg(all(feature = "launch", unix))]
 pub(super) use groups::{Supervisor, Waker};
+#[cfg(all(feature = "launch", unix))]
+pub(super) use pause::Pause;
 #[cfg(all(feature = "launch", unix))]
 pub use watchdog::serve_as_watchdog;
 

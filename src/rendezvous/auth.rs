@@ -57,13 +57,31 @@ impl Run {
     }
 }
 
+/// Which processes of a job meet. The keys of one role open nothing to the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Role {
+    #[default]
+    Ranks,
+    /// The processes that start the ranks of each node. They stay connected.
+    Launches,
+}
+
+impl Role {
+    fn label(self) -> &'static [u8] {
+        match self {
+            Role::Ranks => b"mpienv job",
+            Role::Launches => b"mpienv launches",
+        }
+    }
+}
+
 /// The key of one attempt of one job.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct JobKey(Bytes32);
 
 impl JobKey {
-    pub(super) fn new(token: &[u8], run: Run) -> JobKey {
-        JobKey(derive(&digest(&[token]), &[b"mpienv job", &run.job, &run.attempt.to_be_bytes()]))
+    pub(super) fn new(token: &[u8], role: Role, run: Run) -> JobKey {
+        JobKey(derive(&digest(&[token]), &[role.label(), &run.job, &run.attempt.to_be_bytes()]))
     }
 
     /// The two directions of a connection, of which these bytes say all: the greeting and the hello up to the proof.
@@ -145,10 +163,13 @@ mod tests {
 
     #[test]
     fn every_input_changes_the_key() {
-        let tag = |token: &[u8], run: Run, greeting: &[u8], hello: &[u8], of_rank: bool| {
-            let mut session = JobKey::new(token, run).session(greeting, hello);
+        let of_role = |role, token: &[u8], run: Run, greeting: &[u8], hello: &[u8], of_rank: bool| {
+            let mut session = JobKey::new(token, role, run).session(greeting, hello);
             let direction = if of_rank { &mut session.of_rank } else { &mut session.of_master };
             direction.tag(&digest(&[]))
+        };
+        let tag = |token: &[u8], run, greeting: &[u8], hello: &[u8], of_rank| {
+            of_role(Role::Ranks, token, run, greeting, hello, of_rank)
         };
         let run = Run::new(b"4711/0", 1);
         let tags = [
@@ -160,13 +181,14 @@ mod tests {
             tag(b"secret", run, b"G", b"h", true),
             tag(b"secret", run, b"g", b"H", true),
             tag(b"secret", run, b"g", b"h", false),
+            of_role(Role::Launches, b"secret", run, b"g", b"h", true),
         ];
         assert_eq!(tags.iter().collect::<std::collections::BTreeSet<_>>().len(), tags.len());
     }
 
     #[test]
     fn a_tag_is_good_once_and_in_its_turn() {
-        let session = JobKey::new(b"secret", Run::default()).session(b"g", b"h");
+        let session = JobKey::new(b"secret", Role::Ranks, Run::default()).session(b"g", b"h");
         let (mut sender, mut receiver) = (session.of_rank.clone(), session.of_rank);
         let (first, second) = (digest(&[b"first"]), digest(&[b"second"]));
         let tags = [sender.tag(&first), sender.tag(&second)];

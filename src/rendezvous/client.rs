@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::auth::{Bytes32, LENGTH, Session, nonce};
 use super::error::{ConnectFailure, RendezvousError};
 use super::frame::{Hello, LONGEST_TEXT, ReplyHead, ReplyKind, Secret, Version, take};
-use super::{ANSWER, DRAIN, Gathered, LONGEST_BLOB, Meeting, Rendezvous, resolve, table};
+use super::{ANSWER, Channel, DRAIN, Gathered, LONGEST_BLOB, Meeting, Rendezvous, resolve, table};
 use crate::value::port::Port;
 use crate::value::printable::printable;
 use link::{Bad, Link, is_timeout};
@@ -30,8 +30,12 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long after rank 0's deadline its report may arrive.
 const GRACE: Duration = ANSWER.saturating_add(DRAIN).saturating_add(Duration::from_secs(2));
 
-/// Joins the meeting: gets the table if asked for, otherwise rank 0's answer.
-pub(super) fn join(settings: &Rendezvous, blob: Vec<u8>, wants_table: bool) -> Result<Gathered, RendezvousError> {
+/// Joins the meeting: gets the table if asked for, otherwise rank 0's answer, and the connection to rank 0.
+pub(super) fn join(
+    settings: &Rendezvous,
+    blob: Vec<u8>,
+    wants_table: bool,
+) -> Result<(Gathered, Channel), RendezvousError> {
     let started = Instant::now();
     let deadline = started + settings.timeout;
     let (rank, size) = (settings.rank.index(), settings.rank.size());
@@ -190,7 +194,7 @@ fn failure_of(error: &io::Error) -> ConnectFailure {
 }
 
 /// Waits for the report of a rank 0 that has said welcome.
-fn wait(settings: &Rendezvous, secret: &Secret, welcomed: Welcomed) -> Result<Gathered, RendezvousError> {
+fn wait(settings: &Rendezvous, secret: &Secret, welcomed: Welcomed) -> Result<(Gathered, Channel), RendezvousError> {
     let Welcomed { mut line, mut session, left, meeting } = welcomed;
     let started = Instant::now();
     // A rank that started before rank 0 waits on: rank 0's report names what is wrong.
@@ -203,19 +207,22 @@ fn wait(settings: &Rendezvous, secret: &Secret, welcomed: Welcomed) -> Result<Ga
         head = next(settings, &mut line, started)?;
     }
     let mut read = |most| line.payload(&mut session, head, most).map_err(|bad| settings.lost(bad));
-    match head.kind {
-        ReplyKind::Done => Ok(Gathered::Reply(read(LONGEST_BLOB)?)),
+    let gathered = match head.kind {
+        ReplyKind::Done => Gathered::Reply(read(LONGEST_BLOB)?),
         ReplyKind::Table => {
             let bytes = read(table::largest(settings.rank.size()))?;
             let rows = table::decode(&bytes, settings.rank.size());
             let rows = rows.ok_or_else(|| settings.lost("its list of ranks cannot be read"))?;
-            Ok(Gathered::All(Meeting::new(rows, reached, secret.key.of_meeting(&meeting))))
+            Gathered::All(Meeting::new(rows, reached, secret.key.of_meeting(&meeting)))
         }
-        ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost => Err(failure(head.kind, &read(LONGEST_TEXT)?)),
-        ReplyKind::Welcome | ReplyKind::OtherJob | ReplyKind::Ready | ReplyKind::Greeting => {
-            Err(settings.lost("it answered out of order"))
+        ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost => {
+            return Err(failure(head.kind, &read(LONGEST_TEXT)?));
         }
-    }
+        ReplyKind::Welcome | ReplyKind::OtherJob | ReplyKind::Ready | ReplyKind::Greeting | ReplyKind::Message => {
+            return Err(settings.lost("it answered out of order"));
+        }
+    };
+    Ok((gathered, Channel::new(line.stream, 0, session.of_rank, session.of_master)))
 }
 
 /// The start of the next reply, or why there is none.

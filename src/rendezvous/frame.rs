@@ -103,10 +103,12 @@ pub(super) enum ReplyKind {
     Lost,
     /// Rank 0 of some job listens here; the payload is its nonce.
     Greeting,
+    /// What either end says on a connection that stays open after the meeting.
+    Message,
 }
 
 impl ReplyKind {
-    const ALL: [ReplyKind; 9] = [
+    const ALL: [ReplyKind; 10] = [
         ReplyKind::Welcome,
         ReplyKind::Table,
         ReplyKind::Done,
@@ -116,6 +118,7 @@ impl ReplyKind {
         ReplyKind::Ready,
         ReplyKind::Lost,
         ReplyKind::Greeting,
+        ReplyKind::Message,
     ];
 
     fn code(self) -> u8 {
@@ -129,6 +132,7 @@ impl ReplyKind {
             ReplyKind::Ready => 7,
             ReplyKind::Lost => 8,
             ReplyKind::Greeting => 9,
+            ReplyKind::Message => 10,
         }
     }
 }

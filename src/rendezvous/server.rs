@@ -23,7 +23,7 @@ use super::frame::{Message, ReplyKind, Secret};
 use super::listen::{Addresses, listen};
 use super::report::Problems;
 use super::table::{Origin, Row};
-use super::{Meeting, Rendezvous};
+use super::{Channel, Meeting, Rendezvous};
 use crate::value::port::Port;
 use guesses::Guesses;
 use liveness::{Liveness, Presence};
@@ -39,13 +39,16 @@ const SCRATCH: usize = 64 * 1024;
 /// What rank 0 replies to the ranks that do not ask for the table.
 pub(super) type Reply<'a> = &'a mut dyn FnMut(&Meeting) -> Vec<u8>;
 
+/// What rank 0 has once all have met: the connections only if they stay.
+pub(super) type Served = (Meeting, Vec<Channel>);
+
 /// Serves the meeting as rank 0.
-pub(super) fn serve(settings: &Rendezvous, blob: Vec<u8>, answer: Reply<'_>) -> Result<Meeting, RendezvousError> {
+pub(super) fn serve(settings: &Rendezvous, blob: Vec<u8>, answer: Reply<'_>) -> Result<Served, RendezvousError> {
     let own = Row { place: Origin::WithFirst, blob: blob.into() };
     if settings.rank.size() == 1 {
         let number = nonce().map_err(RendezvousError::System)?;
         let key = settings.secret().key.of_meeting(&number);
-        return Ok(Meeting::new(vec![own], own_address(settings, None), key));
+        return Ok((Meeting::new(vec![own], own_address(settings, None), key), Vec::new()));
     }
     Server::new(settings)?.run(own, answer)
 }
@@ -142,7 +145,7 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    fn run(mut self, own: Row, answer: Reply<'_>) -> Result<Meeting, RendezvousError> {
+    fn run(mut self, own: Row, answer: Reply<'_>) -> Result<Served, RendezvousError> {
         let mut events = Events::with_capacity(1024);
         loop {
             let now = Instant::now();

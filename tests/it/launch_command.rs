@@ -84,7 +84,13 @@ fn the_first_failure_gives_the_exit_code_and_is_named_in_one_line() {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let named =
         format!("mpienv: rank 2 on {} failed with exit code 7; its stderr ends with: first | last", host.trim());
-    assert_eq!(text(&output.stderr), format!("[2] first\n[2] last\n{named}\n"));
+    let said = text(&output.stderr);
+    let rest = said.strip_prefix(&format!("[2] first\n[2] last\n{named}\n")).unwrap_or_else(|| panic!("{said}"));
+    let [first, others] = rest.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
+    assert!(first.starts_with("  the first failure, ") && first.ends_with(" s after the start; the other workers:"));
+    assert_eq!(others, "    stopped with SIGTERM: ranks 0-1, 3");
+    let quiet = launch("named", 4, &["-q"], script).output().unwrap();
+    assert_eq!(text(&quiet.stderr), format!("[2] first\n[2] last\n{named}\n"));
     assert_eq!(living("named"), [""; 0]);
 }
 
@@ -225,7 +231,7 @@ fn output_goes_to_files_when_a_folder_is_named() {
     let output = command.env("LOGS", &logs).output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(3), ""));
     let file = logs.join("rank.1/stderr");
-    assert!(text(&output.stderr).ends_with(&format!("its stderr ends with: err 1 ({})\n", file.display())));
+    assert!(text(&output.stderr).contains(&format!("its stderr ends with: err 1 ({})\n", file.display())));
     assert_eq!(fs::read_to_string(file).unwrap(), "err 1\n");
     for rank in ["0", "1"] {
         let stdout = fs::read_to_string(logs.join(format!("rank.{rank}/stdout"))).unwrap();

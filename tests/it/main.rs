@@ -19,6 +19,8 @@ mod support {
 
 #[cfg(feature = "rendezvous")]
 mod attacks;
+#[cfg(all(unix, feature = "rendezvous"))]
+mod attacks_on_launches;
 mod azure;
 mod by_hand;
 mod check;
@@ -64,6 +66,8 @@ mod properties;
 mod recordings;
 #[cfg(feature = "rendezvous")]
 mod rendezvous;
+#[cfg(target_os = "linux")]
+mod restarts;
 mod sets;
 #[cfg(unix)]
 mod simulate;

@@ -56,6 +56,17 @@ const SHOWN: &[(&str, &[(&str, &str)])] = &[
         "starts the workers of a node",
         &[("launch_command", "one_process_on_each_node_starts_its_nodes_part_of_the_job")],
     ),
+    (
+        "restarts workers that fail",
+        &[
+            ("restarts", "a_worker_that_fails_starts_all_workers_again_until_they_succeed"),
+            ("restarts", "a_worker_that_fails_on_one_node_starts_the_workers_of_all_nodes_again"),
+        ],
+    ),
+    (
+        "the same restart count on all nodes",
+        &[("restarts", "the_attempt_goes_on_from_the_highest_count_of_any_nodes_platform")],
+    ),
     ("tests whether the ranks can meet", &[("check", "a_rank_that_does_not_come_is_named_by_all_others")]),
     ("inspects the host", &[("doctor", "each_check_fires_and_is_quiet_where_its_cause_is_gone")]),
     ("simulates a cluster's environments", &[("readme", "every_console_block_prints_what_the_readme_says")]),

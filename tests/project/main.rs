@@ -18,6 +18,8 @@ mod package;
 mod pictures;
 mod platforms;
 mod readme;
+#[cfg(target_os = "linux")]
+mod restarts;
 mod threats;
 mod wheel;
 mod workflow;

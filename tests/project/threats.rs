@@ -6,7 +6,7 @@ use std::path::Path;
 /// The sources of the tests that the table may name.
 fn sources() -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
-    let files = ["attacks", "check", "rendezvous", "rendezvous/strangers", "strangers", "token"];
+    let files = ["attacks", "attacks_on_launches", "check", "rendezvous", "rendezvous/strangers", "strangers", "token"];
     files.map(|file| fs::read_to_string(folder.join(file).with_extension("rs")).unwrap()).concat()
 }
 

@@ -43,6 +43,11 @@ pub fn job_key(token: &[u8]) -> [u8; 32] {
     hmac(&sha256(token), &[b"mpienv job", &[0; 16], &[0; 4]])
 }
 
+/// The same for the launches of its nodes.
+pub fn key_of_launches(token: &[u8]) -> [u8; 32] {
+    hmac(&sha256(token), &[b"mpienv launches", &[0; 16], &[0; 4]])
+}
+
 /// One direction of a connection.
 #[derive(Clone)]
 pub struct Direction {
@@ -67,7 +72,11 @@ pub struct Session {
 
 impl Session {
     pub fn new(token: &[u8], greeting: &[u8], claim: &[u8]) -> Session {
-        let key = |name: &[u8]| hmac(&job_key(token), &[name, greeting, claim]);
+        Session::of(&job_key(token), greeting, claim)
+    }
+
+    pub fn of(job_key: &[u8; 32], greeting: &[u8], claim: &[u8]) -> Session {
+        let key = |name: &[u8]| hmac(job_key, &[name, greeting, claim]);
         let direction = |name: &[u8]| Direction { key: key(name), sequence: 0 };
         Session { of_rank: direction(b"mpienv from rank "), of_master: direction(b"mpienv from master ") }
     }

@@ -1,5 +1,6 @@
 //! What the variables say beyond this process's place: the platform around its launcher, and how often the job was restarted.
 
+use crate::cluster::overrides::RESTART_COUNT;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::{DETECTORS, Starts, is_shared, restarts};
@@ -33,6 +34,9 @@ pub(super) fn restart_count(environment: &Environment, launcher: Launcher) -> Re
         && let Some(count) = read(variable)?
     {
         return Ok(Sourced::new(Some(count), variable));
+    }
+    if let Some(count) = read(RESTART_COUNT)? {
+        return Ok(Sourced::new(Some(count), RESTART_COUNT));
     }
     // Another launcher's variable that cannot be read is no reason to refuse this one's.
     let of_others = Launcher::ALL.iter().filter_map(|&other| restarts(other));

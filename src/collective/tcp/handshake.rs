@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::rendezvous;
 use crate::value::rank::Rank;
 
-/// Opens the greeting: magic (8), rank (4), token.
+/// Opens the greeting: magic (8), rank (4), the key of the meeting.
 const MAGIC: [u8; 8] = *b"mpimesh\n";
 /// Pause between two reads of connections that have not greeted yet.
 const PAUSE: Duration = Duration::from_micros(500);

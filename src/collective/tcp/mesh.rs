@@ -32,6 +32,8 @@ pub(in crate::collective) struct MeetingPoint {
     pub(in crate::collective) default_port: Port,
     /// What keeps other jobs out.
     pub(in crate::collective) token: Vec<u8>,
+    /// The job's identity, and the attempt.
+    pub(in crate::collective) run: (String, u32),
 }
 
 /// The connections to all other ranks.
@@ -47,7 +49,7 @@ pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Re
     if rank.size() == 1 {
         return Ok(Mesh { peers: vec![None], rejected: 0 });
     }
-    let MeetingPoint { host, port, default_port, token } = place;
+    let MeetingPoint { host, port, default_port, token, run: (identity, attempt) } = place;
     let listener = listen(host)?;
     let local = listener.local_addr()?;
     let mut blob = vec![match local.ip() {
@@ -58,18 +60,21 @@ pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Re
     blob.extend(local.port().to_be_bytes());
     blob.extend(host_name().unwrap_or_default().as_bytes());
     let rendezvous = Rendezvous::new(rank, host.clone(), *port).default_port(*default_port);
-    let meeting = rendezvous.timeout(timeout).token(&token[..]).all_gather(blob)?;
+    let rendezvous = rendezvous.timeout(timeout).token(&token[..]).job(identity, *attempt);
+    let meeting = rendezvous.all_gather(blob)?;
+    // Those who hear it learn nothing of the token, and cannot use it in another meeting.
+    let key = &meeting.derive_key("mesh");
     let hosts = hosts(&meeting);
     let deadline = Instant::now() + timeout;
     let mut streams: Vec<Option<TcpStream>> = Vec::new();
     for (index, member) in meeting.members().iter().enumerate().take(rank.index() as usize) {
         let lost = |reason: String| CollectiveError::Lost { rank: index as u32, host: hosts[index].clone(), reason };
         let address = address(member).ok_or_else(|| lost("its address from the rendezvous cannot be parsed".into()))?;
-        streams.push(Some(greet(address, rank, token, deadline).map_err(|error| lost(format!("{address}: {error}")))?));
+        streams.push(Some(greet(address, rank, key, deadline).map_err(|error| lost(format!("{address}: {error}")))?));
     }
     streams.resize_with(rank.size() as usize, || None);
     let rejected =
-        handshake::accept(&listener, rank, token, &mut streams, deadline).map_err(|absence| match absence {
+        handshake::accept(&listener, rank, key, &mut streams, deadline).map_err(|absence| match absence {
             Absence::Rank(index) => ConnectError::Collective(CollectiveError::TimedOut {
                 rank: index as u32,
                 host: hosts[index].clone(),

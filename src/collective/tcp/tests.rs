@@ -60,7 +60,8 @@ pub(in crate::collective) fn ranks_within<T: Send>(
         let start = |index| {
             scope.spawn(move || {
                 let rank = Rank::new(index, size).unwrap();
-                let place = MeetingPoint { host: Host::LOOPBACK, port, default_port: port, token: b"token".to_vec() };
+                let (host, token) = (Host::LOOPBACK, b"token".to_vec());
+                let place = MeetingPoint { host, port, default_port: port, token, run: Default::default() };
                 run(Tcp::connect(rank, &place, timeout).unwrap())
             })
         };

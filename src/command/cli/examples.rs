@@ -44,6 +44,7 @@ Examples:
   mpirun -n 2 -H a:1,b:1 mpienv launch --nproc-per-node 8 -- python train.py   8 on each of 2 nodes
   mpienv launch --nproc-per-node auto -- python train.py                       the platform's number, or one for each GPU
   mpienv launch --nproc-per-node 8 --node-rank 1 --nnodes 2 --master-addr node0 -- python train.py
+  mpienv launch --nproc-per-node 8 --max-restarts 3 -- python train.py         starts again after a failure
   srun -N 2 --ntasks-per-node 1 mpienv launch --nproc-per-node 8 --log-dir logs -- ./train";
 
 pub(crate) const SHOW: &str = "\

@@ -36,7 +36,7 @@ pub(crate) enum Failure {
     )]
     TorchrunByRank { ranks: u64, remedy: String },
     #[error(transparent)]
-    Launch(LaunchError),
+    Launch(#[from] LaunchError),
     #[error("this worker was not started: {0}; start the job again")]
     Orphan(io::Error),
     #[error(transparent)]
@@ -85,6 +85,10 @@ impl Failure {
             Failure::Rank { status, .. } | Failure::Launch(LaunchError::Failed { status, .. }) => {
                 ExitCode::of_child(*status)
             }
+            Failure::Launch(LaunchError::NotMet { error, .. }) if error.kind() == ErrorKind::TimedOut => {
+                ExitCode::TIMED_OUT
+            }
+            Failure::Launch(LaunchError::NotMet { .. } | LaunchError::NodeLost { .. }) => ExitCode::CHECK_FAILED,
             Failure::Launch(_) | Failure::Orphan(_) => ExitCode::WRONG_ENVIRONMENT,
             Failure::Start(error) if error.is_not_found() => ExitCode::NOT_FOUND,
             Failure::Start(_) => ExitCode::NOT_EXECUTABLE,

@@ -32,6 +32,18 @@ pub(crate) struct LaunchOptions {
     /// How long the other workers may take to exit after one has failed
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, allow_negative_numbers = true)]
     grace: Duration,
+    /// Start all workers again after one has failed, at most N times
+    ///
+    /// A worker that fails stops the workers of all nodes; then all start again, after a pause of 0.5 s that doubles up to
+    /// 30 s. Pass the same number on every node. The nodes stay the same: if one is lost, mpienv names it on all others and
+    /// exits with code 3. Workers read the attempt, from 0, in MPIENV_RESTART_COUNT and TORCHELASTIC_RESTART_COUNT;
+    /// templates have {restart}, and the files of --log-dir are in DIR/attempt_K. Nothing restarts after exit codes 2, 126
+    /// and 127, or after mpienv has received SIGINT, SIGTERM, SIGHUP or SIGUSR1. The exit code is that of the last attempt.
+    #[arg(long, value_name = "N", alias = "max_restarts", default_value_t = 0, allow_negative_numbers = true)]
+    max_restarts: u32,
+    /// With --max-restarts on several nodes: how long a node may be silent before the job ends
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = super::seconds)]
+    node_timeout: Duration,
     /// Keep the launcher's binding to cores; without this option the workers may use all cores
     #[arg(long)]
     keep_binding: bool,
@@ -61,21 +73,30 @@ pub(crate) fn run(
     torchrun::check_launch(&info, &environment, workers, &words)?;
     let output = options.log_dir.map_or(Output::Prefixed, Output::LogDir);
     let launch = Launch::new(&info, workers).map_err(|error| failure(&words, error))?;
+    let launch = launch.max_restarts(options.max_restarts).node_timeout(options.node_timeout);
     options.template.check(&words)?;
-    let finding = launch.workers().first().and_then(|place| options.template.finding(place, &words));
-    let of_each: Result<Vec<_>, Failure> =
-        launch.workers().iter().map(|place| options.template.apply(|| Ok(place.placeholders()), &words)).collect();
-    let of_each = of_each?;
-    let words = of_each.first().map_or(&words[..], |words| words);
+    let places = launch.workers();
+    let finding = places.first().and_then(|place| options.template.finding(place, &words));
+    let words_of = |place: &ClusterInfo| options.template.apply(|| Ok(place.placeholders()), &words);
+    // What is wrong here is found before anything starts.
+    let first = places.iter().map(words_of).collect::<Result<Vec<_>, Failure>>()?;
+    let named = first.first().map_or(&words[..], |words| words);
     quiet.warn_also(&info, &environment, finding);
     options.meet.wait(&info)?;
     let launch = launch.variables(set).output(output).grace(options.grace).subreaper();
     let launch = if options.keep_binding { launch.keep_binding() } else { launch };
-    let words_of = |place: &ClusterInfo| {
+    let outcome = launch.try_run(|place| {
         let index = place.local_rank().and_then(|index| usize::try_from(index).ok());
-        index.and_then(|index| of_each.get(index)).map_or(words, |words| words)
-    };
-    launch.run(|place| worker(words_of(place))).map_err(|error| failure(words, error))
+        match index.and_then(|index| first.get(index)) {
+            Some(words) if options.max_restarts == 0 => Ok(worker(words)),
+            // Ports and the number of the attempt change.
+            _ => Ok(worker(&words_of(place)?)),
+        }
+    });
+    outcome.map_err(|error| match error {
+        Failure::Launch(error) => failure(named, if quiet.is_asked(&environment) { error.brief() } else { error }),
+        error => error,
+    })
 }
 
 /// How many workers this node gets; says where the number comes from if it was counted.

@@ -6,8 +6,10 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How many lines of stderr an error quotes.
-const LINES: usize = 3;
+/// How many lines of stderr a report quotes: those of a short traceback.
+const LINES: usize = 12;
+/// How many of them an error quotes in its one line.
+const LINES_OF_ERROR: usize = 3;
 /// How much of a line an error quotes, in characters.
 const WIDTH: usize = 300;
 /// How much of a file is looked at for its last lines, in bytes.
@@ -28,7 +30,7 @@ impl Tail {
     /// Adds a line to the last ones, unless it is blank.
     pub(super) fn keep(&self, line: &[u8]) {
         // Of a progress bar only the last state counts; a terminal's colors are not text.
-        let line = line.trim_ascii().rsplit(|byte| *byte == b'\r').next().unwrap_or_default();
+        let line = line.trim_ascii_end().rsplit(|byte| *byte == b'\r').next().unwrap_or_default();
         let start = &line[..line.len().min(4 * WIDTH)];
         let text: String = String::from_utf8_lossy(start).chars().filter(|c| !c.is_control()).take(WIDTH).collect();
         if text.trim().is_empty() {
@@ -38,13 +40,19 @@ impl Tail {
         if lines.len() == LINES {
             lines.pop_front();
         }
-        lines.push_back(text.trim().to_owned());
+        lines.push_back(text.trim_end().to_owned());
     }
 
-    /// The lines as one.
+    /// The very last lines as one.
     pub(super) fn text(&self) -> String {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.iter().map(String::as_str).collect::<Vec<_>>().join(" | ")
+        let last = lines.iter().skip(lines.len().saturating_sub(LINES_OF_ERROR));
+        last.map(|line| line.trim()).collect::<Vec<_>>().join(" | ")
+    }
+
+    /// All lines that were kept.
+    pub(super) fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 }
 

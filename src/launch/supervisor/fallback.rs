@@ -75,11 +75,36 @@ impl Supervisor {
         false
     }
 
+    /// No signal is passed on.
+    pub(in crate::launch) fn is_final(&self) -> bool {
+        false
+    }
+
     /// Stops are not detected.
     pub(in crate::launch) fn kill_if_stopped(&mut self, _child: &Child) {}
 
     /// Whether a signal of this number has been passed on.
     pub(in crate::launch) fn has_passed(&self, _signal: i32) -> bool {
+        false
+    }
+}
+
+/// A time without workers.
+#[derive(Debug)]
+pub(in crate::launch) struct Pause;
+
+impl Pause {
+    pub(in crate::launch) fn new() -> io::Result<Pause> {
+        Ok(Pause)
+    }
+
+    pub(in crate::launch) fn waker(&self) -> io::Result<Waker> {
+        Ok(Waker)
+    }
+
+    /// Waits until something may have changed; no signal is heard.
+    pub(in crate::launch) fn wait(&mut self, at_most: Option<Duration>) -> bool {
+        thread::sleep(at_most.map_or(LOOK_EVERY, |most| most.min(LOOK_EVERY)));
         false
     }
 }

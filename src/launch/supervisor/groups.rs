@@ -56,10 +56,19 @@ pub(in crate::launch) struct Supervisor {
 pub(in crate::launch) struct Waker(Option<UnixStream>);
 
 impl Waker {
+    pub(super) fn new(stream: UnixStream) -> Waker {
+        Waker(Some(stream))
+    }
+
     pub(in crate::launch) fn wake(&self) {
         // An error means that nothing waits any more.
         self.0.as_ref().map(|mut stream| stream.write(&[0]));
     }
+}
+
+/// Whether a signal ends the job, or announces that it will be ended, as SIGUSR1 does for many schedulers.
+pub(super) fn asks_to_end(signal: Signal) -> bool {
+    [Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1].contains(&signal)
 }
 
 /// What one look at all processes found.
@@ -218,6 +227,11 @@ impl Supervisor {
     /// Whether a signal has been passed on that asks to end.
     pub(in crate::launch) fn has_asked_to_end(&self) -> bool {
         self.passed.iter().any(|passed| [Signal::INT, Signal::TERM, Signal::HUP].contains(passed))
+    }
+
+    /// Whether a signal has been passed on after which nothing is started again.
+    pub(in crate::launch) fn is_final(&self) -> bool {
+        self.passed.iter().copied().any(asks_to_end)
     }
 
     /// Kills a worker's group if that worker is stopped.

@@ -2,7 +2,7 @@
 
 use super::{MAGIC, Version, greeting, take};
 use crate::rendezvous::LONGEST_BLOB;
-use crate::rendezvous::auth::{Bytes32, JobKey, LENGTH, Run, Session, digest};
+use crate::rendezvous::auth::{Bytes32, JobKey, LENGTH, Role, Run, Session, digest};
 use crate::value::port::Port;
 
 /// Length of what comes before the proof.
@@ -18,18 +18,19 @@ const OTHER_PORT: u8 = 2;
 #[derive(Clone)]
 pub(in crate::rendezvous) struct Secret {
     token: Vec<u8>,
+    role: Role,
     pub(in crate::rendezvous) run: Run,
     pub(in crate::rendezvous) key: JobKey,
 }
 
 impl Secret {
-    pub(in crate::rendezvous) fn new(token: &[u8], run: Run) -> Secret {
-        Secret { token: token.to_vec(), run, key: JobKey::new(token, run) }
+    pub(in crate::rendezvous) fn new(token: &[u8], role: Role, run: Run) -> Secret {
+        Secret { token: token.to_vec(), role, run, key: JobKey::new(token, role, run) }
     }
 
     /// The connection's keys if the other end belongs to this run of a job.
     fn session(&self, run: Run, greeting: &[u8], claim: &[u8]) -> Session {
-        let other = (run != self.run).then(|| JobKey::new(&self.token, run));
+        let other = (run != self.run).then(|| JobKey::new(&self.token, self.role, run));
         other.as_ref().unwrap_or(&self.key).session(greeting, claim)
     }
 }

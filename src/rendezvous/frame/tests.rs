@@ -3,14 +3,14 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::rendezvous::auth::Run;
+use crate::rendezvous::auth::{Role, Run};
 use crate::value::port::Port;
 
 const RUN: Run = Run { job: [3; 16], attempt: 2 };
 const NONCE: Bytes32 = [5; LENGTH];
 
 fn secret() -> Secret {
-    Secret::new(b"secret", RUN)
+    Secret::new(b"secret", Role::Ranks, RUN)
 }
 
 fn hello(blob: &[u8]) -> Hello {
@@ -51,7 +51,7 @@ fn a_hello_at_another_port_tells_the_ranks_own() {
 #[test]
 fn another_token_is_another_job() {
     for token in [&b"Secret"[..], b"", b"secre", b"secret2"] {
-        let key = Secret::new(token, RUN).key;
+        let key = Secret::new(token, Role::Ranks, RUN).key;
         let (wire, _) = hello(b"").encode(&key, &greeting(&NONCE), &[6; LENGTH]);
         assert_eq!(heard(&wire), Err(Reject::OtherJob));
     }
@@ -81,7 +81,7 @@ fn a_hello_for_one_greeting_is_worth_nothing_after_another() {
 #[test]
 fn another_job_and_another_attempt_with_the_same_token_are_named() {
     for run in [Run { attempt: 1, ..RUN }, Run { job: [4; 16], ..RUN }] {
-        let key = Secret::new(b"secret", run).key;
+        let key = Secret::new(b"secret", Role::Ranks, run).key;
         let (wire, _) = Hello { run, ..hello(b"") }.encode(&key, &greeting(&NONCE), &[6; LENGTH]);
         assert_eq!(heard(&wire), Err(Reject::OtherRun { rank: 3, run }));
         // Who only claims the run does not have its key.

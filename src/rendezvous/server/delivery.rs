@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use mio::Events;
 
-use super::{Reply, Server};
+use super::{Reply, Served, Server};
+use crate::rendezvous::auth::Role;
 use crate::rendezvous::connection::{Connection, Stage};
 use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::frame::{Message, ReplyKind};
 use crate::rendezvous::table::{self, Row};
-use crate::rendezvous::{DRAIN, LARGEST_TABLE, LONGEST_BLOB, Meeting};
+use crate::rendezvous::{Channel, DRAIN, LARGEST_TABLE, LONGEST_BLOB};
 
 /// How long the ranks may take to close their connections.
 const CLOSE: Duration = Duration::from_secs(2);
@@ -21,7 +22,7 @@ impl Server<'_> {
         own: Row,
         answer: Reply<'_>,
         events: &mut Events,
-    ) -> Result<Meeting, RendezvousError> {
+    ) -> Result<Served, RendezvousError> {
         let total: usize = self.joined.values().map(|joined| joined.row.blob.len() + 32).sum();
         if total > LARGEST_TABLE {
             let report = format!(
@@ -67,8 +68,31 @@ impl Server<'_> {
         if let Some(error) = self.undelivered() {
             return Err(error);
         }
+        if self.settings.role == Role::Launches {
+            let channels = self.keep_connections()?;
+            return Ok((meeting, channels));
+        }
         self.let_ranks_close(events);
-        Ok(meeting)
+        Ok((meeting, Vec::new()))
+    }
+
+    /// The connections of all ranks, which say nothing before rank 0 does.
+    fn keep_connections(&mut self) -> Result<Vec<Channel>, RendezvousError> {
+        let mut channels = Vec::with_capacity(self.joined.len());
+        for (&rank, joined) in &self.joined {
+            let Some(connection) = self.connections.get_mut(joined.id).and_then(Option::take) else { continue };
+            let Some(session) = connection.session else { continue };
+            let mut stream = connection.stream;
+            self.poll.registry().deregister(&mut stream).map_err(RendezvousError::System)?;
+            channels.push(Channel::new(stream.into(), rank, session.of_master, session.of_rank));
+        }
+        match self.problems.lost.first_key_value() {
+            Some((rank, address)) => {
+                let report = format!("rank {rank} ({address}) came and was lost; look at its output");
+                Err(RendezvousError::Lost { report })
+            }
+            None => Ok(channels),
+        }
     }
 
     /// Waits a moment until the ranks have closed their connections: the end that closes first holds the port for a minute,

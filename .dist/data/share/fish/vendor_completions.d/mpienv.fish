@@ -117,6 +117,8 @@ mistralrs\t''"
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l nproc-per-node -d 'How many workers to start on this node: a number, `auto`, `gpu` or `cpu`; the same on all nodes' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l log-dir -d 'Write the workers\' output to DIR/rank.K/stdout and DIR/rank.K/stderr instead' -r -F
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l grace -d 'How long the other workers may take to exit after one has failed' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l max-restarts -d 'Start all workers again after one has failed, at most N times' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l node-timeout -d 'With --max-restarts on several nodes: how long a node may be silent before the job ends' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l meet -d 'Start once all ranks have arrived, or fail after so many seconds and name the missing ones' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'

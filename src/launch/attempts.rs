@@ -1,0 +1,236 @@
+//! The workers are started, and started again if they fail.
+
+mod coordinator;
+mod link;
+mod mailbox;
+#[cfg(feature = "rendezvous")]
+mod nodes;
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use crate::cluster::attempt::Attempt;
+use crate::launch::ending::{Cause, Failure, Final};
+use crate::launch::error::LaunchError;
+use crate::launch::report::LaunchReport;
+use crate::launch::running::{Exit, Running};
+use crate::launch::supervisor::Pause;
+use crate::value::host_name::host_name;
+
+pub(super) use self::coordinator::{Event, Failed};
+pub(super) use self::link::Link;
+#[cfg(feature = "rendezvous")]
+pub(super) use self::nodes::{Meeting, meet};
+
+use self::coordinator::{Order, Verdict};
+
+/// Exit codes after which a restart would fail in the same way: usage, and commands that cannot be started.
+const FINAL_CODES: [i32; 3] = [2, 126, 127];
+
+/// Why an attempt failed on this node.
+enum Own<E> {
+    Launch(LaunchError),
+    /// What the program that launches says.
+    Start(E),
+}
+
+/// Runs attempts until one succeeds or none is left.
+///
+/// `prepare` gives a place for the workers of an attempt, `start` starts them there.
+pub(super) fn run<E: From<LaunchError> + Display>(
+    link: &Link,
+    base: u32,
+    mut prepare: impl FnMut(Attempt) -> Result<Running, LaunchError>,
+    mut start: impl FnMut(&mut Running, Attempt) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut again = 0;
+    let mut own = None;
+    let mut pause = None;
+    loop {
+        let attempt = Attempt { base, again };
+        if link.is_stopped(again) {
+            link.send(Event::Stopped { endings: Vec::new(), is_final: false });
+        } else {
+            own = one(link, attempt, pause.take(), &mut prepare, &mut start).err();
+        }
+        // A job that is over listens no longer.
+        let first = link.take();
+        if let Some(Order::Finish(verdict)) = first {
+            return conclude(link.node(), verdict, own);
+        }
+        let mut between = Between::new(link)?;
+        let mut order = first.unwrap_or_else(|| between.order());
+        again = loop {
+            match order {
+                Order::Start { again: next, pause, failure } => {
+                    if link.speaks() {
+                        announce(&failure, next, pause);
+                    }
+                    match between.order_within(pause) {
+                        None => break next,
+                        Some(other) => order = other,
+                    }
+                }
+                Order::Stop { .. } => order = between.order(),
+                Order::Finish(verdict) => return conclude(link.node(), verdict, own),
+            }
+        };
+        pause = Some(between.0);
+    }
+}
+
+/// One attempt on this node, from its start until none of its workers is left.
+fn one<E: From<LaunchError> + Display>(
+    link: &Link,
+    attempt: Attempt,
+    pause: Option<Pause>,
+    prepare: &mut impl FnMut(Attempt) -> Result<Running, LaunchError>,
+    start: &mut impl FnMut(&mut Running, Attempt) -> Result<(), E>,
+) -> Result<(), Own<E>> {
+    let mut running = match prepare(attempt) {
+        Ok(running) => running,
+        Err(error) => {
+            fail(link, None, other(&error), Some(Final::Launch));
+            return Err(Own::Launch(error));
+        }
+    };
+    if pause.is_some_and(|mut pause| pause.wait(Some(Duration::ZERO))) {
+        // It arrived before the workers' own signals were heard.
+        link.send(Event::Signal);
+        link.send(Event::Stopped { endings: Vec::new(), is_final: true });
+        return Ok(());
+    }
+    let outcome = match running.waker() {
+        Ok(waker) => {
+            link.wake(Some(waker));
+            match start(&mut running, attempt) {
+                Ok(()) => running.wait(link, attempt.again).map_err(Own::Launch),
+                Err(error) => {
+                    running.abort();
+                    Err(Own::Start(error))
+                }
+            }
+        }
+        Err(error) => Err(Own::Launch(error)),
+    };
+    link.wake(None);
+    let is_final = running.is_final();
+    match outcome {
+        Ok(Exit::Done) => link.send(Event::Done { endings: running.endings() }),
+        Ok(Exit::Stopped) => link.send(Event::Stopped { endings: running.endings(), is_final }),
+        Err(own) => {
+            let (cause, mut reason) = match &own {
+                Own::Launch(error) => describe(error),
+                Own::Start(error) => (other(error), Some(Final::Launch)),
+            };
+            if is_final {
+                reason = Some(Final::Signal);
+            }
+            fail(link, Some(&mut running), cause, reason);
+            return Err(own);
+        }
+    }
+    Ok(())
+}
+
+fn fail(link: &Link, running: Option<&mut Running>, cause: Cause, is_final: Option<Final>) {
+    let (after, endings) = running.map_or_else(Default::default, |running| (running.ran_for(), running.endings()));
+    let host = host_name().unwrap_or_else(|| "an unknown host".to_owned());
+    let failure = Box::new(Failure { node: link.node(), host, after, is_final, cause });
+    link.send(Event::Failing);
+    link.send(Event::Failed { failure, endings });
+}
+
+fn other(error: &impl Display) -> Cause {
+    Cause::Other { text: error.to_string() }
+}
+
+/// What failed, and why it would fail again.
+fn describe(error: &LaunchError) -> (Cause, Option<Final>) {
+    match error {
+        LaunchError::Failed { rank, status, stderr, report, .. } => {
+            let (rank, status) = (*rank, *status);
+            let stderr = stderr.is_some().then(|| report.stderr().to_vec());
+            let code = status.code().filter(|code| FINAL_CODES.contains(code));
+            (Cause::Worker { rank, status, stderr }, code.map(Final::Code))
+        }
+        error => (other(error), Some(Final::Launch)),
+    }
+}
+
+/// The time between two attempts, in which no worker of this node runs.
+struct Between<'a>(Pause, &'a Link);
+
+impl<'a> Between<'a> {
+    fn new(link: &'a Link) -> Result<Between<'a>, LaunchError> {
+        let pause = Pause::new().map_err(LaunchError::Signals)?;
+        link.wake(Some(pause.waker().map_err(LaunchError::Signals)?));
+        Ok(Between(pause, link))
+    }
+
+    /// The next order; until it comes, a signal that ends the job is reported to what decides.
+    fn order(&mut self) -> Order {
+        loop {
+            if let Some(order) = self.1.take() {
+                return order;
+            }
+            if self.0.wait(None) {
+                self.1.send(Event::Signal);
+            }
+        }
+    }
+
+    /// An order that comes before a pause is over, or that follows from a signal in it.
+    fn order_within(&mut self, pause: Duration) -> Option<Order> {
+        let until = Instant::now() + pause;
+        loop {
+            if let Some(order) = self.1.take() {
+                return Some(order);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            if self.0.wait(Some(left)) {
+                self.1.send(Event::Signal);
+                // Another node may have begun: this one will not.
+                self.1.send(Event::Stopped { endings: Vec::new(), is_final: true });
+                return Some(self.order());
+            }
+        }
+    }
+}
+
+/// Says on stderr what failed and where the job goes on.
+fn announce(failure: &Failure, again: u32, pause: Duration) {
+    let (failed, pause) = (failure.summary(), pause.as_secs_f64());
+    let text = format!("mpienv: attempt {} failed: {failed}; attempt {again} starts in {pause} s\n", again - 1);
+    // A closed stderr has no reader.
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// This node's result of the job.
+fn conclude<E: From<LaunchError>>(node: u32, verdict: Verdict, own: Option<Own<E>>) -> Result<(), E> {
+    let failed = match verdict {
+        Verdict::Done => return Ok(()),
+        Verdict::Lost { node, host, reason } => return Err(LaunchError::NodeLost { node, host, reason }.into()),
+        Verdict::Failed(failed) => failed,
+    };
+    let all = Box::new(LaunchReport::of(&failed));
+    let Failure { node: failing, host, cause, .. } = failed.failure;
+    Err(match own.filter(|_| failing == node) {
+        Some(Own::Start(error)) => error,
+        Some(Own::Launch(LaunchError::Failed { rank, host, status, passed_on, stderr, .. })) => {
+            LaunchError::Failed { rank, host, status, passed_on, stderr, report: all }.into()
+        }
+        Some(Own::Launch(error)) => error.into(),
+        None => match cause {
+            Cause::Other { text } => LaunchError::OtherNode { node: failing, host, reason: text }.into(),
+            Cause::Worker { rank, status, stderr } => {
+                let stderr = stderr.map(|lines| lines[lines.len().saturating_sub(3)..].join(" | "));
+                LaunchError::Failed { rank, host: Some(host), status, passed_on: false, stderr, report: all }.into()
+            }
+        },
+    })
+}

@@ -1,0 +1,88 @@
+//! This node's place among the nodes of the job: events go out, orders come in.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::coordinator::{Coordinator, Event, Order};
+use super::mailbox::Mailbox;
+#[cfg(feature = "rendezvous")]
+use super::nodes::{Hub, Member};
+use crate::launch::supervisor::Waker;
+
+/// The way to what decides for all nodes.
+#[derive(Debug)]
+pub(in crate::launch) struct Link {
+    node: u32,
+    mailbox: Arc<Mailbox>,
+    route: Route,
+}
+
+#[derive(Debug)]
+enum Route {
+    /// This node is the only one.
+    Alone(Mutex<Coordinator>),
+    /// The first of several nodes.
+    #[cfg(feature = "rendezvous")]
+    First(Hub),
+    #[cfg(feature = "rendezvous")]
+    Other(Member),
+}
+
+impl Link {
+    pub(in crate::launch) fn alone(node: u32, most: u32) -> Link {
+        // The coordinator of one node knows it as 0.
+        Link { node, mailbox: Arc::default(), route: Route::Alone(Mutex::new(Coordinator::new(1, most))) }
+    }
+
+    #[cfg(feature = "rendezvous")]
+    pub(super) fn first(hub: Hub, mailbox: Arc<Mailbox>) -> Link {
+        Link { node: 0, mailbox, route: Route::First(hub) }
+    }
+
+    #[cfg(feature = "rendezvous")]
+    pub(super) fn other(node: u32, member: Member, mailbox: Arc<Mailbox>) -> Link {
+        Link { node, mailbox, route: Route::Other(member) }
+    }
+
+    /// The number of this node.
+    pub(in crate::launch) fn node(&self) -> u32 {
+        self.node
+    }
+
+    /// Whether this process speaks for the job, where one is enough.
+    pub(super) fn speaks(&self) -> bool {
+        match self.route {
+            Route::Alone(_) => true,
+            #[cfg(feature = "rendezvous")]
+            Route::First(_) => true,
+            #[cfg(feature = "rendezvous")]
+            Route::Other(_) => false,
+        }
+    }
+
+    /// Reports what happened here.
+    pub(in crate::launch) fn send(&self, event: Event) {
+        match &self.route {
+            Route::Alone(coordinator) => {
+                let order = coordinator.lock().unwrap_or_else(PoisonError::into_inner).on(0, event);
+                order.into_iter().for_each(|order| self.mailbox.put(order));
+            }
+            #[cfg(feature = "rendezvous")]
+            Route::First(hub) => hub.send(event),
+            #[cfg(feature = "rendezvous")]
+            Route::Other(member) => member.send(&event),
+        }
+    }
+
+    /// Whether the workers of this attempt are to be stopped.
+    pub(in crate::launch) fn is_stopped(&self, again: u32) -> bool {
+        self.mailbox.is_stopped(again)
+    }
+
+    pub(super) fn take(&self) -> Option<Order> {
+        self.mailbox.take()
+    }
+
+    pub(super) fn wake(&self, waker: Option<Waker>) {
+        self.mailbox.wake(waker);
+    }
+}

@@ -1,0 +1,51 @@
+//! Orders that have come and were not carried out.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::coordinator::Order;
+use crate::launch::supervisor::Waker;
+
+/// Orders for this node.
+#[derive(Debug, Default)]
+pub(super) struct Mailbox(Mutex<Content>);
+
+#[derive(Debug, Default)]
+struct Content {
+    /// The attempt whose workers are to be stopped.
+    stop: Option<u32>,
+    /// What else came, in order.
+    orders: VecDeque<Order>,
+    waker: Option<Waker>,
+}
+
+impl Mailbox {
+    pub(super) fn put(&self, order: Order) {
+        let mut content = self.lock();
+        match order {
+            Order::Stop { again } => content.stop = Some(again),
+            order => content.orders.push_back(order),
+        }
+        content.waker.iter().for_each(Waker::wake);
+    }
+
+    /// The next order other than to stop.
+    pub(super) fn take(&self) -> Option<Order> {
+        self.lock().orders.pop_front()
+    }
+
+    /// Whether the workers of this attempt are to be stopped.
+    pub(super) fn is_stopped(&self, attempt: u32) -> bool {
+        let content = self.lock();
+        content.stop == Some(attempt) || content.orders.iter().any(|order| matches!(order, Order::Finish(_)))
+    }
+
+    /// Who is to be woken by orders from now on.
+    pub(super) fn wake(&self, waker: Option<Waker>) {
+        self.lock().waker = waker;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

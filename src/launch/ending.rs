@@ -1,0 +1,209 @@
+//! How workers ended, and the first that failed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+/// The signal that asks workers to exit.
+const SIGTERM: i32 = 15;
+/// The signal that ends a process without its doing.
+pub(super) const SIGKILL: i32 = 9;
+
+/// How a worker ended, other than the first that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum How {
+    /// It exited when it was asked to.
+    Asked,
+    /// It was killed after the grace.
+    Killed,
+    /// It exited by itself.
+    Exited(i32),
+    /// Another signal ended it.
+    Signal(i32),
+}
+
+impl How {
+    /// `is_asked`: this process had asked it to exit.
+    pub(super) fn of(status: ExitStatus, is_asked: bool) -> How {
+        match (status.code(), signal(status)) {
+            (Some(code), _) => How::Exited(code),
+            (None, Some(SIGTERM)) if is_asked => How::Asked,
+            (None, signal) => How::Signal(signal.unwrap_or_default()),
+        }
+    }
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            How::Asked => f.write_str("stopped with SIGTERM"),
+            How::Killed => f.write_str("killed after the grace period"),
+            How::Exited(0) => f.write_str("finished"),
+            How::Exited(code) => write!(f, "failed afterwards with exit code {code}"),
+            How::Signal(number) => write!(f, "failed afterwards with signal {number}"),
+        }
+    }
+}
+
+/// How one rank ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ending {
+    pub rank: u32,
+    pub how: How,
+}
+
+/// How many ways to end a report has, and how many runs of ranks in a line.
+const WAYS: usize = 6;
+const RUNS: usize = 8;
+
+/// One line for each way to end: `stopped with SIGTERM: ranks 0-1, 3`.
+pub(super) fn lines(endings: &[Ending]) -> Vec<String> {
+    let mut ranks: BTreeMap<How, Vec<u32>> = BTreeMap::new();
+    for Ending { rank, how } in endings {
+        ranks.entry(*how).or_default().push(*rank);
+    }
+    let others: usize = ranks.values().skip(WAYS).map(Vec::len).sum();
+    let lines = ranks.into_iter().take(WAYS).map(|(how, ranks)| format!("{how}: {}", of_ranks(ranks)));
+    lines.chain((others > 0).then(|| format!("failed afterwards in other ways: {others} more"))).collect()
+}
+
+/// `rank 4`, or `ranks 0-1, 3`.
+fn of_ranks(mut ranks: Vec<u32>) -> String {
+    ranks.sort_unstable();
+    ranks.dedup();
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for rank in &ranks {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == *rank => *last = *rank,
+            _ => runs.push((*rank, *rank)),
+        }
+    }
+    let run = |&(first, last): &(u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    let left_out: u32 = runs.iter().skip(RUNS).map(|(first, last)| last - first + 1).sum();
+    let runs = runs.iter().take(RUNS).map(run).chain((left_out > 0).then(|| format!("and {left_out} more")));
+    let runs: Vec<_> = runs.collect();
+    format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, runs.join(", "))
+}
+
+/// The failure that ended an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub node: u32,
+    pub host: String,
+    /// How long after the start of the attempt.
+    pub after: Duration,
+    /// Why no other attempt is made, whatever is asked for.
+    pub is_final: Option<Final>,
+    pub cause: Cause,
+}
+
+/// Why there is no restart although restarts are left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Final {
+    /// The exit code says that the command line is wrong or cannot be executed.
+    Code(i32),
+    /// This process was asked to exit, or to prepare for it.
+    Signal,
+    /// The failure is not a worker's.
+    Launch,
+}
+
+impl fmt::Display for Final {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Final::Code(2) => f.write_str("exit code 2 means an invalid command line"),
+            Final::Code(code) => write!(f, "exit code {code} means that the command cannot be started"),
+            Final::Signal => f.write_str("mpienv received a signal that ends the job"),
+            Final::Launch => f.write_str("the failure is not that of a worker"),
+        }
+    }
+}
+
+/// What failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    Worker { rank: u32, status: ExitStatus, stderr: Option<Vec<String>> },
+    Other { text: String },
+}
+
+impl Failure {
+    /// Whether a worker was killed, by no other process of the job.
+    pub(super) fn is_from_outside(&self) -> bool {
+        matches!(self.cause, Cause::Worker { status, .. } if signal(status) == Some(SIGKILL))
+    }
+
+    /// One line without the output: `rank 1 on node0: signal 9 (SIGKILL) after 3.2 s`.
+    pub(super) fn summary(&self) -> String {
+        let after = seconds(self.after);
+        match &self.cause {
+            Cause::Worker { rank, status, stderr, .. } => {
+                let last = stderr.as_ref().and_then(|lines| lines.last());
+                let last = last.map(|line| format!(", stderr: {}", line.trim())).unwrap_or_default();
+                format!("rank {rank} on {}: {} after {after}{last}", self.host, status_text(*status))
+            }
+            Cause::Other { text } => format!("node {} ({}): {text}", self.node, self.host),
+        }
+    }
+}
+
+/// `exit code 7`, or `signal 9 (SIGKILL)`.
+pub(super) fn status_text(status: ExitStatus) -> String {
+    match status.code() {
+        Some(code) => format!("exit code {code}"),
+        None => status.to_string().replacen("signal: ", "signal ", 1),
+    }
+}
+
+/// A time that a person reads.
+pub(super) fn seconds(time: Duration) -> String {
+    match time.as_secs() {
+        0..60 => format!("{:.1} s", time.as_secs_f64()),
+        60..3600 => format!("{} min {} s", time.as_secs() / 60, time.as_secs() % 60),
+        _ => format!("{} h {} min", time.as_secs() / 3600, time.as_secs() / 60 % 60),
+    }
+}
+
+/// The number of the signal that ended a process.
+pub(super) fn signal(status: ExitStatus) -> Option<i32> {
+    #[cfg(unix)]
+    return std::os::unix::process::ExitStatusExt::signal(&status);
+    #[cfg(not(unix))]
+    {
+        let _ = status;
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_ended_in_the_same_way_share_a_line() {
+        let all = [(4, How::Asked), (0, How::Asked), (1, How::Asked), (2, How::Killed), (5, How::Exited(3))];
+        let endings = all.map(|(rank, how)| Ending { rank, how });
+        let expected = [
+            "stopped with SIGTERM: ranks 0-1, 4",
+            "killed after the grace period: rank 2",
+            "failed afterwards with exit code 3: rank 5",
+        ];
+        assert_eq!(lines(&endings), expected);
+        assert_eq!(lines(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn thousands_of_ranks_fit_in_a_few_lines() {
+        let endings: Vec<_> = (0..5000).map(|rank| Ending { rank: 2 * rank, how: How::Asked }).collect();
+        assert_eq!(lines(&endings), ["stopped with SIGTERM: ranks 0, 2, 4, 6, 8, 10, 12, 14, and 4992 more"]);
+        let codes: Vec<_> = (1..=9).map(|code| Ending { rank: 9, how: How::Exited(code) }).collect();
+        assert_eq!(lines(&codes).len(), 7);
+        assert_eq!(lines(&codes)[6], "failed afterwards in other ways: 3 more");
+    }
+
+    #[test]
+    fn times_are_as_exact_as_a_person_needs() {
+        let texts = [0.25, 59.94, 61.0, 7322.0].map(|time| seconds(Duration::from_secs_f64(time)));
+        assert_eq!(texts, ["0.2 s", "59.9 s", "1 min 1 s", "2 h 2 min"]);
+    }
+}

@@ -1,0 +1,147 @@
+//! What a person reads after a job has failed.
+
+use std::fmt;
+
+use crate::launch::attempts::Failed;
+use crate::launch::ending::{self, Cause};
+
+/// How many earlier attempts a report has: the first and the last ones.
+const FIRST: usize = 2;
+const LAST: usize = 4;
+/// How many lines of stderr the error itself has.
+const LINES_OF_ERROR: usize = 3;
+
+/// What happened before and because of a worker's failure; its text is several indented lines, or empty.
+///
+/// See [`LaunchError::report`](crate::LaunchError::report).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LaunchReport {
+    /// The last lines of the worker's stderr.
+    stderr: Vec<String>,
+    /// How long the last attempt ran, which is said where others ended because of it.
+    after: Option<String>,
+    /// How the other workers ended.
+    endings: Vec<String>,
+    /// The failures of earlier attempts.
+    earlier: Vec<String>,
+    /// How many restarts there were to be at most.
+    most: u32,
+    /// Why there was none although some were left.
+    not_restarted: Option<String>,
+}
+
+impl LaunchReport {
+    /// How often the workers were started.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        u32::try_from(self.earlier.len()).unwrap_or(u32::MAX).saturating_add(1)
+    }
+
+    /// All that a launch knows of its one failed worker.
+    pub(super) fn of_lines(stderr: Vec<String>) -> LaunchReport {
+        LaunchReport { stderr, ..LaunchReport::default() }
+    }
+
+    /// Of a job that is over.
+    pub(super) fn of(failed: &Failed) -> LaunchReport {
+        let Failed { failure, endings, earlier, most } = failed;
+        let stderr = match &failure.cause {
+            Cause::Worker { stderr, .. } => stderr.clone().unwrap_or_default(),
+            Cause::Other { .. } => Vec::new(),
+        };
+        let summaries = earlier.iter().zip(0..);
+        let is_left = (earlier.len() as u64) < u64::from(*most);
+        LaunchReport {
+            stderr,
+            after: Some(ending::seconds(failure.after)),
+            endings: ending::lines(endings),
+            earlier: summaries.map(|(failure, number)| format!("attempt {number}: {}", failure.summary())).collect(),
+            most: *most,
+            not_restarted: failure.is_final.filter(|_| is_left).map(|reason| reason.to_string()),
+        }
+    }
+
+    /// Lines of stderr; none if all are in the error's own line.
+    pub(super) fn stderr(&self) -> &[String] {
+        &self.stderr
+    }
+}
+
+impl fmt::Display for LaunchReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines = Vec::new();
+        if self.stderr.len() > LINES_OF_ERROR {
+            lines.push("  last lines of its stderr:".to_owned());
+            lines.extend(self.stderr.iter().map(|line| format!("    {line}")));
+        }
+        if let Some(after) = self.after.as_ref().filter(|_| !self.endings.is_empty()) {
+            lines.push(format!("  the first failure, {after} after the start; the other workers:"));
+            lines.extend(self.endings.iter().map(|line| format!("    {line}")));
+        }
+        if self.most > 0 {
+            lines.push(format!("  {} of {} attempts used", self.attempts(), u64::from(self.most) + 1));
+            let left_out = self.earlier.len().saturating_sub(FIRST + LAST);
+            let (first, rest) = self.earlier.split_at(self.earlier.len().min(FIRST));
+            lines.extend(first.iter().map(|line| format!("    {line}")));
+            if left_out > 0 {
+                lines.push(format!("    ... {left_out} more"));
+            }
+            lines.extend(rest.iter().skip(left_out).map(|line| format!("    {line}")));
+        }
+        lines.extend(self.not_restarted.iter().map(|reason| format!("  not restarted: {reason}")));
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::launch::ending::{Ending, Failure, Final, How};
+
+    #[test]
+    fn a_report_has_what_the_errors_own_line_has_not() {
+        let after = Duration::from_millis(3200);
+        let cause = Cause::Other { text: "no".to_owned() };
+        let failure = Failure { node: 1, host: "nodeB".to_owned(), after, is_final: Some(Final::Code(2)), cause };
+        let endings = vec![Ending { rank: 1, how: How::Asked }];
+        let failed = Failed { failure: failure.clone(), endings, earlier: vec![failure], most: 3 };
+        let mut report = LaunchReport::of(&failed);
+        report.stderr = ["a", "b", "c", "  d"].map(str::to_owned).into();
+        let expected = [
+            "  last lines of its stderr:",
+            "    a",
+            "    b",
+            "    c",
+            "      d",
+            "  the first failure, 3.2 s after the start; the other workers:",
+            "    stopped with SIGTERM: rank 1",
+            "  2 of 4 attempts used",
+            "    attempt 0: node 1 (nodeB): no",
+            "  not restarted: exit code 2 means an invalid command line",
+        ];
+        assert_eq!(report.to_string(), expected.join("\n"));
+        assert_eq!(LaunchReport::of_lines(vec!["a".to_owned()]).to_string(), "");
+    }
+
+    #[test]
+    fn a_report_of_many_attempts_fits_on_a_screen() {
+        let earlier: Vec<_> = (0..40).map(|number| format!("attempt {number}: it failed")).collect();
+        let lines = |earlier: &[String]| {
+            LaunchReport { earlier: earlier.to_vec(), most: 40, ..LaunchReport::default() }.to_string()
+        };
+        let expected = [
+            "  41 of 41 attempts used",
+            "    attempt 0: it failed",
+            "    attempt 1: it failed",
+            "    ... 34 more",
+            "    attempt 36: it failed",
+            "    attempt 37: it failed",
+            "    attempt 38: it failed",
+            "    attempt 39: it failed",
+        ];
+        assert_eq!(lines(&earlier), expected.join("\n"));
+        assert!(!lines(&earlier[..6]).contains("more") && lines(&earlier[..7]).contains("    ... 1 more\n"));
+    }
+}

@@ -1,0 +1,331 @@
+//! `mpienv launch --max-restarts`: what restarts, what does not, and what is left to read.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::clock::SLACK;
+use crate::support::port::free_port;
+use crate::support::processes::{all, until};
+use crate::support::tool::clean;
+
+/// A mark that the same test of another checkout on this machine does not have.
+fn own(mark: &str) -> String {
+    format!("{mark}.{}", std::process::id())
+}
+
+/// `mpienv launch` of a shell script, its processes recognizable by a variable.
+fn launch(mark: &str, workers: u32, options: &[&str], script: &str) -> Command {
+    let mut command = clean("mpienv");
+    command.env("MARK", own(mark)).args(["launch", "--nproc-per-node", &workers.to_string()]).args(options);
+    command.args(["--", "sh", "-c", script]);
+    command
+}
+
+/// The same on one of two nodes, both of which are this machine.
+fn node(mark: &str, rank: u32, port: u16, options: &[&str], script: &str) -> Command {
+    let (rank, port) = (rank.to_string(), port.to_string());
+    let place = ["--node-rank", &rank, "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", &port];
+    launch(mark, 2, &[&place[..], options].concat(), script)
+}
+
+/// A master's port; the one below is that of the launches.
+fn master_port() -> u16 {
+    let mut ports = [free_port(), free_port()];
+    while ports[0] + 1 != ports[1] {
+        ports = [ports[1], free_port()];
+    }
+    ports[1]
+}
+
+fn piped(command: &mut Command) -> Child {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// How many processes live and have the mark.
+fn living(mark: &str) -> usize {
+    let wanted = format!("MARK={}", own(mark));
+    let vars = |folder: &PathBuf| fs::read(folder.join("environ")).unwrap_or_default();
+    let has_mark = |folder: &&PathBuf| vars(folder).split(|byte| *byte == 0).any(|var| var == wanted.as_bytes());
+    all().iter().filter(has_mark).count()
+}
+
+fn signal(name: &str, child: &Child) {
+    assert!(Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap().success());
+}
+
+/// Waits until both workers of a node are up.
+#[track_caller]
+fn wait_for_two(child: &mut Child) {
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    for _ in 0..2 {
+        if stdout.read_line(&mut String::new()).unwrap() == 0 {
+            let mut said = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            panic!("{:?}: {said}", child.wait());
+        }
+    }
+}
+
+/// Reads up to a line that contains this.
+#[track_caller]
+fn read_to(stdout: &mut impl BufRead, wanted: &str) {
+    let mut line = String::new();
+    while !line.contains(wanted) {
+        line.clear();
+        assert!(stdout.read_line(&mut line).unwrap() > 0, "no {wanted}");
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn sorted(output: &Output) -> Vec<String> {
+    let mut lines: Vec<_> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn a_worker_that_fails_starts_all_workers_again_until_they_succeed() {
+    let script = "echo $RANK/$WORLD_SIZE $MPIENV_RESTART_COUNT $TORCHELASTIC_RESTART_COUNT; \
+                  test $MPIENV_RESTART_COUNT = 2 && exit 0; test $RANK = 1 && kill -s KILL $$; exec sleep 60";
+    let output = launch("again", 2, &["--max-restarts", "5"], script).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let expected =
+        ["[0] 0/2 0 0", "[0] 0/2 1 1", "[0] 0/2 2 2", "[1] 1/2 0 0", "[1] 1/2 1 1", "[1] 1/2 2 2"].map(str::to_owned);
+    // A worker may be stopped before it says anything.
+    let lines = sorted(&output);
+    assert!(lines.iter().all(|line| expected.contains(line)), "{lines:?}");
+    assert!(lines.contains(&expected[2]) && lines.contains(&expected[5]), "{lines:?}");
+    let said = said(&output);
+    let [first, second] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
+    assert!(first.starts_with("mpienv: attempt 0 failed: rank 1 on "), "{said}");
+    assert!(first.contains(": signal 9 (SIGKILL) after ") && first.ends_with("; attempt 1 starts in 0.5 s"), "{said}");
+    assert!(
+        second.starts_with("mpienv: attempt 1 failed: ") && second.ends_with("; attempt 2 starts in 1 s"),
+        "{said}"
+    );
+    assert_eq!(living("again"), 0);
+}
+
+#[test]
+fn the_last_exit_code_is_kept_and_the_report_names_every_attempt() {
+    let script = "test $RANK = 1 || exec sleep 60; seq 1 5 >&2; sleep 0.2; exit $((MPIENV_RESTART_COUNT + 6))";
+    let output = launch("kept", 2, &["--max-restarts", "1"], script).output().unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    let text = said(&output);
+    let (_, report) = text.split_once(" failed with exit code 7; its stderr ends with: 3 | 4 | 5\n").unwrap();
+    let lines: Vec<_> = report.lines().collect();
+    assert_eq!(lines[..6], ["  last lines of its stderr:", "    1", "    2", "    3", "    4", "    5"], "{text}");
+    assert!(lines[6].starts_with("  the first failure, ") && lines[6].ends_with(" the other workers:"), "{text}");
+    assert_eq!(lines[7..9], ["    stopped with SIGTERM: rank 0", "  2 of 2 attempts used"], "{text}");
+    assert!(lines[9].starts_with("    attempt 0: rank 1 on ") && lines[9].ends_with(", stderr: 5"), "{text}");
+    assert!(lines[9].contains(": exit code 6 after "), "{text}");
+    assert_eq!(lines.len(), 10, "{text}");
+    let quiet = launch("kept", 2, &["--max-restarts", "1", "-q"], script).output().unwrap();
+    assert!(said(&quiet).ends_with(" failed with exit code 7; its stderr ends with: 3 | 4 | 5\n"), "{}", said(&quiet));
+    assert_eq!(living("kept"), 0);
+}
+
+#[test]
+fn nothing_restarts_after_a_usage_error_or_a_command_that_cannot_start() {
+    for (code, reason) in [(2, "an invalid command line"), (126, "cannot be started"), (127, "cannot be started")] {
+        let output = launch("final", 1, &["--max-restarts", "3"], &format!("exit {code}")).output().unwrap();
+        assert_eq!(output.status.code(), Some(code));
+        let said = said(&output);
+        assert!(
+            said.contains("  1 of 4 attempts used\n  not restarted: exit code ") && said.contains(reason),
+            "{said}"
+        );
+    }
+    let mut command = clean("mpienv");
+    let output = command.args(["launch", "--nproc-per-node", "1", "--max-restarts", "3", "--", "/"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(126));
+    assert!(!said(&output).contains("attempt 1"), "{}", said(&output));
+}
+
+#[test]
+fn nothing_restarts_after_a_signal_that_ends_the_job_or_announces_its_end() {
+    for name in ["TERM", "INT", "HUP", "USR1"] {
+        let script = format!("trap 'exit 9' {name}; echo up; while :; do sleep 60 & wait; done");
+        let mut child = piped(&mut launch(name, 1, &["--max-restarts", "3"], &script));
+        read_to(&mut BufReader::new(child.stdout.take().unwrap()), "up");
+        signal(name, &child);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(9), "{name}: {}", said(&output));
+        let reason = "  1 of 4 attempts used\n  not restarted: mpienv received a signal that ends the job\n";
+        assert!(said(&output).ends_with(reason), "{name}: {}", said(&output));
+        assert_eq!(living(name), 0);
+    }
+    // SIGUSR2 has no such meaning.
+    let script =
+        "test $MPIENV_RESTART_COUNT = 1 && exit; trap 'exit 9' USR2; echo up; while :; do sleep 60 & wait; done";
+    let mut child = piped(&mut launch("USR2", 1, &["--max-restarts", "3"], script));
+    read_to(&mut BufReader::new(child.stdout.take().unwrap()), "up");
+    signal("USR2", &child);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_signal_during_the_pause_ends_the_job_with_the_last_exit_code() {
+    let mut child = piped(&mut launch("pause", 1, &["--max-restarts", "9"], "exit 7"));
+    // The fifth pause takes 8 s.
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    read_to(&mut stderr, "attempt 3 starts in 2 s");
+    let start = Instant::now();
+    signal("TERM", &child);
+    assert_eq!(child.wait().unwrap().code(), Some(7));
+    assert!(start.elapsed() < Duration::from_millis(1500) + SLACK);
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains(" failed with exit code 7; ") && rest.contains("  3 of 10 attempts used\n"), "{rest}");
+    assert_eq!(living("pause"), 0);
+}
+
+#[test]
+fn each_attempt_has_its_own_folder_words_and_port() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = clean("mpienv");
+    command.args(["launch", "--nproc-per-node", "2", "--max-restarts", "1", "--template", "--log-dir"]);
+    let script = "echo $MASTER_PORT; exit $((1 - $0))";
+    let output = command.arg(folder.path()).args(["--", "sh", "-c", script, "{restart}"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let port = |attempt: u32, rank: u32| {
+        fs::read_to_string(folder.path().join(format!("attempt_{attempt}/rank.{rank}/stdout"))).unwrap()
+    };
+    assert_eq!(port(1, 0), port(1, 1));
+    assert!(["", &port(1, 0)].iter().all(|other| *other != port(0, 0) + &port(0, 1)));
+    assert_ne!(port(0, 0), port(1, 0));
+    // Without restarts the folders are those of before.
+    let output = clean("mpienv")
+        .args(["launch", "--nproc-per-node", "1", "--log-dir"])
+        .arg(folder.path())
+        .args(["--", "sh", "-c", "echo x${MPIENV_RESTART_COUNT}${TORCHELASTIC_RESTART_COUNT}"])
+        .output();
+    assert!(output.unwrap().status.success());
+    assert_eq!(fs::read_to_string(folder.path().join("rank.0/stdout")).unwrap(), "x\n");
+}
+
+/// What both of two nodes came to.
+fn both(mark: &str, options: &[&str], vars: [&[(&str, &str)]; 2], script: &str) -> [Output; 2] {
+    let port = master_port();
+    let start = |rank: u32| piped(node(mark, rank, port, options, script).envs(vars[rank as usize].iter().copied()));
+    let [first, second] = [start(0), start(1)];
+    let second = std::thread::spawn(|| second.wait_with_output().unwrap());
+    [first.wait_with_output().unwrap(), second.join().unwrap()]
+}
+
+#[test]
+fn a_worker_that_fails_on_one_node_starts_the_workers_of_all_nodes_again() {
+    let script = "echo $RANK $MPIENV_RESTART_COUNT; test $MPIENV_RESTART_COUNT = 1 && exit 0; sleep 0.3; \
+                  test $RANK = 3 && exit 5; exec sleep 60";
+    let start = Instant::now();
+    let outputs = both("nodes", &["--max-restarts", "1"], [&[], &[]], script);
+    assert!(start.elapsed() < Duration::from_secs(6) + SLACK);
+    for (output, ranks) in outputs.iter().zip([[0, 1], [2, 3]]) {
+        assert_eq!(output.status.code(), Some(0), "{}", said(output));
+        assert_eq!(sorted(output), ranks.map(|rank| [0, 1].map(|again| format!("[{rank}] {rank} {again}"))).concat());
+    }
+    let text = said(&outputs[0]);
+    assert!(text.contains("mpienv: attempt 0 failed: rank 3 on ") && text.contains(": exit code 5 after "), "{text}");
+    assert_eq!(said(&outputs[1]), "");
+    assert_eq!(living("nodes"), 0);
+}
+
+#[test]
+fn a_worker_that_is_killed_is_the_cause_even_if_another_node_notices_first() {
+    // Rank 3 has lost rank 0, whose end its own node has not seen yet.
+    let script = "test $RANK = 3 && { sleep 0.3; exit 5; }; test $RANK = 0 || exec sleep 60; \
+                  trap 'kill -s KILL $$' TERM; while :; do sleep 60 & wait; done";
+    let outputs = both("noticed", &["--max-restarts", "1"], [&[], &[]], script);
+    for output in &outputs {
+        assert_eq!(output.status.code(), Some(137), "{}", said(output));
+        assert!(
+            said(output).contains("mpienv: rank 0 on ") && said(output).contains(" failed with signal 9 (SIGKILL)")
+        );
+    }
+    let text = said(&outputs[0]);
+    assert!(text.contains("    failed afterwards with exit code 5: rank 3\n"), "{text}");
+    assert!(text.contains("mpienv: attempt 0 failed: rank 0 on "), "{text}");
+    assert_eq!(living("noticed"), 0);
+}
+
+#[test]
+fn all_nodes_exit_with_the_first_failure_and_the_first_node_reports_it() {
+    let script = "test $RANK = 2 && { sleep 0.3; echo why >&2; exit 5; }; exec sleep 60";
+    let outputs = both("codes", &["--max-restarts", "1"], [&[], &[]], script);
+    for output in &outputs {
+        assert_eq!(output.status.code(), Some(5), "{}", said(output));
+        assert!(said(output).contains(" failed with exit code 5; its stderr ends with: why\n"), "{}", said(output));
+    }
+    let text = said(&outputs[0]);
+    assert!(text.contains("    stopped with SIGTERM: ranks 0-1, 3\n  2 of 2 attempts used\n"), "{text}");
+    assert_eq!(living("codes"), 0);
+}
+
+#[test]
+fn the_attempt_goes_on_from_the_highest_count_of_any_nodes_platform() {
+    let counts: [&[(&str, &str)]; 2] = [&[("TORCHELASTIC_RESTART_COUNT", "1")], &[("TORCHELASTIC_RESTART_COUNT", "3")]];
+    let script = "echo $MPIENV_RESTART_COUNT $TORCHELASTIC_RESTART_COUNT; sleep 0.3; test $MPIENV_RESTART_COUNT = 4";
+    let outputs = both("counts", &["--max-restarts", "1"], counts, script);
+    for (output, ranks) in outputs.iter().zip([[0, 1], [2, 3]]) {
+        assert_eq!(output.status.code(), Some(0), "{}", said(output));
+        assert_eq!(sorted(output), ranks.map(|rank| [3, 4].map(|count| format!("[{rank}] {count} {count}"))).concat());
+    }
+}
+
+#[test]
+fn a_signal_on_one_node_ends_the_job_on_all_without_a_restart() {
+    let port = master_port();
+    let script = "trap 'exit 9' TERM; echo up; while :; do sleep 60 & wait; done";
+    let [mut first, mut second] =
+        [0, 1].map(|rank| piped(&mut node("term2", rank, port, &["--max-restarts", "3"], script)));
+    [&mut first, &mut second].into_iter().for_each(wait_for_two);
+    signal("TERM", &second);
+    for child in [first, second] {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(9), "{}", said(&output));
+        assert!(!said(&output).contains("attempt 1"), "{}", said(&output));
+    }
+    assert_eq!(living("term2"), 0);
+}
+
+#[test]
+fn a_node_that_is_gone_ends_the_job_with_its_name_on_all_others() {
+    for (lost, how, reason) in [
+        (1, "KILL", "its mpienv closed the connection"),
+        (0, "KILL", "its mpienv closed the connection"),
+        (1, "STOP", "nothing was heard from it for 1 s"),
+        (0, "STOP", "nothing was heard from it for 1 s"),
+    ] {
+        let (port, mark) = (master_port(), format!("gone-{lost}-{how}"));
+        let options = ["--max-restarts", "3", "--node-timeout", "1"];
+        let mut nodes = [0, 1].map(|rank| piped(&mut node(&mark, rank, port, &options, "echo up; exec sleep 60")));
+        nodes.iter_mut().for_each(wait_for_two);
+        let start = Instant::now();
+        signal(how, &nodes[lost]);
+        let [first, second] = nodes;
+        let (mut lost_node, other) = if lost == 0 { (first, second) } else { (second, first) };
+        let output = other.wait_with_output().unwrap();
+        assert!(start.elapsed() < Duration::from_secs(2) + SLACK);
+        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+        let text = said(&output);
+        assert!(text.contains(&format!("mpienv: node {lost} (")) && text.contains(reason), "{text}");
+        lost_node.kill().unwrap();
+        lost_node.wait().unwrap();
+        until("all are gone", || living(&mark) == 0);
+    }
+}
+
+#[test]
+fn a_node_that_never_comes_is_named() {
+    // The meeting's own time is ten minutes: --meet is shorter.
+    let options = ["--max-restarts", "1", "--meet", "1"];
+    let output = node("missing", 0, master_port(), &options, "true").output().unwrap();
+    assert_eq!(output.status.code(), Some(124), "{}", said(&output));
+    assert!(said(&output).contains("rank 1 of 2 has not connected"), "{}", said(&output));
+}

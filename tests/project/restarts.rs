@@ -1,0 +1,218 @@
+//! The trainer under `mpienv launch --max-restarts`: ranks are killed at random, and the bits stay the same.
+
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::support::hosts::Hosts;
+use crate::support::tool::{clean, inherited};
+use crate::support::trainer::with_trainer;
+
+/// How many jobs a test has, and how often each of them is disturbed.
+const JOBS: &str = "MPIENV_RESTART_JOBS";
+const KILLS: &str = "MPIENV_RESTART_KILLS";
+/// How long a job may take, without the pauses before its restarts.
+const LIMIT: Duration = Duration::from_secs(300);
+
+fn setting(name: &str, usual: usize) -> usize {
+    inherited(name).map_or(usual, |text| text.to_str().unwrap().parse().unwrap())
+}
+
+/// A random number below this.
+fn below(limit: usize) -> usize {
+    usize::try_from(RandomState::new().hash_one(Instant::now()) % limit as u64).unwrap()
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// The newest checkpoint of a folder.
+fn last(folder: &Path) -> Option<PathBuf> {
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|end| end == "safetensors")).max()
+}
+
+/// A job that nothing disturbs.
+struct Undisturbed {
+    ranks: usize,
+    epochs: String,
+    weights: Vec<u8>,
+    took: Duration,
+}
+
+impl Undisturbed {
+    /// One that is long enough for so many kills; `None` where the trainer is not built.
+    fn run(ranks: usize, kills: usize) -> Option<Undisturbed> {
+        let (kept, epochs) = (folder(), (15 + 5 * kills).to_string());
+        let mut command = with_trainer(clean("mnist"))?;
+        command.args(["--quiet", "--ranks", &ranks.to_string(), "--epochs", &epochs, "--checkpoint-dir"]);
+        let begun = Instant::now();
+        let output = command.arg(kept.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let weights = fs::read(last(kept.path()).unwrap()).unwrap();
+        Some(Undisturbed { ranks, epochs, weights, took: begun.elapsed() })
+    }
+
+    /// The same as a launch's command, which goes on from its folder.
+    fn again(&self, command: &mut Command, kept: &Path) {
+        command.args(["--", "mnist", "--quiet", "--timeout", "60", "--epochs", &self.epochs]);
+        command.args(["--checkpoint-every", "50", "--resume", "--checkpoint-dir"]).arg(kept);
+    }
+}
+
+/// The trainer's processes that live and have all these variables, each with its rank.
+fn workers(variables: &[String]) -> Vec<(String, usize)> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().into_string().ok());
+    let rank = |id: &String| {
+        let name = fs::read_to_string(format!("/proc/{id}/comm")).ok()?;
+        let vars = fs::read(format!("/proc/{id}/environ")).ok()?;
+        let vars: Vec<_> = vars.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+        let has_all = variables.iter().all(|wanted| vars.iter().any(|var| var == wanted));
+        let rank = vars.iter().find_map(|var| var.strip_prefix("RANK=")?.parse().ok())?;
+        (name == "mnist\n" && has_all).then_some(rank)
+    };
+    ids.filter_map(|id| rank(&id).map(|rank| (id, rank))).collect()
+}
+
+/// Kills a random rank, or all of a host, in each of the first attempts of a job that keeps its weights here; how many
+/// attempts it tried to disturb.
+fn disturb(
+    mark: &str,
+    kills: usize,
+    job: &Undisturbed,
+    per_host: usize,
+    kept: &Path,
+    is_over: &mut dyn FnMut() -> bool,
+) -> usize {
+    // Half of the job is left after the last.
+    let longest = (job.took / (2 * u32::try_from(kills).unwrap() + 2)).min(Duration::from_millis(500));
+    for attempt in 0..kills {
+        let variables = [mark.to_owned(), format!("MPIENV_RESTART_COUNT={attempt}")];
+        // The second attempt goes on from weights; later ones may be disturbed before they have any of their own.
+        while workers(&variables).len() < job.ranks || (attempt == 0 && last(kept).is_none()) {
+            if is_over() {
+                return attempt;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        thread::sleep(Duration::from_micros(below(longest.as_micros() as usize + 1) as u64));
+        let victim = below(job.ranks);
+        let whole_host = per_host < job.ranks && below(3) == 0;
+        let is_victim = |rank: usize| if whole_host { rank / per_host == victim / per_host } else { rank == victim };
+        let ids = workers(&variables).into_iter().filter(|(_, rank)| is_victim(*rank)).map(|(id, _)| id);
+        let ids: Vec<_> = ids.collect();
+        // A job that has just ended has none left.
+        if ids.is_empty() || !Command::new("kill").args(["-s", "KILL"]).args(ids).status().unwrap().success() {
+            return attempt;
+        }
+    }
+    kills
+}
+
+/// What both streams of a launch say, and how it exits.
+fn read(mut child: Child) -> thread::JoinHandle<(Option<i32>, String)> {
+    thread::spawn(move || {
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (child.wait().unwrap().code(), said)
+    })
+}
+
+fn start(command: &mut Command) -> thread::JoinHandle<(Option<i32>, String)> {
+    read(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())
+}
+
+/// How many attempts failed as a job's log has it, if it is one of a job that was disturbed as often as this.
+#[track_caller]
+fn failures(said: &str, killed: usize) -> usize {
+    let lines: Vec<_> = said.lines().filter(|line| line.starts_with("mpienv: attempt ")).collect();
+    for (attempt, line) in lines.iter().enumerate() {
+        let (failed, next) = (format!("mpienv: attempt {attempt} failed: rank "), attempt + 1);
+        assert!(line.starts_with(&failed) && line.contains(&format!("; attempt {next} starts in ")), "{said}");
+        assert!(line.contains(": signal 9 (SIGKILL) after "), "{said}");
+    }
+    // The last kill may reach ranks that have just exited by themselves.
+    assert!([killed, killed.saturating_sub(1)].contains(&lines.len()), "{killed} were killed: {said}");
+    assert!(!lines.is_empty() && said.contains("[0] mnist: resuming from "), "{said}");
+    lines.len()
+}
+
+/// How long the pauses before so many restarts are together.
+fn pauses(kills: usize) -> Duration {
+    (0..kills).map(|restart| Duration::from_millis(500 << restart.min(6)).min(Duration::from_secs(30))).sum()
+}
+
+#[test]
+fn a_job_whose_ranks_are_killed_at_random_ends_with_the_bits_of_one_that_was_left_alone() {
+    let (jobs, kills) = (setting(JOBS, 3), setting(KILLS, 2));
+    let Some(expected) = Undisturbed::run(2, kills) else { return };
+    for job in 0..jobs {
+        let (kept, mark) = (folder(), format!("MARK=restarts.{job}.{}", std::process::id()));
+        let mut command = with_trainer(clean("mpienv")).unwrap();
+        let (name, value) = mark.split_once('=').unwrap();
+        command.env(name, value).args(["launch", "--max-restarts", &kills.to_string(), "--nproc-per-node", "2"]);
+        expected.again(&mut command, kept.path());
+        let begun = Instant::now();
+        let launch = start(&mut command);
+        let killed = disturb(&mark, kills, &expected, 2, kept.path(), &mut || launch.is_finished());
+        let (code, said) = launch.join().unwrap();
+        assert_eq!(code, Some(0), "{said}");
+        assert!(fs::read(last(kept.path()).unwrap()).unwrap() == expected.weights, "job {job}: other bits: {said}");
+        let failed = failures(&said, killed);
+        eprintln!("job {job}: {failed} of {kills} kills, {:.1} s", begun.elapsed().as_secs_f64());
+        assert!(begun.elapsed() < LIMIT + pauses(kills), "{:?}: {said}", begun.elapsed());
+        assert_eq!(workers(&[mark]), []);
+    }
+}
+
+#[test]
+fn a_job_on_two_hosts_whose_ranks_and_hosts_are_killed_at_random_ends_with_the_same_bits() {
+    let (jobs, kills) = (setting(JOBS, 2), setting(KILLS, 3));
+    let Some(hosts) = Hosts::up("restarts", 2, &[]) else { return };
+    let Some(expected) = Undisturbed::run(4, kills) else { return };
+    // Only who has the secret may start or stop workers.
+    let secrets = folder();
+    let secret = secrets.path().join("secret");
+    fs::write(&secret, "of this job").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    for job in 0..jobs {
+        let (kept, mark) = (folder(), format!("MARK=hosts.{job}.{}", std::process::id()));
+        let node = |host: &str, rank: &str| {
+            let mut command = with_trainer(hosts.on(host, env!("CARGO_BIN_EXE_mpienv"))).unwrap();
+            let (name, value) = mark.split_once('=').unwrap();
+            command.env(name, value).env("MPIENV_TOKEN_FILE", &secret);
+            command.args(["launch", "--node-rank", rank, "--nnodes", "2", "--max-restarts", &kills.to_string()]);
+            command.args(["--master-addr", "10.77.0.1", "--master-port", "23456", "--nproc-per-node", "2"]);
+            expected.again(&mut command, kept.path());
+            start(&mut command)
+        };
+        let begun = Instant::now();
+        let launches = [node("nodeA", "0"), node("nodeB", "1")];
+        let is_over = &mut || launches.iter().all(thread::JoinHandle::is_finished);
+        let killed = disturb(&mark, kills, &expected, 2, kept.path(), is_over);
+        let [first, second] = launches.map(|launch| launch.join().unwrap());
+        let said = format!("{}\n{}", first.1, second.1);
+        assert_eq!((first.0, second.0), (Some(0), Some(0)), "{said}");
+        assert!(fs::read(last(kept.path()).unwrap()).unwrap() == expected.weights, "job {job}: other bits: {said}");
+        let failed = failures(&first.1, killed);
+        eprintln!("job {job}: {failed} of {kills} kills, {:.1} s", begun.elapsed().as_secs_f64());
+        assert!(begun.elapsed() < LIMIT + pauses(kills), "{:?}: {said}", begun.elapsed());
+        assert_eq!(workers(&[mark]), []);
+        // No socket of any kind has an owner.
+        for host in ["nodeA", "nodeB"] {
+            let sockets = hosts.on(host, "ss").args(["-Hanp"]).output().unwrap();
+            let sockets = String::from_utf8_lossy(&sockets.stdout).into_owned();
+            let own = |line: &&str| line.contains("\"mpienv\"") || line.contains("\"mnist\"");
+            assert_eq!(sockets.lines().find(own), None, "{host}");
+        }
+    }
+}
