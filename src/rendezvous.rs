@@ -62,6 +62,8 @@ mod client;
 mod connection;
 mod error;
 mod frame;
+#[cfg(feature = "collective")]
+pub(crate) mod handshake;
 pub(crate) mod listen;
 mod meeting;
 mod report;

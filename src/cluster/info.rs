@@ -280,6 +280,19 @@ impl ClusterInfo {
         &self.token
     }
 
+    /// Whether a user gave the token: what a launcher calls its job is no secret.
+    #[cfg(feature = "collective")]
+    pub(crate) fn has_secret(&self) -> bool {
+        !self.token_is_own && !self.token.as_bytes().is_empty()
+    }
+
+    /// The job's identity and its attempt, for the keys of a meeting: a token that a user gave may serve several jobs.
+    #[cfg(any(feature = "cli", feature = "collective"))]
+    pub(crate) fn job_of_secret(&self) -> Option<(String, u32)> {
+        let job = &self.placement.job.as_ref().filter(|_| !self.token_is_own)?.value;
+        Some((format!("{}/{}", job.id, job.step), job.restarts))
+    }
+
     /// Returns what is suspicious in the environment but did not prevent reading it.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {

@@ -146,6 +146,8 @@ impl<'a> GroupBuilder<'a> {
             port: info.master_port(),
             default_port: info.default_master_port(),
             token: info.token().as_bytes().to_vec(),
+            job: info.job_of_secret(),
+            is_secret: info.has_secret(),
         };
         let tcp = Tcp::connect(info.world(), &place, timeout)?.because(why);
         if backend == Backend::Tcp { Ok(Group::new(Box::new(tcp))) } else { Ok(Group::new(hosts::join(tcp)?)) }

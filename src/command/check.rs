@@ -39,7 +39,6 @@ use crate::error::Error;
 use crate::finding::{Finding, Severity};
 use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
 use crate::value::host::Host;
-use crate::value::placement::Sourced;
 use crate::value::printable::printable;
 
 use self::at_master::Look;
@@ -135,8 +134,8 @@ pub fn check_at(
 pub(crate) fn rendezvous(info: &ClusterInfo, master: Host, timeout: Duration) -> Rendezvous {
     let rendezvous = Rendezvous::new(info.world(), master, info.master_port()).timeout(timeout);
     let rendezvous = rendezvous.default_port(info.default_master_port()).token(info.token().as_bytes());
-    match info.placement.job.as_ref().filter(|_| !info.token_is_own) {
-        Some(Sourced { value: job, .. }) => rendezvous.job(format!("{}/{}", job.id, job.step), job.restarts),
+    match info.job_of_secret() {
+        Some((identity, attempt)) => rendezvous.job(identity, attempt),
         None => rendezvous,
     }
 }

@@ -54,13 +54,25 @@ pub(in crate::collective) fn ranks_within<T: Send>(
     size: u32,
     run: impl Fn(Tcp) -> T + Sync,
 ) -> Vec<T> {
+    ranks_with(false, timeout, size, run)
+}
+
+/// Ranks that encrypt what they exchange if their token is a secret.
+fn ranks_with<T: Send>(is_secret: bool, timeout: Duration, size: u32, run: impl Fn(Tcp) -> T + Sync) -> Vec<T> {
     let port = free_port();
     thread::scope(|scope| {
         let run = &run;
         let start = |index| {
             scope.spawn(move || {
                 let rank = Rank::new(index, size).unwrap();
-                let place = MeetingPoint { host: Host::LOOPBACK, port, default_port: port, token: b"token".to_vec() };
+                let place = MeetingPoint {
+                    host: Host::LOOPBACK,
+                    port,
+                    default_port: port,
+                    token: b"token".to_vec(),
+                    job: None,
+                    is_secret,
+                };
                 run(Tcp::connect(rank, &place, timeout).unwrap())
             })
         };
