@@ -213,7 +213,7 @@ fn any_address_of_mpirun_gives_a_host_that_it_names_or_none() {
     });
 }
 
-fn new_port() -> Port {
+pub fn new_port() -> Port {
     Port::new(free_port()).unwrap()
 }
 
@@ -256,7 +256,7 @@ fn signed_replies(input: &[u8], session: &mut wire::Session) -> Vec<u8> {
     out
 }
 
-const MAGIC: &[u8] = b"mpienv\r\n";
+pub const MAGIC: &[u8] = b"mpienv\r\n";
 
 #[test]
 fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {

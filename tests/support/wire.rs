@@ -43,7 +43,7 @@ pub fn job_key(token: &[u8]) -> [u8; 32] {
     hmac(&sha256(token), &[b"mpienv job", &[0; 16], &[0; 4]])
 }
 
-/// One direction of a connection.
+/// One direction of a connection, whose key also gives the one to encrypt with.
 #[derive(Clone)]
 pub struct Direction {
     key: [u8; 32],
@@ -56,6 +56,11 @@ impl Direction {
         self.sequence += 1;
         tag
     }
+
+    /// The key to encrypt with.
+    pub fn seal_key(&self) -> [u8; 32] {
+        hmac(&self.key, &[b"mpienv seal"])
+    }
 }
 
 /// The keys of a connection.
@@ -67,7 +72,12 @@ pub struct Session {
 
 impl Session {
     pub fn new(token: &[u8], greeting: &[u8], claim: &[u8]) -> Session {
-        let key = |name: &[u8]| hmac(&job_key(token), &[name, greeting, claim]);
+        Session::of_key(&job_key(token), greeting, claim)
+    }
+
+    /// With the key of a job, or of the connections to a rank.
+    pub fn of_key(key: &[u8], greeting: &[u8], claim: &[u8]) -> Session {
+        let key = |name: &[u8]| hmac(key, &[name, greeting, claim]);
         let direction = |name: &[u8]| Direction { key: key(name), sequence: 0 };
         Session { of_rank: direction(b"mpienv from rank "), of_master: direction(b"mpienv from master ") }
     }
@@ -89,6 +99,16 @@ impl Session {
     pub fn here(&mut self) -> Vec<u8> {
         [&[1][..], &self.of_rank.tag(&[1])].concat()
     }
+}
+
+/// The key of a meeting, of a job without an identity, in its first attempt.
+pub fn meeting_key(token: &[u8], number: &[u8]) -> [u8; 32] {
+    hmac(&job_key(token), &[b"mpienv meeting", number])
+}
+
+/// The key for one purpose.
+pub fn derive(key: &[u8], purpose: &str) -> [u8; 32] {
+    hmac(key, &[b"mpienv purpose", purpose.as_bytes()])
 }
 
 /// A rank that this program plays.

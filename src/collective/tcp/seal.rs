@@ -19,7 +19,7 @@ pub(super) const PIECE: usize = 64 * 1024;
 pub(super) const SEALED_HEAD: usize = HEAD + TAG;
 
 /// The length of a frame that carries so many bytes, as it is sent.
-pub(super) fn sealed_length(bytes: usize) -> usize {
+pub(super) const fn sealed_length(bytes: usize) -> usize {
     SEALED_HEAD + bytes + TAG * bytes.div_ceil(PIECE)
 }
 

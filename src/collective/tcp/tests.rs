@@ -10,6 +10,7 @@ use crate::collective::group::Group;
 use crate::value::host::Host;
 use crate::value::port::Port;
 
+mod attacks;
 mod bytes;
 mod groups;
 
@@ -54,7 +55,7 @@ pub(in crate::collective) fn ranks_within<T: Send>(
     size: u32,
     run: impl Fn(Tcp) -> T + Sync,
 ) -> Vec<T> {
-    ranks_with(false, timeout, size, run)
+    ranks_with(true, timeout, size, run)
 }
 
 /// Ranks that encrypt what they exchange if their token is a secret.
