@@ -295,6 +295,32 @@ mod tests {
         drop((held, attackers, ranks));
     }
 
+    /// The hello of rank 1 to rank 0 after the greeting, changed at one place.
+    fn is_admitted(change: impl FnOnce(&mut [u8])) -> bool {
+        let key = ConnectionKey::new(&KEY, Purpose::Collective, 0);
+        let (mut guest, greeting) = Guest::new(&key).unwrap();
+        let (listener, address) = listen();
+        let one = thread::spawn(move || drop(join(&[address], rank(1, 3), &KEY, soon())));
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(&greeting).unwrap();
+        let mut hello = [0; Guest::LONGEST];
+        stream.read_exact(&mut hello).unwrap();
+        drop(stream);
+        one.join().unwrap();
+        change(&mut hello);
+        matches!(guest.feed(&hello, &key, 3), Ok(Some(admitted)) if admitted.rank == 1)
+    }
+
+    #[test]
+    fn a_hello_between_ranks_cannot_be_given_another_ranks_number_or_be_changed_otherwise() {
+        assert!(is_admitted(|_| ()));
+        // The number, and then a bit of every byte.
+        assert!(!is_admitted(|hello| hello[19] = 2));
+        for at in 0..Guest::LONGEST {
+            assert!(!is_admitted(|hello| hello[at] ^= 1), "byte {at}");
+        }
+    }
+
     #[test]
     fn a_rank_does_not_believe_a_program_that_cannot_prove_the_key() {
         let (listener, address) = listen();

@@ -103,7 +103,7 @@ fn connect(own: &Own, listens: &Listener, hosts: &[String], poll: &Poll) -> Opti
 }
 
 /// Connects and waits for rank 0's welcome: the same address may belong to another machine.
-fn shake_hands(address: SocketAddr, key: &ConnectionKey, rank: Rank) -> Result<Channel, Refusal> {
+pub(super) fn shake_hands(address: SocketAddr, key: &ConnectionKey, rank: Rank) -> Result<Channel, Refusal> {
     let stream = TcpStream::connect_timeout(&address, ANSWER)?;
     stream.set_nodelay(true)?;
     let joining = Joining::new(stream, Instant::now() + ANSWER);
