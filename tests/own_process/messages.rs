@@ -21,7 +21,7 @@ struct Sealer {
 
 impl Sealer {
     fn new(direction: &wire::Direction) -> Sealer {
-        let key = UnboundKey::new(&AES_256_GCM, &direction.seal_key()).unwrap();
+        let key = UnboundKey::new(&AES_256_GCM, &wire::hmac(&direction.key, &[b"mpienv seal"])).unwrap();
         Sealer { key: LessSafeKey::new(key), number: 0 }
     }
 
@@ -59,8 +59,10 @@ fn become_rank_1(port: Port) -> (TcpStream, wire::Session) {
     drop(meeting);
     // Rank 0 is on its own host, and its blob begins with where it listens.
     let listens = u16::from_be_bytes([table[10], table[11]]);
-    let key = wire::derive(&wire::meeting_key(b"job 1", &number), "collective");
-    let key = wire::derive(&key, "connections to rank 0");
+    let mut key = wire::hmac(&wire::job_key(b"job 1"), &[b"mpienv meeting", &number]);
+    for purpose in ["collective", "connections to rank 0"] {
+        key = wire::hmac(&key, &[b"mpienv purpose", purpose.as_bytes()]);
+    }
     let mut stream = TcpStream::connect(("127.0.0.1", listens)).unwrap();
     let greeting = wire::hear_greeting(&mut stream);
     let mut claim = wire::played(1, 2, false, b"", 0).claim();

@@ -43,10 +43,10 @@ pub fn job_key(token: &[u8]) -> [u8; 32] {
     hmac(&sha256(token), &[b"mpienv job", &[0; 16], &[0; 4]])
 }
 
-/// One direction of a connection, whose key also gives the one to encrypt with.
+/// One direction of a connection.
 #[derive(Clone)]
 pub struct Direction {
-    key: [u8; 32],
+    pub key: [u8; 32],
     pub sequence: u64,
 }
 
@@ -55,11 +55,6 @@ impl Direction {
         let tag = hmac(&self.key, &[&self.sequence.to_be_bytes(), &sha256(message)]);
         self.sequence += 1;
         tag
-    }
-
-    /// The key to encrypt with.
-    pub fn seal_key(&self) -> [u8; 32] {
-        hmac(&self.key, &[b"mpienv seal"])
     }
 }
 
@@ -99,16 +94,6 @@ impl Session {
     pub fn here(&mut self) -> Vec<u8> {
         [&[1][..], &self.of_rank.tag(&[1])].concat()
     }
-}
-
-/// The key of a meeting, of a job without an identity, in its first attempt.
-pub fn meeting_key(token: &[u8], number: &[u8]) -> [u8; 32] {
-    hmac(&job_key(token), &[b"mpienv meeting", number])
-}
-
-/// The key for one purpose.
-pub fn derive(key: &[u8], purpose: &str) -> [u8; 32] {
-    hmac(key, &[b"mpienv purpose", purpose.as_bytes()])
 }
 
 /// A rank that this program plays.
