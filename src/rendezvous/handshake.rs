@@ -45,6 +45,8 @@ impl Directions {
     }
 }
 
+/// For connections whose messages are signed and not encrypted.
+#[cfg(feature = "mpi")]
 impl Direction {
     /// The tag of the next message.
     pub(crate) fn sign(&mut self, message: &[u8]) -> Bytes32 {

@@ -23,10 +23,8 @@ pub(crate) enum Purpose {
     /// To report, at another port, the rank's own master port.
     OtherPort,
     /// To exchange messages of collective calls with another rank.
-    #[cfg_attr(not(feature = "collective"), expect(dead_code, reason = "no rank connects to another"))]
     Collective,
     /// To be monitored by rank 0 in an MPI job.
-    #[cfg_attr(not(all(feature = "collective", feature = "mpi")), expect(dead_code, reason = "no watch"))]
     Watch,
 }
 
