@@ -47,7 +47,8 @@
 //!   memory; if one does not, in another container or as another user, all use TCP, and `describe` has the reason. The TCP
 //!   connections stay, to notice lost ranks.
 //! - **TCP** joins every rank with every other. Ranks meet at `MASTER_ADDR:MASTER_PORT`, as in
-//!   [`rendezvous`](crate::rendezvous), whose [token](crate::guide::security) keeps other jobs out.
+//!   [`rendezvous`](crate::rendezvous), whose [token](crate::guide::security) keeps other jobs out. If it is a
+//!   secret, all messages are encrypted.
 //! - **Both** join several hosts, if the ranks of each host follow each other: for a sum, only one rank of each host sends,
 //!   and to the next host only.
 //! - **MPI** (feature `mpi`) is the launcher's own library, which knows fast networks.

@@ -31,7 +31,7 @@
 //! # What the token does
 //! Rank 0 and every other rank prove to each other that they have the token, which is never sent, and every message after that
 //! carries a tag. That keeps out attackers if the token is a secret, and otherwise only ranks of another job that come to the
-//! same port by mistake: see [`guide::security`](crate::guide::security). Nothing is encrypted.
+//! same port by mistake: see [`guide::security`](crate::guide::security). Blobs are not encrypted.
 //! [`guide::wire_format`](crate::guide::wire_format) specifies the messages.
 //!
 //! # Scale
@@ -63,6 +63,8 @@ mod client;
 mod connection;
 mod error;
 mod frame;
+#[cfg(feature = "collective")]
+pub(crate) mod handshake;
 pub(crate) mod listen;
 mod meeting;
 mod report;

@@ -280,6 +280,12 @@ impl ClusterInfo {
         &self.token
     }
 
+    /// Whether a user gave the token: what a launcher calls its job is no secret.
+    #[cfg(feature = "collective")]
+    pub(crate) fn has_secret(&self) -> bool {
+        !self.token_is_own && !self.token.as_bytes().is_empty()
+    }
+
     /// Returns what is suspicious in the environment but did not prevent reading it.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {

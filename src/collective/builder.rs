@@ -147,6 +147,7 @@ impl<'a> GroupBuilder<'a> {
             default_port: info.default_master_port(),
             token: info.token().as_bytes().to_vec(),
             run: info.run(),
+            is_secret: info.has_secret(),
         };
         let tcp = Tcp::connect(info.world(), &place, timeout)?.because(why);
         if backend == Backend::Tcp { Ok(Group::new(Box::new(tcp))) } else { Ok(Group::new(hosts::join(tcp)?)) }

@@ -1,6 +1,7 @@
 //! What each rank sends to all others before the first call.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -23,12 +24,20 @@ pub(super) struct HostInfo {
     pub listens: Option<Listener>,
 }
 
-/// Where rank 0 accepts connections, and the token that ranks of this job present.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Where rank 0 accepts connections, and the key that only ranks of this job have.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Listener {
     pub port: u16,
     pub addresses: Vec<IpAddr>,
-    pub token: String,
+    pub key: [u8; 32],
+}
+
+/// Not the key.
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Listener { port, addresses, key: _ } = self;
+        f.debug_struct("Listener").field("port", port).field("addresses", addresses).finish_non_exhaustive()
+    }
 }
 
 impl HostInfo {

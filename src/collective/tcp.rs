@@ -9,6 +9,7 @@ mod inbox;
 mod members;
 mod mesh;
 mod peer;
+mod seal;
 #[cfg(test)]
 pub(super) mod tests;
 mod transfer;

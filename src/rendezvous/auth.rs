@@ -84,6 +84,12 @@ impl JobKey {
         JobKey(derive(&digest(&[token]), &[role.label(), &run.job, &run.attempt.to_be_bytes()]))
     }
 
+    /// A key that was derived already.
+    #[cfg(feature = "collective")]
+    pub(super) fn of_bytes(key: Bytes32) -> JobKey {
+        JobKey(key)
+    }
+
     /// The two directions of a connection, of which these bytes say all: the greeting and the hello up to the proof.
     pub(super) fn session(&self, greeting: &[u8], hello: &[u8]) -> Session {
         let direction = |name: &[u8]| Direction { key: derive(&self.0, &[name, greeting, hello]), sequence: 0 };
@@ -112,7 +118,7 @@ pub(super) struct Session {
 
 /// One direction of a connection: its key, and how many messages have gone.
 #[derive(Clone)]
-pub(super) struct Direction {
+pub(crate) struct Direction {
     key: Bytes32,
     sequence: u64,
 }
@@ -139,6 +145,12 @@ impl Direction {
         let mac = hmac(&self.key, &[&self.sequence.to_be_bytes(), digest]);
         self.sequence += 1;
         mac
+    }
+
+    /// A key to seal with, instead of tags.
+    #[cfg(feature = "collective")]
+    pub(super) fn seal_key(&self) -> Bytes32 {
+        derive(&self.key, &[b"mpienv seal"])
     }
 }
 

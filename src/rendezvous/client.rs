@@ -1,6 +1,6 @@
 //! Every rank but 0: finds rank 0, says hello, waits for the report.
 
-mod link;
+pub(super) mod link;
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::auth::{Bytes32, LENGTH, Session, nonce};
 use super::error::{ConnectFailure, RendezvousError};
-use super::frame::{Hello, LONGEST_TEXT, ReplyHead, ReplyKind, Secret, Version, take};
+use super::frame::{Hello, LONGEST_TEXT, Purpose, ReplyHead, ReplyKind, Secret, Version, take};
 use super::{ANSWER, Channel, DRAIN, Gathered, LONGEST_BLOB, Meeting, Rendezvous, resolve, table};
 use crate::value::port::Port;
 use crate::value::printable::printable;
@@ -40,9 +40,9 @@ pub(super) fn join(
     let deadline = started + settings.timeout;
     let (rank, size) = (settings.rank.index(), settings.rank.size());
     let (secret, port) = (settings.secret(), settings.port);
-    let hello =
-        Hello { version: Version::OWN, rank, size, wants_table, port, is_elsewhere: false, run: secret.run, blob };
-    let complaint = Hello { wants_table: false, is_elsewhere: true, blob: Vec::new(), ..hello.clone() };
+    let purpose = if wants_table { Purpose::Table } else { Purpose::Report };
+    let hello = Hello { version: Version::OWN, rank, size, purpose, port, run: secret.run, blob };
+    let complaint = Hello { purpose: Purpose::OtherPort, blob: Vec::new(), ..hello.clone() };
     let mut pause = FIRST_PAUSE;
     let (mut last, mut cut_short) = (None, None);
     loop {

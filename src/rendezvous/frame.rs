@@ -10,12 +10,15 @@ use std::sync::Arc;
 use super::LONGEST_TOKEN;
 use super::auth::{Bytes32, LENGTH, digest};
 
+#[cfg(feature = "collective")]
+pub(super) use hello::BARE;
+pub(crate) use hello::Purpose;
 pub(super) use hello::{Hello, HelloReader, Reject, Secret};
 
 /// First bytes of every frame; the line end shows a transfer that rewrites text.
 const MAGIC: [u8; 8] = *b"mpienv\r\n";
 /// Raised when the frames change.
-const PROTOCOL: u16 = 4;
+const PROTOCOL: u16 = 5;
 /// Length of a reply's fixed part.
 pub(super) const REPLY_HEAD: usize = 21;
 /// What a rank sends to confirm that it is still there; a tag follows.

@@ -135,7 +135,7 @@ fn a_launch_is_refused_by_ranks() {
     let greeting = wire::hear_greeting(&mut stream);
     let played = wire::played(1, 2, false, SECRET.as_bytes(), 0);
     let claim = played.claim();
-    let mut session = wire::Session::of(&wire::key_of_launches(SECRET.as_bytes()), &greeting, &claim);
+    let mut session = wire::Session::of_key(&wire::key_of_launches(SECRET.as_bytes()), &greeting, &claim);
     let (proof, tag) = (session.of_rank.tag(b""), session.of_rank.tag(b""));
     assert_eq!(answer(&mut stream, &[&claim[..], &proof, &tag].concat()), OTHER_JOB);
     let error = zero.join().unwrap();

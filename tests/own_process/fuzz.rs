@@ -213,7 +213,7 @@ fn any_address_of_mpirun_gives_a_host_that_it_names_or_none() {
     });
 }
 
-fn new_port() -> Port {
+pub fn new_port() -> Port {
     Port::new(free_port()).unwrap()
 }
 
@@ -256,7 +256,7 @@ fn signed_replies(input: &[u8], session: &mut wire::Session) -> Vec<u8> {
     out
 }
 
-const MAGIC: &[u8] = b"mpienv\r\n";
+pub const MAGIC: &[u8] = b"mpienv\r\n";
 
 #[test]
 fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {
@@ -268,7 +268,7 @@ fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {
         // Longer than the fields and the proof: the proof is looked at.
         [&hello(false, 1, 2, b"")[..], &[3; 64]].concat(),
     ];
-    let words: &[&[u8]] = &[MAGIC, b"\0\x04", b"\xff\xff\xff\xff", b"\0\0\0\0", b"\x01", b"GET / HTTP/1.1\r\n"];
+    let words: &[&[u8]] = &[MAGIC, b"\0\x05", b"\xff\xff\xff\xff", b"\0\0\0\0", b"\x01", b"GET / HTTP/1.1\r\n"];
     fuzz("hellos", &seeds, words, |bytes| {
         let port = new_port();
         let zero = thread::spawn(move || part(0, port, Duration::from_secs(10)).all_gather("a"));

@@ -16,3 +16,5 @@ mod fuzz;
 mod launch;
 #[cfg(target_os = "linux")]
 mod load;
+#[cfg(unix)]
+mod messages;

@@ -18,7 +18,7 @@ pub const CLAIM: usize = 83;
 pub fn own_version() -> [u16; 4] {
     let parts = [env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"), env!("CARGO_PKG_VERSION_PATCH")];
     let [major, minor, patch] = parts.map(|part| part.parse().unwrap());
-    [4, major, minor, patch]
+    [5, major, minor, patch]
 }
 
 /// The first bytes of every frame.
@@ -51,7 +51,7 @@ pub fn key_of_launches(token: &[u8]) -> [u8; 32] {
 /// One direction of a connection.
 #[derive(Clone)]
 pub struct Direction {
-    key: [u8; 32],
+    pub key: [u8; 32],
     pub sequence: u64,
 }
 
@@ -72,11 +72,12 @@ pub struct Session {
 
 impl Session {
     pub fn new(token: &[u8], greeting: &[u8], claim: &[u8]) -> Session {
-        Session::of(&job_key(token), greeting, claim)
+        Session::of_key(&job_key(token), greeting, claim)
     }
 
-    pub fn of(job_key: &[u8; 32], greeting: &[u8], claim: &[u8]) -> Session {
-        let key = |name: &[u8]| hmac(job_key, &[name, greeting, claim]);
+    /// With the key of a job, or of the connections to a rank.
+    pub fn of_key(key: &[u8], greeting: &[u8], claim: &[u8]) -> Session {
+        let key = |name: &[u8]| hmac(key, &[name, greeting, claim]);
         let direction = |name: &[u8]| Direction { key: key(name), sequence: 0 };
         Session { of_rank: direction(b"mpienv from rank "), of_master: direction(b"mpienv from master ") }
     }

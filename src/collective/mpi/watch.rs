@@ -32,7 +32,7 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Socket {
     listener: TcpListener,
-    token: String,
+    key: [u8; 32],
 }
 
 impl Socket {
@@ -40,9 +40,9 @@ impl Socket {
     pub(super) fn open() -> Option<Socket> {
         let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0));
         let listener = listener.or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))).ok()?;
-        let mut token = [0; 16];
-        getrandom::fill(&mut token).ok()?;
-        Some(Socket { listener, token: token.iter().map(|byte| format!("{byte:02x}")).collect() })
+        let mut key = [0; 32];
+        getrandom::fill(&mut key).ok()?;
+        Some(Socket { listener, key })
     }
 
     /// What the other ranks need to connect.
@@ -52,7 +52,7 @@ impl Socket {
         let mut addresses: Vec<_> = interfaces.iter().map(if_addrs::Interface::ip).collect();
         // A link-local IPv6 address needs the name of the link, which differs between hosts.
         addresses.retain(|address| !address.is_loopback() && !is_of_one_link(address));
-        Some(Listener { port, addresses, token: self.token.clone() })
+        Some(Listener { port, addresses, key: self.key })
     }
 }
 

@@ -1,65 +1,92 @@
-//! The first bytes between two ranks, which distinguish the ranks of this job from strangers.
+//! The first bytes between two ranks, which keep everyone else out.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::rendezvous;
+use crate::rendezvous::handshake::{Admitted, ConnectionKey, Directions, Guest, Introduced, Joining, Purpose, Refusal};
 use crate::value::rank::Rank;
 
-/// Opens the greeting: magic (8), rank (4), the key of the meeting.
-const MAGIC: [u8; 8] = *b"mpimesh\n";
-/// Pause between two reads of connections that have not greeted yet.
+/// Pause between two reads of connections that have not said hello yet.
 const PAUSE: Duration = Duration::from_micros(500);
 /// How many connections to accept before reading: a flood of them must not keep ranks waiting.
 const AT_ONCE: usize = 64;
-/// How many connections, besides one for each rank, may wait before they greet.
+/// How many connections, besides one for each rank, may wait before they say hello.
 const SILENT: usize = 256;
 
-/// Connects to a rank and greets it.
-pub(super) fn greet(address: SocketAddr, rank: Rank, token: &[u8], deadline: Instant) -> io::Result<TcpStream> {
-    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    let mut stream = TcpStream::connect_timeout(&address, left)?;
-    stream.write_all(&[&MAGIC[..], &rank.index().to_be_bytes(), token].concat())?;
-    Ok(stream)
+/// A connection to a rank, and its keys.
+pub(super) type Joined = (TcpStream, Directions);
+
+/// Connects to all lower ranks, of which these are the addresses; `shared` is the key that all ranks have.
+///
+/// All of them are greeted before any is waited for.
+pub(super) fn join(
+    addresses: &[SocketAddr],
+    rank: Rank,
+    shared: &[u8; 32],
+    deadline: Instant,
+) -> Result<Vec<Joined>, (usize, Refusal)> {
+    let connect = |(to, address): (usize, &SocketAddr)| {
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let stream = TcpStream::connect_timeout(address, left).map_err(|error| (to, error.into()))?;
+        // The hello must not wait for an acknowledgment.
+        stream.set_nodelay(true).map_err(|error| (to, error.into()))?;
+        Ok((to, Joining::new(stream, deadline)))
+    };
+    let connected = addresses.iter().enumerate().map(connect).collect::<Result<Vec<_>, _>>()?;
+    let say_hello = |(to, joining): (usize, Joining)| {
+        let key = ConnectionKey::new(shared, Purpose::Collective, to as u32);
+        joining.say_hello(&key, rank).map(|introduced| (to, introduced)).map_err(|refusal| (to, refusal))
+    };
+    let introduced = connected.into_iter().map(say_hello).collect::<Result<Vec<_>, _>>()?;
+    let welcomed = |(to, introduced): (usize, Introduced)| introduced.welcomed().map_err(|refusal| (to, refusal));
+    introduced.into_iter().map(welcomed).collect()
 }
 
-/// Why not all ranks have greeted.
+/// Why not all ranks have come.
 #[derive(Debug)]
 pub(super) enum Absence {
     /// That rank did not arrive in time.
     Rank(usize),
     /// No connection can be accepted.
     Socket(io::Error),
+    /// This rank has given up.
+    Stopped,
 }
 
-/// A connection that has not completed its greeting, and what it has sent.
+/// A connection that has not completed its hello.
 struct Silent {
     stream: TcpStream,
-    said: Vec<u8>,
+    guest: Guest,
 }
 
 /// Accepts the connections of all higher ranks, and returns how many others there were.
 pub(super) fn accept(
     listener: &TcpListener,
     rank: Rank,
-    token: &[u8],
-    streams: &mut [Option<TcpStream>],
+    shared: &[u8; 32],
+    places: &mut [Option<Joined>],
     deadline: Instant,
+    stop: &AtomicBool,
 ) -> Result<u64, Absence> {
     listener.set_nonblocking(true).map_err(Absence::Socket)?;
-    let higher = rank.index() as usize + 1..streams.len();
+    let key = ConnectionKey::new(shared, Purpose::Collective, rank.index());
+    let higher = rank.index() as usize + 1..places.len();
     let mut silent: Vec<Silent> = Vec::new();
     let mut rejected = 0;
-    while let Some(missing) = higher.clone().find(|&index| streams[index].is_none()) {
+    while let Some(missing) = higher.clone().find(|&index| places[index].is_none()) {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Absence::Stopped);
+        }
         if Instant::now() >= deadline {
             return Err(Absence::Rank(missing));
         }
-        rejected += take(listener, &mut silent)?;
-        rejected += hear(&mut silent, token, &higher, streams);
+        rejected += take(listener, &key, &mut silent)?;
+        rejected += hear(&mut silent, &key, &higher, places);
         // The oldest connections are closed.
-        let surplus = silent.len().saturating_sub(streams.len() + SILENT);
+        let surplus = silent.len().saturating_sub(places.len() + SILENT);
         rejected += silent.drain(..surplus).count() as u64;
         std::thread::sleep(PAUSE);
     }
@@ -67,14 +94,14 @@ pub(super) fn accept(
 }
 
 /// Accepts pending connections; returns how many older ones were closed for them.
-fn take(listener: &TcpListener, silent: &mut Vec<Silent>) -> Result<u64, Absence> {
+fn take(listener: &TcpListener, key: &ConnectionKey, silent: &mut Vec<Silent>) -> Result<u64, Absence> {
     let mut gone = 0;
-    // Only connections that were read at least once are closed: a rank greets right after it connects.
+    // Only connections that were read at least once are closed: a rank says hello right after it is greeted.
     let mut heard = silent.len();
     for _ in 0..AT_ONCE {
         match listener.accept() {
-            Ok((stream, _)) => match stream.set_nonblocking(true) {
-                Ok(()) => silent.push(Silent { stream, said: Vec::new() }),
+            Ok((stream, _)) => match greet(stream, key) {
+                Ok(greeted) => silent.push(greeted),
                 Err(_) => gone += 1,
             },
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -96,54 +123,52 @@ fn take(listener: &TcpListener, silent: &mut Vec<Silent>) -> Result<u64, Absence
     Ok(gone)
 }
 
-/// Moves connections that have greeted to their places; returns how many were not from ranks, or came twice.
-fn hear(silent: &mut Vec<Silent>, token: &[u8], higher: &Range<usize>, streams: &mut [Option<TcpStream>]) -> u64 {
+fn greet(mut stream: TcpStream, key: &ConnectionKey) -> io::Result<Silent> {
+    stream.set_nonblocking(true)?;
+    // The welcome must not wait for an acknowledgment.
+    stream.set_nodelay(true)?;
+    let (guest, greeting) = Guest::new(key)?;
+    stream.write_all(&greeting)?;
+    Ok(Silent { stream, guest })
+}
+
+/// Moves ranks to their places; returns how many connections were not from ranks, or came twice.
+fn hear(silent: &mut Vec<Silent>, key: &ConnectionKey, higher: &Range<usize>, places: &mut [Option<Joined>]) -> u64 {
     let mut rejected = 0;
     let mut index = 0;
-    while let Some(Silent { stream, said }) = silent.get_mut(index) {
-        let from = match read(stream, said, token) {
+    while let Some(Silent { stream, guest }) = silent.get_mut(index) {
+        let admitted = match read(stream, guest, key, higher.end as u32) {
             Ok(None) => {
                 index += 1;
                 continue;
             }
-            Ok(Some(from)) => Some(from as usize).filter(|from| higher.contains(from)),
-            Err(_) => None,
+            Ok(Some(admitted)) if higher.contains(&(admitted.rank as usize)) => Some(admitted),
+            Ok(Some(_)) | Err(_) => None,
         };
-        let Silent { stream, .. } = silent.remove(index);
-        match from.and_then(|from| streams.get_mut(from)) {
-            Some(place @ None) => *place = Some(stream),
+        let Silent { mut stream, .. } = silent.remove(index);
+        let place = admitted.and_then(|admitted| Some((places.get_mut(admitted.rank as usize)?, admitted)));
+        match place {
+            // It is short, so that a new connection takes all of it.
+            Some((place @ None, Admitted { directions, welcome, .. })) if stream.write_all(&welcome).is_ok() => {
+                *place = Some((stream, directions));
+            }
             _ => rejected += 1,
         }
     }
     rejected
 }
 
-/// The rank that greets, once its greeting is complete. Reads no byte beyond it.
-fn read(stream: &mut TcpStream, said: &mut Vec<u8>, token: &[u8]) -> io::Result<Option<u32>> {
+/// The rank that says hello, once all of it has come. Reads no byte beyond it.
+fn read(stream: &mut TcpStream, guest: &mut Guest, key: &ConnectionKey, size: u32) -> io::Result<Option<Admitted>> {
     let stranger = || io::Error::from(io::ErrorKind::InvalidData);
-    let total = MAGIC.len() + 4 + token.len();
-    let mut rest = [0; MAGIC.len() + 4 + rendezvous::LONGEST_TOKEN];
-    let rest = rest.get_mut(..total.saturating_sub(said.len())).ok_or_else(stranger)?;
+    let mut rest = [0; Guest::LONGEST];
+    let rest = &mut rest[..guest.due()];
     match stream.read(rest) {
-        Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-        Ok(length) => said.extend(&rest[..length]),
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-            return Ok(None);
-        }
-        Err(error) => return Err(error),
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(length) => guest.feed(&rest[..length], key, size).map_err(|_| stranger()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+        Err(error) => Err(error),
     }
-    // The first wrong byte is enough.
-    let known = said.len().min(MAGIC.len());
-    if said[..known] != MAGIC[..known] {
-        return Err(stranger());
-    }
-    if said.len() < total {
-        return Ok(None);
-    }
-    let (from, theirs) = said[MAGIC.len()..].split_first_chunk().ok_or_else(stranger)?;
-    // In constant time, so that an attacker learns nothing about where they differ.
-    let differ = theirs.iter().zip(token).fold(0, |differ, (a, b)| differ | (a ^ b));
-    if differ == 0 { Ok(Some(u32::from_be_bytes(*from))) } else { Err(stranger()) }
 }
 
 fn is_out_of_files(error: &io::Error) -> bool {
@@ -158,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    const TOKEN: &[u8] = b"job 1";
+    const KEY: [u8; 32] = [7; 32];
 
     fn listen() -> (TcpListener, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -176,10 +201,34 @@ mod tests {
 
     /// Rank 0 of `size`, waiting for all others at `listener`.
     fn accept_all(listener: &TcpListener, size: u32, deadline: Instant) -> Result<u64, Absence> {
-        let mut streams: Vec<Option<TcpStream>> = (0..size).map(|_| None).collect();
-        let done = accept(listener, rank(0, size), TOKEN, &mut streams, deadline);
-        assert!(done.is_err() || streams[1..].iter().all(Option::is_some));
+        let mut places: Vec<Option<Joined>> = (0..size).map(|_| None).collect();
+        let done = accept(listener, rank(0, size), &KEY, &mut places, deadline, &AtomicBool::new(false));
+        assert!(done.is_err() || places[1..].iter().all(Option::is_some));
         done
+    }
+
+    fn come(address: SocketAddr, rank: Rank) -> Joined {
+        join(&[address], rank, &KEY, soon()).unwrap().remove(0)
+    }
+
+    /// Connects, and answers the greeting with what this makes of it.
+    fn answered(address: SocketAddr, answer: impl FnOnce(&[u8]) -> Vec<u8>) -> TcpStream {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let mut greeting = [0; 53];
+        stream.read_exact(&mut greeting).unwrap();
+        let _ = stream.write_all(&answer(&greeting));
+        stream
+    }
+
+    /// A hello of a rank with these keys: of the meeting, of the rank that it goes to, of its own number and purpose.
+    fn hello(key: [u8; 32], to: u32, from: u32, purpose: Purpose) -> impl Fn(SocketAddr) -> TcpStream {
+        move |address| {
+            let stream = TcpStream::connect(address).unwrap();
+            let joining = Joining::new(stream.try_clone().unwrap(), soon());
+            let size = if from < 3 { 3 } else { from.saturating_add(1) };
+            drop(joining.say_hello(&ConnectionKey::new(&key, purpose, to), rank(from, size)));
+            stream
+        }
     }
 
     fn said(address: SocketAddr, bytes: &[u8]) -> TcpStream {
@@ -194,42 +243,124 @@ mod tests {
         let (listener, address) = listen();
         let begun = Instant::now();
         let ranks = thread::spawn(move || {
-            let greeting = |from: u32, token: &[u8]| [&MAGIC[..], &from.to_be_bytes(), token].concat();
-            let bytes: [&[u8]; 9] = [
+            let bytes: [&[u8]; 5] = [
                 b"",
                 b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
                 b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
                 &[0xff; 100_000],
-                b"mpimesh",
-                &greeting(1, b"job 2"),
-                &greeting(0, TOKEN),
-                &greeting(3, TOKEN),
-                &greeting(u32::MAX, TOKEN),
+                b"mpienv\r\n",
             ];
             let mut rejected: Vec<_> = (0..10).flat_map(|_| bytes.map(|bytes| said(address, bytes))).collect();
-            let first = greet(address, rank(1, 3), TOKEN, soon()).unwrap();
-            rejected.push(said(address, &greeting(1, TOKEN)));
-            let last = greet(address, rank(2, 3), TOKEN, soon()).unwrap();
+            // Another meeting's key, another rank's, another use of the key, and numbers that no higher rank has.
+            let hellos = [
+                hello([8; 32], 0, 1, Purpose::Collective),
+                hello(KEY, 1, 2, Purpose::Collective),
+                hello(KEY, 0, 1, Purpose::Watch),
+                hello(KEY, 0, 0, Purpose::Collective),
+                hello(KEY, 0, 3, Purpose::Collective),
+            ];
+            rejected.extend(hellos.iter().map(|hello| hello(address)));
+            let first = come(address, rank(1, 3));
+            // It has come already.
+            rejected.push(hello(KEY, 0, 1, Purpose::Collective)(address));
+            let last = come(address, rank(2, 3));
             (rejected, first, last)
         });
-        assert_eq!(accept_all(&listener, 3, soon()).unwrap(), 91);
+        assert_eq!(accept_all(&listener, 3, soon()).unwrap(), 56);
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
         drop(ranks.join().unwrap());
     }
 
     #[test]
-    fn a_greeting_may_come_a_byte_at_a_time() {
+    fn a_hello_that_was_heard_before_is_rejected() {
         let (listener, address) = listen();
+        let waiting = thread::spawn(move || accept_all(&listener, 3, soon()));
+        // Between rank 1 and rank 0, on a connection that ends before rank 0 hears the hello.
+        let between = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = between.local_addr().unwrap();
+        let victim = thread::spawn(move || join(&[at], rank(1, 3), &KEY, Instant::now() + Duration::from_secs(2)));
+        let (mut heard, _) = between.accept().unwrap();
+        let mut hello = vec![0; Guest::LONGEST];
+        let held = answered(address, |greeting| {
+            heard.write_all(greeting).unwrap();
+            heard.read_exact(&mut hello).unwrap();
+            Vec::new()
+        });
+        // On another connection it answers another greeting.
+        let attackers = [answered(address, |_| hello.clone()), answered(address, |_| hello.clone())];
+        let ranks = [come(address, rank(1, 3)), come(address, rank(2, 3))];
+        drop((heard, between));
+        assert_eq!(waiting.join().unwrap().unwrap(), 3);
+        assert!(victim.join().unwrap().is_err());
+        drop((held, attackers, ranks));
+    }
+
+    /// The hello of rank 1 to rank 0 after the greeting, changed at one place.
+    fn is_admitted(change: impl FnOnce(&mut [u8])) -> bool {
+        let key = ConnectionKey::new(&KEY, Purpose::Collective, 0);
+        let (mut guest, greeting) = Guest::new(&key).unwrap();
+        let (listener, address) = listen();
+        let one = thread::spawn(move || drop(join(&[address], rank(1, 3), &KEY, soon())));
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(&greeting).unwrap();
+        let mut hello = [0; Guest::LONGEST];
+        stream.read_exact(&mut hello).unwrap();
+        drop(stream);
+        one.join().unwrap();
+        change(&mut hello);
+        matches!(guest.feed(&hello, &key, 3), Ok(Some(admitted)) if admitted.rank == 1)
+    }
+
+    #[test]
+    fn a_hello_between_ranks_cannot_be_given_another_ranks_number_or_be_changed_otherwise() {
+        assert!(is_admitted(|_| ()));
+        // The number, and then a bit of every byte.
+        assert!(!is_admitted(|hello| hello[19] = 2));
+        for at in 0..Guest::LONGEST {
+            assert!(!is_admitted(|hello| hello[at] ^= 1), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_rank_does_not_believe_a_program_that_cannot_prove_the_key() {
+        let (listener, address) = listen();
+        let one = thread::spawn(move || join(&[address], rank(1, 2), &KEY, soon()).unwrap_err());
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut guest, greeting) = Guest::new(&ConnectionKey::new(&KEY, Purpose::Collective, 0)).unwrap();
+        stream.write_all(&greeting).unwrap();
+        let mut hello = [0; Guest::LONGEST];
+        stream.read_exact(&mut hello).unwrap();
+        let key = ConnectionKey::new(&KEY, Purpose::Collective, 0);
+        let mut admitted = guest.feed(&hello, &key, 2).unwrap().unwrap();
+        // The last byte of the tag.
+        *admitted.welcome.last_mut().unwrap() ^= 1;
+        stream.write_all(&admitted.welcome).unwrap();
+        assert!(matches!(one.join().unwrap(), (0, Refusal::Unproven)));
+    }
+
+    #[test]
+    fn a_hello_may_come_a_byte_at_a_time() {
+        let (listener, address) = listen();
+        let between = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = between.local_addr().unwrap();
+        let one = thread::spawn(move || join(&[at], rank(1, 2), &KEY, soon()).unwrap());
         let slow = thread::spawn(move || {
-            let mut stream = TcpStream::connect(address).unwrap();
-            for byte in [&MAGIC[..], &1u32.to_be_bytes(), TOKEN].concat() {
+            let (mut rank, _) = between.accept().unwrap();
+            let mut hello = [0; Guest::LONGEST];
+            let mut stream = answered(address, |greeting| {
+                rank.write_all(greeting).unwrap();
+                rank.read_exact(&mut hello).unwrap();
+                Vec::new()
+            });
+            for byte in hello {
                 stream.write_all(&[byte]).unwrap();
-                thread::sleep(Duration::from_millis(5));
+                thread::sleep(Duration::from_millis(1));
             }
-            stream
+            io::copy(&mut stream, &mut rank).unwrap();
         });
         assert_eq!(accept_all(&listener, 2, soon()).unwrap(), 0);
-        drop(slow.join().unwrap());
+        drop(one.join().unwrap());
+        slow.join().unwrap();
     }
 
     #[test]
@@ -237,7 +368,7 @@ mod tests {
         let (listener, address) = listen();
         let waiting = thread::spawn(move || accept_all(&listener, 2, soon()));
         let idle: Vec<_> = (0..1000).map(|_| said(address, b"")).collect();
-        let last = greet(address, rank(1, 2), TOKEN, soon()).unwrap();
+        let last = come(address, rank(1, 2));
         assert_eq!(waiting.join().unwrap().unwrap(), 1000);
         drop((idle, last));
     }

@@ -2,12 +2,14 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
-use super::handshake::{self, Absence, greet};
+use super::handshake::{self, Absence, Joined};
 use super::peer::Peer;
+use super::seal::Seal;
 use crate::collective::error::{CollectiveError, ConnectError};
 use crate::rendezvous::{self, Meeting, Rendezvous};
 use crate::value::host::Host;
@@ -34,6 +36,8 @@ pub(in crate::collective) struct MeetingPoint {
     pub(in crate::collective) token: Vec<u8>,
     /// The job's identity, and the attempt.
     pub(in crate::collective) run: (String, u32),
+    /// Whether a user gave the token, so that messages are encrypted.
+    pub(in crate::collective) is_secret: bool,
 }
 
 /// The connections to all other ranks.
@@ -49,8 +53,62 @@ pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Re
     if rank.size() == 1 {
         return Ok(Mesh { peers: vec![None], rejected: 0 });
     }
-    let MeetingPoint { host, port, default_port, token, run: (identity, attempt) } = place;
-    let listener = listen(host)?;
+    let listener = listen(&place.host)?;
+    let meeting = meet(rank, place, &listener, timeout)?;
+    let hosts = hosts(&meeting);
+    let lost = |index: usize, reason: String| {
+        ConnectError::Collective(CollectiveError::Lost { rank: index as u32, host: hosts[index].clone(), reason })
+    };
+    let lower = meeting.members().iter().enumerate().take(rank.index() as usize);
+    let of_lower = |(index, member)| {
+        address(member).ok_or_else(|| lost(index, "its address from the rendezvous cannot be parsed".into()))
+    };
+    let addresses: Vec<SocketAddr> = lower.map(of_lower).collect::<Result<_, _>>()?;
+    let key = meeting.derive_key("collective");
+    let deadline = Instant::now() + timeout;
+    let mut places: Vec<Option<Joined>> = Vec::new();
+    places.resize_with(rank.size() as usize, || None);
+    let stop = AtomicBool::new(false);
+    // At the same time, so that no rank waits for another one's turn.
+    let (accepted, joined) = std::thread::scope(|scope| {
+        let places = &mut places;
+        let accepted = scope.spawn(|| handshake::accept(&listener, rank, &key, places, deadline, &stop));
+        let joined = handshake::join(&addresses, rank, &key, deadline);
+        stop.store(joined.is_err(), Ordering::Relaxed);
+        let accepted = accepted.join().unwrap_or_else(|_| Err(Absence::Socket(io::Error::other("a thread panicked"))));
+        (accepted, joined)
+    });
+    let joined = joined.map_err(|(index, refusal)| lost(index, format!("{}: {refusal}", addresses[index])))?;
+    let rejected = accepted.map_err(|absence| match absence {
+        Absence::Rank(index) => ConnectError::Collective(CollectiveError::TimedOut {
+            rank: index as u32,
+            host: hosts[index].clone(),
+            seconds: timeout.as_secs_f64(),
+        }),
+        Absence::Socket(error) => ConnectError::Socket(error),
+        Absence::Stopped => ConnectError::Socket(io::ErrorKind::Interrupted.into()),
+    })?;
+    for (place, joined) in places.iter_mut().zip(joined) {
+        *place = Some(joined);
+    }
+    let is_sealed = meeting.members().iter().any(|member| member.blob().get(SEALS) == Some(&1));
+    let peers = places.into_iter().zip(hosts).map(|(joined, host)| {
+        let Some((stream, directions)) = joined else { return Ok(None) };
+        stream.set_nodelay(true)?;
+        notice_cuts(&stream, timeout)?;
+        stream.set_nonblocking(true)?;
+        let seal = if is_sealed { Some(Seal::new(&directions)?) } else { None };
+        Ok(Some(Peer::new(mio::net::TcpStream::from_std(stream), host, seal)))
+    });
+    Ok(Mesh { peers: peers.collect::<Result<_, ConnectError>>()?, rejected: rejected + meeting.rejected() })
+}
+
+/// The offset of whether a rank's token is a secret, in what it brings. If one says so, all messages are encrypted.
+const SEALS: usize = 3;
+
+/// Meets all ranks; each brings where it listens.
+fn meet(rank: Rank, place: &MeetingPoint, listener: &TcpListener, timeout: Duration) -> Result<Meeting, ConnectError> {
+    let MeetingPoint { host, port, default_port, token, run: (identity, attempt), is_secret } = place;
     let local = listener.local_addr()?;
     let mut blob = vec![match local.ip() {
         address if !address.is_loopback() => 0,
@@ -58,38 +116,11 @@ pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Re
         IpAddr::V6(_) => 6,
     }];
     blob.extend(local.port().to_be_bytes());
+    blob.push((*is_secret).into());
     blob.extend(host_name().unwrap_or_default().as_bytes());
     let rendezvous = Rendezvous::new(rank, host.clone(), *port).default_port(*default_port);
     let rendezvous = rendezvous.timeout(timeout).token(&token[..]).job(identity, *attempt);
-    let meeting = rendezvous.all_gather(blob)?;
-    // Those who hear it learn nothing of the token, and cannot use it in another meeting.
-    let key = &meeting.derive_key("mesh");
-    let hosts = hosts(&meeting);
-    let deadline = Instant::now() + timeout;
-    let mut streams: Vec<Option<TcpStream>> = Vec::new();
-    for (index, member) in meeting.members().iter().enumerate().take(rank.index() as usize) {
-        let lost = |reason: String| CollectiveError::Lost { rank: index as u32, host: hosts[index].clone(), reason };
-        let address = address(member).ok_or_else(|| lost("its address from the rendezvous cannot be parsed".into()))?;
-        streams.push(Some(greet(address, rank, key, deadline).map_err(|error| lost(format!("{address}: {error}")))?));
-    }
-    streams.resize_with(rank.size() as usize, || None);
-    let rejected =
-        handshake::accept(&listener, rank, key, &mut streams, deadline).map_err(|absence| match absence {
-            Absence::Rank(index) => ConnectError::Collective(CollectiveError::TimedOut {
-                rank: index as u32,
-                host: hosts[index].clone(),
-                seconds: timeout.as_secs_f64(),
-            }),
-            Absence::Socket(error) => ConnectError::Socket(error),
-        })?;
-    let peers = streams.into_iter().zip(hosts).map(|(stream, host)| {
-        let Some(stream) = stream else { return Ok(None) };
-        stream.set_nodelay(true)?;
-        notice_cuts(&stream, timeout)?;
-        stream.set_nonblocking(true)?;
-        Ok(Some(Peer::new(mio::net::TcpStream::from_std(stream), host)))
-    });
-    Ok(Mesh { peers: peers.collect::<Result<_, ConnectError>>()?, rejected: rejected + meeting.rejected() })
+    Ok(rendezvous.all_gather(blob)?)
 }
 
 /// Makes the system close a connection whose other host is silent for `timeout`, after a cut cable or a power failure.
@@ -130,7 +161,7 @@ fn open(address: IpAddr) -> io::Result<TcpListener> {
 
 fn hosts(meeting: &Meeting) -> Vec<String> {
     let host = |member: &rendezvous::Member| {
-        let name = printable(member.blob().get(3..).unwrap_or_default());
+        let name = printable(member.blob().get(SEALS + 1..).unwrap_or_default());
         if name.is_empty() { member.address().to_string() } else { format!("{name} ({})", member.address()) }
     };
     meeting.members().iter().map(host).collect()
@@ -158,7 +189,7 @@ mod tests {
         let meet = move |index: u32| {
             let rank = Rank::new(index, 2).unwrap();
             let rendezvous = Rendezvous::new(rank, Host::LOOPBACK, free.unwrap()).token("names");
-            rendezvous.all_gather(b"\0\0\x01\x1b[2J\x1b]0;owned\x07host".to_vec()).unwrap()
+            rendezvous.all_gather(b"\0\0\x01\0\x1b[2J\x1b]0;owned\x07host".to_vec()).unwrap()
         };
         let other = std::thread::spawn(move || meet(1));
         for name in hosts(&meet(0)) {

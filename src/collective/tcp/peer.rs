@@ -4,6 +4,7 @@ use std::io::{self, IoSlice, Read, Write};
 
 use mio::net::TcpStream;
 
+use super::seal::{SEALED_HEAD, Seal, TAG, sealed_length};
 use crate::collective::call::Call;
 use crate::value::printable::printable;
 
@@ -21,6 +22,8 @@ const LONGEST_REASON: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Peer {
     stream: TcpStream,
+    /// Encrypts and checks what is exchanged, if the job has a secret.
+    seal: Option<Box<Seal>>,
     /// The host's name and address, for errors.
     pub(super) host: String,
     head_in: [u8; HEAD],
@@ -75,8 +78,9 @@ pub(super) struct Progress {
 }
 
 impl Peer {
-    pub(super) fn new(stream: TcpStream, host: String) -> Peer {
-        Peer { stream, host, head_in: [0; HEAD], received: 0, sent: 0, due: 0, written: 0, is_through: false }
+    pub(super) fn new(stream: TcpStream, host: String, seal: Option<Seal>) -> Peer {
+        let seal = seal.map(Box::new);
+        Peer { stream, seal, host, head_in: [0; HEAD], received: 0, sent: 0, due: 0, written: 0, is_through: false }
     }
 
     pub(super) fn stream(&mut self) -> &mut TcpStream {
@@ -88,15 +92,25 @@ impl Peer {
         self.received = 0;
         self.sent = 0;
         self.is_through = false;
+        if let Some(seal) = &mut self.seal {
+            seal.begin();
+        }
+    }
+
+    /// The length of a frame that carries so many bytes, and that of its head.
+    fn lengths(&self, bytes: usize) -> (usize, usize) {
+        if self.seal.is_some() { (sealed_length(bytes), SEALED_HEAD) } else { (HEAD + bytes, HEAD) }
     }
 
     /// Writes as much of the frame that carries `bytes` as the socket accepts.
     pub(super) fn push(&mut self, transfer: Transfer, bytes: &[u8]) -> Result<Progress, Fault> {
         let head = head(DATA, transfer.number, bytes.len() as u64, transfer.call);
-        let total = HEAD + bytes.len();
+        let (total, _) = self.lengths(bytes.len());
         let before = self.sent;
         while self.sent < total {
-            let wrote = if self.sent < HEAD {
+            let wrote = if let Some(seal) = &mut self.seal {
+                seal.write(&mut self.stream, &head, bytes)
+            } else if self.sent < HEAD {
                 self.stream.write_vectored(&[IoSlice::new(&head[self.sent..]), IoSlice::new(bytes)])
             } else {
                 self.stream.write(&bytes[self.sent - HEAD..])
@@ -114,12 +128,14 @@ impl Peer {
 
     /// Reads what the socket has of a frame, which must carry as many bytes as `into` has.
     pub(super) fn pull(&mut self, transfer: Transfer, into: &mut [u8]) -> Result<Progress, Fault> {
-        let total = HEAD + into.len();
+        let (total, head_length) = self.lengths(into.len());
         self.due = total;
         let before = self.received;
         while self.received < total {
-            let in_head = self.received < HEAD;
-            let read = if in_head {
+            let in_head = self.received < head_length;
+            let read = if let Some(seal) = &mut self.seal {
+                seal.read(&mut self.stream, &mut self.head_in, into, self.received)
+            } else if in_head {
                 self.stream.read(&mut self.head_in[self.received..])
             } else {
                 self.stream.read(&mut into[self.received - HEAD..])
@@ -131,7 +147,7 @@ impl Peer {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(Fault::Lost(meaning(&error))),
             }
-            if in_head && self.received == HEAD {
+            if in_head && self.received == head_length {
                 self.check_head(transfer, into.len() as u64)?;
             }
         }
@@ -158,7 +174,14 @@ impl Peer {
     fn reason(&mut self, blamed: u32, length: u64) -> Fault {
         let mut text = vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(LONGEST_REASON)];
         // It was sent in one write, so all of it is usually here.
-        let length = self.stream.read(&mut text).unwrap_or(0);
+        let length = match &mut self.seal {
+            None => self.stream.read(&mut text).unwrap_or(0),
+            Some(seal) => {
+                let mut tag = [0; TAG];
+                let read = self.stream.read_exact(&mut text).and_then(|()| self.stream.read_exact(&mut tag));
+                read.and_then(|()| seal.open(&mut text, tag)).map_or(0, |()| text.len())
+            }
+        };
         Fault::Abort { blamed, reason: printable(&text[..length]) }
     }
 
@@ -167,50 +190,81 @@ impl Peer {
         if self.received > 0 && self.received < self.due {
             return None;
         }
-        let mut head = [0; HEAD];
-        match self.stream.peek(&mut head) {
-            Ok(0) => Some(Fault::Lost("it closed the connection".to_owned())),
-            Ok(HEAD) if head[0] == ABORT => {
-                self.stream.read_exact(&mut head).ok()?;
-                let Head { number: blamed, length, .. } = parse(&head);
+        let head = match self.next_head() {
+            Ok(head) => head?,
+            Err(error) => return Some(Fault::Lost(meaning(&error))),
+        };
+        let Head { kind, number: blamed, length, .. } = parse(&head);
+        match kind {
+            ABORT => {
+                self.take_head()?;
                 Some(self.reason(blamed, length))
             }
-            Ok(HEAD) if head[0] == SUSPECT => {
-                self.stream.read_exact(&mut head).ok()?;
-                let Head { number: blamed, .. } = parse(&head);
+            SUSPECT => {
+                self.take_head()?;
                 Some(Fault::Suspect { blamed })
             }
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Some(Fault::Lost(meaning(&error))),
             _ => None,
         }
+    }
+
+    /// The head of the next frame if all of it has come. It is left there.
+    fn next_head(&self) -> io::Result<Option<[u8; HEAD]>> {
+        let (mut bytes, length) = ([0; SEALED_HEAD], self.lengths(0).1);
+        match self.stream.peek(&mut bytes[..length]) {
+            Ok(0) => Err(io::Error::other("it closed the connection")),
+            Ok(read) if read < length => Ok(None),
+            Ok(_) => match &self.seal {
+                Some(seal) => seal.peek(&bytes).map(Some),
+                None => Ok(bytes.first_chunk().copied()),
+            },
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes the head that was looked at.
+    fn take_head(&mut self) -> Option<()> {
+        let (mut bytes, length) = ([0; SEALED_HEAD], self.lengths(0).1);
+        self.stream.read_exact(&mut bytes[..length]).ok()?;
+        if let Some(seal) = &mut self.seal {
+            seal.count();
+        }
+        Some(())
     }
 
     /// Whether the next frame is a goodbye; it is left alone.
     #[cfg(target_os = "linux")]
     pub(super) fn has_said_goodbye(&self) -> bool {
-        let mut head = [0; HEAD];
-        matches!(self.stream.peek(&mut head), Ok(HEAD) if head[0] == BYE)
+        matches!(self.next_head(), Ok(Some([BYE, ..])))
+    }
+
+    /// Sends a short frame, as far as the socket takes it.
+    fn say(&mut self, kind: u8, blamed: u32, text: &[u8]) {
+        let head = head(kind, blamed, text.len() as u64, Call::default());
+        // What cannot be sent now is not sent: the connection ends anyway.
+        let _ = match &mut self.seal {
+            None => self.stream.write_vectored(&[IoSlice::new(&head), IoSlice::new(text)]),
+            Some(seal) => seal.message(&head, text).and_then(|message| self.stream.write(&message)),
+        };
     }
 
     /// Says goodbye, so that the other end does not report the closed connection as a loss.
     pub(super) fn bye(&mut self) {
-        let _ = self.stream.write(&head(BYE, 0, 0, Call::default()));
+        self.say(BYE, 0, &[]);
     }
 
     /// Reports the rank to blame, unless a frame is half sent.
     pub(super) fn abort(&mut self, half_sent: bool, blamed: u32, reason: &str) {
-        if half_sent {
-            return;
+        if !half_sent {
+            self.say(ABORT, blamed, &reason.as_bytes()[..reason.len().min(LONGEST_REASON)]);
         }
-        let reason = &reason.as_bytes()[..reason.len().min(LONGEST_REASON)];
-        let head = head(ABORT, blamed, reason.len() as u64, Call::default());
-        let _ = self.stream.write_vectored(&[IoSlice::new(&head), IoSlice::new(reason)]);
     }
 
     /// Reports the rank that this one waits for, unless a frame is half sent.
     pub(super) fn suspect(&mut self, half_sent: bool, blamed: u32) {
         if !half_sent {
-            let _ = self.stream.write(&head(SUSPECT, blamed, 0, Call::default()));
+            self.say(SUSPECT, blamed, &[]);
         }
     }
 
@@ -221,7 +275,8 @@ impl Peer {
 
     /// Whether a frame with so many bytes of data is partly sent.
     pub(super) fn is_half_sent(&self, length: usize) -> bool {
-        self.sent > 0 && self.sent < HEAD + length
+        let is_pending = self.seal.as_ref().is_some_and(|seal| seal.is_pending());
+        is_pending || self.sent > 0 && self.sent < self.lengths(length).0
     }
 }
 

@@ -10,6 +10,7 @@ use crate::collective::group::Group;
 use crate::value::host::Host;
 use crate::value::port::Port;
 
+mod attacks;
 mod bytes;
 mod groups;
 
@@ -54,6 +55,11 @@ pub(in crate::collective) fn ranks_within<T: Send>(
     size: u32,
     run: impl Fn(Tcp) -> T + Sync,
 ) -> Vec<T> {
+    ranks_with(true, timeout, size, run)
+}
+
+/// Ranks that encrypt what they exchange if their token is a secret.
+fn ranks_with<T: Send>(is_secret: bool, timeout: Duration, size: u32, run: impl Fn(Tcp) -> T + Sync) -> Vec<T> {
     let port = free_port();
     thread::scope(|scope| {
         let run = &run;
@@ -61,7 +67,7 @@ pub(in crate::collective) fn ranks_within<T: Send>(
             scope.spawn(move || {
                 let rank = Rank::new(index, size).unwrap();
                 let (host, token) = (Host::LOOPBACK, b"token".to_vec());
-                let place = MeetingPoint { host, port, default_port: port, token, run: Default::default() };
+                let place = MeetingPoint { host, port, default_port: port, token, run: Default::default(), is_secret };
                 run(Tcp::connect(rank, &place, timeout).unwrap())
             })
         };

@@ -82,8 +82,9 @@ fn one_rank_of_each_host_sends_its_hosts_share() {
         group.all_reduce_sum(&mut [0.5_f32; LENGTH as usize / 4]).unwrap();
         group.bytes_sent().unwrap() - before
     });
-    // Into the memory: every rank its numbers, and the first one the result. To the other host: one message.
-    let first = 2 * LENGTH + (LENGTH + 24);
+    // Into the memory: every rank its numbers, and the first one the result. To the other host: one message,
+    // with the tags of its head and of its numbers.
+    let first = 2 * LENGTH + (LENGTH + 24 + 2 * 16);
     assert_eq!(sent, [first, LENGTH, first, LENGTH]);
 }
 

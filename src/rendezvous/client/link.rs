@@ -9,19 +9,19 @@ use crate::rendezvous::error::ConnectFailure;
 use crate::rendezvous::frame::{GREETING, HERE, REPLY_HEAD, ReplyHead, ReplyKind, reply};
 
 /// A connection whose reads and writes end at a deadline.
-pub(super) struct Link {
-    pub(super) stream: TcpStream,
-    pub(super) deadline: Instant,
+pub(in crate::rendezvous) struct Link {
+    pub(in crate::rendezvous) stream: TcpStream,
+    pub(in crate::rendezvous) deadline: Instant,
 }
 
 impl Link {
-    pub(super) fn left(&self) -> io::Result<Option<Duration>> {
+    pub(in crate::rendezvous) fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
     }
 
     /// The greeting, byte for byte: nothing is sent before it, because other programs log what they cannot read.
-    pub(super) fn greeting(&mut self) -> Result<[u8; GREETING], ConnectFailure> {
+    pub(in crate::rendezvous) fn greeting(&mut self) -> Result<[u8; GREETING], ConnectFailure> {
         let head = self.head()?;
         if head.kind != ReplyKind::Greeting || usize::try_from(head.length) != Ok(LENGTH) {
             return Err(ConnectFailure::NotMpienv("it answered out of order".to_owned()));
@@ -34,7 +34,7 @@ impl Link {
     }
 
     /// The fixed part of the next reply.
-    pub(super) fn head(&mut self) -> Result<ReplyHead, ConnectFailure> {
+    pub(in crate::rendezvous) fn head(&mut self) -> Result<ReplyHead, ConnectFailure> {
         let mut head = [0; REPLY_HEAD];
         let mut filled = 0;
         while filled < head.len() {
@@ -59,7 +59,12 @@ impl Link {
     }
 
     /// The rest of a reply, if its tag is good: at most `most` bytes, allocated as they come.
-    pub(super) fn payload(&mut self, session: &mut Session, head: ReplyHead, most: usize) -> Result<Vec<u8>, Bad> {
+    pub(in crate::rendezvous) fn payload(
+        &mut self,
+        session: &mut Session,
+        head: ReplyHead,
+        most: usize,
+    ) -> Result<Vec<u8>, Bad> {
         let length = usize::try_from(head.length).unwrap_or(usize::MAX);
         if length > most {
             return Err(io::Error::other(format!("it announced {length} bytes")).into());
@@ -78,7 +83,7 @@ impl Link {
     }
 
     /// Says that this rank is still there.
-    pub(super) fn confirm(&mut self, session: &mut Session) -> io::Result<()> {
+    pub(in crate::rendezvous) fn confirm(&mut self, session: &mut Session) -> io::Result<()> {
         let tag = session.of_rank.tag(&digest(&[&HERE]));
         self.write_all(&[&HERE[..], &tag].concat())
     }
@@ -104,7 +109,7 @@ impl Write for Link {
 
 /// Why a message cannot be had.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Bad {
+pub(in crate::rendezvous) enum Bad {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// Its sender does not have the token, or it is not the message that is due.
@@ -112,7 +117,7 @@ pub(super) enum Bad {
     Tag,
 }
 
-pub(super) fn is_timeout(error: &io::Error) -> bool {
+pub(in crate::rendezvous) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 

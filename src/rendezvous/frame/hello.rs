@@ -8,16 +8,36 @@ use crate::value::port::Port;
 /// Length of what comes before the proof.
 const CLAIM: usize = 83;
 
-/// What a hello is for: to wait for the report alone, or for the table too.
-const VERDICT: u8 = 0;
-const TABLE: u8 = 1;
-/// To report, at another port, the rank's own master port.
-const OTHER_PORT: u8 = 2;
+/// Length of a hello without a blob.
+#[cfg(feature = "collective")]
+pub(in crate::rendezvous) const BARE: usize = CLAIM + 2 * LENGTH;
+
+/// What a hello is for. Its number goes over the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Purpose {
+    /// To wait for the report of a meeting alone.
+    Report,
+    /// To wait for the table of a meeting.
+    Table,
+    /// To report, at another port, the rank's own master port.
+    OtherPort,
+    /// To exchange messages of collective calls with another rank.
+    Collective,
+    /// To be monitored by rank 0 in an MPI job.
+    Watch,
+}
+
+impl Purpose {
+    /// What rank 0 of a meeting hears.
+    const OF_MEETING: &[Purpose] = &[Purpose::Report, Purpose::Table, Purpose::OtherPort];
+}
 
 /// What this end knows of the job.
 #[derive(Clone)]
 pub(in crate::rendezvous) struct Secret {
-    token: Vec<u8>,
+    /// None for a key that no token gives.
+    token: Option<Vec<u8>>,
     role: Role,
     pub(in crate::rendezvous) run: Run,
     pub(in crate::rendezvous) key: JobKey,
@@ -25,12 +45,19 @@ pub(in crate::rendezvous) struct Secret {
 
 impl Secret {
     pub(in crate::rendezvous) fn new(token: &[u8], role: Role, run: Run) -> Secret {
-        Secret { token: token.to_vec(), role, run, key: JobKey::new(token, role, run) }
+        Secret { token: Some(token.to_vec()), role, run, key: JobKey::new(token, role, run) }
+    }
+
+    /// A key that both ends have.
+    #[cfg(feature = "collective")]
+    pub(in crate::rendezvous) fn of_key(key: Bytes32) -> Secret {
+        Secret { token: None, role: Role::Ranks, run: Run::default(), key: JobKey::of_bytes(key) }
     }
 
     /// The connection's keys if the other end belongs to this run of a job.
     fn session(&self, run: Run, greeting: &[u8], claim: &[u8]) -> Session {
-        let other = (run != self.run).then(|| JobKey::new(&self.token, self.role, run));
+        let token = self.token.as_ref().filter(|_| run != self.run);
+        let other = token.map(|token| JobKey::new(token, self.role, run));
         other.as_ref().unwrap_or(&self.key).session(greeting, claim)
     }
 }
@@ -41,12 +68,9 @@ pub(in crate::rendezvous) struct Hello {
     pub(in crate::rendezvous) version: Version,
     pub(in crate::rendezvous) rank: u32,
     pub(in crate::rendezvous) size: u32,
-    /// Whether the rank waits for everybody's blobs, or for the report alone.
-    pub(in crate::rendezvous) wants_table: bool,
+    pub(in crate::rendezvous) purpose: Purpose,
     /// The rank's own master port.
     pub(in crate::rendezvous) port: Port,
-    /// Whether the hello goes to another port, to report the rank's own.
-    pub(in crate::rendezvous) is_elsewhere: bool,
     pub(in crate::rendezvous) run: Run,
     pub(in crate::rendezvous) blob: Vec<u8>,
 }
@@ -54,17 +78,12 @@ pub(in crate::rendezvous) struct Hello {
 impl Hello {
     /// The answer to a greeting, and the keys of the connection from here on; the caller has checked the blob's length.
     pub(in crate::rendezvous) fn encode(&self, key: &JobKey, greeting: &[u8], nonce: &Bytes32) -> (Vec<u8>, Session) {
-        let purpose = match (self.is_elsewhere, self.wants_table) {
-            (true, _) => OTHER_PORT,
-            (false, true) => TABLE,
-            (false, false) => VERDICT,
-        };
         let mut out = Vec::with_capacity(CLAIM + LENGTH + self.blob.len() + LENGTH);
         out.extend(MAGIC);
         self.version.put(&mut out);
         out.extend(self.rank.to_be_bytes());
         out.extend(self.size.to_be_bytes());
-        out.push(purpose);
+        out.push(self.purpose as u8);
         out.extend(u32::try_from(self.blob.len()).unwrap_or(u32::MAX).to_be_bytes());
         out.extend(self.port.get().to_be_bytes());
         out.extend(self.run.job);
@@ -104,12 +123,19 @@ pub(in crate::rendezvous) struct HelloReader {
     hello: Option<Hello>,
     session: Option<Session>,
     blob_length: usize,
+    /// What the hello may be for.
+    purposes: &'static [Purpose],
 }
 
 impl HelloReader {
     /// Reads the answer to the greeting with this nonce.
     pub(in crate::rendezvous) fn new(nonce: Bytes32) -> HelloReader {
-        HelloReader { nonce, head: Vec::new(), hello: None, session: None, blob_length: 0 }
+        HelloReader::with_purposes(nonce, Purpose::OF_MEETING)
+    }
+
+    /// As [`HelloReader::new`], for a hello that may be for one of these.
+    pub(in crate::rendezvous) fn with_purposes(nonce: Bytes32, purposes: &'static [Purpose]) -> HelloReader {
+        HelloReader { nonce, head: Vec::new(), hello: None, session: None, blob_length: 0, purposes }
     }
 
     /// Whether the sender has not proven yet that it has the token.
@@ -156,7 +182,7 @@ impl HelloReader {
 
     fn parse(&mut self, secret: &Secret) -> Result<Hello, Reject> {
         let (claim, proof) = self.head.split_at(CLAIM);
-        let (hello, purpose, blob_length) = fields(claim).ok_or(Reject::NotMpienv)?;
+        let (hello, blob_length) = fields(claim).ok_or(Reject::NotMpienv)?;
         let mut session = secret.session(hello.run, &greeting(&self.nonce), claim);
         if !session.of_rank.verify(&digest(&[]), proof) {
             return Err(Reject::OtherJob);
@@ -170,7 +196,7 @@ impl HelloReader {
             return Err(Reject::OtherRun { rank, run });
         }
         self.blob_length = usize::try_from(blob_length).unwrap_or(usize::MAX);
-        if self.blob_length > LONGEST_BLOB || rank >= size || purpose > OTHER_PORT {
+        if self.blob_length > LONGEST_BLOB || rank >= size || !self.purposes.contains(&hello.purpose) {
             return Err(Reject::NotMpienv);
         }
         self.head = Vec::new();
@@ -183,17 +209,17 @@ impl HelloReader {
     }
 }
 
-/// The hello without its blob, what it is for, and the blob's length.
-fn fields(claim: &[u8]) -> Option<(Hello, u8, u32)> {
+/// The hello without its blob, and the blob's length.
+fn fields(claim: &[u8]) -> Option<(Hello, u32)> {
     let mut rest = claim.strip_prefix(&MAGIC)?;
     let version = Version::take(&mut rest)?;
     let rank = u32::from_be_bytes(take(&mut rest)?);
     let size = u32::from_be_bytes(take(&mut rest)?);
-    let [purpose] = take(&mut rest)?;
+    let [code] = take(&mut rest)?;
+    let purposes = [Purpose::OF_MEETING, &[Purpose::Collective, Purpose::Watch]].concat();
+    let purpose = purposes.into_iter().find(|&purpose| purpose as u8 == code)?;
     let blob_length = u32::from_be_bytes(take(&mut rest)?);
     let port = Port::new(u16::from_be_bytes(take(&mut rest)?))?;
     let run = Run { job: take(&mut rest)?, attempt: u32::from_be_bytes(take(&mut rest)?) };
-    let (wants_table, is_elsewhere) = (purpose == TABLE, purpose == OTHER_PORT);
-    let hello = Hello { version, rank, size, wants_table, port, is_elsewhere, run, blob: Vec::new() };
-    Some((hello, purpose, blob_length))
+    Some((Hello { version, rank, size, purpose, port, run, blob: Vec::new() }, blob_length))
 }

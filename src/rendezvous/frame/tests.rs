@@ -16,7 +16,7 @@ fn secret() -> Secret {
 fn hello(blob: &[u8]) -> Hello {
     let port = Port::SEVERAL_NODES;
     let (version, run, blob) = (Version::OWN, RUN, blob.to_vec());
-    Hello { version, rank: 3, size: 8, wants_table: true, port, is_elsewhere: false, run, blob }
+    Hello { version, rank: 3, size: 8, purpose: Purpose::Table, port, run, blob }
 }
 
 fn wire(hello: &Hello) -> Vec<u8> {
@@ -41,7 +41,7 @@ fn a_hello_survives_any_split() {
 
 #[test]
 fn a_hello_at_another_port_tells_the_ranks_own() {
-    let sent = Hello { is_elsewhere: true, wants_table: false, ..hello(b"") };
+    let sent = Hello { purpose: Purpose::OtherPort, ..hello(b"") };
     let mut wire = wire(&sent);
     assert_eq!(heard(&wire), Ok(Some(sent)));
     wire[29..31].fill(0);

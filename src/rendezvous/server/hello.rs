@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::liveness::Presence;
 use super::{Joined, Server, outliers};
 use crate::rendezvous::connection::{Altered, Connection, Input, Stage};
-use crate::rendezvous::frame::{Hello, Message, Reject, ReplyKind, reply};
+use crate::rendezvous::frame::{Hello, Message, Purpose, Reject, ReplyKind, reply};
 use crate::rendezvous::table::{Origin, Row};
 use crate::value::port::Port;
 
@@ -94,8 +94,9 @@ impl Server<'_> {
 
     /// A hello of this job is complete.
     fn hear(&mut self, id: usize, peer: IpAddr, port: Port, hello: Hello) {
-        let Hello { rank, size, wants_table, blob, .. } = hello;
-        let announced = if hello.is_elsewhere { hello.port } else { port };
+        let Hello { rank, size, purpose, blob, .. } = hello;
+        let wants_table = purpose == Purpose::Table;
+        let announced = if purpose == Purpose::OtherPort { hello.port } else { port };
         if announced != self.settings.port {
             self.problems.port(rank, announced, peer);
             self.trouble();

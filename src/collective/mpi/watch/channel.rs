@@ -1,16 +1,16 @@
-//! A connection between the watches of two ranks: JSON messages, one on each line.
+//! A connection between the watches of two ranks: signed JSON messages, each with its length in front.
 
 use std::io::{self, ErrorKind, Read, Write};
 
 use mio::net::TcpStream;
 use serde::{Deserialize, Serialize};
 
+use crate::rendezvous::handshake::Directions;
+
 /// What the watches send to each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Message {
-    /// The first message of a rank that connects.
-    Hello { token: String, rank: u32 },
     /// The sender is alive, and its main thread has begun and ended so many calls.
     Beat { calls: u64 },
     /// Rank 0 reports that a rank's process or host is gone.
@@ -21,29 +21,51 @@ pub(super) enum Message {
     Bye,
 }
 
-/// The longest line that is read. Messages are far shorter.
+/// The longest message that is read. They are far shorter.
 const LONGEST: usize = 4096;
+/// Of the length in front of a message, and of the tag behind it.
+const HEAD: usize = 4;
+const TAG: usize = 32;
 
 /// A non-blocking connection.
 #[derive(Debug)]
 pub(super) struct Channel {
     pub stream: TcpStream,
+    directions: Directions,
     read: Vec<u8>,
+    /// The rest of a message that was sent in part.
+    unsent: Vec<u8>,
 }
 
 impl Channel {
-    pub(super) fn new(stream: TcpStream) -> Channel {
-        Channel { stream, read: Vec::new() }
+    pub(super) fn new(stream: TcpStream, directions: Directions) -> Channel {
+        Channel { stream, directions, read: Vec::new(), unsent: Vec::new() }
     }
 
     /// Sends a message. If the other side does not read, the message is dropped: that side is silent too.
     pub(super) fn send(&mut self, message: &Message) -> io::Result<()> {
-        let Ok(mut line) = serde_json::to_vec(message) else { return Ok(()) };
-        line.push(b'\n');
-        match self.stream.write_all(&line) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
-            done => done,
+        self.flush()?;
+        let Ok(text) = serde_json::to_vec(message) else { return Ok(()) };
+        if self.unsent.is_empty() {
+            let mut bytes = (text.len() as u32).to_be_bytes().to_vec();
+            bytes.extend(text);
+            let tag = self.directions.outgoing.sign(&bytes);
+            bytes.extend(tag);
+            self.unsent = bytes;
         }
+        self.flush()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(length) => drop(self.unsent.drain(..length)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Appends the messages that have arrived. Returns an error once the connection has ended.
@@ -58,13 +80,31 @@ impl Channel {
                 Err(error) => return Err(error),
             };
             self.read.extend_from_slice(&chunk[..count]);
-            while let Some(end) = self.read.iter().position(|&byte| byte == b'\n') {
-                let line: Vec<u8> = self.read.drain(..=end).collect();
-                messages.push(serde_json::from_slice(&line)?);
-            }
-            if self.read.len() > LONGEST {
-                return Err(ErrorKind::InvalidData.into());
+            while let Some(message) = self.next()? {
+                messages.push(message);
             }
         }
     }
+
+    /// The next message, if all of it has come.
+    fn next(&mut self) -> io::Result<Option<Message>> {
+        let Some(&head) = self.read.first_chunk::<HEAD>() else { return Ok(None) };
+        let signed = HEAD + u32::from_be_bytes(head) as usize;
+        if signed > LONGEST {
+            return Err(altered());
+        }
+        if self.read.len() < signed + TAG {
+            return Ok(None);
+        }
+        let message: Vec<u8> = self.read.drain(..signed + TAG).collect();
+        let (message, tag) = message.split_at(signed);
+        if !self.directions.incoming.is_signed(message, tag) {
+            return Err(altered());
+        }
+        Ok(Some(serde_json::from_slice(&message[HEAD..])?))
+    }
+}
+
+fn altered() -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, "a message was changed, repeated or left out on the way")
 }

@@ -1,17 +1,18 @@
 //! Rank 0's watch: it monitors all ranks and reports the lost one to all others.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpListener;
+use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
 use super::channel::{Channel, Message};
 use super::{LAST_WORD, Own, Socket, WAKE, host, reason};
 use crate::collective::error::CollectiveError;
+use crate::rendezvous::handshake::{ConnectionKey, Guest, Purpose};
 
 const LISTENER: Token = Token(usize::MAX - 1);
 /// How many connections, besides one for each rank, may wait before they identify themselves.
@@ -19,8 +20,14 @@ const MOST_UNKNOWN: usize = 256;
 /// How long a connection may take to identify its rank.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
+/// A connection, before and after its hello.
+enum Line {
+    Unknown(TcpStream, Guest),
+    Known(Channel),
+}
+
 struct Caller {
-    channel: Channel,
+    line: Line,
     /// Its rank, once known.
     rank: Option<u32>,
     /// Whether the rank uses this connection. Until then it may still try another address.
@@ -33,7 +40,7 @@ struct Caller {
 struct Coordinator<'a> {
     own: Own,
     hosts: &'a [String],
-    token: String,
+    key: ConnectionKey,
     /// Open until all ranks are connected.
     listener: Option<TcpListener>,
     poll: Poll,
@@ -45,14 +52,14 @@ struct Coordinator<'a> {
 
 /// Watches until this rank exits, or returns the lost or late rank.
 pub(super) fn watch(own: Own, socket: Socket, poll: Poll, hosts: &[String]) -> Option<CollectiveError> {
-    let Socket { listener, token } = socket;
+    let Socket { listener, key } = socket;
     listener.set_nonblocking(true).ok()?;
     let mut listener = TcpListener::from_std(listener);
     poll.registry().register(&mut listener, LISTENER, Interest::READABLE).ok()?;
     let mut coordinator = Coordinator {
         own,
         hosts,
-        token,
+        key: ConnectionKey::new(&key, Purpose::Watch, 0),
         listener: Some(listener),
         poll,
         callers: BTreeMap::new(),
@@ -124,8 +131,12 @@ impl Coordinator<'_> {
             if self.poll.registry().register(&mut stream, Token(self.next), Interest::READABLE).is_err() {
                 continue;
             }
-            let channel = Channel::new(stream);
-            let caller = Caller { channel, rank: None, is_confirmed: false, heard: now, calls: 0, since: now };
+            let Ok((guest, greeting)) = Guest::new(&self.key) else { return };
+            if stream.write_all(&greeting).is_err() {
+                continue;
+            }
+            let line = Line::Unknown(stream, guest);
+            let caller = Caller { line, rank: None, is_confirmed: false, heard: now, calls: 0, since: now };
             self.callers.insert(self.next, caller);
             self.next += 1;
             if self.callers.len() > self.hosts.len() + MOST_UNKNOWN {
@@ -149,21 +160,52 @@ impl Coordinator<'_> {
         }
     }
 
+    /// Reads the hello of a connection until it is known; returns whether it may be a rank.
+    fn hear_hello(&mut self, id: usize, now: Instant) -> bool {
+        let Some(caller) = self.callers.get_mut(&id) else { return true };
+        let size = self.hosts.len() as u32;
+        while let Line::Unknown(stream, guest) = &mut caller.line {
+            let mut bytes = [0; Guest::LONGEST];
+            let length = match stream.read(&mut bytes[..guest.due()]) {
+                Ok(0) => return false,
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return false,
+            };
+            let Ok(admitted) = guest.feed(&bytes[..length], &self.key, size) else { return false };
+            let Some(admitted) = admitted else { continue };
+            // The welcome confirms to the rank that this is the right address.
+            if stream.write_all(&admitted.welcome).is_err() {
+                return false;
+            }
+            (caller.rank, caller.heard) = (Some(admitted.rank), now);
+            let Some(Caller { line: Line::Unknown(stream, _), rank, is_confirmed, heard, calls, since }) =
+                self.callers.remove(&id)
+            else {
+                return false;
+            };
+            let line = Line::Known(Channel::new(stream, admitted.directions));
+            self.callers.insert(id, Caller { line, rank, is_confirmed, heard, calls, since });
+            return true;
+        }
+        true
+    }
+
     /// Handles the messages of a connection; returns the rank if its connection has ended.
     fn receive(&mut self, id: usize, now: Instant) -> Option<CollectiveError> {
+        if !self.hear_hello(id, now) {
+            self.callers.remove(&id);
+            return None;
+        }
         let caller = self.callers.get_mut(&id)?;
+        let Line::Known(channel) = &mut caller.line else { return None };
         let mut messages = Vec::new();
-        let received = caller.channel.receive(&mut messages);
+        let received = channel.receive(&mut messages);
         let (mut stays, mut is_new) = (true, false);
         for message in messages {
             caller.heard = now;
             match (message, caller.rank) {
-                (Message::Hello { token, rank }, None) if token == self.token && (rank as usize) < self.hosts.len() => {
-                    caller.rank = Some(rank);
-                    let calls = self.own.calls;
-                    // The answer confirms to the rank that this is the right address.
-                    stays = caller.channel.send(&Message::Beat { calls }).is_ok();
-                }
                 (Message::Beat { calls }, Some(_)) => {
                     is_new |= !caller.is_confirmed;
                     caller.is_confirmed = true;
@@ -172,7 +214,7 @@ impl Coordinator<'_> {
                         caller.since = now;
                     }
                 }
-                // A stranger, or a rank that exits normally.
+                // A rank that exits normally.
                 _ => stays = false,
             }
         }
@@ -191,20 +233,28 @@ impl Coordinator<'_> {
 
     /// Sends a message to all ranks. If that fails, the next read finds the rank lost.
     fn send_to_all(&mut self, message: &Message) {
-        for caller in self.callers.values_mut().filter(|caller| caller.rank.is_some()) {
-            let _ = caller.channel.send(message);
+        for caller in self.callers.values_mut() {
+            if let Line::Known(channel) = &mut caller.line {
+                let _ = channel.send(message);
+            }
         }
     }
 
     /// Waits until all ranks but the late one have closed their connections.
     fn drain(&mut self, late: Option<u32>) {
         self.callers.retain(|_, caller| caller.rank.is_some() && caller.rank != late);
+        let is_open = |caller: &mut Caller| match &mut caller.line {
+            Line::Known(channel) => channel.receive(&mut Vec::new()).is_ok(),
+            Line::Unknown(..) => false,
+        };
         for caller in self.callers.values() {
-            let _ = caller.channel.stream.shutdown(Shutdown::Write);
+            if let Line::Known(channel) = &caller.line {
+                let _ = channel.stream.shutdown(Shutdown::Write);
+            }
         }
         let begun = Instant::now();
         while !self.callers.is_empty() && begun.elapsed() < LAST_WORD {
-            self.callers.retain(|_, caller| caller.channel.receive(&mut Vec::new()).is_ok());
+            self.callers.retain(|_, caller| is_open(caller));
             thread::sleep(Duration::from_millis(2));
         }
     }

@@ -4,7 +4,9 @@ use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::mpsc::{self, Receiver};
 
+use super::channel::{Channel, Message};
 use super::*;
+use crate::rendezvous::handshake::{ConnectionKey, Purpose};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(20);
@@ -111,13 +113,8 @@ fn strangers(port: u16) -> Vec<TcpStream> {
     let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     let mut strangers: Vec<_> = (0..1000).map(|_| connect()).collect();
     // The last one is longer than any line may be, and has no end.
-    let greetings: [&[u8]; 5] = [
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"{\"hello\":{\"token\":\"00\",\"rank\":1}}\n",
-        b"{\"beat\":{\"calls\":1}}\n",
-        b"",
-        &[b'x'; 100_000],
-    ];
+    let greetings: [&[u8]; 5] =
+        [b"GET / HTTP/1.1\r\n\r\n", b"mpienv\r\n", b"\0\0\0\x15{\"beat\":{\"calls\":1}}", b"", &[b'x'; 100_000]];
     for greeting in greetings {
         let mut stranger = connect();
         // Rank 0 may have closed already.
@@ -137,4 +134,59 @@ fn strangers_give_way_and_change_nothing_and_the_port_closes_once_all_have_come(
     thread::sleep(2 * TIMEOUT);
     ranks.end();
     assert_eq!(ranks.found(), [const { None }; 3]);
+}
+
+/// What rank 0 finds when rank 1 greets as it should and then sends this.
+fn found_after(said: impl FnOnce(&mut Channel)) -> Option<String> {
+    let socket = Socket::open().unwrap();
+    let address = (Ipv4Addr::LOCALHOST, socket.listener_info().unwrap().port).into();
+    let key = ConnectionKey::new(&socket.key, Purpose::Watch, 0);
+    let heartbeat = Arc::new(Heartbeat::default());
+    let own = Own {
+        rank: Rank::new(0, 2).unwrap(),
+        heartbeat: Arc::clone(&heartbeat),
+        calls: 0,
+        since: Instant::now(),
+        times: Times::of(TIMEOUT),
+    };
+    let zero = thread::spawn(move || {
+        let hosts = ["node0".to_owned(), "node1".to_owned()];
+        coordinator::watch(own, socket, Poll::new().unwrap(), &hosts).map(|error| error.to_string())
+    });
+    let mut channel = worker::shake_hands(address, &key, Rank::new(1, 2).unwrap()).unwrap();
+    channel.send(&Message::Beat { calls: 0 }).unwrap();
+    said(&mut channel);
+    // Rank 0 has found what there is to find.
+    thread::sleep(TIMEOUT / 4);
+    heartbeat.ended.store(true, Ordering::Relaxed);
+    zero.join().unwrap()
+}
+
+#[test]
+fn a_message_to_the_watch_that_was_changed_or_made_up_is_noticed_and_its_rank_is_named() {
+    assert_eq!(found_after(|channel| channel.send(&Message::Beat { calls: 1 }).unwrap()), None);
+    let made_up = |text: &[u8]| [&(text.len() as u32).to_be_bytes()[..], text, &[7; 32]].concat();
+    for bytes in [made_up(b"{\"beat\":{\"calls\":1}}"), made_up(b"\"bye\""), made_up(b""), vec![0xff; 100]] {
+        let found = found_after(|channel| channel.stream.write_all(&bytes).unwrap()).unwrap();
+        let text =
+            "rank 1 on node1 is lost: its connection broke: a message was changed, repeated or left out on the way";
+        assert_eq!(found, text);
+    }
+}
+
+#[test]
+fn another_jobs_key_opens_no_watch() {
+    let socket = Socket::open().unwrap();
+    let address = (Ipv4Addr::LOCALHOST, socket.listener_info().unwrap().port).into();
+    let hosts = ["node0".to_owned(), "node1".to_owned()];
+    let heartbeat = Arc::new(Heartbeat::default());
+    let (rank, times) = (Rank::new(0, 2).unwrap(), Times::of(TIMEOUT));
+    let own = Own { rank, heartbeat: Arc::clone(&heartbeat), calls: 0, since: Instant::now(), times };
+    let zero = thread::spawn(move || coordinator::watch(own, socket, Poll::new().unwrap(), &hosts).is_none());
+    for (key, purpose) in [([8; 32], Purpose::Watch), ([8; 32], Purpose::Collective)] {
+        let key = ConnectionKey::new(&key, purpose, 0);
+        assert!(worker::shake_hands(address, &key, Rank::new(1, 2).unwrap()).is_err());
+    }
+    heartbeat.ended.store(true, Ordering::Relaxed);
+    assert!(zero.join().unwrap());
 }

@@ -1,6 +1,5 @@
 //! The watch of every rank but 0: it monitors rank 0 and receives its reports.
 
-use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,14 +10,14 @@ use super::channel::{Channel, Message};
 use super::{Own, host, reason};
 use crate::collective::error::CollectiveError;
 use crate::collective::host_info::Listener;
+use crate::rendezvous::handshake::{ConnectionKey, Joining, Purpose, Refusal};
+use crate::value::rank::Rank;
 
 /// Pause between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(50);
 /// How long each of rank 0's addresses may take to answer.
 const ANSWER: Duration = Duration::from_secs(1);
 const FIRST: Token = Token(0);
-/// No beat is longer, in bytes.
-const LONGEST_BEAT: usize = 64;
 
 /// Watches until this rank exits, or returns the lost or late rank.
 pub(super) fn watch(
@@ -56,7 +55,7 @@ pub(super) fn watch(
                 Message::Late { rank } => return Some(own.late(rank, hosts)),
                 // Rank 0 is done, and the others soon will be.
                 Message::Bye => channel = None,
-                Message::Beat { .. } | Message::Hello { .. } => {}
+                Message::Beat { .. } => {}
             }
         }
         if channel.is_some() {
@@ -89,13 +88,13 @@ fn connect(own: &Own, listens: &Listener, hosts: &[String], poll: &Poll) -> Opti
     let is_here = host(0, hosts) == host(own.rank.index(), hosts);
     let here = if is_here { here } else { &[] };
     let deadline = Instant::now() + own.times.timeout;
+    let key = ConnectionKey::new(&listens.key, Purpose::Watch, 0);
     while Instant::now() < deadline && !own.has_ended() {
         for &address in here.iter().chain(&listens.addresses) {
             let address = SocketAddr::new(address, listens.port);
-            if let Ok(stream) = shake_hands(address, &listens.token, own.rank.index()) {
-                let mut stream = mio::net::TcpStream::from_std(stream);
-                poll.registry().register(&mut stream, FIRST, Interest::READABLE).ok()?;
-                return Some(Channel::new(stream));
+            if let Ok(mut channel) = shake_hands(address, &key, own.rank) {
+                poll.registry().register(&mut channel.stream, FIRST, Interest::READABLE).ok()?;
+                return Some(channel);
             }
         }
         thread::sleep(RETRY);
@@ -103,27 +102,12 @@ fn connect(own: &Own, listens: &Listener, hosts: &[String], poll: &Poll) -> Opti
     None
 }
 
-/// Connects and waits for rank 0's first beat: the same address may belong to another machine.
-fn shake_hands(address: SocketAddr, token: &str, rank: u32) -> io::Result<TcpStream> {
+/// Connects and waits for rank 0's welcome: the same address may belong to another machine.
+pub(super) fn shake_hands(address: SocketAddr, key: &ConnectionKey, rank: Rank) -> Result<Channel, Refusal> {
     let stream = TcpStream::connect_timeout(&address, ANSWER)?;
     stream.set_nodelay(true)?;
+    let joining = Joining::new(stream, Instant::now() + ANSWER);
+    let (stream, directions) = joining.say_hello(key, rank)?.welcomed()?;
     stream.set_nonblocking(true)?;
-    let mut channel = Channel::new(mio::net::TcpStream::from_std(stream.try_clone()?));
-    channel.send(&Message::Hello { token: token.to_owned(), rank })?;
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(ANSWER))?;
-    // Byte by byte, because what follows the first line is for the watch.
-    let mut first = Vec::new();
-    let mut byte = [0];
-    while byte != *b"\n" && first.len() < LONGEST_BEAT {
-        (&stream).read_exact(&mut byte)?;
-        first.extend(byte);
-    }
-    match serde_json::from_slice(&first)? {
-        Message::Beat { .. } => {
-            stream.set_nonblocking(true)?;
-            Ok(stream)
-        }
-        _ => Err(io::ErrorKind::InvalidData.into()),
-    }
+    Ok(Channel::new(mio::net::TcpStream::from_std(stream), directions))
 }

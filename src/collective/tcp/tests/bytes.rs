@@ -6,7 +6,7 @@ use crate::collective::tcp::peer::HEAD;
 #[test]
 fn parts_of_a_sum_are_sent_alone_and_have_its_bits() {
     for (size, length) in [(1, 5), (2, 0), (3, 300), (4, 16_384), (4, 3), (5, 40_000), (3, PIECE)] {
-        let parts = ranks(size, |mut tcp| {
+        let parts = ranks_with(false, PLENTY, size, |mut tcp| {
             let own = tcp.rank().index();
             let values = numbers(own, length);
             let before = tcp.members.written();
@@ -26,7 +26,7 @@ fn parts_of_a_sum_are_sent_alone_and_have_its_bits() {
 
 #[test]
 fn an_all_to_all_sends_each_rank_its_part_alone() {
-    let all = ranks(4, |mut tcp| {
+    let all = ranks_with(false, PLENTY, 4, |mut tcp| {
         let own = tcp.rank().index() as u8;
         let parts: Vec<_> = (0..4).map(|to| vec![16 * own + to; 1000]).collect();
         let before = tcp.members.written();

@@ -1,0 +1,206 @@
+//! Frames that nobody on the way can read or change: AES-256-GCM with a number for each sealed piece.
+//!
+//! A frame's head is one piece, and its bytes are pieces of at most [`PIECE`]. A piece that was changed, repeated, left out
+//! or moved does not open.
+
+use std::io::{self, IoSliceMut, Read, Write};
+
+use mio::net::TcpStream;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
+
+use super::peer::HEAD;
+use crate::rendezvous::handshake::Directions;
+
+/// Length of a piece's tag, in bytes.
+pub(super) const TAG: usize = 16;
+/// The longest piece without its tag, in bytes.
+pub(super) const PIECE: usize = 64 * 1024;
+/// The length of a sealed head.
+pub(super) const SEALED_HEAD: usize = HEAD + TAG;
+
+/// The length of a frame that carries so many bytes, as it is sent.
+pub(super) const fn sealed_length(bytes: usize) -> usize {
+    SEALED_HEAD + bytes + TAG * bytes.div_ceil(PIECE)
+}
+
+/// What a connection with keys has.
+#[derive(Debug)]
+pub(super) struct Seal {
+    out: Numbered,
+    into: Numbered,
+    /// Sealed bytes that are being sent, and how many of them are.
+    wire: Vec<u8>,
+    gone: usize,
+    /// How many bytes of the current frame are sealed; `None` before its head is.
+    sealed: Option<usize>,
+    /// The sealed head that is being received.
+    head: [u8; SEALED_HEAD],
+    /// The tag of the piece that is being received.
+    tag: [u8; TAG],
+}
+
+/// A key, and how many pieces it has sealed or opened.
+struct Numbered {
+    key: LessSafeKey,
+    number: u64,
+}
+
+/// Not the key.
+impl std::fmt::Debug for Numbered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Numbered({})", self.number)
+    }
+}
+
+impl Numbered {
+    fn new(key: &[u8; 32]) -> io::Result<Numbered> {
+        let key = UnboundKey::new(&AES_256_GCM, key).map_err(|_| io::Error::other("this key cannot be used"))?;
+        Ok(Numbered { key: LessSafeKey::new(key), number: 0 })
+    }
+
+    fn nonce(&self) -> Nonce {
+        let mut nonce = [0; 12];
+        nonce[4..].copy_from_slice(&self.number.to_be_bytes());
+        Nonce::assume_unique_for_key(nonce)
+    }
+
+    fn seal(&mut self, bytes: &mut [u8]) -> io::Result<Tag> {
+        let nonce = self.nonce();
+        // 2^64 pieces are never sent.
+        self.number += 1;
+        self.key.seal_in_place_separate_tag(nonce, Aad::empty(), bytes).map_err(|_| altered())
+    }
+
+    /// Opens the next piece, without counting it.
+    fn look(&self, bytes: &mut [u8], tag: [u8; TAG]) -> io::Result<()> {
+        let opened = self.key.open_in_place_separate_tag(self.nonce(), Aad::empty(), tag.into(), bytes, 0..);
+        opened.map(drop).map_err(|_| altered())
+    }
+
+    fn open(&mut self, bytes: &mut [u8], tag: [u8; TAG]) -> io::Result<()> {
+        self.look(bytes, tag)?;
+        self.number += 1;
+        Ok(())
+    }
+}
+
+/// What other ranks are told of a rank whose messages do not arrive as it sent them.
+fn altered() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a message from it was changed, repeated or left out on the way")
+}
+
+impl Seal {
+    pub(super) fn new(directions: &Directions) -> io::Result<Seal> {
+        let [out, into] = directions.seal_keys();
+        Ok(Seal {
+            out: Numbered::new(&out)?,
+            into: Numbered::new(&into)?,
+            wire: Vec::new(),
+            gone: 0,
+            sealed: None,
+            head: [0; SEALED_HEAD],
+            tag: [0; TAG],
+        })
+    }
+
+    /// Begins a new frame.
+    pub(super) fn begin(&mut self) {
+        self.sealed = None;
+    }
+
+    /// Whether sealed bytes wait to be sent: what is sealed cannot be taken back.
+    pub(super) fn is_pending(&self) -> bool {
+        self.gone < self.wire.len()
+    }
+
+    /// Writes more of the frame with this head and these bytes.
+    pub(super) fn write(&mut self, stream: &mut TcpStream, head: &[u8; HEAD], bytes: &[u8]) -> io::Result<usize> {
+        if !self.is_pending() {
+            self.wire.clear();
+            self.gone = 0;
+            let from = match self.sealed {
+                Some(sealed) => sealed,
+                None => {
+                    self.append(head)?;
+                    0
+                }
+            };
+            let piece = &bytes[from..(from + PIECE).min(bytes.len())];
+            if !piece.is_empty() {
+                self.append(piece)?;
+            }
+            self.sealed = Some(from + piece.len());
+        }
+        let length = stream.write(&self.wire[self.gone..])?;
+        self.gone += length;
+        Ok(length)
+    }
+
+    /// Seals a piece after those that wait.
+    fn append(&mut self, piece: &[u8]) -> io::Result<()> {
+        let from = self.wire.len();
+        self.wire.extend_from_slice(piece);
+        let tag = self.out.seal(&mut self.wire[from..])?;
+        self.wire.extend_from_slice(tag.as_ref());
+        Ok(())
+    }
+
+    /// A whole short frame, to be sent at once.
+    pub(super) fn message(&mut self, head: &[u8; HEAD], bytes: &[u8]) -> io::Result<Vec<u8>> {
+        self.wire.clear();
+        self.append(head)?;
+        if !bytes.is_empty() {
+            self.append(bytes)?;
+        }
+        self.gone = 0;
+        Ok(std::mem::take(&mut self.wire))
+    }
+
+    /// Reads more of a frame of which so many bytes have come; its head is then in `head`, and its bytes in `bytes`.
+    pub(super) fn read(
+        &mut self,
+        stream: &mut TcpStream,
+        head: &mut [u8; HEAD],
+        bytes: &mut [u8],
+        received: usize,
+    ) -> io::Result<usize> {
+        let Some(at) = received.checked_sub(SEALED_HEAD) else {
+            let length = stream.read(&mut self.head[received..])?;
+            if received + length == SEALED_HEAD {
+                *head = self.peek(&self.head)?;
+                self.count();
+            }
+            return Ok(length);
+        };
+        let (from, at) = (at / (PIECE + TAG) * PIECE, at % (PIECE + TAG));
+        let to = (from + PIECE).min(bytes.len());
+        let piece = &mut bytes[from..to];
+        let (rest, tag_at) = (at.min(piece.len()), at.saturating_sub(piece.len()));
+        let whole = piece.len() + TAG;
+        let length = stream
+            .read_vectored(&mut [IoSliceMut::new(&mut piece[rest..]), IoSliceMut::new(&mut self.tag[tag_at..])])?;
+        if at + length == whole {
+            self.into.open(piece, self.tag)?;
+        }
+        Ok(length)
+    }
+
+    /// Opens the head of the next frame, without counting it.
+    pub(super) fn peek(&self, sealed: &[u8; SEALED_HEAD]) -> io::Result<[u8; HEAD]> {
+        let (mut head, mut tag) = ([0; HEAD], [0; TAG]);
+        head.copy_from_slice(&sealed[..HEAD]);
+        tag.copy_from_slice(&sealed[HEAD..]);
+        self.into.look(&mut head, tag)?;
+        Ok(head)
+    }
+
+    /// Opens the bytes of a short frame.
+    pub(super) fn open(&mut self, bytes: &mut [u8], tag: [u8; TAG]) -> io::Result<()> {
+        self.into.open(bytes, tag)
+    }
+
+    /// Counts a head that was opened.
+    pub(super) fn count(&mut self) {
+        self.into.number += 1;
+    }
+}

@@ -1,0 +1,185 @@
+//! The meeting's handshake on other connections: between ranks that have met, or that share a key from elsewhere.
+//!
+//! The rank that accepts greets as rank 0 does, the one that connects says hello, and the other welcomes it: each has then
+//! proven that it has the key. [`guide::wire_format`](crate::guide::wire_format) specifies it.
+
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::time::Instant;
+
+use super::auth::{Bytes32, Direction, digest, for_purpose, nonce};
+use super::client::link::{Bad, Link};
+use super::frame::{BARE, GREETING, Hello, HelloReader, ReplyKind, Secret, Version, greeting, reply};
+use crate::value::port::Port;
+use crate::value::rank::Rank;
+
+pub(crate) use super::frame::Purpose;
+
+/// The key for connections to one rank.
+pub(crate) struct ConnectionKey {
+    secret: Secret,
+    purpose: Purpose,
+}
+
+impl ConnectionKey {
+    /// For connections to the rank `to`, from a key that all ranks share.
+    pub(crate) fn new(shared: &Bytes32, purpose: Purpose, to: u32) -> ConnectionKey {
+        let key = for_purpose(shared, format!("connections to rank {to}").as_bytes());
+        ConnectionKey { secret: Secret::of_key(key), purpose }
+    }
+}
+
+/// Both directions of a connection, as one end sees them.
+#[derive(Debug)]
+pub(crate) struct Directions {
+    /// What this end sends.
+    pub(crate) outgoing: Direction,
+    /// What it receives.
+    pub(crate) incoming: Direction,
+}
+
+impl Directions {
+    /// Keys to encrypt with, outgoing and incoming.
+    pub(crate) fn seal_keys(&self) -> [Bytes32; 2] {
+        [self.outgoing.seal_key(), self.incoming.seal_key()]
+    }
+}
+
+/// For connections whose messages are signed and not encrypted.
+#[cfg(feature = "mpi")]
+impl Direction {
+    /// The tag of the next message.
+    pub(crate) fn sign(&mut self, message: &[u8]) -> Bytes32 {
+        self.tag(&digest(&[message]))
+    }
+
+    /// Whether this is the tag of the next message.
+    pub(crate) fn is_signed(&mut self, message: &[u8], tag: &[u8]) -> bool {
+        self.verify(&digest(&[message]), tag)
+    }
+}
+
+/// Why a connection to a rank did not become one.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("{0}")]
+    Connection(#[from] io::Error),
+    #[error("another program answered, or one that belongs to another job")]
+    Stranger,
+    #[error("what answered cannot prove that it belongs to this job: something between the hosts changes messages")]
+    Unproven,
+}
+
+/// A connection to another rank, before it has welcomed this one.
+pub(crate) struct Joining {
+    line: Link,
+}
+
+/// A hello has been sent.
+pub(crate) struct Introduced {
+    line: Link,
+    session: super::auth::Session,
+}
+
+impl Joining {
+    /// Every step takes until the deadline at most.
+    pub(crate) fn new(stream: TcpStream, deadline: Instant) -> Joining {
+        Joining { line: Link { stream, deadline } }
+    }
+
+    /// Waits for the greeting and says hello.
+    pub(crate) fn say_hello(mut self, key: &ConnectionKey, rank: Rank) -> Result<Introduced, Refusal> {
+        let port = self.line.stream.peer_addr()?.port();
+        let greeting: [u8; GREETING] = self.line.greeting().map_err(|_| self.why())?;
+        let hello = Hello {
+            version: Version::OWN,
+            rank: rank.index(),
+            size: rank.size(),
+            purpose: key.purpose,
+            port: Port::new(port).ok_or(Refusal::Stranger)?,
+            run: key.secret.run,
+            blob: Vec::new(),
+        };
+        let (hello, session) = hello.encode(&key.secret.key, &greeting, &nonce()?);
+        self.line.write_all(&hello)?;
+        Ok(Introduced { line: self.line, session })
+    }
+
+    fn why(&self) -> Refusal {
+        self.line.left().err().map_or(Refusal::Stranger, Refusal::Connection)
+    }
+}
+
+impl Introduced {
+    /// Waits for the welcome.
+    pub(crate) fn welcomed(mut self) -> Result<(TcpStream, Directions), Refusal> {
+        let head =
+            self.line.head().map_err(|_| self.line.left().err().map_or(Refusal::Stranger, Refusal::Connection))?;
+        if head.kind != ReplyKind::Welcome {
+            return Err(Refusal::Stranger);
+        }
+        self.line.payload(&mut self.session, head, 0).map_err(|bad| match bad {
+            Bad::Tag => Refusal::Unproven,
+            Bad::Io(error) => Refusal::Connection(error),
+        })?;
+        let directions = Directions { outgoing: self.session.of_rank, incoming: self.session.of_master };
+        Ok((self.line.stream, directions))
+    }
+}
+
+/// A connection that was accepted, and has not said hello.
+pub(crate) struct Guest {
+    reader: HelloReader,
+    heard: usize,
+    purpose: Purpose,
+}
+
+/// A rank that has proven that it has the key.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    pub(crate) rank: u32,
+    pub(crate) directions: Directions,
+    /// To send to it first.
+    pub(crate) welcome: Vec<u8>,
+}
+
+/// What came is no hello of this job's ranks.
+#[derive(Debug)]
+pub(crate) struct Stranger;
+
+impl Guest {
+    /// The longest hello.
+    pub(crate) const LONGEST: usize = BARE;
+
+    /// A new connection, and what to say to it first.
+    pub(crate) fn new(key: &ConnectionKey) -> io::Result<(Guest, Vec<u8>)> {
+        let (nonce, purpose) = (nonce()?, key.purpose);
+        let purposes: &[Purpose] = match purpose {
+            Purpose::Watch => &[Purpose::Watch],
+            _ => &[Purpose::Collective],
+        };
+        Ok((Guest { reader: HelloReader::with_purposes(nonce, purposes), heard: 0, purpose }, greeting(&nonce)))
+    }
+
+    /// How many more bytes may be read: what follows the hello is for others.
+    pub(crate) fn due(&self) -> usize {
+        BARE - self.heard
+    }
+
+    /// Takes the next bytes; `Some` when the hello of a rank of `size` is complete.
+    pub(crate) fn feed(&mut self, bytes: &[u8], key: &ConnectionKey, size: u32) -> Result<Option<Admitted>, Stranger> {
+        self.heard = (self.heard + bytes.len()).min(BARE);
+        let Some(hello) = self.reader.feed(bytes, &key.secret).map_err(|_| Stranger)? else {
+            return Ok(None);
+        };
+        let mut session = self.reader.take_session().ok_or(Stranger)?;
+        if hello.size != size || hello.purpose != self.purpose {
+            return Err(Stranger);
+        }
+        let mut welcome = reply(ReplyKind::Welcome, &[]);
+        let tag = session.of_master.tag(&digest(&[&welcome]));
+        welcome.extend(tag);
+        let directions = Directions { outgoing: session.of_master, incoming: session.of_rank };
+        Ok(Some(Admitted { rank: hello.rank, directions, welcome }))
+    }
+}
