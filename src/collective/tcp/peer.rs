@@ -36,6 +36,10 @@ pub(super) struct Peer {
     pub(super) written: u64,
     /// Whether nothing more is due to it or from it in the current transfer.
     pub(super) is_through: bool,
+    /// Whether it has closed the connection, of which there may still be data to read.
+    pub(super) is_closed: bool,
+    /// Whether something came that has not been looked at.
+    pub(super) has_news: bool,
 }
 
 /// What both ends must agree on besides the length of a frame.
@@ -80,7 +84,19 @@ pub(super) struct Progress {
 impl Peer {
     pub(super) fn new(stream: TcpStream, host: String, seal: Option<Seal>) -> Peer {
         let seal = seal.map(Box::new);
-        Peer { stream, seal, host, head_in: [0; HEAD], received: 0, sent: 0, due: 0, written: 0, is_through: false }
+        Peer {
+            stream,
+            seal,
+            host,
+            head_in: [0; HEAD],
+            received: 0,
+            sent: 0,
+            due: 0,
+            written: 0,
+            is_through: false,
+            is_closed: false,
+            has_news: false,
+        }
     }
 
     pub(super) fn stream(&mut self) -> &mut TcpStream {

@@ -209,6 +209,10 @@ impl Links {
     /// Another peer's fault is noted for the next call. Peers that have given up and still listen are seen only if
     /// `is_idle`, when nothing is due by connection.
     fn sleep(&mut self, longest: Duration, is_idle: bool, still_waits: impl Fn() -> bool) -> Option<Culprit> {
+        // The system reports a close once, perhaps while data are still to be read.
+        let is_known = |peer: &Peer| peer.is_closed && peer.is_through;
+        let is_news = self.noted.is_none() && self.peers.iter().flatten().any(is_known);
+        let longest = if is_news { Duration::ZERO } else { longest };
         if let Err(error) = self.poll.poll(&mut self.events, Some(longest))
             && error.kind() != io::ErrorKind::Interrupted
         {
@@ -217,17 +221,27 @@ impl Links {
         }
         for event in &self.events {
             let Token(index) = event.token();
-            if !(is_idle || event.is_read_closed() || event.is_error()) {
+            if let Some(Some(peer)) = self.peers.get_mut(index) {
+                peer.is_closed |= event.is_read_closed() || event.is_error();
+                peer.has_news = is_idle;
+            }
+        }
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            let Some(peer) = peer else { continue };
+            if !std::mem::take(&mut peer.has_news) && !peer.is_closed {
                 continue;
             }
-            let Some(Some(peer)) = self.peers.get_mut(index) else { continue };
             let Some(fault) = peer.last_words() else { continue };
             // After its last words: what a peer has done for this call, it has done before them.
             let ends_call = matches!(fault, Fault::Suspect { .. }) || !peer.is_through && still_waits();
             if ends_call {
                 return Some(Culprit(index, fault));
             }
-            self.noted.get_or_insert((Culprit(index, fault), Instant::now()));
+            // A reason says more than a close.
+            if matches!((&self.noted, &fault), (None, _) | (Some((Culprit(_, Fault::Lost(_)), _)), Fault::Abort { .. }))
+            {
+                self.noted = Some((Culprit(index, fault), Instant::now()));
+            }
         }
         None
     }
@@ -291,6 +305,13 @@ impl Links {
 
     /// What was noted before, unless it says less.
     fn earlier_than(&mut self, culprit: Culprit) -> Culprit {
+        // A peer whose connection fails has often given up because of another, whose close is known here too.
+        if self.noted.is_none()
+            && matches!(culprit.1, Fault::Lost(_))
+            && let Some(suspecting) = self.sleep(Duration::ZERO, true, || false)
+        {
+            return suspecting;
+        }
         match self.noted.take() {
             Some((noted, _)) if matches!(culprit.1, Fault::Lost(_)) || !matches!(noted.1, Fault::Lost(_)) => noted,
             _ => culprit,
