@@ -12,7 +12,8 @@
 //! ```
 //!
 //! The same program runs alone, under `mpienv launch`, mpirun, srun and every other launcher that mpienv knows. No MPI is
-//! needed, to build or to run. For tests, [`threads`] has ranks in one process.
+//! needed, to build or to run. For tests, [`threads`] has ranks in one process. `examples/candle` in the repository trains so
+//! with candle: one sum for the gradients of each batch.
 //!
 //! # Semantics
 //! Every rank of a group makes the same calls in the same order, with as many numbers. Each call of [`Group`] has an

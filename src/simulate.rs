@@ -170,13 +170,13 @@ impl Job {
         &self.counts
     }
 
-    /// Where a rank is; `None` when the job has no such rank.
+    /// Where a rank is; `None` if the rank is not below the world size.
     #[must_use]
     pub fn place(&self, rank: u32) -> Option<Place> {
         self.places.get(rank as usize).copied()
     }
 
-    /// What a rank finds in its environment; `None` when the job has no such rank.
+    /// What a rank finds in its environment; `None` if the rank is not below the world size.
     #[must_use]
     pub fn environment(&self, rank: u32) -> Option<Vars> {
         let place = self.place(rank)?;

@@ -156,8 +156,7 @@ impl ClusterInfo {
     ///
     /// From `SKYPILOT_NUM_GPUS_PER_NODE`, `DSTACK_GPUS_PER_NODE`, `LEPTON_RESOURCE_ACCELERATOR_NUM`, `MLP_WORKER_GPU`,
     /// `NUM_TRAINERS` (RunPod), `PET_NPROC_PER_NODE` (Kubeflow), `NPROC_PER_NODE` (PAI), `SM_NUM_GPUS` (SageMaker),
-    /// `MA_NUM_GPUS` (ModelArts). `None` if there is no such
-    /// variable, or it does not hold a number above 0.
+    /// `MA_NUM_GPUS` (ModelArts). `None` if none of them is set, or it is not a number above 0.
     ///
     /// ```
     /// use mpienv::ClusterInfo;

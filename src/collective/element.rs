@@ -2,6 +2,8 @@
 
 use bytemuck::{cast_slice, cast_slice_mut};
 
+use crate::value::rank::share;
+
 /// A number that ranks can reduce: `f32`, `f64`, `i32`, `i64`, `u32` or `u64`.
 ///
 /// ```
@@ -220,7 +222,7 @@ impl<'a> Numbers<'a> {
 
     /// The bytes of the part that a rank keeps of a reduce-scatter.
     pub(super) fn part(&self, index: usize, size: usize) -> std::ops::Range<usize> {
-        let part = part(self.count(), index, size);
+        let part = share(self.count(), index, size);
         part.start * self.kind.size()..part.end * self.kind.size()
     }
 
@@ -237,12 +239,6 @@ impl<'a> Numbers<'a> {
         let kind = self.kind;
         self.bytes.chunks_mut(bytes).map(move |bytes| Numbers { kind, bytes })
     }
-}
-
-/// The part of `count` numbers that belongs to a rank: all parts follow each other, and differ by one number at most.
-pub(super) fn part(count: usize, index: usize, size: usize) -> std::ops::Range<usize> {
-    let at = |index: usize| (count as u128 * index as u128 / size.max(1) as u128) as usize;
-    at(index)..at(index + 1)
 }
 
 /// Overwrites `into` with the `rows` of all ranks, combined in rank order.
@@ -301,18 +297,6 @@ mod tests {
         assert_eq!(values, [0, -2]);
         combine(Reduction::Min, &mut values, &[5, -9]);
         assert_eq!(values, [0, -9]);
-    }
-
-    #[test]
-    fn parts_follow_each_other_and_differ_by_one_at_most() {
-        for (count, size) in [(0, 3), (1, 4), (7, 3), (12, 4), (usize::MAX, 7)] {
-            let parts: Vec<_> = (0..size).map(|index| part(count, index, size)).collect();
-            assert_eq!((parts[0].start, parts[size - 1].end), (0, count));
-            assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start));
-            let (least, most) =
-                (parts.iter().map(ExactSizeIterator::len).min(), parts.iter().map(|part| part.end - part.start).max());
-            assert!(most.unwrap() - least.unwrap() <= 1, "{parts:?}");
-        }
     }
 
     #[test]

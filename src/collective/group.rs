@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::alone::Alone;
 use super::builder::GroupBuilder;
-use super::element::{Element, Numbers, Reduction, part};
+use super::element::{Element, Numbers, Reduction};
 use super::error::{CollectiveError, ConnectError};
 use super::transport::Transport;
 use crate::cluster::info::ClusterInfo;
@@ -41,7 +41,7 @@ impl Group {
         Group::builder(info).connect()
     }
 
-    /// Connects all ranks of the job, as the builder is told.
+    /// Connects all ranks of the job with the settings of the builder.
     pub fn builder(info: &ClusterInfo) -> GroupBuilder<'_> {
         GroupBuilder::new(info)
     }
@@ -163,7 +163,7 @@ impl Group {
         let rank = self.rank();
         let mut values = values.to_vec();
         self.transport.reduce_scatter(Numbers::new(&mut values), Reduction::Sum)?;
-        let part = part(values.len(), rank.index() as usize, rank.size() as usize);
+        let part = rank.share_of(values.len());
         values.truncate(part.end);
         values.drain(..part.start);
         Ok(values)
@@ -234,7 +234,7 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if there is no rank `root`.
+    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `root` is not a rank of the group.
     pub fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
         let size = self.size();
         if root >= size {

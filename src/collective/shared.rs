@@ -142,7 +142,7 @@ impl Shared {
             if memory.has_published(rank) {
                 return Ok(());
             }
-            self.tcp.members().look(call, rank, begun)?;
+            self.tcp.members().look(call, rank, begun, || memory.has_published(rank))?;
             if begun.elapsed() >= timeout {
                 return Err(self.tcp.members().late(rank));
             }

@@ -43,7 +43,7 @@ use placeholder::{ASKED, MASTER_PORT, OF_PROCESS, PLACEHOLDERS, Placeholder, Unk
 /// assert_eq!(values.expand("{first_node}--head").unwrap(), None);
 ///
 /// let error: TemplateError = values.expand("{node}").unwrap_err();
-/// assert!(error.to_string().starts_with("\"{node}\": there is no placeholder {node}; the names are rank, world_size, "));
+/// assert!(error.to_string().starts_with("\"{node}\": unknown placeholder {node}; the names are rank, world_size, "));
 /// let words = values.expand_words(&["ray".into(), "{first_node}--head".into()])?;
 /// assert_eq!(words, ["ray"]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -271,7 +271,7 @@ impl TemplateError {
 /// What is wrong with a word.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Fault {
-    #[error("there is no placeholder {{{0}}}; the names are {names}; write {{{{ and }}}} for braces", names = all_names())]
+    #[error("unknown placeholder {{{0}}}; the names are {names}; write {{{{ and }}}} for braces", names = all_names())]
     NoSuchName(String),
     #[error("{{{name}}} is not known here: {why}; known are {}", .known.join(", "))]
     NotKnown { name: String, why: String, known: Vec<&'static str> },

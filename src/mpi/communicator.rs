@@ -177,8 +177,8 @@ impl Communicator {
         wait_for_blocks: impl FnOnce(Request<Blocks>) -> Result<Blocks, MpiError>,
     ) -> Result<Vec<Vec<u8>>, MpiError> {
         let own = (bytes.len() as u64).to_ne_bytes();
-        let told = wait_for_lengths(self.start_all_gather(&own)?)?;
-        let lengths: Vec<_> = told.as_chunks().0.iter().map(|&length| u64::from_ne_bytes(length)).collect();
+        let announced = wait_for_lengths(self.start_all_gather(&own)?)?;
+        let lengths: Vec<_> = announced.as_chunks().0.iter().map(|&length| u64::from_ne_bytes(length)).collect();
         let (blocks, counts, places) = wait_for_blocks(with!(group = &self.group => {
             Request::all_gather_varying(&group.session, group.comm, group.rank, bytes, &lengths)
         })?)?;

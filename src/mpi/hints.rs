@@ -63,7 +63,7 @@ impl Hints {
     #[expect(clippy::disallowed_methods, reason = "Open MPI reads its parameters nowhere else")]
     pub(super) fn set(&self, version: &str, vars: &MpiVars<'_>) {
         for (name, value) in self.parameters(version, vars) {
-            // SAFETY: whoever made the hints keeps other threads from the environment.
+            // SAFETY: the caller that made the hints keeps other threads from the environment.
             unsafe { env::set_var(name, value) };
         }
     }
@@ -95,7 +95,7 @@ mod tests {
     const NONE: Hints = unsafe { Hints::new() };
     const BOTH: Hints = NONE.one_machine(true).eager_limit(65536);
 
-    fn told(hints: Hints, version: &str, set: &[&str]) -> Vec<String> {
+    fn given(hints: Hints, version: &str, set: &[&str]) -> Vec<String> {
         let environment = Environment::from_vars(set.iter().map(|&name| (name, "")));
         let parameters = hints.parameters(version, &MpiVars::of(&environment));
         parameters.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
@@ -105,22 +105,22 @@ mod tests {
     fn each_open_mpi_is_told_by_the_names_that_it_knows() {
         let fourth = ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,vader,tcp", "OMPI_MCA_btl_vader_eager_limit=65536"];
         let fifth = ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,sm,tcp", "OMPI_MCA_btl_sm_eager_limit=65536"];
-        assert_eq!(told(BOTH, "Open MPI v4.1.4", &[]), fourth);
-        assert_eq!(told(BOTH, "Open MPI v5.0.11", &[]), fifth);
-        assert_eq!(told(BOTH, "Open MPI v10.0.0", &[]), fifth);
-        assert!(told(BOTH, "MPICH Version: 5.0.2", &[]).is_empty());
-        assert!(told(NONE, "Open MPI v5.0.11", &[]).is_empty());
+        assert_eq!(given(BOTH, "Open MPI v4.1.4", &[]), fourth);
+        assert_eq!(given(BOTH, "Open MPI v5.0.11", &[]), fifth);
+        assert_eq!(given(BOTH, "Open MPI v10.0.0", &[]), fifth);
+        assert!(given(BOTH, "MPICH Version: 5.0.2", &[]).is_empty());
+        assert!(given(NONE, "Open MPI v5.0.11", &[]).is_empty());
     }
 
     #[test]
     fn what_the_user_has_set_stays() {
         for name in ["OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl"] {
-            assert_eq!(told(BOTH, "Open MPI v4.1.4", &[name]), ["OMPI_MCA_btl_vader_eager_limit=65536"], "{name}");
+            assert_eq!(given(BOTH, "Open MPI v4.1.4", &[name]), ["OMPI_MCA_btl_vader_eager_limit=65536"], "{name}");
         }
         // Version 5 takes the name of version 4, too.
         for limit in [SM_EAGER_LIMIT, VADER_EAGER_LIMIT] {
-            let told = told(BOTH, "Open MPI v5.0.11", &[limit]);
-            assert_eq!(told, ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,sm,tcp"], "{limit}");
+            let names = given(BOTH, "Open MPI v5.0.11", &[limit]);
+            assert_eq!(names, ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,sm,tcp"], "{limit}");
         }
     }
 }

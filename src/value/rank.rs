@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::ops::Range;
 
 /// A rank in a group of known size. The constructor guarantees `rank < size`.
 ///
@@ -61,6 +62,29 @@ impl Rank {
         let size = self.size;
         (0..size.get()).map(move |index| Rank { index, size })
     }
+
+    /// This rank's share of `count` samples, rows or numbers: from `rank * count / size` to `(rank + 1) * count / size`.
+    ///
+    /// The shares of all ranks follow each other and differ by one at most. A rank's share is empty if there are more
+    /// ranks than samples.
+    ///
+    /// ```
+    /// use mpienv::Rank;
+    ///
+    /// let shares: Vec<_> = Rank::new(0, 3)?.all().map(|rank| rank.share_of(64)).collect();
+    /// assert_eq!(shares, [0..21, 21..42, 42..64]);
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    #[must_use]
+    pub fn share_of(self, count: usize) -> Range<usize> {
+        share(count, self.index as usize, self.size() as usize)
+    }
+}
+
+/// The share of `count` things that member `index` of `size` has.
+pub(crate) fn share(count: usize, index: usize, size: usize) -> Range<usize> {
+    let at = |index: usize| (count as u128 * index as u128 / size.max(1) as u128) as usize;
+    at(index)..at(index + 1)
 }
 
 impl fmt::Display for Rank {
@@ -153,3 +177,19 @@ pub enum RankError {
 }
 
 debug_is_text!(RankError);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_follow_each_other_and_differ_by_one_at_most() {
+        for (count, size) in [(0, 3), (1, 4), (7, 3), (12, 4), (usize::MAX, 7)] {
+            let shares: Vec<_> = Rank::new(0, size).unwrap().all().map(|rank| rank.share_of(count)).collect();
+            assert_eq!((shares[0].start, shares[size as usize - 1].end), (0, count));
+            assert!(shares.windows(2).all(|pair| pair[0].end == pair[1].start));
+            let lengths = || shares.iter().map(|share| share.end - share.start);
+            assert!(lengths().max().unwrap() - lengths().min().unwrap() <= 1, "{shares:?}");
+        }
+    }
+}

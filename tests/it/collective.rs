@@ -66,7 +66,7 @@ fn users_of_memory() -> usize {
 }
 
 #[test]
-fn nothing_is_left_of_shared_memory_whoever_is_killed_and_whenever() {
+fn no_shared_memory_remains_after_any_or_all_ranks_are_killed_at_any_time() {
     for turn in 0..50_u64 {
         // Numbers of one round, and of many; some ranks never meet, and need not be waited for long.
         let numbers = if turn % 2 == 0 { "7850" } else { "500000" };

@@ -22,7 +22,7 @@ const LINES: &[&str] = &[
     "python -m sglang.launch_server --model-path MODEL --tp-size {nnodes*8} --nnodes {nnodes} \
      --node-rank {node_rank} --dist-init-addr {master}",
     "ray start {first_node}--head {first_node}--port=6379 {other_nodes}--address={master_addr}:6379 --block",
-    "word_count -p {rank} -n {world_size} -h hosts.txt",
+    "wordcount -p {rank} -n {world_size} -h hosts.txt",
 ];
 
 /// Launchers, nodes, and processes on each node.
@@ -151,7 +151,7 @@ fn a_placeholder_that_is_unknown_or_has_no_value_starts_nothing() {
     };
     let several = [("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("MASTER_ADDR", "a")];
     for (word, vars, code, text) in [
-        ("{nodes}", &[][..], 2, "there is no placeholder {nodes}; the names are rank, world_size, "),
+        ("{nodes}", &[][..], 2, "unknown placeholder {nodes}; the names are rank, world_size, "),
         ("{", &[], 2, "a { is not closed"),
         ("{node_rank}", &several, 1, "{node_rank} is not known here: "),
     ] {
@@ -159,7 +159,7 @@ fn a_placeholder_that_is_unknown_or_has_no_value_starts_nothing() {
         assert!(found == Some(code) && stderr.contains(text), "{found:?} {stderr}");
     }
     let (code, stderr) = run("{nodes}", &[], &["launch", "--nproc-per-node", "2"]);
-    assert!(code == Some(2) && stderr.contains("there is no placeholder {nodes}"), "{code:?} {stderr}");
+    assert!(code == Some(2) && stderr.contains("unknown placeholder {nodes}"), "{code:?} {stderr}");
     assert!(!file.exists());
 }
 

@@ -162,7 +162,7 @@ fn what_the_worker_left_and_ended_is_waited_for() {
 }
 
 #[test]
-fn whoever_was_given_a_workers_environment_by_another_is_no_workers() {
+fn a_process_that_another_gave_a_workers_environment_is_not_the_workers() {
     let sleep = sleep(6, 0);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("variables").display().to_string();

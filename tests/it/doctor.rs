@@ -199,7 +199,7 @@ fn anothers_link_local_address_is_not_here() {
 
 #[test]
 fn a_bridge_that_nccl_selects_is_left_for_what_the_host_has_else() {
-    let told = |value: &str, interfaces: &[(&str, &str)], local_size: &str| {
+    let found = |value: &str, interfaces: &[(&str, &str)], local_size: &str| {
         let interfaces = interfaces.iter().map(|(name, text)| ((*name).to_owned(), text.parse().unwrap())).collect();
         let machine = Machine { interfaces, master: Ok(Vec::new()), ..host() };
         let found = findings(&[("NCCL_SOCKET_IFNAME", value), ("OMPI_COMM_WORLD_LOCAL_SIZE", local_size)], &machine);
@@ -209,20 +209,20 @@ fn a_bridge_that_nccl_selects_is_left_for_what_the_host_has_else() {
     let default = "^docker0,lo";
     let only = |value| format!("NCCL_SOCKET_IFNAME={value} allows only docker1");
     let none = "this host has no other interface; give it one on the cluster's network, and set MPIENV_NCCL_IFNAME to its name";
-    assert_eq!(told(default, &[lo, bridge], "2"), Some((only(default), none.to_owned())));
-    assert_eq!(told(default, &[lo, bridge], "4"), Some((only(default), "set MPIENV_NCCL_IFNAME=lo".to_owned())));
+    assert_eq!(found(default, &[lo, bridge], "2"), Some((only(default), none.to_owned())));
+    assert_eq!(found(default, &[lo, bridge], "4"), Some((only(default), "set MPIENV_NCCL_IFNAME=lo".to_owned())));
     assert_eq!(
-        told("docker", &[lo, bridge, eth], "2"),
+        found("docker", &[lo, bridge, eth], "2"),
         Some((only("docker"), "set MPIENV_NCCL_IFNAME=eth0".to_owned()))
     );
     assert_eq!(
-        told(default, &[lo, bridge, eth], "2"),
+        found(default, &[lo, bridge, eth], "2"),
         Some((
             format!("NCCL_SOCKET_IFNAME={default} allows docker1 in addition to eth0"),
             "set MPIENV_NCCL_IFNAME=eth0".to_owned()
         ))
     );
-    assert_eq!(told(default, &[lo, eth], "2"), None);
+    assert_eq!(found(default, &[lo, eth], "2"), None);
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn what_nccl_selects_is_told_by_nccls_own_grammar() {
 
 #[test]
 fn a_binding_is_told_against_threads_and_ranks_with_the_launchers_own_remedy() {
-    let told = |vars: &[(&str, &str)], cores: (usize, usize)| {
+    let found = |vars: &[(&str, &str)], cores: (usize, usize)| {
         let vars = || vars.iter().chain(&[("MASTER_ADDR", "10.0.0.4"), ("MASTER_PORT", "29500")]).copied();
         let machine = Machine { cores: Some(cores), mpi: None, ..host() };
         let info = ClusterInfo::from_vars(vars()).unwrap();
@@ -250,7 +250,7 @@ fn a_binding_is_told_against_threads_and_ranks_with_the_launchers_own_remedy() {
     let told_as = |severity, what: &str, remedy: &str| Some((severity, what.to_owned(), remedy.to_owned()));
     let open_mpi = "start it with mpirun --bind-to none, or use fewer threads";
     assert_eq!(
-        told(RANK_0, (1, 64)),
+        found(RANK_0, (1, 64)),
         told_as(
             Severity::Note,
             "bound to 1 of 64 cores, by Open MPI; each of this node's 2 ranks could have 32",
@@ -258,7 +258,7 @@ fn a_binding_is_told_against_threads_and_ranks_with_the_launchers_own_remedy() {
         )
     );
     assert_eq!(
-        told(&[RANK_0, &[("OMP_NUM_THREADS", "33,2")]].concat(), (32, 64)),
+        found(&[RANK_0, &[("OMP_NUM_THREADS", "33,2")]].concat(), (32, 64)),
         told_as(
             Severity::Warning,
             "bound to 32 of 64 cores, by Open MPI, with OMP_NUM_THREADS=33; this node has 2 ranks",
@@ -266,14 +266,14 @@ fn a_binding_is_told_against_threads_and_ranks_with_the_launchers_own_remedy() {
         )
     );
     assert_eq!(
-        told(&[("OMP_NUM_THREADS", "1")], (1, 2)),
+        found(&[("OMP_NUM_THREADS", "1")], (1, 2)),
         told_as(
             Severity::Note,
             "bound to 1 of 2 cores, by what started it, with OMP_NUM_THREADS=1",
             "start it without taskset, numactl and the like (`mpirun --bind-to none`), or use fewer threads"
         )
     );
-    assert_eq!(told(RANK_0, (64, 64)), None);
+    assert_eq!(found(RANK_0, (64, 64)), None);
 }
 
 #[test]

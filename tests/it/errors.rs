@@ -219,7 +219,7 @@ fn two_sets_of_ranks_that_differ_are_a_finding_with_both() {
 }
 
 #[test]
-fn whoever_names_rank_0s_host_is_not_told_that_mpiruns_is_another() {
+fn an_override_of_rank_0s_host_is_not_compared_with_mpiruns() {
     let uri = |address: &str| format!("1.0;tcp://{address}:5000");
     let (mpirun, rank_0) = (uri("10.0.0.9"), uri("10.0.0.4"));
     let doubted = |master: &str| {

@@ -57,7 +57,7 @@ fn a_stranger_with_the_number_of_an_outer_process_is_not_killed() {
 /// SIGTERM. Prints how many are left in the end, when there is a list again.
 ///
 /// What a worker prints comes out of the launch only after its watchdog knows the worker: in the instant in which a
-/// worker is started, nothing but a list of processes shows it to whoever is left.
+/// worker is started, nothing but a list of processes shows it to the surviving processes.
 const WITHOUT_A_LIST: &str = r#"
 cd "$(mktemp -d)" && mount -t tmpfs none /proc
 : >lines

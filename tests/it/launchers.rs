@@ -18,7 +18,7 @@ fn show(words: &str) -> String {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let shorten = r#"sed '/"provenance": {/,/}/d; s/^ *//' | tr -d '\n'"#;
     let script = format!("printf '%s\\n' \"$({binary} show --json {words} | {shorten})\"\n");
-    // Tests run side by side: whoever is first, the script is always whole.
+    // Tests run side by side: each of them finds a complete script.
     let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     std::io::Write::write_all(&mut file, script.as_bytes()).unwrap();
     file.persist(&path).unwrap();

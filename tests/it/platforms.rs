@@ -129,7 +129,7 @@ fn kubeflow_pytorchjob_volcanos_pytorch_plugin_vertex_and_pai() {
     for platform in ["KUBERNETES_SERVICE_HOST", "CLOUD_ML_JOB_ID", "VC_TASK_INDEX"] {
         let vars = [vars, &[(platform, "0")]].concat();
         assert_eq!(node(&vars), (Launcher::User, 1, 2, "master-0".into()), "{platform}");
-        // Whoever tells a local rank means a process, and not a node.
+        // A local rank is that of a process, not of a node.
         let process = [&vars[..], &[("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")]].concat();
         assert_eq!(read(&process).unwrap().local_rank(), Some(1), "{platform}");
     }

@@ -128,7 +128,7 @@ fn every_rank_of_every_recording_finds_its_place() {
             if let Some(nodes) = info.node_count() {
                 assert_eq!(nodes as usize, hosts.len(), "{name} rank {rank}");
             }
-            // Whatever is told has a source.
+            // Every value has a source.
             let provenance = serde_json::to_value(info.provenance()).unwrap();
             let sources = provenance.as_object().unwrap();
             assert!(sources.values().all(|source| !source.as_str().unwrap().is_empty()), "{name} rank {rank}");
@@ -141,7 +141,7 @@ fn every_rank_of_every_recording_finds_its_place() {
             assert_eq!(local, (0..local.len() as u32).collect::<Vec<_>>(), "{name} on {host}");
         }
     }
-    assert!(node_ranks > 50, "only {node_ranks} node ranks are told");
+    assert!(node_ranks > 50, "only {node_ranks} node ranks are known");
 }
 
 #[test]
@@ -196,9 +196,9 @@ fn of_two_launchers_one_is_taken_whole_and_the_other_is_named() {
             let mut findings = 0;
             for (index, process) in recording.ranks.iter().enumerate() {
                 let info = recording.read(index);
-                let told = |variable: &str| process.env[variable].parse::<u32>().unwrap();
-                assert_eq!(info.rank(), told("OMPI_COMM_WORLD_RANK"), "{name}");
-                assert_eq!(info.local_world_size(), Some(told("OMPI_COMM_WORLD_LOCAL_SIZE")), "{name}");
+                let given = |variable: &str| process.env[variable].parse::<u32>().unwrap();
+                assert_eq!(info.rank(), given("OMPI_COMM_WORLD_RANK"), "{name}");
+                assert_eq!(info.local_world_size(), Some(given("OMPI_COMM_WORLD_LOCAL_SIZE")), "{name}");
                 findings += info.findings().iter().filter(|f| f.code == "launchers-disagree").count();
             }
             assert!(findings > 0, "{name}");
@@ -296,8 +296,8 @@ fn blocks_of_ranks_on_uneven_nodes_are_no_odd_order() {
 fn nodes_are_told_by_open_mpi_4_and_of_one_node_by_5_too() {
     for (name, recording) in recordings("openmpi-") {
         let info = recording.read(0);
-        let told = info.node_count().is_some();
-        assert_eq!(told, name.starts_with("openmpi-4") || recording.hosts().len() == 1, "{name}");
+        let given = info.node_count().is_some();
+        assert_eq!(given, name.starts_with("openmpi-4") || recording.hosts().len() == 1, "{name}");
     }
 }
 
@@ -352,8 +352,8 @@ fn one_process_a_node_is_known_by_open_mpi_4() {
         for rank in 0..2u32 {
             let info = recording.read(rank as usize);
             assert_eq!(info.launch_style().name(), "per-node", "{name}");
-            let told = name.starts_with("openmpi-4").then_some(rank);
-            assert_eq!(info.node_rank(), told, "{name}");
+            let given = name.starts_with("openmpi-4").then_some(rank);
+            assert_eq!(info.node_rank(), given, "{name}");
             let workers = info.workers(4).unwrap();
             assert_eq!(workers[3].rank(), rank * 4 + 3, "{name}");
         }

@@ -253,7 +253,7 @@ fn jobs_without_a_token_are_not_told_apart() {
 }
 
 #[test]
-fn whoever_says_the_token_is_taken_for_a_rank() {
+fn a_stranger_that_has_the_token_counts_as_a_rank() {
     let port = free_port();
     let zero = rank(0, 2, port, "sesame", &["--json"]);
     let report = br#"{"host":"elsewhere","local_rank":null,"local_size":null,"master":""}"#;

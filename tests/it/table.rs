@@ -27,11 +27,11 @@ fn assert_generated(page: &str, start: &str, end: &str, expected: &str) {
     assert_eq!(words(found), words(expected), "{page}: run .ci/generate");
 }
 
-/// Whether a rank is told something.
+/// Whether a rank knows something.
 type Told = dyn Fn(&ClusterInfo) -> bool;
 
-/// What all ranks of the job are told, and what some are not.
-fn told(job: &Job) -> (Vec<&'static str>, Vec<&'static str>) {
+/// What all ranks of the job know, and what some do not.
+fn known(job: &Job) -> (Vec<&'static str>, Vec<&'static str>) {
     let infos: Vec<_> = job.environments().map(|vars| ClusterInfo::from_vars(vars).unwrap()).collect();
     let own_port = |info: &ClusterInfo| ![Port::SEVERAL_NODES, Port::ONE_NODE].contains(&info.master_port());
     let values: [(&str, &Told); 6] = [
@@ -42,9 +42,9 @@ fn told(job: &Job) -> (Vec<&'static str>, Vec<&'static str>) {
         ("master", &|info| info.master_addr().is_ok()),
         ("port", &own_port),
     ];
-    let (told, not): (Vec<_>, Vec<_>) = values.into_iter().partition(|(_, has)| infos.iter().all(has));
+    let (known, not): (Vec<_>, Vec<_>) = values.into_iter().partition(|(_, has)| infos.iter().all(has));
     let names = |values: Vec<(&'static str, _)>| values.into_iter().map(|(name, _)| name).collect();
-    (names(told), names(not))
+    (names(known), names(not))
 }
 
 /// README's rows: one of each launcher that any process can start, and one of all platforms.
@@ -60,9 +60,9 @@ fn short_table() -> String {
     };
     let titles = list(&mut platforms.iter().map(|(job, _)| job.launcher().title().to_owned()));
     let names = list(&mut platforms.iter().map(|(job, _)| format!("`{}`", job.launcher())));
-    let partly = platforms.iter().filter(|(job, _)| told(job).1 == ["port"]);
+    let partly = platforms.iter().filter(|(job, _)| known(job).1 == ["port"]);
     let partly = list(&mut partly.map(|(job, _)| job.launcher().title().to_owned()));
-    assert!(platforms.iter().all(|(job, _)| told(job).1.is_empty() || told(job).1 == ["port"]));
+    assert!(platforms.iter().all(|(job, _)| known(job).1.is_empty() || known(job).1 == ["port"]));
     table.push(format!("| one process a node: {titles} | {names} | port ({partly}) |"));
     table.join("\n")
 }
@@ -71,11 +71,11 @@ fn short_table() -> String {
 fn rows(builder: &JobBuilder, job: &Job) -> [String; 2] {
     let launcher = job.launcher();
     let variables: Vec<_> = launcher.variables().map(|variable| format!("`{}`", variable.name)).collect();
-    let (told, not) = told(job);
+    let (known, not) = known(job);
     let list = |names: Vec<&str>| if names.is_empty() { "-".to_owned() } else { names.join(", ") };
-    let (told, not) = (list(["rank", "world size"].into_iter().chain(told).collect()), list(not));
+    let (known, not) = (list(["rank", "world size"].into_iter().chain(known).collect()), list(not));
     let name = format!("| {} | `{launcher}`", builder.title());
-    [format!("{name} | {not} |"), format!("{name} | {} | {told} | {not} |", variables.join(", "))]
+    [format!("{name} | {not} |"), format!("{name} | {} | {known} | {not} |", variables.join(", "))]
 }
 
 #[test]

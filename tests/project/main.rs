@@ -11,6 +11,7 @@ mod support {
     pub mod trainer;
 }
 
+mod candle;
 mod comparison;
 mod jobs;
 mod package;

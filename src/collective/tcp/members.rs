@@ -81,13 +81,20 @@ impl Members {
     /// Fails as an earlier call did, if one failed.
     #[cfg(target_os = "linux")]
     pub(in crate::collective) fn check(&self) -> Result<(), CollectiveError> {
-        self.links.borrow().check()
+        self.links.borrow_mut().check()
     }
 
-    /// Looks whether a rank is lost, while this one waits for the member at `place` by other means, since that time.
+    /// Looks whether a rank is lost, while this one waits for the member at `place` by other means, since that time. If
+    /// that one `has_come`, the call goes on and the next one fails.
     #[cfg(target_os = "linux")]
-    pub(in crate::collective) fn look(&self, call: Call, place: usize, since: Instant) -> Result<(), CollectiveError> {
-        self.links.borrow_mut().look(call, self.member(place), since)
+    pub(in crate::collective) fn look(
+        &self,
+        call: Call,
+        place: usize,
+        since: Instant,
+        has_come: impl Fn() -> bool,
+    ) -> Result<(), CollectiveError> {
+        self.links.borrow_mut().look(call, self.member(place), since, has_come)
     }
 
     /// Gives up on the member at `place`, which this rank has waited for too long by other means.

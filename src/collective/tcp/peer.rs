@@ -34,6 +34,8 @@ pub(super) struct Peer {
     due: usize,
     /// Bytes of all data frames, including heads.
     pub(super) written: u64,
+    /// Whether nothing more is due to it or from it in the current transfer.
+    pub(super) is_through: bool,
 }
 
 /// What both ends must agree on besides the length of a frame.
@@ -78,7 +80,7 @@ pub(super) struct Progress {
 impl Peer {
     pub(super) fn new(stream: TcpStream, host: String, seal: Option<Seal>) -> Peer {
         let seal = seal.map(Box::new);
-        Peer { stream, seal, host, head_in: [0; HEAD], received: 0, sent: 0, due: 0, written: 0 }
+        Peer { stream, seal, host, head_in: [0; HEAD], received: 0, sent: 0, due: 0, written: 0, is_through: false }
     }
 
     pub(super) fn stream(&mut self) -> &mut TcpStream {
@@ -89,6 +91,7 @@ impl Peer {
     pub(super) fn begin(&mut self) {
         self.received = 0;
         self.sent = 0;
+        self.is_through = false;
         if let Some(seal) = &mut self.seal {
             seal.begin();
         }

@@ -173,6 +173,51 @@ fn a_lost_rank_is_named_by_all_others() {
 }
 
 #[test]
+fn a_call_ends_well_though_a_rank_that_has_done_its_part_is_lost_meanwhile() {
+    let errors = ranks(3, |mut tcp| {
+        match tcp.rank().index() {
+            2 => {
+                tcp.members.transfer(Call::BARRIER, |_| Some(&[]), &mut NoInbox).unwrap();
+                tcp.members.fail_silently();
+                return None;
+            }
+            // Rank 1 sees the loss long before this rank comes.
+            0 => thread::sleep(Duration::from_millis(300)),
+            _ => {}
+        }
+        tcp.barrier().unwrap();
+        Some(tcp.barrier().unwrap_err().to_string())
+    });
+    assert!(errors.into_iter().flatten().all(|error| error.starts_with("rank 2 on ")));
+}
+
+#[test]
+fn a_lost_rank_that_has_done_its_part_is_named_soon_if_another_never_comes() {
+    let ended = AtomicU32::new(0);
+    let errors = ranks(3, |mut tcp| match tcp.rank().index() {
+        0 => {
+            let error = tcp.barrier().unwrap_err();
+            ended.store(1, Ordering::Relaxed);
+            Some(error.to_string())
+        }
+        1 => {
+            let begun = Instant::now();
+            while ended.load(Ordering::Relaxed) == 0 {
+                assert!(begun.elapsed() < PLENTY / 2);
+                thread::sleep(Duration::from_millis(10));
+            }
+            None
+        }
+        _ => {
+            tcp.members.transfer(Call::BARRIER, |_| Some(&[]), &mut NoInbox).unwrap();
+            tcp.members.fail_silently();
+            None
+        }
+    });
+    assert!(errors[0].as_ref().is_some_and(|error| error.starts_with("rank 2 on ")), "{errors:?}");
+}
+
+#[test]
 fn a_hung_rank_is_named_by_all_others() {
     for length in [100, 1 << 20] {
         let ended = AtomicU32::new(0);

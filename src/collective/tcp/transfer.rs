@@ -15,6 +15,8 @@ use crate::collective::error::CollectiveError;
 const SPIN: Duration = Duration::from_micros(50);
 /// After a timeout, how long to listen for ranks that gave up too. The silent one is to blame.
 const ATTRIBUTION: Duration = Duration::from_millis(500);
+/// How long a call waits for its other ranks, if nothing comes, after a rank that has done its part in it is lost.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// The connections to all peers.
 #[derive(Debug)]
@@ -28,11 +30,14 @@ pub(super) struct Links {
     current: Transfer,
     /// The peer that this rank sleeps for, and since when.
     awaited: Option<(usize, Instant)>,
+    /// A peer that has done its part in the current call, and was lost or gave up then: the next call fails.
+    noted: Option<(Culprit, Instant)>,
     /// The first failure. Every later call fails in the same way.
     failed: Option<(u32, String)>,
 }
 
 /// A peer and its fault.
+#[derive(Debug)]
 struct Culprit(usize, Fault);
 
 impl Links {
@@ -47,7 +52,8 @@ impl Links {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let spin = if peers.len() <= processors { SPIN } else { Duration::ZERO };
         let events = Events::with_capacity(2 * peers.len().max(1));
-        Ok(Links { peers, poll, events, timeout, spin, current: Transfer::default(), awaited: None, failed: None })
+        let current = Transfer::default();
+        Ok(Links { peers, poll, events, timeout, spin, current, awaited: None, noted: None, failed: None })
     }
 
     pub(super) fn size(&self) -> usize {
@@ -87,30 +93,49 @@ impl Links {
                 return Err(self.attribute_timeout(&out, waits_for, None));
             }
             self.awaited = Some((waits_for, moved_at));
-            if let Err(culprit) = self.sleep(self.timeout - waited, false) {
+            let longest = if self.noted.is_some() { GRACE } else { self.timeout };
+            let culprit = self.sleep(longest.min(self.timeout - waited), false, || true);
+            if let Some(culprit) = culprit.or_else(|| self.noted_since(moved_at)) {
                 return Err(self.give_up(&out, culprit));
             }
         }
     }
 
-    /// Fails as an earlier call did, if one failed.
-    pub(super) fn check(&self) -> Result<(), CollectiveError> {
-        match &self.failed {
-            Some((rank, reason)) => Err(self.lost(*rank, format!("{reason} (in an earlier call)"))),
-            None => Ok(()),
+    /// Fails as an earlier call did, if one failed, or for a peer that was lost after its part in the last call.
+    pub(super) fn check(&mut self) -> Result<(), CollectiveError> {
+        if let Some((rank, reason)) = &self.failed {
+            return Err(self.lost(*rank, format!("{reason} (in an earlier call)")));
         }
+        self.noted.take().map_or(Ok(()), |(culprit, _)| Err(self.give_up(&|_| None, culprit)))
     }
 
-    /// Looks whether a peer is lost or has given up, while this rank waits for `awaited` by other means than its
-    /// connection.
+    /// Looks whether a peer is lost or has given up, while this rank waits since then for `awaited` by other means than
+    /// its connection. If that peer `has_come`, the call goes on and the next one fails.
     #[cfg(target_os = "linux")]
-    pub(super) fn look(&mut self, call: Call, awaited: usize, since: Instant) -> Result<(), CollectiveError> {
-        self.check()?;
+    pub(super) fn look(
+        &mut self,
+        call: Call,
+        awaited: usize,
+        since: Instant,
+        has_come: impl Fn() -> bool,
+    ) -> Result<(), CollectiveError> {
         (self.current.call, self.awaited) = (call, Some((awaited, since)));
-        let left = |peer: &mut Peer| peer.has_said_goodbye().then(|| Culprit(awaited, Fault::left()));
-        let seen = self.sleep(Duration::ZERO, true);
-        let culprit = seen.err().or_else(|| self.peers.get_mut(awaited)?.as_mut().and_then(left));
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            if let Some(peer) = peer {
+                peer.is_through = index != awaited;
+            }
+        }
+        let culprit = self.sleep(Duration::ZERO, true, || !has_come());
+        let left = |peer: &&Peer| peer.has_said_goodbye() && !has_come();
+        let left = self.peers.get(awaited).and_then(Option::as_ref).filter(left);
+        let culprit = culprit.or(left.map(|_| Culprit(awaited, Fault::left())));
+        let culprit = culprit.or_else(|| self.noted_since(since).filter(|_| !has_come()));
         culprit.map_or(Ok(()), |culprit| Err(self.give_up(&|_| None, culprit)))
+    }
+
+    /// The noted peer, once nothing has come for so long since then and since `moved_at` that more is not to be expected.
+    fn noted_since(&mut self, moved_at: Instant) -> Option<Culprit> {
+        self.noted.take_if(|(_, noted)| moved_at.max(*noted).elapsed() >= GRACE).map(|(culprit, _)| culprit)
     }
 
     /// Gives up on `awaited`, which this rank has waited for too long by other means than its connection.
@@ -172,6 +197,7 @@ impl Links {
                 through &= progress.done;
                 moved |= progress.moved;
             }
+            peer.is_through = through;
             if !through && waits_for.is_none() {
                 waits_for = Some(index);
             }
@@ -179,27 +205,31 @@ impl Links {
         Ok((waits_for, moved))
     }
 
-    /// Sleeps until a socket is ready, and notices lost peers even if nothing is due from them; peers that have given up
-    /// and still listen only if `is_idle`, when nothing is due from any.
-    fn sleep(&mut self, longest: Duration, is_idle: bool) -> Result<(), Culprit> {
+    /// Sleeps until a socket is ready. Returns the fault of a peer from which something is due, if this rank still waits.
+    /// Another peer's fault is noted for the next call. Peers that have given up and still listen are seen only if
+    /// `is_idle`, when nothing is due by connection.
+    fn sleep(&mut self, longest: Duration, is_idle: bool, still_waits: impl Fn() -> bool) -> Option<Culprit> {
         if let Err(error) = self.poll.poll(&mut self.events, Some(longest))
             && error.kind() != io::ErrorKind::Interrupted
         {
             // Not a peer's fault, but no peer can be waited for any more.
-            return Err(Culprit(usize::MAX, Fault::Lost(error.to_string())));
+            return Some(Culprit(usize::MAX, Fault::Lost(error.to_string())));
         }
         for event in &self.events {
             let Token(index) = event.token();
             if !(is_idle || event.is_read_closed() || event.is_error()) {
                 continue;
             }
-            if let Some(Some(peer)) = self.peers.get_mut(index)
-                && let Some(fault) = peer.last_words()
-            {
-                return Err(Culprit(index, fault));
+            let Some(Some(peer)) = self.peers.get_mut(index) else { continue };
+            let Some(fault) = peer.last_words() else { continue };
+            // After its last words: what a peer has done for this call, it has done before them.
+            let ends_call = matches!(fault, Fault::Suspect { .. }) || !peer.is_through && still_waits();
+            if ends_call {
+                return Some(Culprit(index, fault));
             }
+            self.noted.get_or_insert((Culprit(index, fault), Instant::now()));
         }
-        Ok(())
+        None
     }
 
     /// Nothing moved for too long, here or at `accuser`. The rank to blame is one that does not complain itself.
@@ -238,11 +268,8 @@ impl Links {
         CollectiveError::TimedOut { rank: culprit, host: self.host(culprit), seconds }
     }
 
-    fn give_up<'b>(
-        &mut self,
-        out: &impl Fn(usize) -> Option<&'b [u8]>,
-        Culprit(index, fault): Culprit,
-    ) -> CollectiveError {
+    fn give_up<'b>(&mut self, out: &impl Fn(usize) -> Option<&'b [u8]>, culprit: Culprit) -> CollectiveError {
+        let Culprit(index, fault) = self.earlier_than(culprit);
         let (culprit, reason, error) = match fault {
             Fault::Lost(reason) => self.first_lost(index, reason),
             Fault::Suspect { blamed } => {
@@ -260,6 +287,14 @@ impl Links {
         self.hang_up();
         self.failed = Some((culprit, reason.clone()));
         error.unwrap_or_else(|| self.lost(culprit, reason))
+    }
+
+    /// What was noted before, unless it says less.
+    fn earlier_than(&mut self, culprit: Culprit) -> Culprit {
+        match self.noted.take() {
+            Some((noted, _)) if matches!(culprit.1, Fault::Lost(_)) || !matches!(noted.1, Fault::Lost(_)) => noted,
+            _ => culprit,
+        }
     }
 
     /// Who is to blame for what others blame `blamed` for: if that is this rank, the one that it has long waited for itself.

@@ -96,9 +96,9 @@ impl Server<'_> {
     fn hear(&mut self, id: usize, peer: IpAddr, port: Port, hello: Hello) {
         let Hello { rank, size, purpose, blob, .. } = hello;
         let wants_table = purpose == Purpose::Table;
-        let told = if purpose == Purpose::OtherPort { hello.port } else { port };
-        if told != self.settings.port {
-            self.problems.port(rank, told, peer);
+        let announced = if purpose == Purpose::OtherPort { hello.port } else { port };
+        if announced != self.settings.port {
+            self.problems.port(rank, announced, peer);
             self.trouble();
             return self.join(id, rank, wants_table, false);
         }

@@ -20,7 +20,7 @@ pub fn plan(model: Architecture, cuts: &Cuts, learning_rate: f32, world: u32, sh
 /// The text of a plan: the network, then the instructions of a rank.
 ///
 /// # Errors
-/// If there is no plan, or no such rank.
+/// If the strategy has no plan, or the rank is not below the number of ranks.
 pub fn text(show: &Show) -> Result<String, PlanError> {
     let Show { ref planned, model, batch_size, learning_rate, ref cuts } = *show;
     plan(model, cuts, learning_rate, planned.ranks, batch_size as usize)?.text(planned.rank)

@@ -31,7 +31,7 @@ pub enum PlanError {
     Operator(UnknownOperator),
     #[error(transparent)]
     Cut(#[from] CutError),
-    #[error("there is no rank {rank} of {ranks}: --rank must be below the number of ranks")]
+    #[error("rank {rank} of {ranks} does not exist: --rank must be below the number of ranks")]
     Rank { rank: u32, ranks: u32 },
 }
 

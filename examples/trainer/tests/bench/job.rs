@@ -24,7 +24,7 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub type Work = fn(&mut Group, &str) -> Result<(), Failure>;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How a rank is told what joins it to the others.
+/// How a rank gets the backend that it uses.
 const OVER: &str = "--over=";
 const ALL: [&str; 4] = ["threads", "shared-memory", "tcp", "mpi"];
 

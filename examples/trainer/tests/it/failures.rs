@@ -1,4 +1,4 @@
-//! Ranks that are killed, hung or told to stop, as real processes.
+//! Ranks that are killed, that hang or that get a signal to stop, as real processes.
 
 use std::fs;
 use std::path::{Path, PathBuf};

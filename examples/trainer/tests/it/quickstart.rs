@@ -275,7 +275,7 @@ fn what_cannot_be_planned_is_refused() {
     ] {
         assert_fails(&plan(&["--strategy", strategy]), 1, text);
     }
-    assert_fails(&plan(&["--rank", "8"]), 1, "there is no rank 8 of 8");
+    assert_fails(&plan(&["--rank", "8"]), 1, "rank 8 of 8 does not exist");
     assert_fails(&plan(&["--strategy", "(2,4)"]), 2, "is not a strategy");
 }
 

@@ -178,7 +178,7 @@ fn a_plan_is_printed_without_running() {
     assert_fails(
         &mnist(&["plan", "--rank", "8"]),
         1,
-        "there is no rank 8 of 8: --rank must be below the number of ranks",
+        "rank 8 of 8 does not exist: --rank must be below the number of ranks",
     );
     assert_fails(&mnist(&["plan", "-n", "3", "--strategy", "((2,1),(1,1))"]), 1, "3 devices can not be divided by it");
 }

@@ -1,4 +1,4 @@
-//! A server of files over HTTP on loopback that does as badly as it is told.
+//! A file server over HTTP on loopback, with the faults that a test asks for.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};

@@ -11,7 +11,7 @@ impl Plan {
     /// The network, then the instructions of a rank.
     ///
     /// # Errors
-    /// If there is no such rank.
+    /// If the rank is not below the number of ranks.
     pub fn text(&self, rank: u32) -> Result<String, PlanError> {
         let ranks = self.mesh.world();
         if rank >= ranks {

@@ -11,7 +11,7 @@ use super::checkpoints::{Checkpoints, undisturbed};
 use super::job::{End, Job, PLACES, SLACK};
 use crate::support::hosts::Hosts;
 
-/// Longer than any test: whoever ends did not wait for it.
+/// Longer than any test: a rank that ends did not wait for it.
 const LONG: &str = "300";
 /// What ends a job whose ranks hear nothing of each other, in seconds.
 const SHORT: u64 = 5;

@@ -143,7 +143,7 @@ fn the_quick_start_on_two_hosts_with_names_or_without_prints_the_losses_of_one()
 
 #[test]
 fn a_port_that_some_ranks_only_were_told_ends_the_start_with_their_names() {
-    let Some(hosts) = Hosts::up("told", 2, &[]) else { return };
+    let Some(hosts) = Hosts::up("given", 2, &[]) else { return };
     for (version, mpirun) in mpiruns() {
         // Both meet by the same code: one case is enough of the quick start.
         for (program, cases) in [(MNIST, 2), (QUICKSTART, 1)] {
@@ -228,8 +228,8 @@ fn mpirun_ends_after_a_kill_and_all_ranks_after_a_cut_and_the_job_goes_on() {
             thread::sleep(Duration::from_millis(100));
         }
         hosts.act(&["heal", "nodeB"]);
-        let told = failed(running, backend);
-        assert!(told.contains(" did not come within 15 s") || told.contains(" is lost: "), "{backend}: {told}");
+        let stderr = failed(running, backend);
+        assert!(stderr.contains(" did not come within 15 s") || stderr.contains(" is lost: "), "{backend}: {stderr}");
 
         let epochs = kept.epochs(2) + 1;
         succeeded(backend, &two_ranks(&hosts, backend, &kept, &epochs.to_string()).output().unwrap());

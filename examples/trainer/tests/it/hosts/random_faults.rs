@@ -111,13 +111,13 @@ fn number(variable: &str, default: u64) -> u64 {
 /// Every rank went to its end, or was killed by this fault, or says which rank it lost by it.
 fn assert_ends_by(fault: Option<Fault>, ends: &[End]) {
     for (rank, End { code, said }) in ends.iter().enumerate() {
-        let told = || {
+        let reported = || {
             let names = |line: &str| line.starts_with("mnist: ") && LOSSES.iter().any(|loss| line.contains(loss));
             fault.is_some_and(Fault::is_fatal) && said.lines().any(names)
         };
         let by_fault = match code {
             Some(0) => true,
-            Some(3 | 124) => told(),
+            Some(3 | 124) => reported(),
             // A panic's code, 101, is among these.
             Some(_) => false,
             None => fault.is_some_and(|fault| fault.kills(rank)),
