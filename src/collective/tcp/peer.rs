@@ -38,8 +38,6 @@ pub(super) struct Peer {
     pub(super) is_through: bool,
     /// Whether it has closed the connection, of which there may still be data to read.
     pub(super) is_closed: bool,
-    /// Whether something came that has not been looked at.
-    pub(super) has_news: bool,
 }
 
 /// What both ends must agree on besides the length of a frame.
@@ -95,7 +93,6 @@ impl Peer {
             written: 0,
             is_through: false,
             is_closed: false,
-            has_news: false,
         }
     }
 
@@ -270,11 +267,9 @@ impl Peer {
         self.say(BYE, 0, &[]);
     }
 
-    /// Reports the rank to blame, unless a frame is half sent.
-    pub(super) fn abort(&mut self, half_sent: bool, blamed: u32, reason: &str) {
-        if !half_sent {
-            self.say(ABORT, blamed, &reason.as_bytes()[..reason.len().min(LONGEST_REASON)]);
-        }
+    /// Reports the rank to blame. No frame may be half sent.
+    pub(super) fn abort(&mut self, blamed: u32, reason: &str) {
+        self.say(ABORT, blamed, &reason.as_bytes()[..reason.len().min(LONGEST_REASON)]);
     }
 
     /// Reports the rank that this one waits for, unless a frame is half sent.

@@ -1,5 +1,7 @@
 //! Sends and receives frames at the same time, so that no two ranks wait for each other.
 
+mod blame;
+
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -13,8 +15,6 @@ use crate::collective::error::CollectiveError;
 
 /// How long a rank polls before it sleeps, if every rank has its own processor.
 const SPIN: Duration = Duration::from_micros(50);
-/// After a timeout, how long to listen for ranks that gave up too. The silent one is to blame.
-const ATTRIBUTION: Duration = Duration::from_millis(500);
 /// How long a call waits for its other ranks, if nothing comes, after a rank that has done its part in it is lost.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -219,18 +219,20 @@ impl Links {
             // Not a peer's fault, but no peer can be waited for any more.
             return Some(Culprit(usize::MAX, Fault::Lost(error.to_string())));
         }
+        // In the order in which they were closed: a rank that gives up because of another closes after it.
+        let mut news: Vec<usize> = Vec::new();
         for event in &self.events {
             let Token(index) = event.token();
-            if let Some(Some(peer)) = self.peers.get_mut(index) {
-                peer.is_closed |= event.is_read_closed() || event.is_error();
-                peer.has_news = is_idle;
+            let Some(Some(peer)) = self.peers.get_mut(index) else { continue };
+            peer.is_closed |= event.is_read_closed() || event.is_error();
+            if is_idle || peer.is_closed {
+                news.push(index);
             }
         }
-        for (index, peer) in self.peers.iter_mut().enumerate() {
-            let Some(peer) = peer else { continue };
-            if !std::mem::take(&mut peer.has_news) && !peer.is_closed {
-                continue;
-            }
+        let is_closed = |index: &usize| self.peers[*index].as_ref().is_some_and(|peer| peer.is_closed);
+        news.extend((0..self.peers.len()).filter(is_closed));
+        for index in news {
+            let Some(Some(peer)) = self.peers.get_mut(index) else { continue };
             let Some(fault) = peer.last_words() else { continue };
             // After its last words: what a peer has done for this call, it has done before them.
             let ends_call = matches!(fault, Fault::Suspect { .. }) || !peer.is_through && still_waits();
@@ -246,118 +248,6 @@ impl Links {
         None
     }
 
-    /// Nothing moved for too long, here or at `accuser`. The rank to blame is one that does not complain itself.
-    fn attribute_timeout<'b>(
-        &mut self,
-        out: &impl Fn(usize) -> Option<&'b [u8]>,
-        suspect: usize,
-        accuser: Option<usize>,
-    ) -> CollectiveError {
-        let seconds = self.timeout.as_secs_f64();
-        for (index, peer) in self.peers.iter_mut().enumerate() {
-            if let Some(peer) = peer {
-                let half_sent = out(index).is_some_and(|bytes| peer.is_half_sent(bytes.len()));
-                peer.suspect(half_sent, suspect as u32);
-            }
-        }
-        let mut alive = vec![false; self.peers.len()];
-        if let Some(accuser) = accuser.and_then(|index| alive.get_mut(index)) {
-            *accuser = true;
-        }
-        let mut blamed = vec![suspect];
-        let until = Instant::now() + ATTRIBUTION.min(self.timeout);
-        while Instant::now() < until {
-            for (index, peer) in self.peers.iter_mut().enumerate() {
-                if let Some(Fault::Suspect { blamed: other }) = peer.as_mut().and_then(Peer::last_words) {
-                    alive[index] = true;
-                    blamed.push(other as usize);
-                }
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let silent = |index: &&usize| self.peers.get(**index).is_some_and(Option::is_some) && !alive[**index];
-        let culprit = blamed.iter().find(silent).copied().unwrap_or(suspect) as u32;
-        self.hang_up();
-        self.failed = Some((culprit, format!("it sent nothing for {seconds} s")));
-        CollectiveError::TimedOut { rank: culprit, host: self.host(culprit), seconds }
-    }
-
-    fn give_up<'b>(&mut self, out: &impl Fn(usize) -> Option<&'b [u8]>, culprit: Culprit) -> CollectiveError {
-        let Culprit(index, fault) = self.earlier_than(culprit);
-        let (culprit, reason, error) = match fault {
-            Fault::Lost(reason) => self.first_lost(index, reason),
-            Fault::Suspect { blamed } => {
-                let suspect = self.suspect_instead(blamed as usize);
-                return self.attribute_timeout(out, suspect, Some(index));
-            }
-            Fault::Abort { blamed, reason } => self.blame(index, blamed, reason),
-            Fault::Differs(found) => {
-                let rank = index as u32;
-                let error = CollectiveError::different_calls(rank, found, self.own(), self.current.call);
-                (rank, reason_of_difference(&error), Some(error))
-            }
-        };
-        self.abort_all(out, culprit, &reason);
-        self.hang_up();
-        self.failed = Some((culprit, reason.clone()));
-        error.unwrap_or_else(|| self.lost(culprit, reason))
-    }
-
-    /// What was noted before, unless it says less.
-    fn earlier_than(&mut self, culprit: Culprit) -> Culprit {
-        // A peer whose connection fails has often given up because of another, whose close is known here too.
-        if self.noted.is_none()
-            && matches!(culprit.1, Fault::Lost(_))
-            && let Some(suspecting) = self.sleep(Duration::ZERO, true, || false)
-        {
-            return suspecting;
-        }
-        match self.noted.take() {
-            Some((noted, _)) if matches!(culprit.1, Fault::Lost(_)) || !matches!(noted.1, Fault::Lost(_)) => noted,
-            _ => culprit,
-        }
-    }
-
-    /// Who is to blame for what others blame `blamed` for: if that is this rank, the one that it has long waited for itself.
-    fn suspect_instead(&self, blamed: usize) -> usize {
-        let is_own = self.peers.get(blamed).is_none_or(Option::is_none);
-        match self.awaited {
-            Some((awaited, since)) if is_own && since.elapsed() >= self.timeout / 2 => awaited,
-            _ => blamed,
-        }
-    }
-
-    /// A peer closed its connection: because it lost another rank, if any peer says so.
-    fn first_lost(&mut self, index: usize, reason: String) -> (u32, String, Option<CollectiveError>) {
-        for (other, peer) in self.peers.iter_mut().enumerate() {
-            if let Some(Fault::Abort { blamed, reason }) = peer.as_mut().and_then(Peer::last_words) {
-                return self.blame(other, blamed, reason);
-            }
-        }
-        (index as u32, reason, None)
-    }
-
-    fn blame(&self, by: usize, blamed: u32, reason: String) -> (u32, String, Option<CollectiveError>) {
-        let own = self.peers.get(blamed as usize).is_none_or(Option::is_none);
-        if own {
-            return (by as u32, format!("it gave up on this rank: {reason}"), None);
-        }
-        (blamed, reason, None)
-    }
-
-    fn abort_all<'b>(&mut self, out: &impl Fn(usize) -> Option<&'b [u8]>, culprit: u32, reason: &str) {
-        for (index, peer) in self.peers.iter_mut().enumerate() {
-            if let Some(peer) = peer {
-                let half_sent = out(index).is_some_and(|bytes| peer.is_half_sent(bytes.len()));
-                peer.abort(half_sent, culprit, reason);
-            }
-        }
-    }
-
-    fn hang_up(&mut self) {
-        self.peers.iter_mut().flatten().for_each(Peer::hang_up);
-    }
-
     pub(super) fn lost(&self, rank: u32, reason: String) -> CollectiveError {
         CollectiveError::Lost { rank, host: self.host(rank), reason }
     }
@@ -370,17 +260,6 @@ impl Links {
     fn host(&self, rank: u32) -> String {
         let peer = self.peers.get(rank as usize);
         peer.and_then(Option::as_ref).map_or_else(|| "this host".to_owned(), |peer| peer.host.clone())
-    }
-}
-
-/// What the others hear of a rank that made another call.
-fn reason_of_difference(error: &CollectiveError) -> String {
-    match error {
-        CollectiveError::Length { found, expected, .. } => {
-            format!("it brought {found} numbers to a sum of {expected}")
-        }
-        CollectiveError::Differs { found, own, expected, .. } => format!("it called {found}, rank {own} {expected}"),
-        error => error.to_string(),
     }
 }
 

@@ -1,0 +1,152 @@
+//! Which rank is to blame for a failure, and how all ranks come to name the same one.
+
+use std::time::{Duration, Instant};
+
+use super::super::peer::{Fault, Peer, Progress};
+use super::{Culprit, Links};
+use crate::collective::error::CollectiveError;
+
+/// After a timeout, how long to listen for ranks that gave up too. The silent one is to blame.
+const ATTRIBUTION: Duration = Duration::from_millis(500);
+
+impl Links {
+    /// Nothing moved for too long, here or at `accuser`. The rank to blame is one that does not complain itself.
+    pub(super) fn attribute_timeout<'b>(
+        &mut self,
+        out: &impl Fn(usize) -> Option<&'b [u8]>,
+        suspect: usize,
+        accusation: Option<(usize, usize)>,
+    ) -> CollectiveError {
+        let seconds = self.timeout.as_secs_f64();
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            if let Some(peer) = peer {
+                let half_sent = out(index).is_some_and(|bytes| peer.is_half_sent(bytes.len()));
+                peer.suspect(half_sent, suspect as u32);
+            }
+        }
+        let mut alive = vec![false; self.peers.len()];
+        let mut blamed = vec![suspect];
+        if let Some((accuser, other)) = accusation {
+            alive[accuser] = true;
+            blamed.push(other);
+        }
+        let until = Instant::now() + ATTRIBUTION.min(self.timeout);
+        while Instant::now() < until {
+            for (index, peer) in self.peers.iter_mut().enumerate() {
+                if let Some(Fault::Suspect { blamed: other }) = peer.as_mut().and_then(Peer::last_words) {
+                    alive[index] = true;
+                    blamed.push(other as usize);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let silent = |index: &&usize| self.peers.get(**index).is_some_and(Option::is_some) && !alive[**index];
+        let culprit = blamed.iter().find(silent).copied().unwrap_or(suspect) as u32;
+        self.hang_up();
+        self.failed = Some((culprit, format!("it sent nothing for {seconds} s")));
+        CollectiveError::TimedOut { rank: culprit, host: self.host(culprit), seconds }
+    }
+
+    /// Ends this group: finds who is to blame, and says so to all peers.
+    pub(super) fn give_up<'b>(
+        &mut self,
+        out: &impl Fn(usize) -> Option<&'b [u8]>,
+        culprit: Culprit,
+    ) -> CollectiveError {
+        let Culprit(index, fault) = self.earlier_than(culprit);
+        let (culprit, reason, error) = match fault {
+            Fault::Lost(reason) => self.first_lost(index, reason),
+            Fault::Suspect { blamed } => {
+                let suspect = self.long_awaited().unwrap_or(blamed as usize);
+                return self.attribute_timeout(out, suspect, Some((index, blamed as usize)));
+            }
+            Fault::Abort { blamed, reason } => self.blame(index, blamed, reason),
+            Fault::Differs(found) => {
+                let rank = index as u32;
+                let error = CollectiveError::different_calls(rank, found, self.own(), self.current.call);
+                (rank, reason_of_difference(&error), Some(error))
+            }
+        };
+        self.abort_all(out, culprit, &reason);
+        self.hang_up();
+        self.failed = Some((culprit, reason.clone()));
+        error.unwrap_or_else(|| self.lost(culprit, reason))
+    }
+
+    /// What was noted before, unless it says less.
+    fn earlier_than(&mut self, culprit: Culprit) -> Culprit {
+        // A peer whose connection fails has often given up because of another, whose close is known here too.
+        if self.noted.is_none()
+            && matches!(culprit.1, Fault::Lost(_))
+            && let Some(suspecting) = self.sleep(Duration::ZERO, true, || false)
+        {
+            return suspecting;
+        }
+        match self.noted.take() {
+            Some((noted, _)) if matches!(culprit.1, Fault::Lost(_)) || !matches!(noted.1, Fault::Lost(_)) => noted,
+            _ => culprit,
+        }
+    }
+
+    /// The peer that this rank has itself waited for so long that it would soon give up on it.
+    fn long_awaited(&self) -> Option<usize> {
+        self.awaited.filter(|(_, since)| since.elapsed() >= self.timeout / 2).map(|(awaited, _)| awaited)
+    }
+
+    /// A peer closed its connection: because it lost another rank, if any peer says so.
+    fn first_lost(&mut self, index: usize, reason: String) -> (u32, String, Option<CollectiveError>) {
+        for (other, peer) in self.peers.iter_mut().enumerate() {
+            if let Some(Fault::Abort { blamed, reason }) = peer.as_mut().and_then(Peer::last_words) {
+                return self.blame(other, blamed, reason);
+            }
+        }
+        (index as u32, reason, None)
+    }
+
+    fn blame(&self, by: usize, blamed: u32, reason: String) -> (u32, String, Option<CollectiveError>) {
+        let own = self.peers.get(blamed as usize).is_none_or(Option::is_none);
+        if own {
+            return (by as u32, format!("it gave up on this rank: {reason}"), None);
+        }
+        (blamed, reason, None)
+    }
+
+    /// Says to all peers who is to blame. A frame that is half sent comes first, as long as its peer still reads.
+    fn abort_all<'b>(&mut self, out: &impl Fn(usize) -> Option<&'b [u8]>, culprit: u32, reason: &str) {
+        let (transfer, until) = (self.current, Instant::now() + ATTRIBUTION.min(self.timeout));
+        let mut unaware: Vec<(usize, &mut Peer)> = Vec::new();
+        unaware.extend(self.peers.iter_mut().enumerate().filter_map(|(index, peer)| Some((index, peer.as_mut()?))));
+        loop {
+            unaware.retain_mut(|(index, peer)| {
+                if let Some(bytes) = out(*index).filter(|bytes| peer.is_half_sent(bytes.len())) {
+                    match peer.push(transfer, bytes) {
+                        Ok(Progress { done: true, .. }) => {}
+                        Ok(_) => return true,
+                        Err(_) => return false,
+                    }
+                }
+                peer.abort(culprit, reason);
+                false
+            });
+            if unaware.is_empty() || Instant::now() >= until {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn hang_up(&mut self) {
+        self.peers.iter_mut().flatten().for_each(Peer::hang_up);
+    }
+}
+
+/// What the others hear of a rank that made another call.
+fn reason_of_difference(error: &CollectiveError) -> String {
+    match error {
+        CollectiveError::Length { found, expected, .. } => {
+            format!("it brought {found} numbers to a sum of {expected}")
+        }
+        CollectiveError::Differs { found, own, expected, .. } => format!("it called {found}, rank {own} {expected}"),
+        error => error.to_string(),
+    }
+}
