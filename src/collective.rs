@@ -32,7 +32,7 @@
 //! A rank that is lost, hangs or makes another call is named by all others, by its number in the job, whatever group they
 //! use. A killed process is noticed within milliseconds, a hung one after the [timeout](GroupBuilder::timeout), a cut
 //! network as well. A group cannot be used after an error, except [`CollectiveError::Argument`]: every later call fails at
-//! once.
+//! once. A rank that fails after it has done its part in a call does not end that call on the others: their next call fails.
 //!
 //! | over | a lost rank | a hung rank |
 //! | --- | --- | --- |
@@ -66,9 +66,9 @@
 //! | [`barrier`](Group::barrier) | 0 | 1 |
 //!
 //! and 24 bytes more for each message. A sum over several hosts with shared memory sends n bytes from each host to the next,
-//! and n bytes from the last host to each other one, one after the other; large ones go in blocks that overlap. Over shared memory a rank writes its n bytes once, and reads those of all others;
-//! of more than 128 KiB in all, it reads its part of each, and then the other parts of the sum. Memory takes up to 1 MiB
-//! for each rank, 64 MiB for each group of a host.
+//! and n bytes from the last host to each other one, one after the other; large ones go in blocks that overlap. Over shared
+//! memory a rank writes its n bytes once, and reads those of all others; of more than 128 KiB in all, it reads its part of
+//! each, and then the other parts of the sum. Memory takes up to 1 MiB for each rank, 64 MiB for each group of a host.
 //!
 //! Ranks poll for some microseconds before they sleep, if every rank has a core to itself; otherwise they let others run.
 
