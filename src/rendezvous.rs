@@ -86,6 +86,8 @@ use crate::value::rank::Rank;
 use auth::{Role, Run};
 use frame::Secret;
 
+/// Ten years: no sum of an instant and a timeout overflows.
+pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Longest blob that a rank may bring, in bytes: 1 MiB.
 pub const LONGEST_BLOB: usize = 1 << 20;
 /// Longest job token, in bytes.
@@ -137,8 +139,7 @@ impl Rendezvous {
     /// If a rank that came stops answering, up to ten seconds more may pass.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Rendezvous {
-        // So that no sum of an instant and a timeout overflows.
-        self.timeout = timeout.min(Duration::from_secs(10 * 365 * 24 * 3600));
+        self.timeout = timeout.min(LONGEST_TIMEOUT);
         self
     }
 

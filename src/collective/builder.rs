@@ -10,6 +10,7 @@ use super::hosts;
 use super::mpi::{self, Mpi};
 use super::tcp::{MeetingPoint, Tcp};
 use crate::cluster::info::ClusterInfo;
+use crate::rendezvous::LONGEST_TIMEOUT;
 
 /// What joins the ranks.
 ///
@@ -79,9 +80,9 @@ impl<'a> GroupBuilder<'a> {
         }
     }
 
-    /// How long to wait for another rank, here and in every later call; 60 s by default.
+    /// How long to wait for another rank, here and in every later call; 60 s by default, at most ten years.
     pub fn timeout(self, timeout: Duration) -> GroupBuilder<'a> {
-        GroupBuilder { timeout, ..self }
+        GroupBuilder { timeout: timeout.min(LONGEST_TIMEOUT), ..self }
     }
 
     /// What joins the ranks; the same on all of them. [`Backend::Auto`] by default.

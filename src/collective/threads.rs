@@ -14,6 +14,7 @@ use super::error::CollectiveError;
 use super::group::Group;
 use super::split;
 use super::transport::Transport;
+use crate::rendezvous::LONGEST_TIMEOUT;
 use crate::value::rank::{Rank, RankError};
 
 /// The host that errors name.
@@ -62,7 +63,7 @@ struct Board {
 
 /// The ranks of a group, each to be moved to its own thread.
 ///
-/// A rank that waits longer than `timeout` for another gets an error.
+/// A rank that waits longer than `timeout`, at most ten years, for another gets an error.
 ///
 /// ```
 /// use std::time::Duration;
@@ -78,7 +79,7 @@ struct Board {
 /// If `size` is 0.
 pub fn group(size: u32, timeout: Duration) -> Result<Vec<Threads>, RankError> {
     let first = Rank::new(0, size)?;
-    let shared = Arc::new(Shared::of((0..size).collect()));
+    let (timeout, shared) = (timeout.min(LONGEST_TIMEOUT), Arc::new(Shared::of((0..size).collect())));
     Ok(first
         .all()
         .map(|rank| Threads { rank, timeout, shared: Arc::clone(&shared), splits: 0, failed: None })

@@ -150,13 +150,14 @@ fn lines(command: &mut Command) -> Vec<String> {
     let mut output = command.output().unwrap();
     // MPICH's mpiexec inside mpirun fails once in twenty times by itself, with any program.
     for _ in 0..5 {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        // A shell may have put both into one.
+        let said = String::from_utf8_lossy(&[&output.stderr[..], &output.stdout].concat()).into_owned();
         if output.status.success() || !(said.contains("process manager error") || said.contains("signal 13")) {
             break;
         }
         output = command.output().unwrap();
     }
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{output:?}");
     let mut lines: Vec<_> = String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
     lines.sort();
     lines

@@ -29,7 +29,6 @@ const WAKE: Token = Token(usize::MAX);
 const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// Rank 0's socket, before the other ranks know it.
-#[derive(Debug)]
 pub(super) struct Socket {
     listener: TcpListener,
     key: [u8; 32],

@@ -21,7 +21,8 @@ pub(super) type Joined = (TcpStream, Directions);
 
 /// Connects to all lower ranks, of which these are the addresses; `shared` is the key that all ranks have.
 ///
-/// All of them are greeted before any is waited for.
+/// Each gets a hello right after it is connected, because silent connections give way to newer ones. All get theirs before
+/// any welcome is waited for.
 pub(super) fn join(
     addresses: &[SocketAddr],
     rank: Rank,
@@ -33,14 +34,11 @@ pub(super) fn join(
         let stream = TcpStream::connect_timeout(address, left).map_err(|error| (to, error.into()))?;
         // The hello must not wait for an acknowledgment.
         stream.set_nodelay(true).map_err(|error| (to, error.into()))?;
-        Ok((to, Joining::new(stream, deadline)))
-    };
-    let connected = addresses.iter().enumerate().map(connect).collect::<Result<Vec<_>, _>>()?;
-    let say_hello = |(to, joining): (usize, Joining)| {
         let key = ConnectionKey::new(shared, Purpose::Collective, to as u32);
-        joining.say_hello(&key, rank).map(|introduced| (to, introduced)).map_err(|refusal| (to, refusal))
+        let introduced = Joining::new(stream, deadline).say_hello(&key, rank).map_err(|refusal| (to, refusal))?;
+        Ok((to, introduced))
     };
-    let introduced = connected.into_iter().map(say_hello).collect::<Result<Vec<_>, _>>()?;
+    let introduced = addresses.iter().enumerate().map(connect).collect::<Result<Vec<_>, _>>()?;
     let welcomed = |(to, introduced): (usize, Introduced)| introduced.welcomed().map_err(|refusal| (to, refusal));
     introduced.into_iter().map(welcomed).collect()
 }

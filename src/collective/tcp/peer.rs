@@ -221,6 +221,12 @@ impl Peer {
         }
     }
 
+    /// Whether it has closed the connection and [`Peer::last_words`] has something to take: what follows data or a goodbye
+    /// cannot be seen before those are read.
+    pub(super) fn has_last_words(&self) -> bool {
+        self.is_closed && self.is_through && matches!(self.next_head(), Err(_) | Ok(Some([ABORT | SUSPECT, ..])))
+    }
+
     /// The head of the next frame if all of it has come. It is left there.
     fn next_head(&self) -> io::Result<Option<[u8; HEAD]>> {
         let (mut bytes, length) = ([0; SEALED_HEAD], self.lengths(0).1);

@@ -210,8 +210,7 @@ impl Links {
     /// `is_idle`, when nothing is due by connection.
     fn sleep(&mut self, longest: Duration, is_idle: bool, still_waits: impl Fn() -> bool) -> Option<Culprit> {
         // The system reports a close once, perhaps while data are still to be read.
-        let is_known = |peer: &Peer| peer.is_closed && peer.is_through;
-        let is_news = self.noted.is_none() && self.peers.iter().flatten().any(is_known);
+        let is_news = self.noted.is_none() && self.peers.iter().flatten().any(Peer::has_last_words);
         let longest = if is_news { Duration::ZERO } else { longest };
         if let Err(error) = self.poll.poll(&mut self.events, Some(longest))
             && error.kind() != io::ErrorKind::Interrupted

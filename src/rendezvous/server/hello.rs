@@ -1,14 +1,17 @@
 //! What connections say: hellos of ranks, hellos of strangers, and whether a rank is still there.
 
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::liveness::Presence;
 use super::{Joined, Server, outliers};
-use crate::rendezvous::connection::{Altered, Connection, Input, Stage};
+use crate::rendezvous::connection::{Altered, Input, Stage};
 use crate::rendezvous::frame::{Hello, Message, Purpose, Reject, ReplyKind, reply};
 use crate::rendezvous::table::{Origin, Row};
 use crate::value::port::Port;
+
+/// How long a close may take to arrive after a connection that was made later.
+const OVERTAKEN: Duration = Duration::from_millis(200);
 
 impl Server<'_> {
     pub(super) fn read(&mut self, id: usize) {
@@ -83,6 +86,20 @@ impl Server<'_> {
         }
     }
 
+    /// Whether a connection is closed, or will be in a moment: on a busy machine a new connection overtakes a close.
+    fn is_closed_soon(&self, id: usize) -> bool {
+        let Some(Some(connection)) = self.connections.get(id) else { return false };
+        // Not for a second duplicate: the meeting has failed already.
+        let until = Instant::now() + if self.trouble.is_none() { OVERTAKEN } else { Duration::ZERO };
+        while !connection.is_closed() {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
     /// The connection gets one more answer and counts no longer.
     fn turn_away(&mut self, id: usize) {
         let Some(Some(connection)) = self.connections.get_mut(id) else { return };
@@ -110,7 +127,7 @@ impl Server<'_> {
         }
         if let Some(earlier) = self.joined.get(&rank).map(|joined| joined.id) {
             // A rank whose first connection broke comes again before the break is noticed.
-            if self.connections.get(earlier).and_then(Option::as_ref).is_some_and(Connection::is_closed) {
+            if self.is_closed_soon(earlier) {
                 self.close(earlier);
             }
         }

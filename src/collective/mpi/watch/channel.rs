@@ -89,7 +89,7 @@ impl Channel {
     /// The next message, if all of it has come.
     fn next(&mut self) -> io::Result<Option<Message>> {
         let Some(&head) = self.read.first_chunk::<HEAD>() else { return Ok(None) };
-        let signed = HEAD + u32::from_be_bytes(head) as usize;
+        let signed = HEAD.saturating_add(u32::from_be_bytes(head) as usize);
         if signed > LONGEST {
             return Err(altered());
         }

@@ -17,6 +17,8 @@ use crate::rendezvous::handshake::{ConnectionKey, Guest, Purpose};
 const LISTENER: Token = Token(usize::MAX - 1);
 /// How many connections, besides one for each rank, may wait before they identify themselves.
 const MOST_UNKNOWN: usize = 256;
+/// How many connections to accept before the others are read.
+const AT_ONCE: usize = 64;
 /// How long a connection may take to identify its rank.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
@@ -83,9 +85,11 @@ impl Coordinator<'_> {
     fn run(&mut self) -> Option<CollectiveError> {
         let mut events = Events::with_capacity(1024);
         let mut beat = Instant::now();
+        // Whether connections wait that the system does not report again.
+        let mut more = false;
         loop {
-            let now = Instant::now();
-            if self.poll.poll(&mut events, Some(beat.saturating_duration_since(now))).is_err() {
+            let longest = if more { Duration::ZERO } else { beat.saturating_duration_since(Instant::now()) };
+            if self.poll.poll(&mut events, Some(longest)).is_err() {
                 // Interrupted: the next iteration waits for the rest of the time.
                 events.clear();
             }
@@ -96,7 +100,7 @@ impl Coordinator<'_> {
             for event in &events {
                 match event.token() {
                     WAKE => {}
-                    LISTENER => self.accept(now),
+                    LISTENER => more = true,
                     Token(id) => {
                         if let Some(lost) = self.receive(id, now) {
                             return Some(lost);
@@ -104,10 +108,12 @@ impl Coordinator<'_> {
                     }
                 }
             }
+            // On the beat, connections that were left because no file descriptor was free.
+            if more || now >= beat {
+                more = self.accept(now);
+            }
             if now >= beat {
                 beat = now + self.own.times.beat;
-                // Connections that were left because no file descriptor was free.
-                self.accept(now);
                 let calls = self.own.look(now);
                 self.send_to_all(&Message::Beat { calls });
                 if let Some(late) = self.late(now) {
@@ -117,21 +123,23 @@ impl Coordinator<'_> {
         }
     }
 
-    fn accept(&mut self, now: Instant) {
-        while let Some(listener) = &self.listener {
+    /// Accepts some connections; returns whether more may wait. A flood of them must not keep the ranks' messages waiting.
+    fn accept(&mut self, now: Instant) -> bool {
+        for _ in 0..AT_ONCE {
+            let Some(listener) = &self.listener else { return false };
             let mut stream = match listener.accept() {
                 Ok((stream, _)) => stream,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 // No file descriptor is free, or the connection is already closed.
                 Err(_) if self.make_room() => continue,
-                Err(_) => return,
+                Err(_) => return false,
             };
             // The last message must not wait for the acknowledgment of the previous one.
             let _ = stream.set_nodelay(true);
             if self.poll.registry().register(&mut stream, Token(self.next), Interest::READABLE).is_err() {
                 continue;
             }
-            let Ok((guest, greeting)) = Guest::new(&self.key) else { return };
+            let Ok((guest, greeting)) = Guest::new(&self.key) else { return false };
             if stream.write_all(&greeting).is_err() {
                 continue;
             }
@@ -143,6 +151,7 @@ impl Coordinator<'_> {
                 self.make_room();
             }
         }
+        true
     }
 
     /// Closes the oldest connection that is not a rank's; returns whether there was one.
@@ -220,6 +229,8 @@ impl Coordinator<'_> {
         }
         let rank = caller.rank.filter(|_| caller.is_confirmed);
         if is_new {
+            // An earlier connection of this rank, whose close was lost on the way.
+            self.callers.retain(|&other, caller| other == id || caller.is_confirmed || caller.rank != rank);
             self.count_confirmed();
         }
         if !stays {

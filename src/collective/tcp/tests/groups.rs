@@ -85,6 +85,34 @@ fn a_group_outlives_the_one_that_it_is_split_from() {
     assert_eq!(all, [[0, 1], [0, 1], [2, 3], [2, 3]]);
 }
 
+/// How long this thread has run on a processor.
+#[cfg(target_os = "linux")]
+fn on_processor() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn ranks_that_wait_in_a_group_sleep_though_another_rank_has_exited() {
+    const WAIT: Duration = Duration::from_secs(1);
+    ranks(3, |mut tcp| {
+        let own = tcp.rank().index();
+        let mut pair = tcp.split(u32::from(own == 2), 0).unwrap();
+        if own == 2 {
+            return;
+        }
+        drop(tcp);
+        pair.barrier().unwrap();
+        if own == 0 {
+            thread::sleep(WAIT);
+        }
+        let before = on_processor();
+        pair.barrier().unwrap();
+        assert!(on_processor() - before < WAIT / 4);
+    });
+}
+
 #[test]
 fn a_rank_that_is_lost_in_a_group_is_named_by_its_rank_in_the_world() {
     let all_are_split = Barrier::new(4);
