@@ -117,7 +117,13 @@ fn one<E: From<LaunchError> + Display>(
     link.wake(None);
     let is_final = running.is_final();
     match outcome {
-        Ok(Exit::Done) => link.send(Event::Done { endings: running.endings() }),
+        Ok(Exit::Done) => {
+            link.send(Event::Done { endings: running.endings() });
+            if is_final {
+                // Other nodes' workers run on, but are not started again.
+                link.send(Event::Signal);
+            }
+        }
         Ok(Exit::Stopped) => link.send(Event::Stopped { endings: running.endings(), is_final }),
         Err(own) => {
             let (cause, mut reason) = match &own {

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::support::clock::SLACK;
 use crate::support::port::free_port;
 use crate::support::processes::{all, until};
@@ -292,6 +294,45 @@ fn a_signal_on_one_node_ends_the_job_on_all_without_a_restart() {
         assert!(!said(&output).contains("attempt 1"), "{}", said(&output));
     }
     assert_eq!(living("term2"), 0);
+}
+
+#[test]
+fn a_signal_on_a_node_that_then_finishes_forbids_a_restart_of_all() {
+    let (port, folder) = (master_port(), tempfile::tempdir().unwrap());
+    // The workers of the second node run until they may fail.
+    let script = "test $MPIENV_RESTART_COUNT = 0 || exit 0; trap 'exit 0' TERM; echo up; \
+                  while test ! -e $GO; do sleep 0.1; done; test $RANK -lt 2 || exit 5; exec sleep 60";
+    let go = folder.path().join("go");
+    let [mut first, mut second] =
+        [0, 1].map(|rank| piped(node("finished", rank, port, &["--max-restarts", "3"], script).env("GO", &go)));
+    [&mut first, &mut second].into_iter().for_each(wait_for_two);
+    signal("TERM", &first);
+    // If its workers have not finished by then, they are stopped, and the same follows.
+    std::thread::sleep(Duration::from_millis(500));
+    fs::write(&go, "").unwrap();
+    for child in [first, second] {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(5), "{}", said(&output));
+    }
+    assert_eq!(living("finished"), 0);
+}
+
+#[test]
+fn a_signal_that_comes_while_the_last_worker_ends_is_not_lost() {
+    let script = "test $MPIENV_RESTART_COUNT = 0 || exit 0; echo $$; exec sleep 60";
+    for delay in (0..60).map(|step| Duration::from_micros(100 * step)) {
+        let mut child = piped(&mut launch("late", 1, &["--max-restarts", "1"], script));
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let worker = Pid::from_raw(line.trim().rsplit(' ').next().unwrap().parse().unwrap()).unwrap();
+        kill_process(worker, Signal::KILL).unwrap();
+        std::thread::sleep(delay);
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        // A second attempt would succeed.
+        let output = child.wait_with_output().unwrap();
+        assert_ne!(output.status.code(), Some(0), "{delay:?}: {}", said(&output));
+    }
+    assert_eq!(living("late"), 0);
 }
 
 #[test]

@@ -45,6 +45,8 @@ pub(in crate::launch) struct Supervisor {
     /// When to look again, if the last look found processes.
     look_again: Option<Duration>,
     passed: Vec<Signal>,
+    /// Whether a signal that asks to end came when no process was left to pass it on to.
+    asked_late: bool,
     /// Groups that were asked to end.
     terminated: Vec<Pid>,
     /// Processes beside them that were, and when they started.
@@ -96,6 +98,7 @@ impl Supervisor {
             stopped: Vec::new(),
             look_again: None,
             passed: Vec::new(),
+            asked_late: false,
             terminated: Vec::new(),
             asked_alone: Vec::new(),
         })
@@ -204,7 +207,8 @@ impl Supervisor {
     /// Restores the signals' earlier actions; no process is left to receive any.
     pub(in crate::launch) fn stop_listening(&mut self) {
         self.let_go();
-        self.signals = None;
+        let late = self.signals.take().map(Signals::end).unwrap_or_default();
+        self.asked_late |= late.into_iter().any(asks_to_end);
     }
 
     fn reap(&self) {
@@ -229,9 +233,9 @@ impl Supervisor {
         self.passed.iter().any(|passed| [Signal::INT, Signal::TERM, Signal::HUP].contains(passed))
     }
 
-    /// Whether a signal has been passed on after which nothing is started again.
+    /// Whether a signal has come after which nothing is started again.
     pub(in crate::launch) fn is_final(&self) -> bool {
-        self.passed.iter().copied().any(asks_to_end)
+        self.asked_late || self.passed.iter().copied().any(asks_to_end)
     }
 
     /// Kills a worker's group if that worker is stopped.
