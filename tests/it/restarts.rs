@@ -123,7 +123,7 @@ fn the_last_exit_code_is_kept_and_the_report_names_every_attempt() {
     let (_, report) = text.split_once(" failed with exit code 7; its stderr ends with: 3 | 4 | 5\n").unwrap();
     let lines: Vec<_> = report.lines().collect();
     assert_eq!(lines[..6], ["  last lines of its stderr:", "    1", "    2", "    3", "    4", "    5"], "{text}");
-    assert!(lines[6].starts_with("  the first failure, ") && lines[6].ends_with(" the other workers:"), "{text}");
+    assert!(lines[6].starts_with("  failed ") && lines[6].ends_with(" the other workers:"), "{text}");
     assert_eq!(lines[7..9], ["    stopped with SIGTERM: rank 0", "  2 of 2 attempts used"], "{text}");
     assert!(lines[9].starts_with("    attempt 0: rank 1 on ") && lines[9].ends_with(", stderr: 5"), "{text}");
     assert!(lines[9].contains(": exit code 6 after "), "{text}");
@@ -170,6 +170,21 @@ fn nothing_restarts_after_a_signal_that_ends_the_job_or_announces_its_end() {
     read_to(&mut BufReader::new(child.stdout.take().unwrap()), "up");
     signal("USR2", &child);
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn nothing_restarts_without_a_reader_of_the_output() {
+    // As Python, which ignores SIGPIPE.
+    let script = "trap '' PIPE; while echo up; do sleep 0.1; done 2>&-; exit 1";
+    let mut child = piped(&mut launch("reader", 1, &["--max-restarts", "3"], script));
+    read_to(&mut BufReader::new(child.stdout.take().unwrap()), "up");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(
+        said(&output).ends_with("\n  not restarted: nothing reads the output of the workers\n"),
+        "{}",
+        said(&output)
+    );
 }
 
 #[test]
@@ -258,13 +273,19 @@ fn a_worker_that_is_killed_is_the_cause_even_if_another_node_notices_first() {
 
 #[test]
 fn all_nodes_exit_with_the_first_failure_and_the_first_node_reports_it() {
-    let script = "test $RANK = 2 && { sleep 0.3; echo why >&2; exit 5; }; exec sleep 60";
+    let script = "test $RANK = 2 && { sleep 0.3; seq 1 4 >&2; echo why >&2; exit 5; }; exec sleep 60";
     let outputs = both("codes", &["--max-restarts", "1"], [&[], &[]], script);
     for output in &outputs {
         assert_eq!(output.status.code(), Some(5), "{}", said(output));
-        assert!(said(output).contains(" failed with exit code 5; its stderr ends with: why\n"), "{}", said(output));
+        assert!(
+            said(output).contains(" failed with exit code 5; its stderr ends with: 3 | 4 | why\n"),
+            "{}",
+            said(output)
+        );
     }
     let text = said(&outputs[0]);
+    assert!(text.contains("  last lines of its stderr:\n    1\n    2\n    3\n    4\n    why\n"), "{text}");
+    assert!(said(&outputs[1]).ends_with("; its stderr ends with: 3 | 4 | why\n"), "{}", said(&outputs[1]));
     assert!(text.contains("    stopped with SIGTERM: ranks 0-1, 3\n  2 of 2 attempts used\n"), "{text}");
     assert_eq!(living("codes"), 0);
 }
@@ -278,6 +299,8 @@ fn the_attempt_goes_on_from_the_highest_count_of_any_nodes_platform() {
         assert_eq!(output.status.code(), Some(0), "{}", said(output));
         assert_eq!(sorted(output), ranks.map(|rank| [3, 4].map(|count| format!("[{rank}] {count} {count}"))).concat());
     }
+    let text = said(&outputs[0]);
+    assert!(text.starts_with("mpienv: attempt 3 failed: ") && text.contains("; attempt 4 starts in "), "{text}");
 }
 
 #[test]

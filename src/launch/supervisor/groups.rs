@@ -27,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How much longer than a look the pause after it is at least: machines may have thousands of processes.
 const PAUSE_PER_LOOK: u32 = 10;
 /// How long killed processes may take to disappear. One that hangs in a system call exits when that call returns.
-const KILLED_WITHIN: Duration = Duration::from_secs(1);
+const KILLED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Signals, ends and reaps the workers.
 #[derive(Debug)]
@@ -165,8 +165,12 @@ impl Supervisor {
     pub(in crate::launch) fn kill(&mut self, _children: &mut dyn Iterator<Item = &mut Child>) {
         let deadline = Instant::now() + KILLED_WITHIN;
         // The next look finds processes that were started during this one.
-        while self.kill_all() && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(1));
+        loop {
+            let start = Instant::now();
+            if !self.kill_all() || Instant::now() >= deadline {
+                break;
+            }
+            thread::sleep(start.elapsed().max(Duration::from_millis(1)));
         }
         self.let_go();
     }
@@ -293,7 +297,7 @@ impl Supervisor {
         Some(Look { listing, living, in_groups })
     }
 
-    /// Kills every group and every descendant; whether there was any.
+    /// Kills every group and every descendant; whether there was any that this process may kill.
     fn kill_all(&mut self) -> bool {
         let look = self.look();
         for group in self.running.iter().chain(&self.leftovers) {
@@ -301,8 +305,7 @@ impl Supervisor {
         }
         match look {
             Some(Look { listing, living, in_groups }) => {
-                living.iter().for_each(|process| listing.send(Signal::KILL, process));
-                !living.is_empty() || !in_groups.is_empty()
+                living.iter().chain(&in_groups).filter(|process| listing.send(Signal::KILL, process)).count() > 0
             }
             None => {
                 self.leftovers.append(&mut self.running);
