@@ -136,6 +136,13 @@ impl Failure {
         matches!(self.cause, Cause::Worker { status, .. } if signal(status) == Some(SIGKILL))
     }
 
+    /// Leaves of the output what a summary has.
+    pub(super) fn shorten(&mut self) {
+        if let Cause::Worker { stderr: Some(lines), .. } = &mut self.cause {
+            lines.drain(..lines.len().saturating_sub(1));
+        }
+    }
+
     /// One line without the output: `rank 1 on node0: signal 9 (SIGKILL) after 3.2 s`.
     pub(super) fn summary(&self) -> String {
         let after = seconds(self.after);

@@ -150,6 +150,9 @@ impl Coordinator {
         self.first = None;
         self.endings.clear();
         self.nodes.fill(Stage::Running);
+        if let Some(last) = self.earlier.last_mut() {
+            last.shorten();
+        }
         self.earlier.push(failure.clone());
         Some(Order::Start { again: self.again, pause: pause(self.again), failure: Box::new(failure) })
     }
@@ -329,6 +332,24 @@ mod tests {
         job.on(1, Event::Failing);
         assert!(matches!(job.on(1, failed(1, None)), Some(Order::Start { .. })));
         assert!(matches!(job.on(0, Event::Signal), Some(Order::Finish(Verdict::Failed(_)))));
+    }
+
+    #[test]
+    fn of_the_stderr_of_attempts_before_the_last_two_one_line_is_kept() {
+        let mut job = Coordinator::new(1, 2);
+        let lines = || Some(["a", "b"].map(str::to_owned).into());
+        let cause = || Cause::Worker { rank: 1, status: std::process::ExitStatus::default(), stderr: lines() };
+        let mut fail = || {
+            let failure =
+                Failure { node: 0, host: String::new(), after: Duration::ZERO, is_final: None, cause: cause() };
+            job.on(0, Event::Failed { failure: Box::new(failure), endings: Vec::new() })
+        };
+        let (Some(_), Some(_), Some(Order::Finish(Verdict::Failed(last)))) = (fail(), fail(), fail()) else { panic!() };
+        let kept = last.earlier.iter().map(|failure| match &failure.cause {
+            Cause::Worker { stderr, .. } => stderr.as_ref().map_or(0, Vec::len),
+            Cause::Other { .. } => 0,
+        });
+        assert_eq!(kept.collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]
