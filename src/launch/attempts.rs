@@ -57,7 +57,7 @@ pub(super) fn run<E: From<LaunchError> + Display>(
         // A job that is over listens no longer.
         let first = link.take();
         if let Some(Order::Finish(verdict)) = first {
-            return conclude(link.node(), verdict, own);
+            return conclude(link, base, verdict, own);
         }
         let mut between = Between::new(link)?;
         let mut order = first.unwrap_or_else(|| between.order());
@@ -65,7 +65,7 @@ pub(super) fn run<E: From<LaunchError> + Display>(
             match order {
                 Order::Start { again: next, pause, failure } => {
                     if link.speaks() {
-                        announce(&failure, next, pause);
+                        announce(&failure, Attempt { base, again: next }, pause);
                     }
                     match between.order_within(pause) {
                         None => break next,
@@ -73,7 +73,7 @@ pub(super) fn run<E: From<LaunchError> + Display>(
                     }
                 }
                 Order::Stop { .. } => order = between.order(),
-                Order::Finish(verdict) => return conclude(link.node(), verdict, own),
+                Order::Finish(verdict) => return conclude(link, base, verdict, own),
             }
         };
         pause = Some(between.0);
@@ -117,13 +117,22 @@ fn one<E: From<LaunchError> + Display>(
     link.wake(None);
     let is_final = running.is_final();
     match outcome {
-        Ok(Exit::Done) => link.send(Event::Done { endings: running.endings() }),
+        Ok(Exit::Done) => {
+            link.send(Event::Done { endings: running.endings() });
+            if is_final {
+                // Other nodes' workers run on, but are not started again.
+                link.send(Event::Signal);
+            }
+        }
         Ok(Exit::Stopped) => link.send(Event::Stopped { endings: running.endings(), is_final }),
         Err(own) => {
             let (cause, mut reason) = match &own {
                 Own::Launch(error) => describe(error),
                 Own::Start(error) => (other(error), Some(Final::Launch)),
             };
+            if running.has_fault() {
+                reason = reason.or(Some(Final::Output));
+            }
             if is_final {
                 reason = Some(Final::Signal);
             }
@@ -203,23 +212,26 @@ impl<'a> Between<'a> {
 }
 
 /// Says on stderr what failed and where the job goes on.
-fn announce(failure: &Failure, again: u32, pause: Duration) {
+fn announce(failure: &Failure, next: Attempt, pause: Duration) {
     let (failed, pause) = (failure.summary(), pause.as_secs_f64());
-    let text = format!("mpienv: attempt {} failed: {failed}; attempt {again} starts in {pause} s\n", again - 1);
+    let next = next.number();
+    let last = next.saturating_sub(1);
+    let text = format!("mpienv: attempt {last} failed: {failed}; attempt {next} starts in {pause} s\n");
     // A closed stderr has no reader.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// This node's result of the job.
-fn conclude<E: From<LaunchError>>(node: u32, verdict: Verdict, own: Option<Own<E>>) -> Result<(), E> {
+fn conclude<E: From<LaunchError>>(link: &Link, base: u32, verdict: Verdict, own: Option<Own<E>>) -> Result<(), E> {
     let failed = match verdict {
         Verdict::Done => return Ok(()),
         Verdict::Lost { node, host, reason } => return Err(LaunchError::NodeLost { node, host, reason }.into()),
         Verdict::Failed(failed) => failed,
     };
-    let all = Box::new(LaunchReport::of(&failed));
+    let report = LaunchReport::of(&failed, base);
+    let all = Box::new(if link.speaks() { report } else { report.untold() });
     let Failure { node: failing, host, cause, .. } = failed.failure;
-    Err(match own.filter(|_| failing == node) {
+    Err(match own.filter(|_| failing == link.node()) {
         Some(Own::Start(error)) => error,
         Some(Own::Launch(LaunchError::Failed { rank, host, status, passed_on, stderr, .. })) => {
             LaunchError::Failed { rank, host, status, passed_on, stderr, report: all }.into()

@@ -107,6 +107,8 @@ pub(super) enum Final {
     Signal,
     /// The failure is not a worker's.
     Launch,
+    /// Nothing reads what the workers write.
+    Output,
 }
 
 impl fmt::Display for Final {
@@ -115,7 +117,8 @@ impl fmt::Display for Final {
             Final::Code(2) => f.write_str("exit code 2 means an invalid command line"),
             Final::Code(code) => write!(f, "exit code {code} means that the command cannot be started"),
             Final::Signal => f.write_str("mpienv received a signal that ends the job"),
-            Final::Launch => f.write_str("the failure is not that of a worker"),
+            Final::Output => f.write_str("nothing reads the output of the workers"),
+            Final::Launch => f.write_str("mpienv itself failed, not a worker"),
         }
     }
 }
@@ -131,6 +134,13 @@ impl Failure {
     /// Whether a worker was killed, by no other process of the job.
     pub(super) fn is_from_outside(&self) -> bool {
         matches!(self.cause, Cause::Worker { status, .. } if signal(status) == Some(SIGKILL))
+    }
+
+    /// Leaves of the output what a summary has.
+    pub(super) fn shorten(&mut self) {
+        if let Cause::Worker { stderr: Some(lines), .. } = &mut self.cause {
+            lines.drain(..lines.len().saturating_sub(1));
+        }
     }
 
     /// One line without the output: `rank 1 on node0: signal 9 (SIGKILL) after 3.2 s`.

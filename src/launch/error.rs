@@ -116,7 +116,7 @@ pub enum LaunchError {
         reason: String,
     },
     /// The launch of another node is gone.
-    #[error("node {node} ({host}) is gone: {reason}; the workers of all nodes were stopped")]
+    #[error("node {node} ({host}) is gone: {reason}; the workers of the other nodes were stopped")]
     NodeLost {
         /// The number of the node.
         node: u32,
@@ -128,8 +128,8 @@ pub enum LaunchError {
     /// The launches of the nodes did not meet.
     #[cfg(feature = "rendezvous")]
     #[error(
-        "the launches of the nodes did not meet at port {port}, where each counts as one rank: {error}; start all with the \
-         same --max-restarts"
+        "the mpienv processes of the nodes did not all connect at port {port} (each counts as one rank): {error}; start all \
+         with the same --max-restarts"
     )]
     NotMet {
         /// The port.

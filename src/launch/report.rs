@@ -28,6 +28,8 @@ pub struct LaunchReport {
     most: u32,
     /// Why there was none although some were left.
     not_restarted: Option<String>,
+    /// Whether another node says all this.
+    is_untold: bool,
 }
 
 impl LaunchReport {
@@ -42,14 +44,14 @@ impl LaunchReport {
         LaunchReport { stderr, ..LaunchReport::default() }
     }
 
-    /// Of a job that is over.
-    pub(super) fn of(failed: &Failed) -> LaunchReport {
+    /// Of a job that is over, which the platform had restarted `base` times.
+    pub(super) fn of(failed: &Failed, base: u32) -> LaunchReport {
         let Failed { failure, endings, earlier, most } = failed;
         let stderr = match &failure.cause {
             Cause::Worker { stderr, .. } => stderr.clone().unwrap_or_default(),
             Cause::Other { .. } => Vec::new(),
         };
-        let summaries = earlier.iter().zip(0..);
+        let summaries = earlier.iter().zip(base..);
         let is_left = (earlier.len() as u64) < u64::from(*most);
         LaunchReport {
             stderr,
@@ -58,7 +60,13 @@ impl LaunchReport {
             earlier: summaries.map(|(failure, number)| format!("attempt {number}: {}", failure.summary())).collect(),
             most: *most,
             not_restarted: failure.is_final.filter(|_| is_left).map(|reason| reason.to_string()),
+            is_untold: false,
         }
+    }
+
+    /// Without a text.
+    pub(super) fn untold(self) -> LaunchReport {
+        LaunchReport { is_untold: true, ..self }
     }
 
     /// Lines of stderr; none if all are in the error's own line.
@@ -69,13 +77,16 @@ impl LaunchReport {
 
 impl fmt::Display for LaunchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_untold {
+            return Ok(());
+        }
         let mut lines = Vec::new();
         if self.stderr.len() > LINES_OF_ERROR {
             lines.push("  last lines of its stderr:".to_owned());
             lines.extend(self.stderr.iter().map(|line| format!("    {line}")));
         }
         if let Some(after) = self.after.as_ref().filter(|_| !self.endings.is_empty()) {
-            lines.push(format!("  the first failure, {after} after the start; the other workers:"));
+            lines.push(format!("  failed {after} after the attempt started; the other workers:"));
             lines.extend(self.endings.iter().map(|line| format!("    {line}")));
         }
         if self.most > 0 {
@@ -107,7 +118,7 @@ mod tests {
         let failure = Failure { node: 1, host: "nodeB".to_owned(), after, is_final: Some(Final::Code(2)), cause };
         let endings = vec![Ending { rank: 1, how: How::Asked }];
         let failed = Failed { failure: failure.clone(), endings, earlier: vec![failure], most: 3 };
-        let mut report = LaunchReport::of(&failed);
+        let mut report = LaunchReport::of(&failed, 3);
         report.stderr = ["a", "b", "c", "  d"].map(str::to_owned).into();
         let expected = [
             "  last lines of its stderr:",
@@ -115,13 +126,14 @@ mod tests {
             "    b",
             "    c",
             "      d",
-            "  the first failure, 3.2 s after the start; the other workers:",
+            "  failed 3.2 s after the attempt started; the other workers:",
             "    stopped with SIGTERM: rank 1",
             "  2 of 4 attempts used",
-            "    attempt 0: node 1 (nodeB): no",
+            "    attempt 3: node 1 (nodeB): no",
             "  not restarted: exit code 2 means an invalid command line",
         ];
         assert_eq!(report.to_string(), expected.join("\n"));
+        assert_eq!((report.clone().untold().to_string(), report.untold().attempts()), (String::new(), 2));
         assert_eq!(LaunchReport::of_lines(vec!["a".to_owned()]).to_string(), "");
     }
 

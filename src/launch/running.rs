@@ -16,6 +16,8 @@ use crate::value::host_name::host_name;
 
 /// The signal of a process that writes to a pipe without a reader.
 const SIGPIPE: i32 = 13;
+/// How long after the first failure a worker that was killed is taken for its cause.
+const CAUSE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Workers that have not exited; dropping this kills them.
 #[derive(Debug)]
@@ -115,6 +117,11 @@ impl Running {
     /// Whether a signal has arrived after which nothing is started again.
     pub(super) fn is_final(&self) -> bool {
         self.supervisor.is_final()
+    }
+
+    /// Whether output could not be written, and no error says so.
+    pub(super) fn has_fault(&self) -> bool {
+        self.faults.is_left()
     }
 
     /// Waits for all workers of an attempt, and ends the others when one fails, here or on another node.
@@ -221,12 +228,14 @@ impl Running {
 
     /// Ends all processes: asks, waits for the grace period, kills. May keep a worker that was killed from outside.
     fn end(&mut self, finds_cause: bool) -> Result<(), LaunchError> {
-        let deadline = Instant::now() + self.grace;
+        let asked = Instant::now();
+        let deadline = asked + self.grace;
         loop {
             // A second failure is the first one's consequence.
             while let Some((member, status)) = self.reap()? {
-                // This process kills only after the grace, and waits for none of these.
-                if is_killed(status) && finds_cause && self.killed.is_none() {
+                // This process kills only after the grace, and waits for none of these. Later, being asked may be the reason.
+                let may_be_cause = finds_cause && asked.elapsed() < CAUSE_WITHIN;
+                if is_killed(status) && may_be_cause && self.killed.is_none() {
                     self.killed = Some((member, status));
                 } else {
                     self.keep(member, How::of(status, true));

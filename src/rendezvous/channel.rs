@@ -76,6 +76,11 @@ impl Sender {
 }
 
 impl Receiver {
+    /// From now on, how long the other end may say nothing.
+    pub(crate) fn patience(&self, silence: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(silence))
+    }
+
     /// The next message, if the other end sent it and nobody changed, repeated or left out any.
     pub(crate) fn receive(&mut self) -> io::Result<Vec<u8>> {
         let mut raw = [0; REPLY_HEAD];

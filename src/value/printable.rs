@@ -14,7 +14,8 @@ pub fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace(commands, "\u{fffd}")
 }
 
-fn commands(character: char) -> bool {
+/// Whether a character controls a terminal, or reorders or breaks a line.
+pub(crate) fn commands(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

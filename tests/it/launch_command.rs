@@ -87,7 +87,7 @@ fn the_first_failure_gives_the_exit_code_and_is_named_in_one_line() {
     let said = text(&output.stderr);
     let rest = said.strip_prefix(&format!("[2] first\n[2] last\n{named}\n")).unwrap_or_else(|| panic!("{said}"));
     let [first, others] = rest.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
-    assert!(first.starts_with("  the first failure, ") && first.ends_with(" s after the start; the other workers:"));
+    assert!(first.starts_with("  failed ") && first.ends_with(" s after the attempt started; the other workers:"));
     assert_eq!(others, "    stopped with SIGTERM: ranks 0-1, 3");
     let quiet = launch("named", 4, &["-q"], script).output().unwrap();
     assert_eq!(text(&quiet.stderr), format!("[2] first\n[2] last\n{named}\n"));
@@ -361,4 +361,12 @@ fn workers_may_use_every_core_though_mpirun_bound_the_launch_to_one() {
     let mut kept = bound(&["mpienv", "launch", "--keep-binding", "--nproc-per-node", "2", "--"]);
     kept.sort();
     assert_eq!(kept, workers(&one));
+}
+
+#[test]
+fn a_worker_that_is_killed_long_after_the_first_failure_is_not_its_cause() {
+    let script = "test $RANK = 0 && { sleep 0.3; exit 5; }; \
+                  trap 'sleep 1.5; kill -s KILL $$' TERM; while :; do sleep 60 & wait; done";
+    let output = launch("consequence", 2, &[], script).output().unwrap();
+    assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
 }

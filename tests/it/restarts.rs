@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::support::clock::SLACK;
 use crate::support::port::free_port;
 use crate::support::processes::{all, until};
@@ -121,7 +123,7 @@ fn the_last_exit_code_is_kept_and_the_report_names_every_attempt() {
     let (_, report) = text.split_once(" failed with exit code 7; its stderr ends with: 3 | 4 | 5\n").unwrap();
     let lines: Vec<_> = report.lines().collect();
     assert_eq!(lines[..6], ["  last lines of its stderr:", "    1", "    2", "    3", "    4", "    5"], "{text}");
-    assert!(lines[6].starts_with("  the first failure, ") && lines[6].ends_with(" the other workers:"), "{text}");
+    assert!(lines[6].starts_with("  failed ") && lines[6].ends_with(" the other workers:"), "{text}");
     assert_eq!(lines[7..9], ["    stopped with SIGTERM: rank 0", "  2 of 2 attempts used"], "{text}");
     assert!(lines[9].starts_with("    attempt 0: rank 1 on ") && lines[9].ends_with(", stderr: 5"), "{text}");
     assert!(lines[9].contains(": exit code 6 after "), "{text}");
@@ -168,6 +170,21 @@ fn nothing_restarts_after_a_signal_that_ends_the_job_or_announces_its_end() {
     read_to(&mut BufReader::new(child.stdout.take().unwrap()), "up");
     signal("USR2", &child);
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn nothing_restarts_without_a_reader_of_the_output() {
+    // As Python, which ignores SIGPIPE.
+    let script = "trap '' PIPE; while echo up; do sleep 0.1; done 2>&-; exit 1";
+    let mut child = piped(&mut launch("reader", 1, &["--max-restarts", "3"], script));
+    read_to(&mut BufReader::new(child.stdout.take().unwrap()), "up");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(
+        said(&output).ends_with("\n  not restarted: nothing reads the output of the workers\n"),
+        "{}",
+        said(&output)
+    );
 }
 
 #[test]
@@ -256,13 +273,19 @@ fn a_worker_that_is_killed_is_the_cause_even_if_another_node_notices_first() {
 
 #[test]
 fn all_nodes_exit_with_the_first_failure_and_the_first_node_reports_it() {
-    let script = "test $RANK = 2 && { sleep 0.3; echo why >&2; exit 5; }; exec sleep 60";
+    let script = "test $RANK = 2 && { sleep 0.3; seq 1 4 >&2; echo why >&2; exit 5; }; exec sleep 60";
     let outputs = both("codes", &["--max-restarts", "1"], [&[], &[]], script);
     for output in &outputs {
         assert_eq!(output.status.code(), Some(5), "{}", said(output));
-        assert!(said(output).contains(" failed with exit code 5; its stderr ends with: why\n"), "{}", said(output));
+        assert!(
+            said(output).contains(" failed with exit code 5; its stderr ends with: 3 | 4 | why\n"),
+            "{}",
+            said(output)
+        );
     }
     let text = said(&outputs[0]);
+    assert!(text.contains("  last lines of its stderr:\n    1\n    2\n    3\n    4\n    why\n"), "{text}");
+    assert!(said(&outputs[1]).ends_with("; its stderr ends with: 3 | 4 | why\n"), "{}", said(&outputs[1]));
     assert!(text.contains("    stopped with SIGTERM: ranks 0-1, 3\n  2 of 2 attempts used\n"), "{text}");
     assert_eq!(living("codes"), 0);
 }
@@ -276,6 +299,8 @@ fn the_attempt_goes_on_from_the_highest_count_of_any_nodes_platform() {
         assert_eq!(output.status.code(), Some(0), "{}", said(output));
         assert_eq!(sorted(output), ranks.map(|rank| [3, 4].map(|count| format!("[{rank}] {count} {count}"))).concat());
     }
+    let text = said(&outputs[0]);
+    assert!(text.starts_with("mpienv: attempt 3 failed: ") && text.contains("; attempt 4 starts in "), "{text}");
 }
 
 #[test]
@@ -292,6 +317,45 @@ fn a_signal_on_one_node_ends_the_job_on_all_without_a_restart() {
         assert!(!said(&output).contains("attempt 1"), "{}", said(&output));
     }
     assert_eq!(living("term2"), 0);
+}
+
+#[test]
+fn a_signal_on_a_node_that_then_finishes_forbids_a_restart_of_all() {
+    let (port, folder) = (master_port(), tempfile::tempdir().unwrap());
+    // The workers of the second node run until they may fail.
+    let script = "test $MPIENV_RESTART_COUNT = 0 || exit 0; trap 'exit 0' TERM; echo up; \
+                  while test ! -e $GO; do sleep 0.1; done; test $RANK -lt 2 || exit 5; exec sleep 60";
+    let go = folder.path().join("go");
+    let [mut first, mut second] =
+        [0, 1].map(|rank| piped(node("finished", rank, port, &["--max-restarts", "3"], script).env("GO", &go)));
+    [&mut first, &mut second].into_iter().for_each(wait_for_two);
+    signal("TERM", &first);
+    // If its workers have not finished by then, they are stopped, and the same follows.
+    std::thread::sleep(Duration::from_millis(500));
+    fs::write(&go, "").unwrap();
+    for child in [first, second] {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(5), "{}", said(&output));
+    }
+    assert_eq!(living("finished"), 0);
+}
+
+#[test]
+fn a_signal_that_comes_while_the_last_worker_ends_is_not_lost() {
+    let script = "test $MPIENV_RESTART_COUNT = 0 || exit 0; echo $$; exec sleep 60";
+    for delay in (0..60).map(|step| Duration::from_micros(100 * step)) {
+        let mut child = piped(&mut launch("late", 1, &["--max-restarts", "1"], script));
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let worker = Pid::from_raw(line.trim().rsplit(' ').next().unwrap().parse().unwrap()).unwrap();
+        kill_process(worker, Signal::KILL).unwrap();
+        std::thread::sleep(delay);
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        // A second attempt would succeed.
+        let output = child.wait_with_output().unwrap();
+        assert_ne!(output.status.code(), Some(0), "{delay:?}: {}", said(&output));
+    }
+    assert_eq!(living("late"), 0);
 }
 
 #[test]

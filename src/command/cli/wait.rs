@@ -15,8 +15,8 @@ pub(crate) struct MeetOption {
     /// Start once all ranks have arrived, or fail after so many seconds and name the missing ones
     ///
     /// The ranks meet at the master as in `mpienv check`, and then start together, so that the program's own time limit
-    /// does not run while a rank is late. If a rank does not arrive, all ranks that did name it, and exit with code 124. With `launch`, the processes that
-    /// start the workers of each node meet.
+    /// does not run while a rank is late. If a rank does not arrive, the ranks that did arrive name it and exit with code
+    /// 124. With `launch`, the processes that start the workers of each node meet.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     meet: Option<Duration>,
 }

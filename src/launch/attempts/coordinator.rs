@@ -119,6 +119,10 @@ impl Coordinator {
             Event::Stopped { endings, is_final } => {
                 self.endings.extend(endings);
                 self.has_signal |= is_final;
+                // Nothing has failed yet: the node got a signal before it began the attempt, which cannot succeed without it.
+                if let Some(failure) = self.earlier.pop_if(|_| self.first.is_none()) {
+                    return Some(self.fail(failure));
+                }
             }
             Event::Done { endings } => self.endings.extend(endings),
             Event::Signal => {
@@ -146,6 +150,9 @@ impl Coordinator {
         self.first = None;
         self.endings.clear();
         self.nodes.fill(Stage::Running);
+        if let Some(last) = self.earlier.last_mut() {
+            last.shorten();
+        }
         self.earlier.push(failure.clone());
         Some(Order::Start { again: self.again, pause: pause(self.again), failure: Box::new(failure) })
     }
@@ -295,6 +302,54 @@ mod tests {
         assert_eq!(job.on(1, stopped()), None);
         assert_eq!(job.on(1, Event::Signal), None);
         assert!(matches!(job.on(0, failed(0, None)), Some(Order::Finish(Verdict::Failed(_)))));
+    }
+
+    #[test]
+    fn a_node_that_got_a_signal_before_an_attempt_ends_the_job_although_others_have_finished_it() {
+        for nodes in [2, 3] {
+            let mut job = Coordinator::new(nodes, 5);
+            job.on(1, Event::Failing);
+            (0..nodes).filter(|node| *node != 1).for_each(|node| drop(job.on(node, stopped())));
+            assert!(matches!(job.on(1, failed(1, None)), Some(Order::Start { .. })));
+            assert_eq!(job.on(0, done()), None);
+            assert_eq!(job.on(1, Event::Signal), None);
+            let order = job.on(1, Event::Stopped { endings: Vec::new(), is_final: true });
+            let Some(Order::Finish(Verdict::Failed(last))) = order else { panic!("{order:?}") };
+            assert_eq!((last.failure.node, last.failure.is_final), (1, Some(Final::Signal)));
+        }
+    }
+
+    #[test]
+    fn a_signal_on_a_node_that_has_finished_forbids_restarts() {
+        let mut job = Coordinator::new(2, 5);
+        job.on(0, done());
+        assert_eq!(job.on(0, Event::Signal), None);
+        job.on(1, Event::Failing);
+        assert!(matches!(job.on(1, failed(1, None)), Some(Order::Finish(Verdict::Failed(_)))));
+        // It may be heard after the other node's failure.
+        let mut job = Coordinator::new(2, 5);
+        job.on(0, done());
+        job.on(1, Event::Failing);
+        assert!(matches!(job.on(1, failed(1, None)), Some(Order::Start { .. })));
+        assert!(matches!(job.on(0, Event::Signal), Some(Order::Finish(Verdict::Failed(_)))));
+    }
+
+    #[test]
+    fn of_the_stderr_of_attempts_before_the_last_two_one_line_is_kept() {
+        let mut job = Coordinator::new(1, 2);
+        let lines = || Some(["a", "b"].map(str::to_owned).into());
+        let cause = || Cause::Worker { rank: 1, status: std::process::ExitStatus::default(), stderr: lines() };
+        let mut fail = || {
+            let failure =
+                Failure { node: 0, host: String::new(), after: Duration::ZERO, is_final: None, cause: cause() };
+            job.on(0, Event::Failed { failure: Box::new(failure), endings: Vec::new() })
+        };
+        let (Some(_), Some(_), Some(Order::Finish(Verdict::Failed(last)))) = (fail(), fail(), fail()) else { panic!() };
+        let kept = last.earlier.iter().map(|failure| match &failure.cause {
+            Cause::Worker { stderr, .. } => stderr.as_ref().map_or(0, Vec::len),
+            Cause::Other { .. } => 0,
+        });
+        assert_eq!(kept.collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]

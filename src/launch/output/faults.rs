@@ -38,6 +38,11 @@ impl Faults {
         self.waker.wake();
     }
 
+    /// Whether there is one that was not taken.
+    pub(in crate::launch) fn is_left(&self) -> bool {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Takes the first fault if it is such a one.
     pub(in crate::launch) fn take_if(&self, is_such: impl FnOnce(&Fault) -> bool) -> Option<Fault> {
         self.first.lock().unwrap_or_else(PoisonError::into_inner).take_if(|fault| is_such(fault))

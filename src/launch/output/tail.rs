@@ -6,6 +6,8 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::value::printable::commands;
+
 /// How many lines of stderr a report quotes: those of a short traceback.
 const LINES: usize = 12;
 /// How many of them an error quotes in its one line.
@@ -29,10 +31,10 @@ impl Tail {
 
     /// Adds a line to the last ones, unless it is blank.
     pub(super) fn keep(&self, line: &[u8]) {
-        // Of a progress bar only the last state counts; a terminal's colors are not text.
+        // Of a progress bar only the last state counts; what commands a terminal is not text.
         let line = line.trim_ascii_end().rsplit(|byte| *byte == b'\r').next().unwrap_or_default();
         let start = &line[..line.len().min(4 * WIDTH)];
-        let text: String = String::from_utf8_lossy(start).chars().filter(|c| !c.is_control()).take(WIDTH).collect();
+        let text: String = String::from_utf8_lossy(start).chars().filter(|c| !commands(*c)).take(WIDTH).collect();
         if text.trim().is_empty() {
             return;
         }
@@ -63,4 +65,16 @@ fn last_bytes(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_that_is_kept_commands_a_terminal_or_reorders_text() {
+        let tail = Tail::default();
+        tail.keep("\u{1b}[31mred \u{202e}back\u{2028}more\n".as_bytes());
+        assert_eq!(tail.lines(), ["[31mred backmore"]);
+    }
 }

@@ -27,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How much longer than a look the pause after it is at least: machines may have thousands of processes.
 const PAUSE_PER_LOOK: u32 = 10;
 /// How long killed processes may take to disappear. One that hangs in a system call exits when that call returns.
-const KILLED_WITHIN: Duration = Duration::from_secs(1);
+const KILLED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Signals, ends and reaps the workers.
 #[derive(Debug)]
@@ -45,6 +45,8 @@ pub(in crate::launch) struct Supervisor {
     /// When to look again, if the last look found processes.
     look_again: Option<Duration>,
     passed: Vec<Signal>,
+    /// Whether a signal that asks to end came when no process was left to pass it on to.
+    asked_late: bool,
     /// Groups that were asked to end.
     terminated: Vec<Pid>,
     /// Processes beside them that were, and when they started.
@@ -96,6 +98,7 @@ impl Supervisor {
             stopped: Vec::new(),
             look_again: None,
             passed: Vec::new(),
+            asked_late: false,
             terminated: Vec::new(),
             asked_alone: Vec::new(),
         })
@@ -162,8 +165,12 @@ impl Supervisor {
     pub(in crate::launch) fn kill(&mut self, _children: &mut dyn Iterator<Item = &mut Child>) {
         let deadline = Instant::now() + KILLED_WITHIN;
         // The next look finds processes that were started during this one.
-        while self.kill_all() && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(1));
+        loop {
+            let start = Instant::now();
+            if !self.kill_all() || Instant::now() >= deadline {
+                break;
+            }
+            thread::sleep(start.elapsed().max(Duration::from_millis(1)));
         }
         self.let_go();
     }
@@ -204,7 +211,8 @@ impl Supervisor {
     /// Restores the signals' earlier actions; no process is left to receive any.
     pub(in crate::launch) fn stop_listening(&mut self) {
         self.let_go();
-        self.signals = None;
+        let late = self.signals.take().map(Signals::end).unwrap_or_default();
+        self.asked_late |= late.into_iter().any(asks_to_end);
     }
 
     fn reap(&self) {
@@ -229,9 +237,9 @@ impl Supervisor {
         self.passed.iter().any(|passed| [Signal::INT, Signal::TERM, Signal::HUP].contains(passed))
     }
 
-    /// Whether a signal has been passed on after which nothing is started again.
+    /// Whether a signal has come after which nothing is started again.
     pub(in crate::launch) fn is_final(&self) -> bool {
-        self.passed.iter().copied().any(asks_to_end)
+        self.asked_late || self.passed.iter().copied().any(asks_to_end)
     }
 
     /// Kills a worker's group if that worker is stopped.
@@ -289,7 +297,7 @@ impl Supervisor {
         Some(Look { listing, living, in_groups })
     }
 
-    /// Kills every group and every descendant; whether there was any.
+    /// Kills every group and every descendant; whether there was any that this process may kill.
     fn kill_all(&mut self) -> bool {
         let look = self.look();
         for group in self.running.iter().chain(&self.leftovers) {
@@ -297,8 +305,7 @@ impl Supervisor {
         }
         match look {
             Some(Look { listing, living, in_groups }) => {
-                living.iter().for_each(|process| listing.send(Signal::KILL, process));
-                !living.is_empty() || !in_groups.is_empty()
+                living.iter().chain(&in_groups).filter(|process| listing.send(Signal::KILL, process)).count() > 0
             }
             None => {
                 self.leftovers.append(&mut self.running);

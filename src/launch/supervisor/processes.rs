@@ -46,16 +46,17 @@ impl Listing {
         names.any(|found| found == name.as_bytes())
     }
 
-    /// Sends a signal to a process that was seen, and to no other that has its number by now.
-    pub(super) fn send(self, signal: Signal, to: &Process) {
+    /// Sends a signal to a process that was seen, and to no other that has its number by now; whether this process may.
+    pub(super) fn send(self, signal: Signal, to: &Process) -> bool {
         let is_the_same = || self.one(to.id).is_some_and(|now| now.start == to.start);
-        match hold(to.id) {
+        let sent = match hold(to.id) {
             // While it is held it is known whose number that is.
-            Ok(held) if is_the_same() => drop(held.send(signal)),
+            Ok(held) if is_the_same() => held.send(signal),
             // A kernel before 5.3, a sandbox, or no more open files.
-            Err(Unheld::Unsupported) if is_the_same() => drop(kill_process(to.id, signal)),
-            _ => {}
-        }
+            Err(Unheld::Unsupported) if is_the_same() => kill_process(to.id, signal),
+            _ => Ok(()),
+        };
+        sent != Err(rustix::io::Errno::PERM)
     }
 }
 

@@ -73,18 +73,29 @@ impl Signals {
             // Its end and its errors mean the same: look again.
             let _ = self.wakes.read(&mut [0; 64]);
         }
-        let come = self.come.iter().filter(|(_, flag)| flag.swap(false, Ordering::SeqCst));
-        come.map(|(signal, _)| *signal).collect()
+        taken(&self.come)
     }
+
+    /// Listens no longer; gives the signals that no wait has given.
+    pub(super) fn end(self) -> Vec<Signal> {
+        let come = self.come.clone();
+        drop(self);
+        taken(&come)
+    }
+}
+
+fn taken(come: &[(Signal, Arc<AtomicBool>)]) -> Vec<Signal> {
+    come.iter().filter(|(_, flag)| flag.swap(false, Ordering::SeqCst)).map(|(signal, _)| *signal).collect()
 }
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        for id in self.registered.drain(..) {
-            low_level::unregister(id);
-        }
+        // In this order, so that each signal is either noted or does what it does by default.
         if WAITING.fetch_sub(1, Ordering::SeqCst) == 1 && !self.come.is_empty() {
             IDLE.store(true, Ordering::SeqCst);
+        }
+        for id in self.registered.drain(..) {
+            low_level::unregister(id);
         }
     }
 }

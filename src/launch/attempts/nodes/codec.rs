@@ -240,6 +240,7 @@ fn write_failure(to: &mut Writer, failure: &Failure) {
         Some(Final::Code(code)) => (1, *code),
         Some(Final::Signal) => (2, 0),
         Some(Final::Launch) => (3, 0),
+        Some(Final::Output) => (4, 0),
     };
     to.number(kind);
     to.signed(code);
@@ -266,6 +267,7 @@ fn read_failure(from: &mut Reader<'_>) -> Option<Failure> {
         (1, code) => Some(Final::Code(code)),
         (2, _) => Some(Final::Signal),
         (3, _) => Some(Final::Launch),
+        (4, _) => Some(Final::Output),
         _ => return None,
     };
     let cause = match from.number()? {

@@ -81,7 +81,7 @@ impl Drop for Hub {
     fn drop(&mut self) {
         // If the job is not over, the others must not wait.
         let host = host_name().unwrap_or_default();
-        self.send(Event::Lost { host, reason: "its mpienv could not go on; see its output".to_owned() });
+        self.send(Event::Lost { host, reason: "mpienv failed on that node; see its output".to_owned() });
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -13,6 +13,9 @@ use crate::launch::attempts::coordinator::{Event, Order, Verdict};
 use crate::launch::attempts::mailbox::Mailbox;
 use crate::rendezvous::{Channel, Sender as Line};
 
+/// How long the first node may at least take to answer all nodes.
+const FIRST_MESSAGE: Duration = Duration::from_secs(10);
+
 /// This node's connection to the first.
 #[derive(Debug)]
 pub(in crate::launch::attempts) struct Member {
@@ -34,7 +37,9 @@ impl Member {
     ) -> io::Result<Member> {
         let (line, mut from) = channel.open(silence)?;
         // Before that the first node may still be busy with other nodes.
+        from.patience(silence.max(FIRST_MESSAGE))?;
         from.receive()?;
+        from.patience(silence)?;
         let end = line.closer()?;
         let line = Arc::new(Mutex::new(line));
         let hear = move || {

@@ -98,7 +98,9 @@ fn carry_out(orders: Orders) {
         let all = listing.all();
         let is_first = |process: &Process| groups.iter().any(|group| group.has(process, &all));
         let living = family.living(listing, &all, ancestors, is_first);
-        living.iter().for_each(|process| listing.send(Signal::KILL, process));
+        for process in &living {
+            listing.send(Signal::KILL, process);
+        }
         !living.is_empty()
     };
     // First those that are found without reading anybody's variables.
