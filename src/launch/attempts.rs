@@ -229,7 +229,7 @@ fn conclude<E: From<LaunchError>>(link: &Link, base: u32, verdict: Verdict, own:
         Verdict::Failed(failed) => failed,
     };
     let report = LaunchReport::of(&failed, base);
-    let all = Box::new(if link.speaks() { report } else { report.untold() });
+    let all = Box::new(if link.speaks() { report } else { report.hidden() });
     let Failure { node: failing, host, cause, .. } = failed.failure;
     Err(match own.filter(|_| failing == link.node()) {
         Some(Own::Start(error)) => error,

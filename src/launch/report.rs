@@ -29,7 +29,7 @@ pub struct LaunchReport {
     /// Why there was none although some were left.
     not_restarted: Option<String>,
     /// Whether another node says all this.
-    is_untold: bool,
+    is_hidden: bool,
 }
 
 impl LaunchReport {
@@ -60,13 +60,13 @@ impl LaunchReport {
             earlier: summaries.map(|(failure, number)| format!("attempt {number}: {}", failure.summary())).collect(),
             most: *most,
             not_restarted: failure.is_final.filter(|_| is_left).map(|reason| reason.to_string()),
-            is_untold: false,
+            is_hidden: false,
         }
     }
 
     /// Without a text.
-    pub(super) fn untold(self) -> LaunchReport {
-        LaunchReport { is_untold: true, ..self }
+    pub(super) fn hidden(self) -> LaunchReport {
+        LaunchReport { is_hidden: true, ..self }
     }
 
     /// Lines of stderr; none if all are in the error's own line.
@@ -77,7 +77,7 @@ impl LaunchReport {
 
 impl fmt::Display for LaunchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_untold {
+        if self.is_hidden {
             return Ok(());
         }
         let mut lines = Vec::new();
@@ -133,7 +133,7 @@ mod tests {
             "  not restarted: exit code 2 means an invalid command line",
         ];
         assert_eq!(report.to_string(), expected.join("\n"));
-        assert_eq!((report.clone().untold().to_string(), report.untold().attempts()), (String::new(), 2));
+        assert_eq!((report.clone().hidden().to_string(), report.hidden().attempts()), (String::new(), 2));
         assert_eq!(LaunchReport::of_lines(vec!["a".to_owned()]).to_string(), "");
     }
 
