@@ -300,6 +300,22 @@ fn submitits_local_executor() {
 }
 
 #[test]
+fn a_second_node_that_the_local_size_leaves_no_rank_for_is_an_error_at_once() {
+    let vars = [
+        ("RANK", "1"),
+        ("WORLD_SIZE", "2"),
+        ("LOCAL_RANK", "0"),
+        ("LOCAL_SIZE", "2"),
+        ("CROSS_RANK", "1"),
+        ("CROSS_SIZE", "2"),
+        ("MASTER_ADDR", "node0"),
+        ("MASTER_PORT", "29500"),
+    ];
+    let error = ClusterInfo::from_vars(vars).unwrap_err().to_string();
+    assert!(error.starts_with("CROSS_RANK=\"1\": must be from 0 to 0, because the size is 1; "), "{error}");
+}
+
+#[test]
 fn deepspeeds_variables_fill_what_rank_and_world_size_leave_open() {
     let vars: Pairs = &[
         ("RANK", "2"),

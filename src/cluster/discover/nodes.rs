@@ -27,9 +27,11 @@ fn fill_local(placement: &mut Placement) {
     placement.local = Local::ALONE;
 }
 
-/// Every node has a rank: a larger number, or none, is of something else, such as an allocation or another step.
+/// Every other node has a rank: a larger number, or none, is of something else, such as an allocation or another step.
 fn drop_strange_node_count(placement: &mut Placement) {
-    let strange = |nodes: u32| nodes > placement.rank.size() || (nodes == 0 && placement.node_rank.is_none());
+    let with_others = placement.local.size().unwrap_or(1).saturating_sub(1);
+    let most = placement.rank.size().saturating_sub(with_others);
+    let strange = |nodes: u32| nodes > most || (nodes == 0 && placement.node_rank.is_none());
     if placement.node_count.as_ref().is_some_and(|nodes| strange(nodes.value)) {
         placement.node_count = None;
     }
