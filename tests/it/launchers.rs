@@ -29,7 +29,8 @@ fn show(words: &str) -> String {
 fn shown(output: &Output) -> Vec<Value> {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    let mut shown: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line:?} of {text}"));
+    let mut shown: Vec<Value> = text.lines().map(parse).collect();
     shown.sort_by_key(|info| info["rank"].as_u64());
     shown
 }
