@@ -2,6 +2,10 @@
 
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::{RESTART_COUNT, TORCH_RESTART_COUNT};
+#[cfg(feature = "rendezvous")]
+use crate::rendezvous::Rendezvous;
+#[cfg(feature = "rendezvous")]
+use crate::value::host::Host;
 use crate::value::job::Job;
 use crate::value::placement::Sourced;
 #[cfg(feature = "rendezvous")]
@@ -27,6 +31,13 @@ impl Attempt {
 const COUNTED: &str = "counted by mpienv launch";
 
 impl ClusterInfo {
+    /// A rendezvous of the processes of this job, in this attempt.
+    #[cfg(feature = "rendezvous")]
+    pub(crate) fn rendezvous(&self, master: Host, port: Port) -> Rendezvous {
+        let (identity, attempt) = self.run();
+        Rendezvous::new(self.world(), master, port).token(self.token().as_bytes()).job(identity, attempt)
+    }
+
     /// The job and the attempt that the keys of a rendezvous are for: the same on all ranks.
     ///
     /// A token that a user gave may serve several jobs, so their identity is in the keys too.

@@ -280,7 +280,7 @@ impl ClusterInfo {
         &self.token
     }
 
-    /// Whether a user gave the token: what a launcher calls its job is no secret.
+    /// Whether a user gave the token. A launcher's name for its job is public.
     #[cfg(feature = "collective")]
     pub(crate) fn has_secret(&self) -> bool {
         !self.token_is_own && !self.token.as_bytes().is_empty()

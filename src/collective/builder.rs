@@ -142,14 +142,9 @@ impl<'a> GroupBuilder<'a> {
             Backend::Auto => "built without MPI",
             Backend::SharedMemory | Backend::Tcp => "",
         };
-        let place = MeetingPoint {
-            host: info.master_addr()?.clone(),
-            port: info.master_port(),
-            default_port: info.default_master_port(),
-            token: info.token().as_bytes().to_vec(),
-            run: info.run(),
-            is_secret: info.has_secret(),
-        };
+        let host = info.master_addr()?.clone();
+        let rendezvous = info.rendezvous(host.clone(), info.master_port()).default_port(info.default_master_port());
+        let place = MeetingPoint { host, rendezvous, is_secret: info.has_secret() };
         let tcp = Tcp::connect(info.world(), &place, timeout)?.because(why);
         if backend == Backend::Tcp { Ok(Group::new(Box::new(tcp))) } else { Ok(Group::new(hosts::join(tcp)?)) }
     }

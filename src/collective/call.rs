@@ -68,19 +68,18 @@ impl Call {
     }
 
     pub(super) fn all_reduce(by: Reduction, kind: ElementKind, count: usize) -> Call {
-        let operation = match by {
-            Reduction::Sum => AllReduceSum,
-            Reduction::Min => AllReduceMin,
-            Reduction::Max => AllReduceMax,
-        };
-        Call { operation, kind: Some(kind), count: count as u64 }
+        Call::reduction(by, [AllReduceSum, AllReduceMin, AllReduceMax], kind, count)
     }
 
     pub(super) fn reduce_scatter(by: Reduction, kind: ElementKind, count: usize) -> Call {
+        Call::reduction(by, [ReduceScatterSum, ReduceScatterMin, ReduceScatterMax], kind, count)
+    }
+
+    fn reduction(by: Reduction, [sum, min, max]: [Operation; 3], kind: ElementKind, count: usize) -> Call {
         let operation = match by {
-            Reduction::Sum => ReduceScatterSum,
-            Reduction::Min => ReduceScatterMin,
-            Reduction::Max => ReduceScatterMax,
+            Reduction::Sum => sum,
+            Reduction::Min => min,
+            Reduction::Max => max,
         };
         Call { operation, kind: Some(kind), count: count as u64 }
     }

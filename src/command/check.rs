@@ -132,10 +132,7 @@ pub fn check_at(
 
 /// All ranks of this process's job, in this attempt.
 pub(crate) fn rendezvous(info: &ClusterInfo, master: Host, timeout: Duration) -> Rendezvous {
-    let rendezvous = Rendezvous::new(info.world(), master, info.master_port()).timeout(timeout);
-    let rendezvous = rendezvous.default_port(info.default_master_port()).token(info.token().as_bytes());
-    let (identity, attempt) = info.run();
-    rendezvous.job(identity, attempt)
+    info.rendezvous(master, info.master_port()).default_port(info.default_master_port()).timeout(timeout)
 }
 
 /// The endpoints of all ranks, in order; each rank brings its own.

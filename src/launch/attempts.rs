@@ -145,10 +145,14 @@ fn one<E: From<LaunchError> + Display>(
 
 fn fail(link: &Link, running: Option<&mut Running>, cause: Cause, is_final: Option<Final>) {
     let (after, endings) = running.map_or_else(Default::default, |running| (running.ran_for(), running.endings()));
-    let host = host_name().unwrap_or_else(|| "an unknown host".to_owned());
-    let failure = Box::new(Failure { node: link.node(), host, after, is_final, cause });
+    let failure = Box::new(Failure { node: link.node(), host: own_host(), after, is_final, cause });
     link.send(Event::Failing);
     link.send(Event::Failed { failure, endings });
+}
+
+/// This host's name, for people.
+fn own_host() -> String {
+    host_name().unwrap_or_else(|| "an unknown host".to_owned())
 }
 
 fn other(error: &impl Display) -> Cause {

@@ -98,7 +98,7 @@ pub(super) struct Failure {
     pub cause: Cause,
 }
 
-/// Why there is no restart although restarts are left.
+/// Why nothing restarts although restarts are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Final {
     /// The exit code says that the command line is wrong or cannot be executed.

@@ -26,7 +26,7 @@ pub struct LaunchReport {
     earlier: Vec<String>,
     /// How many restarts there were to be at most.
     most: u32,
-    /// Why there was none although some were left.
+    /// Why nothing restarted although restarts were left.
     not_restarted: Option<String>,
     /// Whether another node says all this.
     is_hidden: bool,

@@ -81,7 +81,7 @@ impl Receiver {
         self.stream.set_read_timeout(Some(silence))
     }
 
-    /// The next message, if the other end sent it and nobody changed, repeated or left out any.
+    /// The next message, if it is what the other end sent next, unchanged.
     pub(crate) fn receive(&mut self) -> io::Result<Vec<u8>> {
         let mut raw = [0; REPLY_HEAD];
         self.stream.read_exact(&mut raw)?;

@@ -131,7 +131,6 @@ impl Introduced {
 pub(crate) struct Guest {
     reader: HelloReader,
     heard: usize,
-    purpose: Purpose,
 }
 
 /// A rank that has proven that it has the key.
@@ -143,7 +142,7 @@ pub(crate) struct Admitted {
     pub(crate) welcome: Vec<u8>,
 }
 
-/// What came is no hello of this job's ranks.
+/// What came is not a hello from one of this job's ranks.
 #[derive(Debug)]
 pub(crate) struct Stranger;
 
@@ -153,12 +152,12 @@ impl Guest {
 
     /// A new connection, and what to say to it first.
     pub(crate) fn new(key: &ConnectionKey) -> io::Result<(Guest, Vec<u8>)> {
-        let (nonce, purpose) = (nonce()?, key.purpose);
-        let purposes: &[Purpose] = match purpose {
+        let nonce = nonce()?;
+        let purposes: &[Purpose] = match key.purpose {
             Purpose::Watch => &[Purpose::Watch],
             _ => &[Purpose::Collective],
         };
-        Ok((Guest { reader: HelloReader::with_purposes(nonce, purposes), heard: 0, purpose }, greeting(&nonce)))
+        Ok((Guest { reader: HelloReader::with_purposes(nonce, purposes), heard: 0 }, greeting(&nonce)))
     }
 
     /// How many more bytes may be read: what follows the hello is for others.
@@ -173,7 +172,7 @@ impl Guest {
             return Ok(None);
         };
         let mut session = self.reader.take_session().ok_or(Stranger)?;
-        if hello.size != size || hello.purpose != self.purpose {
+        if hello.size != size {
             return Err(Stranger);
         }
         let mut welcome = reply(ReplyKind::Welcome, &[]);

@@ -17,6 +17,12 @@ const BACKLOG: i32 = 4096;
 /// How long the master's name may take to resolve; the other ranks come meanwhile.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Whether a connection could not be accepted because this process or the system has no open file left.
+pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
+    // EMFILE and ENFILE, on Windows WSAEMFILE: the standard library has no kind for them.
+    matches!(error.raw_os_error(), Some(24 | 23 | 10024))
+}
+
 /// The addresses of this host that rank 0 listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Addresses {

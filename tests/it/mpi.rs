@@ -119,7 +119,7 @@ fn open_mpi_takes_the_hints_unless_the_user_has_set_its_parameters() {
     let chosen = ("OMPI_MCA_pml", "^ucx");
     for mpi in all() {
         for vars in [&[show][..], &[show, chosen]] {
-            let output = mpi.run_with(vars, 2, &example("mpi_rank"), &["told", "sums"]);
+            let output = mpi.run_with(vars, 2, &example("mpi_rank"), &["hints", "sums"]);
             let (out, err) = texts(&output);
             assert!(output.status.success(), "{mpi:?}: {out}\n{err}");
             if !mpi.launcher.ends_with("mpirun") {

@@ -28,7 +28,7 @@ fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>
     // SAFETY: this process has one thread.
     let none = unsafe { Hints::new() };
     let hints = match parts {
-        [first, ..] if first == "told" => none.one_machine(true).eager_limit(65536),
+        [first, ..] if first == "hints" => none.one_machine(true).eager_limit(65536),
         _ => none,
     };
     let init = || World::init_with(info.launcher(), &MpiVars::of(environment), &hints);
@@ -37,7 +37,7 @@ fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>
     world.check(info.world())?;
     for part in parts {
         match part.as_str() {
-            "told" => {}
+            "hints" => {}
             "sums" => sums(ranks)?,
             "gathers" => gathers(ranks)?,
             "broadcasts" => broadcasts(ranks)?,

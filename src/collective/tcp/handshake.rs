@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::rendezvous::handshake::{Admitted, ConnectionKey, Directions, Guest, Introduced, Joining, Purpose, Refusal};
+use crate::rendezvous::listen::is_out_of_files;
 use crate::value::rank::Rank;
 
 /// Pause between two reads of connections that have not said hello yet.
@@ -167,11 +168,6 @@ fn read(stream: &mut TcpStream, guest: &mut Guest, key: &ConnectionKey, size: u3
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-fn is_out_of_files(error: &io::Error) -> bool {
-    // EMFILE and ENFILE, on Windows WSAEMFILE: the standard library has no kind for them.
-    matches!(error.raw_os_error(), Some(24 | 23 | 10024))
 }
 
 #[cfg(test)]

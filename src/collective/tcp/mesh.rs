@@ -28,14 +28,8 @@ const PROBES: u32 = 4;
 pub(in crate::collective) struct MeetingPoint {
     /// Rank 0's host.
     pub(in crate::collective) host: Host,
-    /// The port there.
-    pub(in crate::collective) port: Port,
-    /// The port of ranks that do not know this one: see [`Rendezvous::default_port`].
-    pub(in crate::collective) default_port: Port,
-    /// What keeps other jobs out.
-    pub(in crate::collective) token: Vec<u8>,
-    /// The job's identity, and the attempt.
-    pub(in crate::collective) run: (String, u32),
+    /// How this rank meets the others there.
+    pub(in crate::collective) rendezvous: Rendezvous,
     /// Whether a user gave the token, so that messages are encrypted.
     pub(in crate::collective) is_secret: bool,
 }
@@ -54,7 +48,7 @@ pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Re
         return Ok(Mesh { peers: vec![None], rejected: 0 });
     }
     let listener = listen(&place.host)?;
-    let meeting = meet(rank, place, &listener, timeout)?;
+    let meeting = meet(place, &listener, timeout)?;
     let hosts = hosts(&meeting);
     let lost = |index: usize, reason: String| {
         ConnectError::Collective(CollectiveError::Lost { rank: index as u32, host: hosts[index].clone(), reason })
@@ -107,8 +101,7 @@ pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Re
 const SEALS: usize = 3;
 
 /// Meets all ranks; each brings where it listens.
-fn meet(rank: Rank, place: &MeetingPoint, listener: &TcpListener, timeout: Duration) -> Result<Meeting, ConnectError> {
-    let MeetingPoint { host, port, default_port, token, run: (identity, attempt), is_secret } = place;
+fn meet(place: &MeetingPoint, listener: &TcpListener, timeout: Duration) -> Result<Meeting, ConnectError> {
     let local = listener.local_addr()?;
     let mut blob = vec![match local.ip() {
         address if !address.is_loopback() => 0,
@@ -116,11 +109,9 @@ fn meet(rank: Rank, place: &MeetingPoint, listener: &TcpListener, timeout: Durat
         IpAddr::V6(_) => 6,
     }];
     blob.extend(local.port().to_be_bytes());
-    blob.push((*is_secret).into());
+    blob.push(place.is_secret.into());
     blob.extend(host_name().unwrap_or_default().as_bytes());
-    let rendezvous = Rendezvous::new(rank, host.clone(), *port).default_port(*default_port);
-    let rendezvous = rendezvous.timeout(timeout).token(&token[..]).job(identity, *attempt);
-    Ok(rendezvous.all_gather(blob)?)
+    Ok(place.rendezvous.clone().timeout(timeout).all_gather(blob)?)
 }
 
 /// Makes the system close a connection whose other host is silent for `timeout`, after a cut cable or a power failure.

@@ -1,4 +1,4 @@
-//! Frames that nobody on the way can read or change: AES-256-GCM with a number for each sealed piece.
+//! Frames that an attacker on the way cannot read or change: AES-256-GCM with a number for each sealed piece.
 //!
 //! A frame's head is one piece, and its bytes are pieces of at most [`PIECE`]. A piece that was changed, repeated, left out
 //! or moved does not open.
@@ -84,7 +84,7 @@ impl Numbered {
     }
 }
 
-/// What other ranks are told of a rank whose messages do not arrive as it sent them.
+/// The error that names a rank whose messages do not arrive as it sent them.
 fn altered() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a message from it was changed, repeated or left out on the way")
 }

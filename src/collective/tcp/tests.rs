@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::collective::group::Group;
+use crate::rendezvous::Rendezvous;
 use crate::value::host::Host;
 use crate::value::port::Port;
 
@@ -66,8 +67,8 @@ fn ranks_with<T: Send>(is_secret: bool, timeout: Duration, size: u32, run: impl 
         let start = |index| {
             scope.spawn(move || {
                 let rank = Rank::new(index, size).unwrap();
-                let (host, token) = (Host::LOOPBACK, b"token".to_vec());
-                let place = MeetingPoint { host, port, default_port: port, token, run: Default::default(), is_secret };
+                let rendezvous = Rendezvous::new(rank, Host::LOOPBACK, port).token("token");
+                let place = MeetingPoint { host: Host::LOOPBACK, rendezvous, is_secret };
                 run(Tcp::connect(rank, &place, timeout).unwrap())
             })
         };

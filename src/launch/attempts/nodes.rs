@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use super::link::Link;
 use super::mailbox::Mailbox;
+use super::own_host;
 use crate::cluster::info::ClusterInfo;
 use crate::launch::error::LaunchError;
-use crate::rendezvous::{self, Gathered, Rendezvous};
-use crate::value::host_name::host_name;
+use crate::rendezvous::{self, Gathered};
 
 pub(super) use hub::Hub;
 pub(super) use member::Member;
@@ -44,11 +44,8 @@ pub(in crate::launch) fn meet(meeting: Meeting<'_>) -> Result<(Link, u32), Launc
     let Meeting { info, base, most, arrival, silence } = meeting;
     let (rank, port) = (info.world(), info.launchers_port());
     let master = info.master_addr()?.clone();
-    let (identity, attempt) = info.run();
-    let rendezvous = Rendezvous::new(rank, master.clone(), port).timeout(arrival).token(info.token().as_bytes());
-    let rendezvous = rendezvous.job(identity, attempt);
-    let host = host_name().unwrap_or_else(|| "an unknown host".to_owned());
-    let own = Introduction { base, host }.encode();
+    let rendezvous = info.rendezvous(master.clone(), port).timeout(arrival);
+    let own = Introduction { base, host: own_host() }.encode();
     let agreed = Cell::new(base);
     let answer = |all: &rendezvous::Meeting| {
         let others = all.members().iter().filter_map(|member| Introduction::decode(member.blob()));

@@ -29,6 +29,8 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
+    const ALL: [Purpose; 5] =
+        [Purpose::Report, Purpose::Table, Purpose::OtherPort, Purpose::Collective, Purpose::Watch];
     /// What rank 0 of a meeting hears.
     const OF_MEETING: &[Purpose] = &[Purpose::Report, Purpose::Table, Purpose::OtherPort];
 }
@@ -216,8 +218,7 @@ fn fields(claim: &[u8]) -> Option<(Hello, u32)> {
     let rank = u32::from_be_bytes(take(&mut rest)?);
     let size = u32::from_be_bytes(take(&mut rest)?);
     let [code] = take(&mut rest)?;
-    let purposes = [Purpose::OF_MEETING, &[Purpose::Collective, Purpose::Watch]].concat();
-    let purpose = purposes.into_iter().find(|&purpose| purpose as u8 == code)?;
+    let purpose = Purpose::ALL.into_iter().find(|&purpose| purpose as u8 == code)?;
     let blob_length = u32::from_be_bytes(take(&mut rest)?);
     let port = Port::new(u16::from_be_bytes(take(&mut rest)?))?;
     let run = Run { job: take(&mut rest)?, attempt: u32::from_be_bytes(take(&mut rest)?) };

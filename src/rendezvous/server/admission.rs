@@ -10,6 +10,7 @@ use crate::rendezvous::auth::nonce;
 use crate::rendezvous::connection::Connection;
 use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::frame::greeting;
+use crate::rendezvous::listen::is_out_of_files;
 use crate::value::port::Port;
 
 /// Connections taken before the others are looked at again.
@@ -77,9 +78,4 @@ impl Server<'_> {
         let oldest = self.newcomers.first_key_value().map(|(_, &id)| id);
         oldest.map(|id| self.close(id)).is_some()
     }
-}
-
-fn is_out_of_files(error: &io::Error) -> bool {
-    // EMFILE and ENFILE, on Windows WSAEMFILE: the standard library has no kind for them.
-    matches!(error.raw_os_error(), Some(24 | 23 | 10024))
 }
