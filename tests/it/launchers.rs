@@ -105,12 +105,14 @@ fn slurm_starts_four_and_batch_scripts_are_no_tasks() {
     assert_four_on_one_node(&pmi, "slurm");
     assert!(pmi.iter().all(|info| info["findings"] == Value::Array(vec![])), "{pmi:?}");
 
-    let out = slurm.folder().join("out");
+    // Apart, because a second step may write that it waits for the first one's end.
+    let [out, err] = ["out", "err"].map(|name| slurm.folder().join(name));
     let batch = |script: &str| {
-        let words = ["sbatch", "--wait", "-n4", "-o", out.to_str().unwrap(), "--wrap", script];
-        let output = run(&words);
+        let [out_name, err_name] = [&out, &err].map(|path| path.to_str().unwrap());
+        let output = run(&["sbatch", "--wait", "-n4", "-o", out_name, "-e", err_name, "--wrap", script]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Output { stdout: std::fs::read(&out).unwrap(), ..output }
+        let [stdout, stderr] = [&out, &err].map(|path| std::fs::read(path).unwrap());
+        Output { stdout, stderr, ..output }
     };
     let script = shown(&batch(&format!("bash {show}")));
     assert_eq!((&script[0]["launcher"], &script[0]["world_size"]), (&"alone".into(), &1.into()));

@@ -68,7 +68,7 @@ CONF
     echo "CgroupPlugin=cgroup/v1" >"$dir/cgroup.conf"
 }
 
-# Waits until a command succeeds, 20 s at most.
+# Waits until a command succeeds, 90 s at most.
 await() {
     local end=$((SECONDS + 90))
     until "$@" >/dev/null 2>&1; do
