@@ -19,7 +19,7 @@ use super::traffic::Traffic;
 pub enum Collectives {
     /// Only sums and gathers, as in MindSpore's graph
     Compat,
-    /// Reduce-scatter and all-to-all too: fewest bytes over TCP; over MPI they are sums and gathers
+    /// Reduce-scatter and all-to-all too: fewest bytes
     Min,
 }
 

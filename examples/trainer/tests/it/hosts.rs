@@ -5,3 +5,4 @@ mod faults;
 mod job;
 mod launched;
 mod random_faults;
+mod traffic;
