@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::tcp::tests::ranks_within;
 use super::{CollectiveError, Group, hosts, threads};
 
-const PLENTY: Duration = Duration::from_secs(20);
+const PLENTY: Duration = Duration::from_secs(60);
 
 /// What `run` returns on so many ranks, by transport.
 fn over_each<T: Send>(size: u32, run: impl Fn(&mut Group) -> T + Sync) -> Vec<(&'static str, Vec<T>)> {
@@ -25,10 +25,13 @@ fn ranks_that_call_different_operations_are_named_with_what_they_called() {
         for (rank, error) in errors.iter().enumerate() {
             assert!(error.contains("barrier") && error.contains("all_reduce_sum of 10 f32"), "{over} {rank}: {error}");
         }
-        assert!(
-            errors[..2].iter().any(|error| error.starts_with("rank 2 called barrier, rank ")),
-            "{over}: {errors:?}"
-        );
+        // Whoever found it, in one order or the other.
+        let names_both = |error: &String| {
+            let [first, second] =
+                ["rank 2 called barrier, rank ", " called all_reduce_sum of 10 f32, rank 2 barrier: "];
+            error.starts_with(first) || error.contains(second)
+        };
+        assert!(errors.iter().any(names_both), "{over}: {errors:?}");
     }
 }
 

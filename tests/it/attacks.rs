@@ -14,7 +14,7 @@ use crate::support::port::free_port;
 use crate::support::wire::{self, GREETING, HEAD, Played, READY, WELCOME};
 
 const SECRET: &str = "c01d1a5f3e6a2f0b9d8e7c6b5a49382716f5e4d3c2b1a0918273645546372819";
-const PLENTY: Duration = Duration::from_secs(20);
+const PLENTY: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(700);
 
 fn rank(index: u32, size: u32, port: u16) -> Rendezvous {

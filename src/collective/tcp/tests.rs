@@ -32,7 +32,7 @@ trait Calls: Transport {
 
 impl<T: Transport + ?Sized> Calls for T {}
 
-const PLENTY: Duration = Duration::from_secs(20);
+const PLENTY: Duration = Duration::from_secs(60);
 
 fn free_port() -> Port {
     // Below the ephemeral range, so that no outgoing connection takes it meanwhile.

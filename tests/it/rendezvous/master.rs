@@ -61,10 +61,10 @@ fn where_the_master_is_a_name_the_last_real_cause_is_told_and_not_what_the_deadl
         let (rank, port) = (Rank::new(1, 2).unwrap(), free_port());
         let rendezvous = Rendezvous::new(rank, "localhost".parse().unwrap(), port);
         let error = rendezvous.timeout(Duration::from_millis(timeout)).all_gather("").unwrap_err();
-        assert!(
-            matches!(error, RendezvousError::NoMaster { failure: ConnectFailure::Refused, .. }),
-            "{timeout} ms: {error}"
-        );
+        let RendezvousError::NoMaster { failure, .. } = error else { panic!("{timeout} ms: {error}") };
+        // A busy machine may not have looked the name up by then.
+        let is_slow = matches!(failure, ConnectFailure::Unresolved(_)) && timeout < 200;
+        assert!(matches!(failure, ConnectFailure::Refused) || is_slow, "{timeout} ms: {failure:?}");
     }
 }
 
