@@ -15,6 +15,7 @@ use crate::value::port::Port;
 mod attacks;
 mod bytes;
 mod groups;
+mod last_words;
 
 /// The calls of a group, on its transport.
 trait Calls: Transport {
