@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::collective::group::Group;
 use crate::collective::tcp::tests::{numbers, ranks_within};

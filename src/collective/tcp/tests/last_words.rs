@@ -35,6 +35,17 @@ fn end(joined: &Joined, is_sealed: bool) -> (Peer, TcpStream) {
     (Peer::new(mio::net::TcpStream::from_std(stream), "host".to_owned(), seal), test)
 }
 
+/// A rank, and what another one that gives up sends to it, which is still to be passed on.
+fn abort(is_sealed: bool) -> (Peer, TcpStream, Vec<u8>) {
+    let [zero, one] = joined();
+    let ((zero, to_zero), (mut one, mut from_one)) = (end(&zero, is_sealed), end(&one, is_sealed));
+    one.abort(3, REASON);
+    one.hang_up();
+    let mut bytes = Vec::new();
+    from_one.read_to_end(&mut bytes).unwrap();
+    (zero, to_zero, bytes)
+}
+
 /// What a rank hears of this.
 fn heard(peer: &mut Peer) -> (u32, String) {
     let until = Instant::now() + PLENTY;
@@ -51,12 +62,7 @@ fn heard(peer: &mut Peer) -> (u32, String) {
 #[test]
 fn a_reason_that_arrives_in_two_pieces_is_whole() {
     for is_sealed in [false, true] {
-        let [zero, one] = joined();
-        let ((mut zero, mut to_zero), (mut one, mut from_one)) = (end(&zero, is_sealed), end(&one, is_sealed));
-        one.abort(3, REASON);
-        one.hang_up();
-        let mut bytes = Vec::new();
-        from_one.read_to_end(&mut bytes).unwrap();
+        let (mut zero, mut to_zero, bytes) = abort(is_sealed);
         let (first, rest) = bytes.split_at(SEALED_HEAD + 1);
         to_zero.write_all(first).unwrap();
         thread::scope(|scope| {
@@ -72,12 +78,7 @@ fn a_reason_that_arrives_in_two_pieces_is_whole() {
 #[test]
 fn a_reason_that_is_cut_off_is_waited_for_no_longer_than_a_moment() {
     for (is_sealed, text) in [(false, &REASON[..4]), (true, "")] {
-        let [zero, one] = joined();
-        let ((mut zero, mut to_zero), (mut one, mut from_one)) = (end(&zero, is_sealed), end(&one, is_sealed));
-        one.abort(3, REASON);
-        one.hang_up();
-        let mut bytes = Vec::new();
-        from_one.read_to_end(&mut bytes).unwrap();
+        let (mut zero, mut to_zero, bytes) = abort(is_sealed);
         let head = bytes.len() - REASON.len() - if is_sealed { 16 } else { 0 };
         to_zero.write_all(&bytes[..head + 4]).unwrap();
         assert_eq!(heard(&mut zero), (3, text.to_owned()));
