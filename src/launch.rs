@@ -17,6 +17,8 @@ mod running;
 pub(crate) mod start_error;
 mod stopped;
 mod supervisor;
+#[cfg(all(feature = "launch", unix))]
+mod thread;
 
 pub use error::LaunchError;
 pub use output::Output;
@@ -29,6 +31,7 @@ pub use supervisor::serve_as_watchdog;
 use std::fmt::Display;
 use std::io::{self, IsTerminal};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cluster::attempt::Attempt;
@@ -45,7 +48,7 @@ use crate::value::port_range::PortRange;
 use self::restarts::Restarts;
 use self::role::Role;
 use self::running::Running;
-use self::supervisor::Unbound;
+use self::supervisor::{Signals, Unbound};
 
 /// The most simulated ranks that run together. Each rank's variables name the hosts of all ranks.
 #[cfg(any(feature = "cli", feature = "testing"))]
@@ -91,6 +94,8 @@ pub struct Launch {
     grace: Duration,
     keep_binding: bool,
     subreaper: bool,
+    /// Whether this process exits once it has said how the launch ended.
+    is_whole_process: bool,
     output: Output,
     variables: Variables,
     restarts: Restarts,
@@ -153,6 +158,7 @@ impl Launch {
             grace: GRACE,
             keep_binding: false,
             subreaper: false,
+            is_whole_process: false,
             output: Output::default(),
             variables: Variables::Exports(Target::default()),
             restarts: Restarts::default(),
@@ -241,6 +247,14 @@ impl Launch {
         self
     }
 
+    /// Says that this process exits once it has said how the launch ended. A signal leaves it time for that.
+    #[cfg(feature = "cli")]
+    #[must_use]
+    pub(crate) fn whole_process(mut self) -> Launch {
+        self.is_whole_process = true;
+        self
+    }
+
     /// Where the workers' stdout and stderr go; to this process's own by default.
     #[must_use]
     pub fn output(mut self, output: Output) -> Launch {
@@ -276,8 +290,14 @@ impl Launch {
         mut command: impl FnMut(&ClusterInfo) -> Result<Command, E>,
     ) -> Result<(), E> {
         let (link, base) = self.link()?;
-        let prepare = |attempt| Running::new(self.output_of(attempt), self.grace, self.subreaper);
-        attempts::run(&link, base, prepare, |running, attempt| self.start(running, attempt, &mut command))
+        let signals = Arc::new(Signals::new().map_err(LaunchError::Signals)?);
+        let prepare = |attempt| Running::new(self.output_of(attempt), self.grace, self.subreaper, &signals);
+        let start = |running: &mut Running, attempt| self.start(running, attempt, &mut command);
+        let outcome = attempts::run(&link, base, &signals, prepare, start);
+        if self.is_whole_process && outcome.is_err() {
+            signals.outlive();
+        }
+        outcome
     }
 
     fn start<E: From<LaunchError>>(

@@ -1,11 +1,40 @@
-//! Wrong calls, the same over every transport that does not need a launcher.
+//! Wrong calls and ranks that hang, the same over every transport that does not need a launcher.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use super::tcp::tests::ranks_within;
 use super::{CollectiveError, Group, hosts, threads};
 
 const PLENTY: Duration = Duration::from_secs(60);
+
+/// A rank hangs in a sum of so many numbers until all others have given it up: they name it. `ranks` runs all ranks, with a
+/// timeout as long as a busy machine may keep a rank from its turn.
+pub(super) fn check_that_a_hung_rank_is_named(
+    hung: u32,
+    length: usize,
+    ranks: impl FnOnce(Duration, &(dyn Fn(Group) -> Option<CollectiveError> + Sync)) -> Vec<Option<CollectiveError>>,
+) {
+    let ended = AtomicU32::new(0);
+    let errors = ranks(Duration::from_secs(2), &|mut group| {
+        if group.rank().index() == hung {
+            while ended.load(Ordering::Relaxed) < group.size() - 1 {
+                thread::sleep(Duration::from_millis(10));
+            }
+            return None;
+        }
+        let error = group.all_reduce_sum(&mut vec![1.0_f32; length]).unwrap_err();
+        ended.fetch_add(1, Ordering::Relaxed);
+        Some(error)
+    });
+    for error in errors.into_iter().flatten() {
+        let (CollectiveError::TimedOut { rank, .. } | CollectiveError::Lost { rank, .. }) = error else {
+            panic!("{length} numbers: {error}")
+        };
+        assert_eq!(rank, hung, "{length} numbers");
+    }
+}
 
 /// What `run` returns on so many ranks, by transport.
 fn over_each<T: Send>(size: u32, run: impl Fn(&mut Group) -> T + Sync) -> Vec<(&'static str, Vec<T>)> {

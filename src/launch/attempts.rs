@@ -15,7 +15,7 @@ use crate::launch::ending::{Cause, Failure, Final};
 use crate::launch::error::LaunchError;
 use crate::launch::report::LaunchReport;
 use crate::launch::running::{Exit, Running};
-use crate::launch::supervisor::Pause;
+use crate::launch::supervisor::Signals;
 use crate::value::host_name::host_name;
 
 pub(super) use self::coordinator::{Event, Failed};
@@ -41,26 +41,22 @@ enum Own<E> {
 pub(super) fn run<E: From<LaunchError> + Display>(
     link: &Link,
     base: u32,
+    signals: &Signals,
     mut prepare: impl FnMut(Attempt) -> Result<Running, LaunchError>,
     mut start: impl FnMut(&mut Running, Attempt) -> Result<(), E>,
 ) -> Result<(), E> {
+    link.wake(signals.waker().map_err(LaunchError::Signals)?);
     let mut again = 0;
     let mut own = None;
-    let mut pause = None;
+    let between = Between { link, signals };
     loop {
         let attempt = Attempt { base, again };
         if link.is_stopped(again) {
             link.send(Event::Stopped { endings: Vec::new(), is_final: false });
         } else {
-            own = one(link, attempt, pause.take(), &mut prepare, &mut start).err();
+            own = one(link, attempt, signals, &mut prepare, &mut start).err();
         }
-        // A job that is over listens no longer.
-        let first = link.take();
-        if let Some(Order::Finish(verdict)) = first {
-            return conclude(link, base, verdict, own);
-        }
-        let mut between = Between::new(link)?;
-        let mut order = first.unwrap_or_else(|| between.order());
+        let mut order = between.order();
         again = loop {
             match order {
                 Order::Start { again: next, pause, failure } => {
@@ -76,7 +72,6 @@ pub(super) fn run<E: From<LaunchError> + Display>(
                 Order::Finish(verdict) => return conclude(link, base, verdict, own),
             }
         };
-        pause = Some(between.0);
     }
 }
 
@@ -84,7 +79,7 @@ pub(super) fn run<E: From<LaunchError> + Display>(
 fn one<E: From<LaunchError> + Display>(
     link: &Link,
     attempt: Attempt,
-    pause: Option<Pause>,
+    signals: &Signals,
     prepare: &mut impl FnMut(Attempt) -> Result<Running, LaunchError>,
     start: &mut impl FnMut(&mut Running, Attempt) -> Result<(), E>,
 ) -> Result<(), Own<E>> {
@@ -95,27 +90,20 @@ fn one<E: From<LaunchError> + Display>(
             return Err(Own::Launch(error));
         }
     };
-    if pause.is_some_and(|mut pause| pause.wait(Some(Duration::ZERO))) {
-        // It arrived before the workers' own signals were heard.
+    if attempt.again > 0 && signals.has_asked() {
+        // It came after the pause.
         link.send(Event::Signal);
         link.send(Event::Stopped { endings: Vec::new(), is_final: true });
         return Ok(());
     }
-    let outcome = match running.waker() {
-        Ok(waker) => {
-            link.wake(Some(waker));
-            match start(&mut running, attempt) {
-                Ok(()) => running.wait(link, attempt.again).map_err(Own::Launch),
-                Err(error) => {
-                    running.abort();
-                    Err(Own::Start(error))
-                }
-            }
+    let outcome = match start(&mut running, attempt) {
+        Ok(()) => running.wait(link, attempt.again).map_err(Own::Launch),
+        Err(error) => {
+            running.abort();
+            Err(Own::Start(error))
         }
-        Err(error) => Err(Own::Launch(error)),
     };
-    link.wake(None);
-    let is_final = running.is_final();
+    let is_final = signals.has_asked();
     match outcome {
         Ok(Exit::Done) => {
             link.send(Event::Done { endings: running.endings() });
@@ -173,42 +161,39 @@ fn describe(error: &LaunchError) -> (Cause, Option<Final>) {
 }
 
 /// The time between two attempts, in which no worker of this node runs.
-struct Between<'a>(Pause, &'a Link);
+struct Between<'a> {
+    link: &'a Link,
+    signals: &'a Signals,
+}
 
-impl<'a> Between<'a> {
-    fn new(link: &'a Link) -> Result<Between<'a>, LaunchError> {
-        let pause = Pause::new().map_err(LaunchError::Signals)?;
-        link.wake(Some(pause.waker().map_err(LaunchError::Signals)?));
-        Ok(Between(pause, link))
-    }
-
+impl Between<'_> {
     /// The next order; until it comes, a signal that ends the job is reported to what decides.
-    fn order(&mut self) -> Order {
+    fn order(&self) -> Order {
         loop {
-            if let Some(order) = self.1.take() {
+            if let Some(order) = self.link.take() {
                 return order;
             }
-            if self.0.wait(None) {
-                self.1.send(Event::Signal);
+            if self.signals.wait_for_end(None) {
+                self.link.send(Event::Signal);
             }
         }
     }
 
     /// An order that comes before a pause is over, or that follows from a signal in it.
-    fn order_within(&mut self, pause: Duration) -> Option<Order> {
+    fn order_within(&self, pause: Duration) -> Option<Order> {
         let until = Instant::now() + pause;
         loop {
-            if let Some(order) = self.1.take() {
+            if let Some(order) = self.link.take() {
                 return Some(order);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return None;
             }
-            if self.0.wait(Some(left)) {
-                self.1.send(Event::Signal);
+            if self.signals.wait_for_end(Some(left)) {
+                self.link.send(Event::Signal);
                 // Another node may have begun: this one will not.
-                self.1.send(Event::Stopped { endings: Vec::new(), is_final: true });
+                self.link.send(Event::Stopped { endings: Vec::new(), is_final: true });
                 return Some(self.order());
             }
         }

@@ -135,17 +135,23 @@ impl Output {
 }
 
 impl Captured {
-    /// Waits for the last lines of a worker whose group has ended, for as long as their reader takes.
-    pub(super) fn finish(&self) {
-        let Captured::Lines { copies, .. } = self else { return };
+    /// Waits for the last lines of a worker whose group has ended, for as long as their reader takes, unless `is_hurried`.
+    ///
+    /// Whether all lines have been written.
+    pub(super) fn finish(&self, is_hurried: impl Fn() -> bool) -> bool {
+        let Captured::Lines { copies, .. } = self else { return true };
         let mut quiet = 0;
         // Looks are counted and not time: while this process is stopped, nothing is read.
         while quiet < QUIET_LOOKS && !copies.iter().all(Progress::is_finished) {
+            if is_hurried() {
+                return false;
+            }
             thread::sleep(LOOK_EVERY);
             if copies.iter().all(Progress::is_quiet) {
                 quiet += 1;
             }
         }
+        true
     }
 
     /// The last lines of stderr, as one line and as they are; `None` where they are not known.

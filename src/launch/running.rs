@@ -1,6 +1,7 @@
 //! The workers that run, until all have ended.
 
 use std::process::{Command, ExitStatus};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::launch::attempts::{Event, Link};
@@ -11,7 +12,7 @@ use crate::launch::report::LaunchReport;
 use crate::launch::role::{Member, Role};
 use crate::launch::start_error::StartError;
 use crate::launch::stopped;
-use crate::launch::supervisor::{Supervisor, Waker};
+use crate::launch::supervisor::{Signals, Supervisor};
 use crate::value::host_name::host_name;
 
 /// The signal of a process that writes to a pipe without a reader.
@@ -26,6 +27,7 @@ pub(super) struct Running {
     /// The output of workers that have exited: their last lines may still be on the way.
     ended: Vec<Captured>,
     supervisor: Supervisor,
+    signals: Arc<Signals>,
     output: Output,
     copier: Option<Copier>,
     faults: Faults,
@@ -34,6 +36,8 @@ pub(super) struct Running {
     stuck: Vec<(u32, Instant)>,
     /// Whether no process is left.
     is_over: bool,
+    /// Whether a signal ended the wait for the reader of the last lines.
+    is_cut: bool,
     /// How workers ended, but for the first that failed.
     endings: Vec<Ending>,
     started: Instant,
@@ -53,22 +57,29 @@ pub(super) enum Exit {
 }
 
 impl Running {
-    pub(super) fn new(output: Output, grace: Duration, subreaper: bool) -> Result<Running, LaunchError> {
+    pub(super) fn new(
+        output: Output,
+        grace: Duration,
+        subreaper: bool,
+        signals: &Arc<Signals>,
+    ) -> Result<Running, LaunchError> {
         output.try_room()?;
         // Before the first worker: later the limit of threads may be reached.
         let copier = output.copier().map_err(LaunchError::Thread)?;
-        let supervisor = Supervisor::new(subreaper).map_err(LaunchError::Signals)?;
-        let faults = Faults::new(supervisor.waker().map_err(LaunchError::Signals)?);
+        let faults = Faults::new(signals.waker().map_err(LaunchError::Signals)?);
+        let signals = Arc::clone(signals);
         Ok(Running {
             members: Vec::new(),
             ended: Vec::new(),
-            supervisor,
+            supervisor: Supervisor::new(subreaper, Arc::clone(&signals)),
+            signals,
             output,
             copier,
             faults,
             grace,
             stuck: Vec::new(),
             is_over: false,
+            is_cut: false,
             endings: Vec::new(),
             started: Instant::now(),
             failed: None,
@@ -92,16 +103,10 @@ impl Running {
         outcome
     }
 
-    /// What ends a wait from another thread.
-    pub(super) fn waker(&self) -> Result<Waker, LaunchError> {
-        self.supervisor.waker().map_err(LaunchError::Signals)
-    }
-
     /// Ends all workers at once: not all could be started.
     pub(super) fn abort(&mut self) {
         self.kill();
         self.is_over = true;
-        self.supervisor.stop_listening();
     }
 
     /// How workers ended, but for the first that failed.
@@ -112,11 +117,6 @@ impl Running {
     /// How long after the start the first worker failed, or how long it has been.
     pub(super) fn ran_for(&self) -> Duration {
         self.failed.unwrap_or_else(Instant::now).saturating_duration_since(self.started)
-    }
-
-    /// Whether a signal has arrived after which nothing is started again.
-    pub(super) fn is_final(&self) -> bool {
-        self.supervisor.is_final()
     }
 
     /// Whether output could not be written, and no error says so.
@@ -168,6 +168,10 @@ impl Running {
             self.reap()?;
         }
         self.end(false)?;
+        if self.is_cut {
+            // That is no success.
+            self.signals.end_process();
+        }
         match self.faults.take_if(|_| true) {
             Some(fault) => Err(fault.into()),
             None => self.output.try_room().map(|()| Exit::Done),
@@ -254,9 +258,8 @@ impl Running {
             self.supervisor.wait(Some(left));
         }
         self.is_over = true;
-        // No process is left to pass signals on to: from now on they end this one, which may wait for a slow reader.
-        self.supervisor.stop_listening();
-        self.ended.iter().for_each(Captured::finish);
+        self.supervisor.let_go();
+        self.is_cut = !self.ended.iter().all(|captured| captured.finish(|| self.signals.is_hurried()));
         Ok(())
     }
 
@@ -273,7 +276,7 @@ impl Running {
 
     /// The error for a worker's failure.
     fn failure(&self, member: &Member, status: ExitStatus) -> LaunchError {
-        member.captured.finish();
+        member.captured.finish(|| self.signals.is_hurried());
         let signal = signal(status);
         let is_by_pipe = signal == Some(SIGPIPE) || status.code() == Some(128 + SIGPIPE);
         // What kept this process from writing is the cause of what followed.

@@ -15,8 +15,6 @@ mod family;
 #[cfg(all(feature = "launch", unix))]
 mod groups;
 #[cfg(all(feature = "launch", unix))]
-mod pause;
-#[cfg(all(feature = "launch", unix))]
 mod processes;
 #[cfg(all(feature = "launch", unix))]
 mod signals;
@@ -26,11 +24,11 @@ mod watchdog;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub(super) use binding::Unbound;
 #[cfg(not(all(feature = "launch", unix)))]
-pub(super) use fallback::{Pause, Supervisor, Waker};
+pub(super) use fallback::{Signals, Supervisor, Waker};
 #[cfg(all(feature = "launch", unix))]
 pub(super) use groups::{Supervisor, Waker};
 #[cfg(all(feature = "launch", unix))]
-pub(super) use pause::Pause;
+pub(super) use signals::Signals;
 #[cfg(all(feature = "launch", unix))]
 pub use watchdog::serve_as_watchdog;
 

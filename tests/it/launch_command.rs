@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::clock::SLACK;
-use crate::support::processes::{all, command_line, until};
+use crate::support::launched::{launch, living, piped, signal, sorted, text};
+use crate::support::processes::until;
 use crate::support::tool::{clean, is_there};
 
 /// As mpirun sets them for the second of two processes, each alone on its node.
@@ -19,36 +19,6 @@ const SECOND_NODE: [(&str, &str); 5] = [
     ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
     ("MASTER_ADDR", "node-0"),
 ];
-
-/// A mark that the same test of another checkout on this machine does not have.
-fn own(mark: &str) -> String {
-    format!("{mark}.{}", std::process::id())
-}
-
-/// `mpienv launch` of a shell script, its processes recognizable by a variable.
-fn launch(mark: &str, workers: u32, options: &[&str], script: &str) -> Command {
-    let mut command = clean("mpienv");
-    command.env("MARK", own(mark)).args(["launch", "--nproc-per-node", &workers.to_string()]).args(options);
-    command.args(["--", "sh", "-c", script]);
-    command
-}
-
-fn piped(command: &mut Command) -> Child {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-}
-
-/// The processes that live and have the mark, with their command lines.
-fn living(mark: &str) -> Vec<String> {
-    let wanted = format!("MARK={}", own(mark));
-    let vars = |folder: &PathBuf| fs::read(folder.join("environ")).unwrap_or_default();
-    let has_mark = |folder: &PathBuf| vars(folder).split(|byte| *byte == 0).any(|var| var == wanted.as_bytes());
-    all().iter().filter(|folder| has_mark(folder)).map(|folder| command_line(folder)).collect()
-}
-
-/// Waits until something is so; fails after ten seconds.
-fn signal(name: &str, child: &Child) {
-    assert!(Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap().success());
-}
 
 /// Reads as many lines: so many workers are ready.
 fn lines(child: &mut Child, count: usize) -> (Vec<String>, BufReader<std::process::ChildStdout>) {
@@ -62,16 +32,6 @@ fn lines(child: &mut Child, count: usize) -> (Vec<String>, BufReader<std::proces
         .collect();
     lines.sort();
     (lines, stdout)
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn sorted(bytes: &[u8]) -> Vec<String> {
-    let mut lines: Vec<_> = text(bytes).lines().map(str::to_owned).collect();
-    lines.sort();
-    lines
 }
 
 #[test]
@@ -290,15 +250,24 @@ fn a_reader_that_takes_its_time_gets_every_line() {
 
 #[test]
 fn a_signal_ends_a_launch_whose_reader_never_reads() {
-    let mut child = piped(&mut launch("unread", 1, &[], "seq 1 12000; exit 3"));
-    until("the launch is alone", || matches!(&living("unread")[..], [one] if one.starts_with("mpienv launch ")));
-    // It waits for the reader, as cat would, and longer than an outsider is waited for.
-    thread::sleep(Duration::from_millis(1500));
-    assert!(child.try_wait().unwrap().is_none());
-    signal("TERM", &child);
-    let status = child.wait().unwrap();
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15), "{status}");
-    until("nothing is left", || living("unread").is_empty());
+    // What cannot be written is no success, and is missing from no report.
+    for (script, exit) in
+        [("seq 1 12000", Err(15)), ("seq 1 12000; exit 3", Ok(3)), ("seq 1 12000 >&2; exit 3", Err(15))]
+    {
+        let mut child = piped(&mut launch("unread", 1, &[], script));
+        until("the launch is alone", || matches!(&living("unread")[..], [one] if one.starts_with("mpienv launch ")));
+        // It waits for the reader, as cat would, and longer than an outsider is waited for.
+        thread::sleep(Duration::from_millis(1500));
+        assert!(child.try_wait().unwrap().is_none());
+        signal("TERM", &child);
+        let status = child.wait().unwrap();
+        let ended = std::os::unix::process::ExitStatusExt::signal(&status);
+        assert_eq!(status.code().ok_or(ended.unwrap_or(0)), exit, "{script}: {status}");
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(said.contains(" failed with exit code 3"), exit.is_ok(), "{script}: {said}");
+        until("nothing is left", || living("unread").is_empty());
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod support {
     pub mod copy;
     pub mod dotenv;
     pub mod hosts;
+    pub mod launched;
     #[cfg(target_os = "linux")]
     pub mod namespace;
     pub mod port;

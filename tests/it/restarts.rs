@@ -2,31 +2,18 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::clock::SLACK;
+use crate::support::launched::{launch, living, piped, signal, sorted, text};
 use crate::support::port::free_port;
-use crate::support::processes::{all, until};
+use crate::support::processes::until;
 use crate::support::tool::clean;
 
-/// A mark that the same test of another checkout on this machine does not have.
-fn own(mark: &str) -> String {
-    format!("{mark}.{}", std::process::id())
-}
-
-/// `mpienv launch` of a shell script, its processes recognizable by a variable.
-fn launch(mark: &str, workers: u32, options: &[&str], script: &str) -> Command {
-    let mut command = clean("mpienv");
-    command.env("MARK", own(mark)).args(["launch", "--nproc-per-node", &workers.to_string()]).args(options);
-    command.args(["--", "sh", "-c", script]);
-    command
-}
-
-/// The same on one of two nodes, both of which are this machine.
+/// `mpienv launch` on one of two nodes, both of which are this machine.
 fn node(mark: &str, rank: u32, port: u16, options: &[&str], script: &str) -> Command {
     let (rank, port) = (rank.to_string(), port.to_string());
     let place = ["--node-rank", &rank, "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", &port];
@@ -40,22 +27,6 @@ fn master_port() -> u16 {
         ports = [ports[1], free_port()];
     }
     ports[1]
-}
-
-fn piped(command: &mut Command) -> Child {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-}
-
-/// How many processes live and have the mark.
-fn living(mark: &str) -> usize {
-    let wanted = format!("MARK={}", own(mark));
-    let vars = |folder: &PathBuf| fs::read(folder.join("environ")).unwrap_or_default();
-    let has_mark = |folder: &&PathBuf| vars(folder).split(|byte| *byte == 0).any(|var| var == wanted.as_bytes());
-    all().iter().filter(has_mark).count()
-}
-
-fn signal(name: &str, child: &Child) {
-    assert!(Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap().success());
 }
 
 /// Waits until both workers of a node are up.
@@ -82,13 +53,7 @@ fn read_to(stdout: &mut impl BufRead, wanted: &str) {
 }
 
 fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn sorted(output: &Output) -> Vec<String> {
-    let mut lines: Vec<_> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
-    lines.sort();
-    lines
+    text(&output.stderr)
 }
 
 #[test]
@@ -100,7 +65,7 @@ fn a_worker_that_fails_starts_all_workers_again_until_they_succeed() {
     let expected =
         ["[0] 0/2 0 0", "[0] 0/2 1 1", "[0] 0/2 2 2", "[1] 1/2 0 0", "[1] 1/2 1 1", "[1] 1/2 2 2"].map(str::to_owned);
     // A worker may be stopped before it says anything.
-    let lines = sorted(&output);
+    let lines = sorted(&output.stdout);
     assert!(lines.iter().all(|line| expected.contains(line)), "{lines:?}");
     assert!(lines.contains(&expected[2]) && lines.contains(&expected[5]), "{lines:?}");
     let said = said(&output);
@@ -111,7 +76,7 @@ fn a_worker_that_fails_starts_all_workers_again_until_they_succeed() {
         second.starts_with("mpienv: attempt 1 failed: ") && second.ends_with("; attempt 2 starts in 1 s"),
         "{said}"
     );
-    assert_eq!(living("again"), 0);
+    assert_eq!(living("again"), [""; 0]);
 }
 
 #[test]
@@ -130,7 +95,7 @@ fn the_last_exit_code_is_kept_and_the_report_names_every_attempt() {
     assert_eq!(lines.len(), 10, "{text}");
     let quiet = launch("kept", 2, &["--max-restarts", "1", "-q"], script).output().unwrap();
     assert!(said(&quiet).ends_with(" failed with exit code 7; its stderr ends with: 3 | 4 | 5\n"), "{}", said(&quiet));
-    assert_eq!(living("kept"), 0);
+    assert_eq!(living("kept"), [""; 0]);
 }
 
 #[test]
@@ -161,7 +126,7 @@ fn nothing_restarts_after_a_signal_that_ends_the_job_or_announces_its_end() {
         assert_eq!(output.status.code(), Some(9), "{name}: {}", said(&output));
         let reason = "  1 of 4 attempts used\n  not restarted: mpienv received a signal that ends the job\n";
         assert!(said(&output).ends_with(reason), "{name}: {}", said(&output));
-        assert_eq!(living(name), 0);
+        assert_eq!(living(name), [""; 0]);
     }
     // SIGUSR2 has no such meaning.
     let script =
@@ -200,7 +165,7 @@ fn a_signal_during_the_pause_ends_the_job_with_the_last_exit_code() {
     let mut rest = String::new();
     stderr.read_to_string(&mut rest).unwrap();
     assert!(rest.contains(" failed with exit code 7; ") && rest.contains("  3 of 10 attempts used\n"), "{rest}");
-    assert_eq!(living("pause"), 0);
+    assert_eq!(living("pause"), [""; 0]);
 }
 
 #[test]
@@ -245,12 +210,15 @@ fn a_worker_that_fails_on_one_node_starts_the_workers_of_all_nodes_again() {
     assert!(start.elapsed() < Duration::from_secs(6) + SLACK);
     for (output, ranks) in outputs.iter().zip([[0, 1], [2, 3]]) {
         assert_eq!(output.status.code(), Some(0), "{}", said(output));
-        assert_eq!(sorted(output), ranks.map(|rank| [0, 1].map(|again| format!("[{rank}] {rank} {again}"))).concat());
+        assert_eq!(
+            sorted(&output.stdout),
+            ranks.map(|rank| [0, 1].map(|again| format!("[{rank}] {rank} {again}"))).concat()
+        );
     }
     let text = said(&outputs[0]);
     assert!(text.contains("mpienv: attempt 0 failed: rank 3 on ") && text.contains(": exit code 5 after "), "{text}");
     assert_eq!(said(&outputs[1]), "");
-    assert_eq!(living("nodes"), 0);
+    assert_eq!(living("nodes"), [""; 0]);
 }
 
 #[test]
@@ -268,7 +236,7 @@ fn a_worker_that_is_killed_is_the_cause_even_if_another_node_notices_first() {
     let text = said(&outputs[0]);
     assert!(text.contains("    failed afterwards with exit code 5: rank 3\n"), "{text}");
     assert!(text.contains("mpienv: attempt 0 failed: rank 0 on "), "{text}");
-    assert_eq!(living("noticed"), 0);
+    assert_eq!(living("noticed"), [""; 0]);
 }
 
 #[test]
@@ -287,7 +255,7 @@ fn all_nodes_exit_with_the_first_failure_and_the_first_node_reports_it() {
     assert!(text.contains("  last lines of its stderr:\n    1\n    2\n    3\n    4\n    why\n"), "{text}");
     assert!(said(&outputs[1]).ends_with("; its stderr ends with: 3 | 4 | why\n"), "{}", said(&outputs[1]));
     assert!(text.contains("    stopped with SIGTERM: ranks 0-1, 3\n  2 of 2 attempts used\n"), "{text}");
-    assert_eq!(living("codes"), 0);
+    assert_eq!(living("codes"), [""; 0]);
 }
 
 #[test]
@@ -297,7 +265,10 @@ fn the_attempt_goes_on_from_the_highest_count_of_any_nodes_platform() {
     let outputs = both("counts", &["--max-restarts", "1"], counts, script);
     for (output, ranks) in outputs.iter().zip([[0, 1], [2, 3]]) {
         assert_eq!(output.status.code(), Some(0), "{}", said(output));
-        assert_eq!(sorted(output), ranks.map(|rank| [3, 4].map(|count| format!("[{rank}] {count} {count}"))).concat());
+        assert_eq!(
+            sorted(&output.stdout),
+            ranks.map(|rank| [3, 4].map(|count| format!("[{rank}] {count} {count}"))).concat()
+        );
     }
     let text = said(&outputs[0]);
     assert!(text.starts_with("mpienv: attempt 3 failed: ") && text.contains("; attempt 4 starts in "), "{text}");
@@ -316,7 +287,7 @@ fn a_signal_on_one_node_ends_the_job_on_all_without_a_restart() {
         assert_eq!(output.status.code(), Some(9), "{}", said(&output));
         assert!(!said(&output).contains("attempt 1"), "{}", said(&output));
     }
-    assert_eq!(living("term2"), 0);
+    assert_eq!(living("term2"), [""; 0]);
 }
 
 #[test]
@@ -337,25 +308,54 @@ fn a_signal_on_a_node_that_then_finishes_forbids_a_restart_of_all() {
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(5), "{}", said(&output));
     }
-    assert_eq!(living("finished"), 0);
+    assert_eq!(living("finished"), [""; 0]);
 }
 
 #[test]
 fn a_signal_that_comes_while_the_last_worker_ends_is_not_lost() {
-    let script = "test $MPIENV_RESTART_COUNT = 0 || exit 0; echo $$; exec sleep 60";
-    for delay in (0..60).map(|step| Duration::from_micros(100 * step)) {
-        let mut child = piped(&mut launch("late", 1, &["--max-restarts", "1"], script));
+    let script = "test ${MPIENV_RESTART_COUNT:-0} = 0 || exit 0; echo $$; exec sleep 60";
+    for (restarts, step) in (0..120).map(|step| (step % 2, step)) {
+        let mut child = piped(&mut launch("late", 1, &["--max-restarts", &restarts.to_string()], script));
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let worker = Pid::from_raw(line.trim().rsplit(' ').next().unwrap().parse().unwrap()).unwrap();
         kill_process(worker, Signal::KILL).unwrap();
-        std::thread::sleep(delay);
+        std::thread::sleep(Duration::from_micros(300 * step));
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
         // A second attempt would succeed.
         let output = child.wait_with_output().unwrap();
-        assert_ne!(output.status.code(), Some(0), "{delay:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(137), "{step}: {}: {}", output.status, said(&output));
+        assert!(said(&output).contains(" failed with signal 9 (SIGKILL); "), "{step}: {}", said(&output));
+        let end = "  1 of 2 attempts used\n  not restarted: mpienv received a signal that ends the job\n";
+        assert_eq!(said(&output).ends_with(end), restarts == 1, "{step}: {}", said(&output));
     }
-    assert_eq!(living("late"), 0);
+    assert_eq!(living("late"), [""; 0]);
+}
+
+#[test]
+fn a_signal_at_any_moment_of_a_restart_ends_the_job_with_its_report() {
+    // The first restart begins after 500 ms, and fails some milliseconds later.
+    let moment = |step: u32| Duration::from_millis(490 + u64::from(step));
+    let signalled = |step: u32| {
+        let mut child = piped(&mut launch("moment", 1, &["--max-restarts", "9"], "exit 7"));
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        read_to(&mut stderr, "attempt 1 starts in 0.5 s");
+        std::thread::sleep(moment(step));
+        signal(["TERM", "INT", "HUP"][step as usize % 3], &child);
+        let (mut rest, status) = (String::new(), child.wait().unwrap());
+        stderr.read_to_string(&mut rest).unwrap();
+        // A worker that has just started may be the one that the signal ends.
+        assert!(matches!(status.code(), Some(7 | 129 | 130 | 143)), "{step}: {status}: {rest}");
+        let end = " of 10 attempts used\n";
+        let reason = "  not restarted: mpienv received a signal that ends the job\n";
+        assert!(rest.contains(end) && rest.contains(reason), "{step}: {status}: {rest}");
+    };
+    std::thread::scope(|scope| {
+        for first in 0..6 {
+            scope.spawn(move || (first..60).step_by(6).for_each(signalled));
+        }
+    });
+    assert_eq!(living("moment"), [""; 0]);
 }
 
 #[test]
@@ -381,7 +381,7 @@ fn a_node_that_is_gone_ends_the_job_with_its_name_on_all_others() {
         assert!(text.contains(&format!("mpienv: node {lost} (")) && text.contains(reason), "{text}");
         lost_node.kill().unwrap();
         lost_node.wait().unwrap();
-        until("all are gone", || living(&mark) == 0);
+        until("all are gone", || living(&mark).is_empty());
     }
 }
 

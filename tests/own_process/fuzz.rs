@@ -2,6 +2,9 @@
 //!
 //! Each test tries inputs for a second, or for `MPIENV_FUZZ_SECONDS`.
 
+mod launches;
+mod messages;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::Write;
@@ -213,7 +216,7 @@ fn any_address_of_mpirun_gives_a_host_that_it_names_or_none() {
     });
 }
 
-pub fn new_port() -> Port {
+fn new_port() -> Port {
     Port::new(free_port()).unwrap()
 }
 
@@ -242,21 +245,21 @@ fn signed_hello(input: &[u8], greeting: &[u8]) -> Vec<u8> {
 }
 
 /// The replies as they are, or each with a true tag.
-fn signed_replies(input: &[u8], session: &mut wire::Session) -> Vec<u8> {
+fn signed_replies(input: &[u8], direction: &mut wire::Direction) -> Vec<u8> {
     let Some((mark, mut rest)) = input.split_first() else { return Vec::new() };
     let mut out = Vec::new();
     while mark & 1 == 1 && rest.len() >= wire::HEAD {
         let length = u32::from_be_bytes(rest[17..21].try_into().unwrap()) as usize;
         let Some((reply, later)) = rest.split_at_checked(wire::HEAD + length) else { break };
         out.extend(reply);
-        out.extend(session.of_master.tag(reply));
+        out.extend(direction.tag(reply));
         rest = later;
     }
     out.extend(rest);
     out
 }
 
-pub const MAGIC: &[u8] = b"mpienv\r\n";
+const MAGIC: &[u8] = b"mpienv\r\n";
 
 #[test]
 fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {
@@ -325,7 +328,7 @@ fn any_answer_gives_a_rank_a_meeting_or_an_error_in_time() {
         let zero = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             if let Ok(mut session) = wire::greet(&mut stream, b"job 1") {
-                let _ = stream.write_all(&signed_replies(&bytes, &mut session));
+                let _ = stream.write_all(&signed_replies(&bytes, &mut session.of_master));
             }
         });
         let met = part(1, port, Duration::from_millis(20)).all_gather("b");

@@ -16,5 +16,3 @@ mod fuzz;
 mod launch;
 #[cfg(target_os = "linux")]
 mod load;
-#[cfg(unix)]
-mod messages;

@@ -171,19 +171,19 @@ pub fn greeting() -> Vec<u8> {
     reply(9, 32, &[5; 32])
 }
 
-/// As rank 0: hears the hello that answers `greeting`, and gives the keys from there on.
-pub fn hear_hello(stream: &mut TcpStream, greeting: &[u8], token: &[u8]) -> std::io::Result<Session> {
+/// As rank 0: greets, hears the hello, and gives the keys from there on; with the key of a job or of its launches.
+pub fn greet_with(stream: &mut TcpStream, key: &[u8]) -> std::io::Result<Session> {
+    stream.write_all(&greeting())?;
     let mut hello = [0; CLAIM + 32];
     stream.read_exact(&mut hello)?;
     let blob_length = u32::from_be_bytes(hello[25..29].try_into().unwrap());
     stream.read_exact(&mut vec![0; blob_length as usize + 32])?;
-    Ok(Session::new(token, greeting, &hello[..CLAIM]))
+    Ok(Session::of_key(key, &greeting(), &hello[..CLAIM]))
 }
 
-/// As rank 0: greets, and hears the hello.
+/// The same with a rank's job.
 pub fn greet(stream: &mut TcpStream, token: &[u8]) -> std::io::Result<Session> {
-    stream.write_all(&greeting())?;
-    hear_hello(stream, &greeting(), token)
+    greet_with(stream, &job_key(token))
 }
 
 /// Hears the welcome and the question whether the rank is still there; says that it is.

@@ -1,9 +1,7 @@
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-
 use super::*;
 use crate::collective::group::Group;
-use crate::collective::tcp::tests::ranks_within;
+use crate::collective::tcp::tests::{numbers, ranks_within};
+use crate::collective::tests::check_that_a_hung_rank_is_named;
 use crate::collective::threads;
 
 const PLENTY: Duration = Duration::from_secs(60);
@@ -19,11 +17,6 @@ fn sharing_within<T: Send>(timeout: Duration, size: u32, run: impl Fn(Shared) ->
 
 fn group(shared: Shared) -> Group {
     Group::new(Box::new(shared))
-}
-
-/// Numbers that differ between ranks, and whose sums round.
-fn numbers(rank: u32, length: usize) -> Vec<f32> {
-    (0..length).map(|i| ((i as f32 + 1.0) * 0.37 + rank as f32 * 1.1).sin() * 10f32.powi(i as i32 % 5 - 2)).collect()
 }
 
 /// What a rank gets from every call.
@@ -128,26 +121,7 @@ fn a_rank_that_exits_too_early_is_named() {
 
 #[test]
 fn a_rank_that_hangs_is_named_by_all_others() {
-    let ended = AtomicU32::new(0);
-    // As long as a busy machine may keep a rank from its turn.
-    let errors = sharing_within(Duration::from_secs(2), 4, |shared| {
-        let mut group = group(shared);
-        if group.rank().index() == 1 {
-            while ended.load(Ordering::Relaxed) < 3 {
-                thread::sleep(Duration::from_millis(10));
-            }
-            return None;
-        }
-        let error = group.all_reduce_sum(&mut [1.0_f32]).unwrap_err();
-        ended.fetch_add(1, Ordering::Relaxed);
-        Some(error)
-    });
-    for error in errors.into_iter().flatten() {
-        assert!(
-            matches!(error, CollectiveError::TimedOut { rank: 1, .. } | CollectiveError::Lost { rank: 1, .. }),
-            "{error}"
-        );
-    }
+    check_that_a_hung_rank_is_named(1, 1, |timeout, run| sharing_within(timeout, 4, |shared| run(group(shared))));
 }
 
 #[test]

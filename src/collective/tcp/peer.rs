@@ -1,6 +1,8 @@
 //! One connection to another rank, and the frames on it.
 
 use std::io::{self, IoSlice, Read, Write};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 
@@ -17,6 +19,8 @@ const ABORT: u8 = 3;
 const SUSPECT: u8 = 4;
 /// Longest reason in an abort frame, in bytes.
 const LONGEST_REASON: usize = 1024;
+/// How long the rest of an abort frame may take to arrive.
+const REST: Duration = Duration::from_millis(500);
 
 /// The connection to another rank.
 #[derive(Debug)]
@@ -30,6 +34,8 @@ pub(super) struct Peer {
     /// Bytes of the current frame, including its head.
     received: usize,
     sent: usize,
+    /// What is left to send of the short frames.
+    unsent: Vec<u8>,
     /// Length of the incoming frame, including its head.
     due: usize,
     /// Bytes of all data frames, including heads.
@@ -89,6 +95,7 @@ impl Peer {
             head_in: [0; HEAD],
             received: 0,
             sent: 0,
+            unsent: Vec::new(),
             due: 0,
             written: 0,
             is_through: false,
@@ -185,17 +192,32 @@ impl Peer {
     }
 
     fn reason(&mut self, blamed: u32, length: u64) -> Fault {
-        let mut text = vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(LONGEST_REASON)];
-        // It was sent in one write, so all of it is usually here.
-        let length = match &mut self.seal {
-            None => self.stream.read(&mut text).unwrap_or(0),
-            Some(seal) => {
-                let mut tag = [0; TAG];
-                let read = self.stream.read_exact(&mut text).and_then(|()| self.stream.read_exact(&mut tag));
-                read.and_then(|()| seal.open(&mut text, tag)).map_or(0, |()| text.len())
+        let length = usize::try_from(length).unwrap_or(usize::MAX).min(LONGEST_REASON);
+        let mut text = vec![0; self.lengths(length).0 - self.lengths(0).0];
+        let come = self.read_rest(&mut text);
+        text.truncate(come);
+        if let Some(seal) = &mut self.seal {
+            let sealed = text.split_last_chunk::<TAG>().map(|(text, tag)| (text.to_vec(), *tag));
+            let opened = sealed.filter(|(text, _)| text.len() == length);
+            text = opened.and_then(|(mut text, tag)| seal.open(&mut text, tag).ok().map(|()| text)).unwrap_or_default();
+        }
+        Fault::Abort { blamed, reason: printable(&text) }
+    }
+
+    /// Reads the rest of a frame, which may come in pieces; gives how much has come in time.
+    fn read_rest(&mut self, into: &mut [u8]) -> usize {
+        let (mut length, until) = (0, Instant::now() + REST);
+        while length < into.len() {
+            match self.stream.read(&mut into[length..]) {
+                Ok(read @ 1..) => length += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                _ => break,
             }
-        };
-        Fault::Abort { blamed, reason: printable(&text[..length]) }
+        }
+        length
     }
 
     /// Checks, before or between frames, whether this rank is gone. Data frames are left alone.
@@ -258,14 +280,29 @@ impl Peer {
         matches!(self.next_head(), Ok(Some([BYE, ..])))
     }
 
-    /// Sends a short frame, as far as the socket takes it.
-    fn say(&mut self, kind: u8, blamed: u32, text: &[u8]) {
+    /// Sends a short frame, as far as the socket takes it; whether there is nothing left to send.
+    fn say(&mut self, kind: u8, blamed: u32, text: &[u8]) -> bool {
         let head = head(kind, blamed, text.len() as u64, Call::default());
-        // What cannot be sent now is not sent: the connection ends anyway.
-        let _ = match &mut self.seal {
-            None => self.stream.write_vectored(&[IoSlice::new(&head), IoSlice::new(text)]),
-            Some(seal) => seal.message(&head, text).and_then(|message| self.stream.write(&message)),
+        let message = match &mut self.seal {
+            None => Ok([&head, text].concat()),
+            Some(seal) => seal.message(&head, text),
         };
+        // What cannot be encrypted is not sent: the connection ends anyway.
+        self.unsent.extend(message.unwrap_or_default());
+        self.say_rest()
+    }
+
+    /// Sends more of the short frames; whether there is nothing left that can be sent.
+    pub(super) fn say_rest(&mut self) -> bool {
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(length @ 1..) => drop(self.unsent.drain(..length)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                _ => self.unsent.clear(),
+            }
+        }
+        true
     }
 
     /// Says goodbye, so that the other end does not report the closed connection as a loss.
@@ -273,9 +310,9 @@ impl Peer {
         self.say(BYE, 0, &[]);
     }
 
-    /// Reports the rank to blame. No frame may be half sent.
-    pub(super) fn abort(&mut self, blamed: u32, reason: &str) {
-        self.say(ABORT, blamed, &reason.as_bytes()[..reason.len().min(LONGEST_REASON)]);
+    /// Reports the rank to blame; whether there is nothing left to send. No frame may be half sent.
+    pub(super) fn abort(&mut self, blamed: u32, reason: &str) -> bool {
+        self.say(ABORT, blamed, &reason.as_bytes()[..reason.len().min(LONGEST_REASON)])
     }
 
     /// Reports the rank that this one waits for, unless a frame is half sent.

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::collective::group::Group;
+use crate::collective::tests::check_that_a_hung_rank_is_named;
 use crate::rendezvous::Rendezvous;
 use crate::value::host::Host;
 use crate::value::port::Port;
@@ -14,6 +15,7 @@ use crate::value::port::Port;
 mod attacks;
 mod bytes;
 mod groups;
+mod last_words;
 
 /// The calls of a group, on its transport.
 trait Calls: Transport {
@@ -78,7 +80,7 @@ fn ranks_with<T: Send>(is_secret: bool, timeout: Duration, size: u32, run: impl 
 }
 
 /// Numbers that differ between ranks, and whose sums round.
-fn numbers(rank: u32, length: usize) -> Vec<f32> {
+pub(in crate::collective) fn numbers(rank: u32, length: usize) -> Vec<f32> {
     (0..length).map(|i| ((i as f32 + 1.0) * 0.37 + rank as f32 * 1.1).sin() * 10f32.powi(i as i32 % 5 - 2)).collect()
 }
 
@@ -215,26 +217,9 @@ fn a_lost_rank_that_has_done_its_part_is_named_soon_if_another_never_comes() {
 #[test]
 fn a_hung_rank_is_named_by_all_others() {
     for length in [100, 1 << 20] {
-        let ended = AtomicU32::new(0);
-        // As long as a busy machine may keep a rank from its turn.
-        let errors = ranks_within(Duration::from_secs(2), 4, |mut tcp| {
-            if tcp.rank().index() == 1 {
-                // It hangs until all others have given it up.
-                while ended.load(Ordering::Relaxed) < 3 {
-                    thread::sleep(Duration::from_millis(10));
-                }
-                return None;
-            }
-            let error = tcp.all_reduce_sum(&mut vec![1.0; length]).unwrap_err();
-            ended.fetch_add(1, Ordering::Relaxed);
-            Some(error)
+        check_that_a_hung_rank_is_named(1, length, |timeout, run| {
+            ranks_within(timeout, 4, |tcp| run(Group::new(Box::new(tcp))))
         });
-        for error in errors.into_iter().flatten() {
-            match &error {
-                CollectiveError::TimedOut { rank: 1, .. } | CollectiveError::Lost { rank: 1, .. } => {}
-                _ => panic!("{length} numbers: {error}"),
-            }
-        }
     }
 }
 

@@ -1,13 +1,12 @@
 //! Hosts that are only claimed: all ranks are threads of this process.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use super::*;
 use crate::collective::group::Group;
 use crate::collective::host_info::HostInfo;
-use crate::collective::tcp::tests::ranks_within;
+use crate::collective::tcp::tests::{numbers, ranks_within};
+use crate::collective::tests::check_that_a_hung_rank_is_named;
 
 const PLENTY: Duration = Duration::from_secs(60);
 
@@ -17,10 +16,6 @@ fn ranks<T: Send>(timeout: Duration, hosts: &[u8], run: impl Fn(Group) -> T + Sy
         let network = hosts[tcp.rank().index() as usize].to_string();
         run(Group::new(hosts::join_from(tcp, &HostInfo { network, ..HostInfo::own(None) }).unwrap()))
     })
-}
-
-fn numbers(rank: usize, length: usize) -> Vec<f32> {
-    (0..length).map(|i| ((i as f32 + 1.0) * 0.37 + rank as f32 * 1.1).sin() * 10f32.powi(i as i32 % 5 - 2)).collect()
 }
 
 /// The sum of several ranks' numbers, in the order of the slices.
@@ -33,14 +28,14 @@ fn a_sum_is_made_in_rank_order_wherever_the_ranks_are() {
     for hosts in [&[0, 0, 1, 1][..], &[0, 1, 0, 1], &[7, 7, 7, 3, 3, 5], &[0, 1, 1], &[0, 0, 1]] {
         for length in [0, 1, 7850, 200_000] {
             let sums = ranks(PLENTY, hosts, |mut group| {
-                let mut sum = numbers(group.rank().index() as usize, length);
+                let mut sum = numbers(group.rank().index(), length);
                 group.all_reduce_sum(&mut sum).unwrap();
                 let again = sum.clone();
                 group.all_reduce_max(&mut sum).unwrap();
                 assert!(sum == again);
                 sum
             });
-            let expected = sum(&(0..hosts.len()).map(|rank| numbers(rank, length)).collect::<Vec<_>>());
+            let expected = sum(&(0..hosts.len() as u32).map(|rank| numbers(rank, length)).collect::<Vec<_>>());
             assert!(sums.iter().all(|sum| *sum == expected), "{hosts:?}, {length} numbers");
         }
     }
@@ -96,24 +91,7 @@ fn ranks_that_do_not_follow_each_other_on_a_host_use_tcp() {
 
 #[test]
 fn a_rank_that_hangs_is_named_on_every_host() {
-    let ended = AtomicU32::new(0);
-    let errors = ranks(Duration::from_secs(2), &[0, 0, 1, 1], |mut group| {
-        if group.rank().index() == 3 {
-            while ended.load(Ordering::Relaxed) < 3 {
-                thread::sleep(Duration::from_millis(10));
-            }
-            return None;
-        }
-        let error = group.all_reduce_sum(&mut [1.0_f32]).unwrap_err();
-        ended.fetch_add(1, Ordering::Relaxed);
-        Some(error)
-    });
-    for error in errors.into_iter().flatten() {
-        assert!(
-            matches!(error, CollectiveError::TimedOut { rank: 3, .. } | CollectiveError::Lost { rank: 3, .. }),
-            "{error}"
-        );
-    }
+    check_that_a_hung_rank_is_named(3, 1, |timeout, run| ranks(timeout, &[0, 0, 1, 1], run));
 }
 
 #[test]

@@ -71,7 +71,7 @@ pub(crate) fn run(
     }
     if set == Target::MindSpore && info.world().is_first() {
         // Two commands to start and one process: this one waits for both.
-        let launch = Launch::with_scheduler(&info).variables(set).subreaper();
+        let launch = Launch::with_scheduler(&info).variables(set).subreaper().whole_process();
         return launch.run(|_| worker(&words)).map_err(|error| launch::failure(&words, error));
     }
     let mut command = command(&words);

@@ -83,7 +83,7 @@ pub(crate) fn run(
     let named = first.first().map_or(&words[..], |words| words);
     quiet.warn_also(&info, &environment, finding);
     options.meet.wait(&info)?;
-    let launch = launch.variables(set).output(output).grace(options.grace).subreaper();
+    let launch = launch.variables(set).output(output).grace(options.grace).subreaper().whole_process();
     let launch = if options.keep_binding { launch.keep_binding() } else { launch };
     let outcome = launch.try_run(|place| {
         let index = place.local_rank().and_then(|index| usize::try_from(index).ok());

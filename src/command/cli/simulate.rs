@@ -22,7 +22,7 @@ pub(crate) fn run(shape: Shape, rank: Option<u32>, keep_master: bool, command: V
         (Some(rank), false) => run_one(&job, rank, &command),
         (None, false) => {
             let launch = Launch::simulated(&job, keep_master).map_err(|error| launch::failure(&command, error))?;
-            let launch = launch.output(Output::Prefixed).subreaper();
+            let launch = launch.output(Output::Prefixed).subreaper().whole_process();
             let marked = |_: &ClusterInfo| {
                 let mut worker = worker(&command);
                 worker.env(SIMULATED, "1");

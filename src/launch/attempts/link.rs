@@ -82,7 +82,7 @@ impl Link {
         self.mailbox.take()
     }
 
-    pub(super) fn wake(&self, waker: Option<Waker>) {
+    pub(super) fn wake(&self, waker: Waker) {
         self.mailbox.wake(waker);
     }
 }

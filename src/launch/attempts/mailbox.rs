@@ -41,8 +41,8 @@ impl Mailbox {
     }
 
     /// Who is to be woken by orders from now on.
-    pub(super) fn wake(&self, waker: Option<Waker>) {
-        self.lock().waker = waker;
+    pub(super) fn wake(&self, waker: Waker) {
+        self.lock().waker = Some(waker);
     }
 
     fn lock(&self) -> MutexGuard<'_, Content> {

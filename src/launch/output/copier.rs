@@ -5,20 +5,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{ChildStderr, ChildStdout};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::lines::{Lines, Next};
+use crate::launch::thread::small_thread;
 
 /// What is read at a time, in bytes.
 const READ: usize = 64 << 10;
-
-/// The memory that the thread has for its calls, in bytes: they are few and shallow.
-const STACK: usize = 256 << 10;
-/// The memory that must be free before the thread is started, in bytes: what a thread takes as it begins, and what the
-/// launch takes later, has no way to fail well.
-const ROOM: usize = 4 << 20;
 
 /// Hands streams to the thread; where it is dropped the thread ends with the last of them.
 #[derive(Debug)]
@@ -48,9 +42,7 @@ impl Copier {
     pub(super) fn start() -> io::Result<Copier> {
         let (wakes, woken) = UnixStream::pair()?;
         let (streams, new) = mpsc::channel();
-        Vec::<u8>::new().try_reserve_exact(ROOM)?;
-        let copy = move || copy_all(&new, woken, &mut vec![0; READ]);
-        thread::Builder::new().name("copy lines".to_owned()).stack_size(STACK).spawn(copy)?;
+        small_thread("copy lines", move || copy_all(&new, woken, &mut vec![0; READ]))?;
         Ok(Copier { streams, wakes })
     }
 

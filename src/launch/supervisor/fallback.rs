@@ -2,6 +2,7 @@
 
 use std::io;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -23,13 +24,8 @@ impl Waker {
 }
 
 impl Supervisor {
-    pub(in crate::launch) fn new(_subreaper: bool) -> io::Result<Supervisor> {
-        Ok(Supervisor)
-    }
-
-    /// Nothing waits for longer than a look.
-    pub(in crate::launch) fn waker(&self) -> io::Result<Waker> {
-        Ok(Waker)
+    pub(in crate::launch) fn new(_subreaper: bool, _signals: Arc<Signals>) -> Supervisor {
+        Supervisor
     }
 
     pub(in crate::launch) fn prepare(&self, _command: &mut Command) {}
@@ -67,16 +63,11 @@ impl Supervisor {
         thread::sleep(at_most.map_or(LOOK_EVERY, |most| most.min(LOOK_EVERY)));
     }
 
-    /// No signal is passed on.
-    pub(in crate::launch) fn stop_listening(&mut self) {}
+    /// What has ended has been waited for.
+    pub(in crate::launch) fn let_go(&mut self) {}
 
     /// No signal is passed on.
     pub(in crate::launch) fn has_asked_to_end(&self) -> bool {
-        false
-    }
-
-    /// No signal is passed on.
-    pub(in crate::launch) fn is_final(&self) -> bool {
         false
     }
 
@@ -89,22 +80,35 @@ impl Supervisor {
     }
 }
 
-/// A time without workers.
+/// No signal is heard: each does what it does by default.
 #[derive(Debug)]
-pub(in crate::launch) struct Pause;
+pub(in crate::launch) struct Signals;
 
-impl Pause {
-    pub(in crate::launch) fn new() -> io::Result<Pause> {
-        Ok(Pause)
+impl Signals {
+    pub(in crate::launch) fn new() -> io::Result<Signals> {
+        Ok(Signals)
     }
 
+    /// Nothing waits for longer than a look.
     pub(in crate::launch) fn waker(&self) -> io::Result<Waker> {
         Ok(Waker)
     }
 
-    /// Waits until something may have changed; no signal is heard.
-    pub(in crate::launch) fn wait(&mut self, at_most: Option<Duration>) -> bool {
+    /// Waits until something may have changed.
+    pub(in crate::launch) fn wait_for_end(&self, at_most: Option<Duration>) -> bool {
         thread::sleep(at_most.map_or(LOOK_EVERY, |most| most.min(LOOK_EVERY)));
         false
     }
+
+    pub(in crate::launch) fn has_asked(&self) -> bool {
+        false
+    }
+
+    pub(in crate::launch) fn is_hurried(&self) -> bool {
+        false
+    }
+
+    pub(in crate::launch) fn end_process(&self) {}
+
+    pub(in crate::launch) fn outlive(self: Arc<Self>) {}
 }

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use rustix::process::{
 
 use super::descendants::Descendants;
 use super::processes::{Listing, Process};
-use super::signals::Signals;
+use super::signals::{ENDING, Signals};
 use super::watchdog::Watchdog;
 use crate::launch::stopped::Stop;
 
@@ -32,8 +33,7 @@ const KILLED_WITHIN: Duration = Duration::from_secs(30);
 /// Signals, ends and reaps the workers.
 #[derive(Debug)]
 pub(in crate::launch) struct Supervisor {
-    /// None once no process is left to pass them on to.
-    signals: Option<Signals>,
+    signals: Arc<Signals>,
     watchdog: Watchdog,
     descendants: Descendants,
     /// The groups of workers that run.
@@ -45,8 +45,6 @@ pub(in crate::launch) struct Supervisor {
     /// When to look again, if the last look found processes.
     look_again: Option<Duration>,
     passed: Vec<Signal>,
-    /// Whether a signal that asks to end came when no process was left to pass it on to.
-    asked_late: bool,
     /// Groups that were asked to end.
     terminated: Vec<Pid>,
     /// Processes beside them that were, and when they started.
@@ -55,22 +53,17 @@ pub(in crate::launch) struct Supervisor {
 
 /// Ends a wait from another thread.
 #[derive(Debug)]
-pub(in crate::launch) struct Waker(Option<UnixStream>);
+pub(in crate::launch) struct Waker(UnixStream);
 
 impl Waker {
     pub(super) fn new(stream: UnixStream) -> Waker {
-        Waker(Some(stream))
+        Waker(stream)
     }
 
     pub(in crate::launch) fn wake(&self) {
         // An error means that nothing waits any more.
-        self.0.as_ref().map(|mut stream| stream.write(&[0]));
+        let _ = (&self.0).write(&[0]);
     }
-}
-
-/// Whether a signal ends the job, or announces that it will be ended, as SIGUSR1 does for many schedulers.
-pub(super) fn asks_to_end(signal: Signal) -> bool {
-    [Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1].contains(&signal)
 }
 
 /// What one look at all processes found.
@@ -84,12 +77,11 @@ struct Look {
 
 impl Supervisor {
     /// `subreaper`: this process has no other children, so that what loses its parent may be given to it.
-    pub(in crate::launch) fn new(subreaper: bool) -> io::Result<Supervisor> {
-        let signals = Some(Signals::new()?);
+    pub(in crate::launch) fn new(subreaper: bool, signals: Arc<Signals>) -> Supervisor {
         let mut descendants = Descendants::new(subreaper);
         let watchdog = Watchdog::new(descendants.family());
         watchdog.process().into_iter().for_each(|watchdog| descendants.except(watchdog));
-        Ok(Supervisor {
+        Supervisor {
             signals,
             watchdog,
             descendants,
@@ -98,15 +90,9 @@ impl Supervisor {
             stopped: Vec::new(),
             look_again: None,
             passed: Vec::new(),
-            asked_late: false,
             terminated: Vec::new(),
             asked_alone: Vec::new(),
-        })
-    }
-
-    /// What ends a wait.
-    pub(in crate::launch) fn waker(&self) -> io::Result<Waker> {
-        self.signals.as_ref().map(Signals::waker).transpose().map(Waker)
+        }
     }
 
     pub(in crate::launch) fn prepare(&self, command: &mut Command) {
@@ -202,17 +188,9 @@ impl Supervisor {
     pub(in crate::launch) fn wait(&mut self, at_most: Option<Duration>) {
         self.reap();
         let at_most = at_most.map(|most| self.look_again.map_or(most, |again| most.min(again)));
-        let come = self.signals.as_mut().map(|signals| signals.wait(at_most));
-        for signal in come.unwrap_or_default() {
+        for signal in self.signals.wait(at_most) {
             self.pass_on(signal);
         }
-    }
-
-    /// Restores the signals' earlier actions; no process is left to receive any.
-    pub(in crate::launch) fn stop_listening(&mut self) {
-        self.let_go();
-        let late = self.signals.take().map(Signals::end).unwrap_or_default();
-        self.asked_late |= late.into_iter().any(asks_to_end);
     }
 
     fn reap(&self) {
@@ -220,7 +198,7 @@ impl Supervisor {
     }
 
     /// Waits for all that have ended: their numbers may become others'.
-    fn let_go(&mut self) {
+    pub(in crate::launch) fn let_go(&mut self) {
         self.reap();
         for worker in self.running.drain(..).chain(self.leftovers.drain(..)) {
             let _ = waitpid(Some(worker), WaitOptions::NOHANG);
@@ -234,12 +212,7 @@ impl Supervisor {
 
     /// Whether a signal has been passed on that asks to end.
     pub(in crate::launch) fn has_asked_to_end(&self) -> bool {
-        self.passed.iter().any(|passed| [Signal::INT, Signal::TERM, Signal::HUP].contains(passed))
-    }
-
-    /// Whether a signal has come after which nothing is started again.
-    pub(in crate::launch) fn is_final(&self) -> bool {
-        self.asked_late || self.passed.iter().copied().any(asks_to_end)
+        self.passed.iter().any(|passed| ENDING.contains(passed))
     }
 
     /// Kills a worker's group if that worker is stopped.

@@ -1,16 +1,25 @@
-//! The signals that are passed on, and SIGCHLD.
+//! The signals that are passed on, and SIGCHLD, from the first attempt of a launch until its end.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use signal_hook::{SigId, flag, low_level};
 
+use super::groups::Waker;
+use crate::launch::thread::small_thread;
+
 /// What is passed on; all but the last two end a program that says nothing else.
 const PASSED_ON: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2];
+/// What ends a program that does not catch it, and means that alone.
+pub(super) const ENDING: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
+
+/// How long the readers of the last lines and of the report have after a signal.
+const HURRIED: Duration = Duration::from_secs(1);
 
 /// How many launches wait for signals now, in all threads.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
@@ -27,8 +36,12 @@ static IDLE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| {
 
 /// Signals that have come and are not passed on yet.
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(in crate::launch) struct Signals {
     come: Vec<(Signal, Arc<AtomicBool>)>,
+    /// Whether one of them has asked to end.
+    has_asked: AtomicBool,
+    /// The first one that came when no process was left to pass it on to, and when.
+    late: Mutex<Option<(Signal, Instant)>>,
     registered: Vec<SigId>,
     /// Has a byte for each signal.
     wakes: UnixStream,
@@ -37,55 +50,105 @@ pub(super) struct Signals {
 
 impl Signals {
     /// Begins to listen; from here on the signals end no longer this process.
-    pub(super) fn new() -> io::Result<Signals> {
+    pub(in crate::launch) fn new() -> io::Result<Signals> {
         let (wakes, waker) = UnixStream::pair()?;
         // Waking never blocks: a full pipe wakes already.
         waker.set_nonblocking(true)?;
         let ignored = MASKS.ignored;
         WAITING.fetch_add(1, Ordering::SeqCst);
-        let mut signals = Signals { come: Vec::new(), registered: Vec::new(), wakes, waker };
+        let (come, registered, late) = (Vec::new(), Vec::new(), Mutex::default());
+        let mut signals = Signals { come, has_asked: AtomicBool::new(false), late, registered, wakes, waker };
         // Under nohup a hang-up is to be ignored, by the workers too.
         for signal in PASSED_ON.into_iter().filter(|signal| ignored & bit(*signal) == 0) {
             let flag = Arc::new(AtomicBool::new(false));
             // In this order, so that the woken thread sees the flag.
             signals.registered.push(flag::register(signal.as_raw(), Arc::clone(&flag))?);
-            signals.registered.push(low_level::pipe::register(signal.as_raw(), signals.waker()?)?);
+            signals.registered.push(low_level::pipe::register(signal.as_raw(), signals.waker.try_clone()?)?);
             signals.come.push((signal, flag));
         }
         if !signals.come.is_empty() {
             IDLE.store(false, Ordering::SeqCst);
         }
-        let waker = signals.waker()?;
+        let waker = signals.waker.try_clone()?;
         signals.registered.push(low_level::pipe::register(Signal::CHILD.as_raw(), waker)?);
         Ok(signals)
     }
 
     /// What ends a wait: a byte written there.
-    pub(super) fn waker(&self) -> io::Result<UnixStream> {
-        self.waker.try_clone()
+    pub(in crate::launch) fn waker(&self) -> io::Result<Waker> {
+        self.waker.try_clone().map(Waker::new)
     }
 
     /// Waits for a signal, or until a child has ended or was stopped; gives the signals to pass on.
-    pub(super) fn wait(&mut self, at_most: Option<Duration>) -> Vec<Signal> {
+    pub(super) fn wait(&self, at_most: Option<Duration>) -> Vec<Signal> {
         // A timeout of nothing would be none at all.
         let at_most = at_most.map(|most| most.max(Duration::from_millis(1)));
         if self.wakes.set_read_timeout(at_most).is_ok() {
             // Its end and its errors mean the same: look again.
-            let _ = self.wakes.read(&mut [0; 64]);
+            let _ = (&self.wakes).read(&mut [0; 64]);
         }
-        taken(&self.come)
+        self.take()
     }
 
-    /// Listens no longer; gives the signals that no wait has given.
-    pub(super) fn end(self) -> Vec<Signal> {
-        let come = self.come.clone();
-        drop(self);
-        taken(&come)
+    /// Waits while no worker runs; whether a signal has come that ends the job.
+    pub(in crate::launch) fn wait_for_end(&self, at_most: Option<Duration>) -> bool {
+        self.wait(at_most).into_iter().any(asks_to_end)
+    }
+
+    /// Whether a signal has come, since the launch began, after which nothing is started again.
+    pub(in crate::launch) fn has_asked(&self) -> bool {
+        self.take();
+        self.has_asked.load(Ordering::SeqCst)
+    }
+
+    /// No process is left to pass signals on to: whether one came so long ago that no reader is waited for any longer.
+    pub(in crate::launch) fn is_hurried(&self) -> bool {
+        self.late(self.take()).is_some_and(|(_, since)| since.elapsed() >= HURRIED)
+    }
+
+    /// Does what the late signal does by default.
+    pub(in crate::launch) fn end_process(&self) {
+        if let Some((signal, _)) = self.late(Vec::new()) {
+            // Each of these has a default.
+            let _ = low_level::emulate_default_handler(signal.as_raw());
+        }
+    }
+
+    /// Lets this process write why the launch failed: until it exits, a signal ends it after a moment only.
+    pub(in crate::launch) fn outlive(self: Arc<Self>) {
+        // Without a thread, signals do again what they do by default.
+        let _ = small_thread("late signals", move || {
+            let mut come = self.take();
+            while self.late(come).is_none() {
+                come = self.wait(None);
+            }
+            thread::sleep(HURRIED);
+            self.end_process();
+        });
+    }
+
+    /// The first late signal, which may be among these.
+    fn late(&self, come: Vec<Signal>) -> Option<(Signal, Instant)> {
+        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = come.into_iter().find(|signal| ENDING.contains(signal)).map(|signal| (signal, Instant::now()));
+        *late = late.or(new);
+        *late
+    }
+
+    /// The signals that have come since the last look.
+    fn take(&self) -> Vec<Signal> {
+        let come = self.come.iter().filter(|(_, flag)| flag.swap(false, Ordering::SeqCst));
+        let come: Vec<_> = come.map(|(signal, _)| *signal).collect();
+        if come.iter().copied().any(asks_to_end) {
+            self.has_asked.store(true, Ordering::SeqCst);
+        }
+        come
     }
 }
 
-fn taken(come: &[(Signal, Arc<AtomicBool>)]) -> Vec<Signal> {
-    come.iter().filter(|(_, flag)| flag.swap(false, Ordering::SeqCst)).map(|(signal, _)| *signal).collect()
+/// Whether a signal ends the job, or announces that it will be ended, as SIGUSR1 does for many schedulers.
+pub(super) fn asks_to_end(signal: Signal) -> bool {
+    signal == Signal::USR1 || ENDING.contains(&signal)
 }
 
 impl Drop for Signals {

@@ -33,7 +33,9 @@ impl Links {
         let until = Instant::now() + ATTRIBUTION.min(self.timeout);
         while Instant::now() < until {
             for (index, peer) in self.peers.iter_mut().enumerate() {
-                if let Some(Fault::Suspect { blamed: other }) = peer.as_mut().and_then(Peer::last_words) {
+                let Some(peer) = peer else { continue };
+                peer.say_rest();
+                if let Some(Fault::Suspect { blamed: other }) = peer.last_words() {
                     alive[index] = true;
                     blamed.push(other as usize);
                 }
@@ -111,13 +113,17 @@ impl Links {
         (blamed, reason, None)
     }
 
-    /// Says to all peers who is to blame. A frame that is half sent comes first, as long as its peer still reads.
+    /// Says to all peers who is to blame, as long as they still read. A frame that is half sent comes first.
     fn abort_all<'b>(&mut self, out: &impl Fn(usize) -> Option<&'b [u8]>, culprit: u32, reason: &str) {
         let (transfer, until) = (self.current, Instant::now() + ATTRIBUTION.min(self.timeout));
-        let mut unaware: Vec<(usize, &mut Peer)> = Vec::new();
-        unaware.extend(self.peers.iter_mut().enumerate().filter_map(|(index, peer)| Some((index, peer.as_mut()?))));
+        let mut unaware: Vec<(usize, &mut Peer, bool)> = Vec::new();
+        let all = self.peers.iter_mut().enumerate();
+        unaware.extend(all.filter_map(|(index, peer)| Some((index, peer.as_mut()?, false))));
         loop {
-            unaware.retain_mut(|(index, peer)| {
+            unaware.retain_mut(|(index, peer, has_begun)| {
+                if *has_begun {
+                    return !peer.say_rest();
+                }
                 if let Some(bytes) = out(*index).filter(|bytes| peer.is_half_sent(bytes.len())) {
                     match peer.push(transfer, bytes) {
                         Ok(Progress { done: true, .. }) => {}
@@ -125,8 +131,8 @@ impl Links {
                         Err(_) => return false,
                     }
                 }
-                peer.abort(culprit, reason);
-                false
+                *has_begun = true;
+                !peer.abort(culprit, reason)
             });
             if unaware.is_empty() || Instant::now() >= until {
                 return;

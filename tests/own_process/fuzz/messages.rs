@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use crate::fuzz::{MAGIC, new_port};
+use super::{MAGIC, new_port};
 use crate::support::mutation::fuzz;
 use crate::support::wire;
 use mpienv::collective::{Backend, Group};

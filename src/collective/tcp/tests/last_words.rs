@@ -1,0 +1,118 @@
+//! Why a rank gives up reaches the others even if the network takes its time.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::AtomicBool;
+
+use super::*;
+use crate::collective::call::Call;
+use crate::collective::tcp::handshake::{self, Joined};
+use crate::collective::tcp::peer::{Fault, Peer};
+use crate::collective::tcp::seal::{SEALED_HEAD, Seal};
+use crate::collective::tcp::transfer::Links;
+
+const REASON: &str = "its memory is full";
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The keys of both ends of a connection, with its sockets.
+fn joined() -> [Joined; 2] {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, until, key) = (listener.local_addr().unwrap(), Instant::now() + PLENTY, [7; 32]);
+    let rank = |index| Rank::new(index, 2).unwrap();
+    let other = thread::spawn(move || handshake::join(&[address], rank(1), &key, until).unwrap().remove(0));
+    let mut places = vec![None, None];
+    handshake::accept(&listener, rank(0), &key, &mut places, until, &AtomicBool::new(false)).unwrap();
+    [places.pop().flatten().unwrap(), other.join().unwrap()]
+}
+
+/// An end whose messages the test passes on, and the socket for that.
+fn end(joined: &Joined, is_sealed: bool) -> (Peer, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let test = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let stream = listener.accept().unwrap().0;
+    stream.set_nonblocking(true).unwrap();
+    let seal = is_sealed.then(|| Seal::new(&joined.1).unwrap());
+    (Peer::new(mio::net::TcpStream::from_std(stream), "host".to_owned(), seal), test)
+}
+
+/// A rank, and what another one that gives up sends to it, which is still to be passed on.
+fn abort(is_sealed: bool) -> (Peer, TcpStream, Vec<u8>) {
+    let [zero, one] = joined();
+    let ((zero, to_zero), (mut one, mut from_one)) = (end(&zero, is_sealed), end(&one, is_sealed));
+    one.abort(3, REASON);
+    one.hang_up();
+    let mut bytes = Vec::new();
+    from_one.read_to_end(&mut bytes).unwrap();
+    (zero, to_zero, bytes)
+}
+
+/// What a rank hears of this.
+fn heard(peer: &mut Peer) -> (u32, String) {
+    let until = Instant::now() + PLENTY;
+    while Instant::now() < until {
+        match peer.last_words() {
+            Some(Fault::Abort { blamed, reason }) => return (blamed, reason),
+            Some(fault) => panic!("{fault:?}"),
+            None => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    panic!("nothing was heard");
+}
+
+#[test]
+fn a_reason_that_arrives_in_two_pieces_is_whole() {
+    for is_sealed in [false, true] {
+        let (mut zero, mut to_zero, bytes) = abort(is_sealed);
+        let (first, rest) = bytes.split_at(SEALED_HEAD + 1);
+        to_zero.write_all(first).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(PAUSE);
+                to_zero.write_all(rest).unwrap();
+            });
+            assert_eq!(heard(&mut zero), (3, REASON.to_owned()));
+        });
+    }
+}
+
+#[test]
+fn a_reason_that_is_cut_off_is_waited_for_no_longer_than_a_moment() {
+    for (is_sealed, text) in [(false, &REASON[..4]), (true, "")] {
+        let (mut zero, mut to_zero, bytes) = abort(is_sealed);
+        let head = bytes.len() - REASON.len() - if is_sealed { 16 } else { 0 };
+        to_zero.write_all(&bytes[..head + 4]).unwrap();
+        assert_eq!(heard(&mut zero), (3, text.to_owned()));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_reason_is_sent_once_a_full_socket_has_room_again() {
+    for is_sealed in [false, true] {
+        let [zero, one] = joined();
+        let ((mut zero, mut to_zero), (mut one, mut from_one)) = (end(&zero, is_sealed), end(&one, is_sealed));
+        let mut filled = 0;
+        loop {
+            match one.stream().write(&[0; 1 << 16]) {
+                Ok(length) => filled += length,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        thread::scope(|scope| {
+            let read = scope.spawn(|| {
+                thread::sleep(PAUSE);
+                let mut bytes = Vec::new();
+                from_one.read_to_end(&mut bytes).unwrap();
+                bytes
+            });
+            let mut links = Links::new(vec![Some(one), None], PLENTY).unwrap();
+            let error = links.differs(0, Call::default(), Call::default()).to_string();
+            let bytes = read.join().unwrap();
+            assert!(bytes.len() > filled, "{error}");
+            to_zero.write_all(&bytes[filled..]).unwrap();
+            to_zero.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(heard(&mut zero).0, 0);
+        });
+    }
+}

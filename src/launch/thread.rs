@@ -1,0 +1,16 @@
+//! Threads that take little memory.
+
+use std::io;
+use std::thread;
+
+/// The memory that a thread has for its calls, in bytes: they are few and shallow.
+const STACK: usize = 256 << 10;
+/// The memory that must be free before a thread is started, in bytes: what a thread takes as it begins, and what the
+/// launch takes later, has no way to fail well.
+const ROOM: usize = 4 << 20;
+
+/// Starts a thread, or fails if there is no room for it.
+pub(super) fn small_thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    Vec::<u8>::new().try_reserve_exact(ROOM)?;
+    thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(work).map(drop)
+}

@@ -1,0 +1,184 @@
+//! Whatever the launch of another node sends, true or not: the workers end, and the error says why.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use super::{MAGIC, new_port, signed_replies};
+use crate::support::clock::SLACK;
+use crate::support::mutation::fuzz;
+use crate::support::wire;
+use mpienv::{ClusterInfo, Launch, LaunchError, Port};
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+
+const TOKEN: &[u8] = b"job 1";
+/// Length of what the played launch brings to the meeting, and of what the first launch answers.
+const BLOB: usize = 16;
+const TERMS: usize = 8;
+
+/// The launch of a node of two, whose worker runs until it is stopped.
+fn launch(node: &str, port: Port) -> Result<(), LaunchError> {
+    let port = (port.get() + 1).to_string();
+    let vars = [("RANK", node), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")];
+    let master = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port), ("MPIENV_TOKEN", "job 1")];
+    let info = ClusterInfo::from_vars(vars.into_iter().chain(master))?;
+    Launch::new(&info, 1)?.max_restarts(1).run(|_| {
+        let mut command = Command::new("sleep");
+        command.arg("60");
+        command
+    })
+}
+
+/// Numbers as messages have them.
+fn numbers(all: &[u32]) -> Vec<u8> {
+    all.iter().flat_map(|number| number.to_be_bytes()).collect()
+}
+
+fn text(text: &str) -> Vec<u8> {
+    [&numbers(&[u32::try_from(text.len()).unwrap()])[..], text.as_bytes()].concat()
+}
+
+/// A failure of a worker with two lines of stderr, or of something else.
+fn failure(is_of_worker: bool) -> Vec<u8> {
+    let cause = if is_of_worker {
+        [numbers(&[2, 1, 9, 2]), text("a\x1b[2J"), text("")].concat()
+    } else {
+        [numbers(&[0]), text("cannot start")].concat()
+    };
+    [numbers(&[1]), text("node1"), numbers(&[1234, 0, 0]), cause].concat()
+}
+
+fn messages(all: &[Vec<u8>]) -> Vec<u8> {
+    all.iter().flat_map(|message| wire::reply(10, u32::try_from(message.len()).unwrap(), message)).collect()
+}
+
+/// Each input without and with true tags.
+fn marked(seeds: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    seeds.iter().flat_map(|seed| [0, 1].map(|mark| [&[mark], &seed[..]].concat())).collect()
+}
+
+const WORDS: &[&[u8]] = &[MAGIC, b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x02", b"\x1b[2J", b"\0\0\0\x05\0\0\0\0"];
+
+/// What the launch says is one line that cannot command a terminal.
+fn is_plain(outcome: &Result<(), LaunchError>) -> TestCaseResult {
+    let said = outcome.as_ref().err().map_or_else(String::new, ToString::to_string);
+    prop_assert!(!said.contains(char::is_control), "{said}");
+    Ok(())
+}
+
+/// Says this and hears the other launch until it closes: it reads all, however early it answers.
+fn say_all(stream: &mut TcpStream, said: &[u8]) {
+    stream.set_read_timeout(Some(SLACK)).unwrap();
+    // The other launch may have closed already.
+    let _ = stream.write_all(said).and_then(|()| stream.shutdown(Shutdown::Write));
+    let _ = stream.read_to_end(&mut Vec::new());
+}
+
+/// Meets the first launch as that of the second node; the keys are of the connection.
+fn become_node_1(port: Port, blob: &[u8]) -> (TcpStream, wire::Session) {
+    let mut stream = loop {
+        match TcpStream::connect(("127.0.0.1", port.get())) {
+            Ok(stream) => break stream,
+            Err(_) => thread::yield_now(),
+        }
+    };
+    let greeting = wire::hear_greeting(&mut stream);
+    let claim = wire::played(1, 2, false, TOKEN, u32::try_from(blob.len()).unwrap()).claim();
+    let mut session = wire::Session::of_key(&wire::key_of_launches(TOKEN), &greeting, &claim);
+    let (proof, tag) = (session.of_rank.tag(b""), session.of_rank.tag(blob));
+    stream.write_all(&[&claim[..], &proof, blob, &tag].concat()).unwrap();
+    wire::answer_roll_call(&mut stream, &mut session);
+    stream.read_exact(&mut [0; wire::HEAD + TERMS + 32]).unwrap();
+    (stream, session)
+}
+
+#[test]
+fn any_event_of_another_node_ends_the_job_with_an_error_in_time() {
+    let blob = [numbers(&[2]), text("node one")].concat();
+    assert_eq!(blob.len(), BLOB);
+    let endings = numbers(&[4, 1, 0, 0, 1, 1, 0, 1, 2, 3, 1, 3, 11]);
+    let seeds = [
+        messages(&[numbers(&[1]), [numbers(&[2]), failure(true), endings.clone()].concat()]),
+        messages(&[numbers(&[1]), vec![], [numbers(&[2]), failure(false), numbers(&[0])].concat()]),
+        messages(&[[numbers(&[3]), endings.clone(), numbers(&[1])].concat(), numbers(&[5])]),
+        messages(&[[numbers(&[4]), endings].concat(), numbers(&[5])]),
+    ];
+    let seeds: Vec<_> = seeds.iter().map(|seed| [&blob[..], seed].concat()).collect();
+    fuzz("events", &marked(&seeds), WORDS, |bytes| {
+        let port = new_port();
+        let first = thread::spawn(move || launch("0", port));
+        let (mark, bytes) = bytes.split_at(bytes.len().min(1));
+        let (blob, bytes) = bytes.split_at(bytes.len().min(BLOB));
+        let (mut stream, mut session) = become_node_1(port, blob);
+        let said = signed_replies(&[mark, bytes].concat(), &mut session.of_rank);
+        say_all(&mut stream, &said);
+        let outcome = first.join().map_err(|_| TestCaseError::fail("the first node panicked"))?;
+        // Its worker was stopped.
+        prop_assert!(outcome.is_err());
+        is_plain(&outcome)
+    });
+}
+
+/// Answers each connection but the first in a way that ends the launch that came.
+fn turn_away(listener: &TcpListener, is_over: &AtomicBool) {
+    while let Ok((mut stream, _)) = listener.accept() {
+        if is_over.load(Ordering::SeqCst) {
+            return;
+        }
+        if let Ok(mut session) = wire::greet_with(&mut stream, &wire::key_of_launches(TOKEN)) {
+            let _ = stream.write_all(&session.reply(5, b"come again"));
+        }
+    }
+}
+
+#[test]
+fn any_order_of_the_first_node_ends_the_workers_or_is_refused_in_time() {
+    let begin = |terms: [u32; 2]| {
+        let welcome = [&1000u32.to_be_bytes()[..], &[7; 32]].concat();
+        let reply = |kind, payload: &[u8]| wire::reply(kind, u32::try_from(payload.len()).unwrap(), payload);
+        [reply(1, &welcome), reply(7, b""), reply(3, &numbers(&terms)), reply(10, b"")].concat()
+    };
+    let start = |pause| [numbers(&[2, 1, pause]), failure(true)].concat();
+    let lost = [numbers(&[5, 2]), text("node2"), text("its mpienv closed the connection")].concat();
+    let seeds = [
+        [begin([0, 2000]), messages(&[numbers(&[1, 0]), start(1)])].concat(),
+        [begin([3, 2000]), messages(&[vec![], numbers(&[1, 0]), start(u32::MAX), numbers(&[3])])].concat(),
+        [begin([0, 30_000]), messages(&[[numbers(&[4]), failure(false)].concat()])].concat(),
+        [begin([0, 1]), messages(&[lost])].concat(),
+        [begin([0, u32::MAX]), messages(&[numbers(&[3])])].concat(),
+    ];
+    let has_ended_well = AtomicBool::new(false);
+    fuzz("orders", &marked(&seeds), WORDS, |bytes| {
+        let port = new_port();
+        let listener = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
+        let is_signed = bytes.first().is_some_and(|mark| mark & 1 == 1);
+        let (is_over, bytes) = (Arc::new(AtomicBool::new(false)), bytes.to_vec());
+        let first = thread::spawn({
+            let is_over = Arc::clone(&is_over);
+            move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                if let Ok(mut session) = wire::greet_with(&mut stream, &wire::key_of_launches(TOKEN)) {
+                    say_all(&mut stream, &signed_replies(&bytes, &mut session.of_master));
+                }
+                drop(stream);
+                turn_away(&listener, &is_over);
+            }
+        });
+        let outcome = launch("1", port);
+        is_over.store(true, Ordering::SeqCst);
+        if outcome.is_ok() {
+            // Only an order of the first node is one.
+            prop_assert!(is_signed);
+            has_ended_well.store(true, Ordering::SeqCst);
+        }
+        let _ = TcpStream::connect(("127.0.0.1", port.get()));
+        first.join().map_err(|_| TestCaseError::fail("the stand-in for the first node panicked"))?;
+        is_plain(&outcome)
+    });
+    // The true one was carried out.
+    assert!(has_ended_well.into_inner());
+}

@@ -1,0 +1,55 @@
+//! Jobs of `mpienv launch`, whose processes can be told from those of others.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use super::processes::{all, command_line};
+use super::tool::clean;
+
+/// A mark that the same test of another checkout on this machine does not have.
+fn own(mark: &str) -> String {
+    format!("{mark}.{}", std::process::id())
+}
+
+/// `mpienv launch` of a shell script, its processes recognizable by a variable.
+#[must_use]
+pub fn launch(mark: &str, workers: u32, options: &[&str], script: &str) -> Command {
+    let mut command = clean("mpienv");
+    command.env("MARK", own(mark)).args(["launch", "--nproc-per-node", &workers.to_string()]).args(options);
+    command.args(["--", "sh", "-c", script]);
+    command
+}
+
+/// Starts a command without input, whose output is read by the test.
+pub fn piped(command: &mut Command) -> Child {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// The processes that live and have the mark, with their command lines.
+#[must_use]
+pub fn living(mark: &str) -> Vec<String> {
+    let wanted = format!("MARK={}", own(mark));
+    let vars = |folder: &PathBuf| fs::read(folder.join("environ")).unwrap_or_default();
+    let has_mark = |folder: &PathBuf| vars(folder).split(|byte| *byte == 0).any(|var| var == wanted.as_bytes());
+    all().iter().filter(|folder| has_mark(folder)).map(|folder| command_line(folder)).collect()
+}
+
+/// Sends a signal by its name.
+pub fn signal(name: &str, child: &Child) {
+    assert!(Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap().success());
+}
+
+/// What a program has written.
+#[must_use]
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The lines that several workers have written, in any order.
+#[must_use]
+pub fn sorted(bytes: &[u8]) -> Vec<String> {
+    let mut lines: Vec<_> = text(bytes).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
