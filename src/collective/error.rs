@@ -84,6 +84,14 @@ pub enum CollectiveError {
         /// What this rank called.
         expected: String,
     },
+    /// Another rank found that ranks made different calls, or brought different counts of numbers.
+    #[error("{difference}")]
+    Disagree {
+        /// A rank of those that differ, by its number in the job.
+        rank: u32,
+        /// The other rank's error.
+        difference: String,
+    },
     /// This rank's arguments cannot be used. Nothing was sent, and the group can still be used.
     #[error("{call}: {reason}")]
     Argument {
@@ -119,9 +127,10 @@ impl CollectiveError {
     /// ```
     #[must_use]
     pub fn rank(&self) -> Option<u32> {
-        use CollectiveError::{Differs, Length, Lost, TimedOut};
+        use CollectiveError::{Differs, Disagree, Length, Lost, TimedOut};
         match self {
-            Lost { rank, .. } | TimedOut { rank, .. } | Length { rank, .. } | Differs { rank, .. } => Some(*rank),
+            Lost { rank, .. } | TimedOut { rank, .. } => Some(*rank),
+            Length { rank, .. } | Differs { rank, .. } | Disagree { rank, .. } => Some(*rank),
             _ => None,
         }
     }

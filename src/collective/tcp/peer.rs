@@ -17,9 +17,10 @@ const DATA: u8 = 1;
 const BYE: u8 = 2;
 const ABORT: u8 = 3;
 const SUSPECT: u8 = 4;
-/// Longest reason in an abort frame, in bytes.
+const DIFFERENCE: u8 = 5;
+/// Longest reason in a frame of one that gives up, in bytes.
 const LONGEST_REASON: usize = 1024;
-/// How long the rest of an abort frame may take to arrive.
+/// How long the rest of such a frame may take to arrive.
 const REST: Duration = Duration::from_millis(500);
 
 /// The connection to another rank.
@@ -63,12 +64,21 @@ pub(super) enum Fault {
     /// It gave up and blames a rank.
     Abort {
         blamed: u32,
-        reason: String,
+        reason: Reason,
     },
     /// It timed out waiting for a rank, which may itself wait for another.
     Suspect {
         blamed: u32,
     },
+}
+
+/// Why a rank gives up on another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// What is known of its loss.
+    Lost(String),
+    /// The error of a rank that found different calls.
+    Difference(String),
 }
 
 impl Fault {
@@ -184,14 +194,14 @@ impl Peer {
                 transfer.number
             ))),
             DATA => Ok(()),
-            ABORT => Err(self.reason(number, length)),
+            ABORT | DIFFERENCE => Err(self.reason(kind, number, length)),
             SUSPECT => Err(Fault::Suspect { blamed: number }),
             BYE => Err(Fault::left()),
             _ => Err(Fault::Lost("what it sent cannot be read".to_owned())),
         }
     }
 
-    fn reason(&mut self, blamed: u32, length: u64) -> Fault {
+    fn reason(&mut self, kind: u8, blamed: u32, length: u64) -> Fault {
         let length = usize::try_from(length).unwrap_or(usize::MAX).min(LONGEST_REASON);
         let mut text = vec![0; self.lengths(length).0 - self.lengths(0).0];
         let come = self.read_rest(&mut text);
@@ -201,7 +211,9 @@ impl Peer {
             let opened = sealed.filter(|(text, _)| text.len() == length);
             text = opened.and_then(|(mut text, tag)| seal.open(&mut text, tag).ok().map(|()| text)).unwrap_or_default();
         }
-        Fault::Abort { blamed, reason: printable(&text) }
+        let text = printable(&text);
+        let is_difference = kind == DIFFERENCE && !text.is_empty();
+        Fault::Abort { blamed, reason: if is_difference { Reason::Difference(text) } else { Reason::Lost(text) } }
     }
 
     /// Reads the rest of a frame, which may come in pieces; gives how much has come in time.
@@ -231,9 +243,9 @@ impl Peer {
         };
         let Head { kind, number: blamed, length, .. } = parse(&head);
         match kind {
-            ABORT => {
+            ABORT | DIFFERENCE => {
                 self.take_head()?;
-                Some(self.reason(blamed, length))
+                Some(self.reason(kind, blamed, length))
             }
             SUSPECT => {
                 self.take_head()?;
@@ -246,7 +258,9 @@ impl Peer {
     /// Whether it has closed the connection and [`Peer::last_words`] has something to take: what follows data or a goodbye
     /// cannot be seen before those are read.
     pub(super) fn has_last_words(&self) -> bool {
-        self.is_closed && self.is_through && matches!(self.next_head(), Err(_) | Ok(Some([ABORT | SUSPECT, ..])))
+        self.is_closed
+            && self.is_through
+            && matches!(self.next_head(), Err(_) | Ok(Some([ABORT | DIFFERENCE | SUSPECT, ..])))
     }
 
     /// The head of the next frame if all of it has come. It is left there.
@@ -311,8 +325,12 @@ impl Peer {
     }
 
     /// Reports the rank to blame; whether there is nothing left to send. No frame may be half sent.
-    pub(super) fn abort(&mut self, blamed: u32, reason: &str) -> bool {
-        self.say(ABORT, blamed, &reason.as_bytes()[..reason.len().min(LONGEST_REASON)])
+    pub(super) fn abort(&mut self, blamed: u32, reason: &Reason) -> bool {
+        let (kind, text) = match reason {
+            Reason::Lost(text) => (ABORT, text),
+            Reason::Difference(text) => (DIFFERENCE, text),
+        };
+        self.say(kind, blamed, &text.as_bytes()[..text.len().min(LONGEST_REASON)])
     }
 
     /// Reports the rank that this one waits for, unless a frame is half sent.

@@ -237,8 +237,8 @@ fn ranks_that_bring_different_lengths_are_named() {
                     assert_eq!((*rank, (*found, *expected)), (1 - own, lengths));
                 }
                 // The other saw it first and said so.
-                CollectiveError::Lost { rank, reason, .. } => {
-                    assert!(*rank == 1 - own && reason.contains("numbers to a sum of"), "{error}");
+                CollectiveError::Disagree { rank, difference } => {
+                    assert!(*rank == 1 - own && difference.contains("numbers to a sum of"), "{error}");
                 }
                 _ => panic!("{error}"),
             }

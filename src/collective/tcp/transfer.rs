@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mio::{Events, Interest, Poll, Token};
 
 use super::inbox::Inbox;
-use super::peer::{Fault, Peer, Transfer};
+use super::peer::{Fault, Peer, Reason, Transfer};
 #[cfg(target_os = "linux")]
 use crate::collective::call::Call;
 use crate::collective::error::CollectiveError;
@@ -33,7 +33,7 @@ pub(super) struct Links {
     /// A peer that has done its part in the current call, and was lost or gave up then: the next call fails.
     noted: Option<(Culprit, Instant)>,
     /// The first failure. Every later call fails in the same way.
-    failed: Option<(u32, String)>,
+    failed: Option<(u32, Reason)>,
 }
 
 /// A peer and its fault.
@@ -104,7 +104,11 @@ impl Links {
     /// Fails as an earlier call did, if one failed, or for a peer that was lost after its part in the last call.
     pub(super) fn check(&mut self) -> Result<(), CollectiveError> {
         if let Some((rank, reason)) = &self.failed {
-            return Err(self.lost(*rank, format!("{reason} (in an earlier call)")));
+            let earlier = |text| format!("{text} (in an earlier call)");
+            return Err(match reason {
+                Reason::Lost(text) => self.lost(*rank, earlier(text)),
+                Reason::Difference(text) => CollectiveError::Disagree { rank: *rank, difference: earlier(text) },
+            });
         }
         self.noted.take().map_or(Ok(()), |(culprit, _)| Err(self.give_up(&|_| None, culprit)))
     }
@@ -165,7 +169,7 @@ impl Links {
     /// Exits without a goodbye, as a killed process does.
     #[cfg(test)]
     pub(super) fn fail_silently(&mut self) {
-        self.failed = Some((0, String::new()));
+        self.failed = Some((0, Reason::Lost(String::new())));
     }
 
     /// Moves all bytes that can move now. Returns the first unfinished peer, and whether any byte moved.
@@ -245,6 +249,13 @@ impl Links {
             }
         }
         None
+    }
+
+    fn failure(&self, rank: u32, reason: Reason) -> CollectiveError {
+        match reason {
+            Reason::Lost(text) => self.lost(rank, text),
+            Reason::Difference(difference) => CollectiveError::Disagree { rank, difference },
+        }
     }
 
     pub(super) fn lost(&self, rank: u32, reason: String) -> CollectiveError {

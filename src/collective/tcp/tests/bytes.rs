@@ -47,8 +47,8 @@ fn ranks_that_bring_different_lengths_to_parts_of_a_sum_are_named() {
     for (own, error) in (0u32..).zip(&errors) {
         match error {
             CollectiveError::Length { rank, .. } => assert_eq!(*rank, 1 - own),
-            CollectiveError::Lost { rank, reason, .. } => {
-                assert!(*rank == 1 - own && reason.contains("numbers to a sum of"), "{error}");
+            CollectiveError::Disagree { rank, difference } => {
+                assert!(*rank == 1 - own && difference.contains("numbers to a sum of"), "{error}");
             }
             _ => panic!("{error}"),
         }

@@ -176,7 +176,8 @@ fn lengths_that_differ_in_a_group_are_named_by_the_rank_in_the_world() {
     match error {
         CollectiveError::Length { rank: 3, found: 5, expected: 4 } => {}
         // The other saw it first and said so.
-        CollectiveError::Lost { rank: 3, reason, .. } if reason.contains("4 numbers to a sum of 5") => {}
+        CollectiveError::Disagree { rank: 3, difference } if difference.contains("brought 4 numbers to a sum of 5") => {
+        }
         _ => panic!("{error}"),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use super::*;
 use crate::collective::call::Call;
 use crate::collective::tcp::handshake::{self, Joined};
-use crate::collective::tcp::peer::{Fault, Peer};
+use crate::collective::tcp::peer::{Fault, Peer, Reason};
 use crate::collective::tcp::seal::{SEALED_HEAD, Seal};
 use crate::collective::tcp::transfer::Links;
 
@@ -39,7 +39,7 @@ fn end(joined: &Joined, is_sealed: bool) -> (Peer, TcpStream) {
 fn abort(is_sealed: bool) -> (Peer, TcpStream, Vec<u8>) {
     let [zero, one] = joined();
     let ((zero, to_zero), (mut one, mut from_one)) = (end(&zero, is_sealed), end(&one, is_sealed));
-    one.abort(3, REASON);
+    one.abort(3, &Reason::Lost(REASON.to_owned()));
     one.hang_up();
     let mut bytes = Vec::new();
     from_one.read_to_end(&mut bytes).unwrap();
@@ -47,7 +47,7 @@ fn abort(is_sealed: bool) -> (Peer, TcpStream, Vec<u8>) {
 }
 
 /// What a rank hears of this.
-fn heard(peer: &mut Peer) -> (u32, String) {
+fn heard(peer: &mut Peer) -> (u32, Reason) {
     let until = Instant::now() + PLENTY;
     while Instant::now() < until {
         match peer.last_words() {
@@ -70,7 +70,7 @@ fn a_reason_that_arrives_in_two_pieces_is_whole() {
                 thread::sleep(PAUSE);
                 to_zero.write_all(rest).unwrap();
             });
-            assert_eq!(heard(&mut zero), (3, REASON.to_owned()));
+            assert_eq!(heard(&mut zero), (3, Reason::Lost(REASON.to_owned())));
         });
     }
 }
@@ -81,7 +81,7 @@ fn a_reason_that_is_cut_off_is_waited_for_no_longer_than_a_moment() {
         let (mut zero, mut to_zero, bytes) = abort(is_sealed);
         let head = bytes.len() - REASON.len() - if is_sealed { 16 } else { 0 };
         to_zero.write_all(&bytes[..head + 4]).unwrap();
-        assert_eq!(heard(&mut zero), (3, text.to_owned()));
+        assert_eq!(heard(&mut zero), (3, Reason::Lost(text.to_owned())));
     }
 }
 
@@ -112,7 +112,7 @@ fn a_reason_is_sent_once_a_full_socket_has_room_again() {
             assert!(bytes.len() > filled, "{error}");
             to_zero.write_all(&bytes[filled..]).unwrap();
             to_zero.shutdown(Shutdown::Write).unwrap();
-            assert_eq!(heard(&mut zero).0, 0);
+            assert_eq!(heard(&mut zero), (0, Reason::Difference(error)));
         });
     }
 }

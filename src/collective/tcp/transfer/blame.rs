@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::peer::{Fault, Peer, Progress};
+use super::super::peer::{Fault, Peer, Progress, Reason};
 use super::{Culprit, Links};
 use crate::collective::error::CollectiveError;
 
@@ -45,7 +45,7 @@ impl Links {
         let silent = |index: &&usize| self.peers.get(**index).is_some_and(Option::is_some) && !alive[**index];
         let culprit = blamed.iter().find(silent).copied().unwrap_or(suspect) as u32;
         self.hang_up();
-        self.failed = Some((culprit, format!("it sent nothing for {seconds} s")));
+        self.failed = Some((culprit, Reason::Lost(format!("it sent nothing for {seconds} s"))));
         CollectiveError::TimedOut { rank: culprit, host: self.host(culprit), seconds }
     }
 
@@ -56,23 +56,24 @@ impl Links {
         culprit: Culprit,
     ) -> CollectiveError {
         let Culprit(index, fault) = self.earlier_than(culprit);
-        let (culprit, reason, error) = match fault {
+        let mut found = None;
+        let (culprit, reason) = match fault {
             Fault::Lost(reason) => self.first_lost(index, reason),
             Fault::Suspect { blamed } => {
                 let suspect = self.long_awaited().unwrap_or(blamed as usize);
                 return self.attribute_timeout(out, suspect, Some((index, blamed as usize)));
             }
             Fault::Abort { blamed, reason } => self.blame(index, blamed, reason),
-            Fault::Differs(found) => {
+            Fault::Differs(call) => {
                 let rank = index as u32;
-                let error = CollectiveError::different_calls(rank, found, self.own(), self.current.call);
-                (rank, reason_of_difference(&error), Some(error))
+                let error = CollectiveError::different_calls(rank, call, self.own(), self.current.call);
+                (rank, Reason::Difference(found.insert(error).to_string()))
             }
         };
         self.abort_all(out, culprit, &reason);
         self.hang_up();
         self.failed = Some((culprit, reason.clone()));
-        error.unwrap_or_else(|| self.lost(culprit, reason))
+        found.unwrap_or_else(|| self.failure(culprit, reason))
     }
 
     /// What was noted before, unless it says less.
@@ -96,25 +97,25 @@ impl Links {
     }
 
     /// A peer closed its connection: because it lost another rank, if any peer says so.
-    fn first_lost(&mut self, index: usize, reason: String) -> (u32, String, Option<CollectiveError>) {
+    fn first_lost(&mut self, index: usize, reason: String) -> (u32, Reason) {
         for (other, peer) in self.peers.iter_mut().enumerate() {
             if let Some(Fault::Abort { blamed, reason }) = peer.as_mut().and_then(Peer::last_words) {
                 return self.blame(other, blamed, reason);
             }
         }
-        (index as u32, reason, None)
+        (index as u32, Reason::Lost(reason))
     }
 
-    fn blame(&self, by: usize, blamed: u32, reason: String) -> (u32, String, Option<CollectiveError>) {
+    fn blame(&self, by: usize, blamed: u32, reason: Reason) -> (u32, Reason) {
         let own = self.peers.get(blamed as usize).is_none_or(Option::is_none);
-        if own {
-            return (by as u32, format!("it gave up on this rank: {reason}"), None);
+        match reason {
+            Reason::Lost(text) if own => (by as u32, Reason::Lost(format!("it gave up on this rank: {text}"))),
+            reason => (if own { by as u32 } else { blamed }, reason),
         }
-        (blamed, reason, None)
     }
 
     /// Says to all peers who is to blame, as long as they still read. A frame that is half sent comes first.
-    fn abort_all<'b>(&mut self, out: &impl Fn(usize) -> Option<&'b [u8]>, culprit: u32, reason: &str) {
+    fn abort_all<'b>(&mut self, out: &impl Fn(usize) -> Option<&'b [u8]>, culprit: u32, reason: &Reason) {
         let (transfer, until) = (self.current, Instant::now() + ATTRIBUTION.min(self.timeout));
         let mut unaware: Vec<(usize, &mut Peer, bool)> = Vec::new();
         let all = self.peers.iter_mut().enumerate();
@@ -143,16 +144,5 @@ impl Links {
 
     fn hang_up(&mut self) {
         self.peers.iter_mut().flatten().for_each(Peer::hang_up);
-    }
-}
-
-/// What the others hear of a rank that made another call.
-fn reason_of_difference(error: &CollectiveError) -> String {
-    match error {
-        CollectiveError::Length { found, expected, .. } => {
-            format!("it brought {found} numbers to a sum of {expected}")
-        }
-        CollectiveError::Differs { found, own, expected, .. } => format!("it called {found}, rank {own} {expected}"),
-        error => error.to_string(),
     }
 }
