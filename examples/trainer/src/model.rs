@@ -62,12 +62,11 @@ pub trait Model {
 
     /// The sum of the samples' losses, and how many are classified correctly.
     fn evaluate(&mut self, parameters: &[f32], images: &[Image], labels: &[u8]) -> Evaluation {
-        let mut sum = Evaluation { count: labels.len() as u64, ..Evaluation::default() };
-        for (row, &label) in self.logits(parameters, images).iter_mut().zip(labels) {
-            sum.correct += u64::from(cross_entropy::class(row) == usize::from(label));
-            sum.loss += f64::from(cross_entropy::loss_and_gradient(row, label, 1.0));
-        }
-        sum
+        let rows = self.logits(parameters, images);
+        let correct = rows.iter().zip(labels).filter(|(row, label)| cross_entropy::class(row) == usize::from(**label));
+        let correct = correct.count() as u64;
+        let loss = cross_entropy::loss_and_gradient(rows, labels, 1.0).into();
+        Evaluation { loss, correct, count: labels.len() as u64 }
     }
 }
 

@@ -62,9 +62,8 @@ fn measure(
     let whole = size * rank.size() as usize;
     let batches: Vec<_> = sampler::global_batches(data.count(), whole).filter(|batch| batch.len() == whole).collect();
     let gather = |batch: &mut Batch, step: usize| {
-        let indices = |step: usize| {
-            sampler::share(batches[step % batches.len()].clone(), rank).map(|position| order[position])
-        };
+        let indices =
+            |step: usize| sampler::share(batches[step % batches.len()].clone(), rank).map(|position| order[position]);
         Batch::prefetch(data, indices(step + 1));
         batch.gather(data, indices(step));
     };
