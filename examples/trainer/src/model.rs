@@ -8,6 +8,8 @@ mod network;
 #[cfg(test)]
 mod sample;
 
+use pulp::Arch;
+
 use crate::batch::Image;
 use crate::data::CLASSES;
 use crate::parameters::Shapes;
@@ -107,9 +109,11 @@ impl Evaluation {
 
 /// Moves every parameter against its gradient: stochastic gradient descent.
 pub fn sgd_step(parameters: &mut [f32], gradient: &[f32], learning_rate: f32) {
-    for (parameter, gradient) in parameters.iter_mut().zip(gradient) {
-        *parameter -= learning_rate * gradient;
-    }
+    Arch::new().dispatch(|| {
+        for (parameter, gradient) in parameters.iter_mut().zip(gradient) {
+            *parameter -= learning_rate * gradient;
+        }
+    });
 }
 
 /// `count` values of N(0, `deviation`) for parameter number `parameter`.
