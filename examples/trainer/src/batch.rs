@@ -43,10 +43,10 @@ impl Batch {
         }
     }
 
-    /// Begins to load samples into the cache, for the [`Batch::gather`] of the next step.
+    /// Begins to load samples into the cache for the next [`Batch::gather`].
     ///
-    /// In random order, nearly every row comes from memory. Requested early, the rows load while this step computes.
-    pub fn prefetch(data: &Dataset, indices: impl Iterator<Item = usize>) {
+    /// In random order, nearly every row comes from memory. Requested all at once, the rows load in parallel.
+    pub fn fetch(data: &Dataset, indices: impl Iterator<Item = usize>) {
         for index in indices {
             data.image(index).iter().step_by(CACHE_LINE).for_each(prefetch);
         }
@@ -67,7 +67,7 @@ fn prefetch(byte: &u8) {
     use pulp::core_arch::x86::Sse;
     use std::arch::x86_64::_MM_HINT_T1;
     if let Some(sse) = Sse::try_new() {
-        // Into the second level: the first is smaller than a batch, and drops most of so many requests.
+        // Into the second level: the first is smaller than a batch, and seems to drop most of so many requests.
         sse._mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(byte).cast());
     }
 }

@@ -272,15 +272,10 @@ fn run(
         let mut seen = 0;
         config.order.arrange(&mut order, config.seed, epoch);
         let first = usize::try_from(position.step).unwrap_or(usize::MAX);
-        let own_of = |positions| sampler::share(positions, rank).map(|position| order[position]);
-        let mut batches = sampler::global_batches(samples, global_size).enumerate().skip(first).peekable();
-        while let Some((step, positions)) = batches.next() {
+        for (step, positions) in sampler::global_batches(samples, global_size).enumerate().skip(first) {
             let whole = positions.len();
             own.clear();
-            own.extend(own_of(positions));
-            if let Some((_, next)) = batches.peek() {
-                Batch::prefetch(&data.train, own_of(next.clone()));
-            }
+            own.extend(sampler::share(positions, rank).map(|position| order[position]));
             let share = Share { data: &data.train, own: &own, whole, stop: checkpoints.stop.weight() };
             let outcome = learner.step(&share, group)?;
             let (loss, signal) = (f64::from(outcome.loss), Signal::of_sum(outcome.stop));

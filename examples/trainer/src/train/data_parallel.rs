@@ -31,6 +31,7 @@ impl<'a> DataParallel<'a> {
 impl Learner for DataParallel<'_> {
     fn step(&mut self, share: &Share<'_>, group: &mut Group) -> Result<Outcome, TrainError> {
         let &Share { data, own, whole, stop } = share;
+        Batch::fetch(data, own.iter().copied());
         self.batch.gather(data, own.iter().copied());
         let (gradient, rest) = self.sum.split_at_mut(self.parameters.len());
         let loss = self.model.gradient(self.parameters, self.batch.images(), self.batch.labels(), whole, gradient);

@@ -69,6 +69,7 @@ impl Learner for ShardedLearner<'_> {
             let (found, expected) = (vec![own.len(), PIXELS], self.samples.shape.clone());
             return Err(ExecuteError::Input { feed: Feed::Samples, found, expected }.into());
         }
+        Batch::fetch(data, own.iter().copied());
         let images = self.samples.data.as_chunks_mut::<PIXELS>().0;
         for (row, &index) in images.iter_mut().zip(own) {
             batch::normalize(self.arch, data.image(index), row);

@@ -62,10 +62,9 @@ fn measure(
     let whole = size * rank.size() as usize;
     let batches: Vec<_> = sampler::global_batches(data.count(), whole).filter(|batch| batch.len() == whole).collect();
     let gather = |batch: &mut Batch, step: usize| {
-        let indices =
-            |step: usize| sampler::share(batches[step % batches.len()].clone(), rank).map(|position| order[position]);
-        Batch::prefetch(data, indices(step + 1));
-        batch.gather(data, indices(step));
+        let positions = batches[step % batches.len()].clone();
+        Batch::fetch(data, sampler::share(positions.clone(), rank).map(|position| order[position]));
+        batch.gather(data, sampler::share(positions, rank).map(|position| order[position]));
     };
     let mut taken = Vec::new();
     for step in 0..TIMES {
