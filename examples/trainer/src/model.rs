@@ -8,6 +8,8 @@ mod network;
 #[cfg(test)]
 mod sample;
 
+use pulp::Arch;
+
 use crate::batch::Image;
 use crate::data::CLASSES;
 use crate::parameters::Shapes;
@@ -62,12 +64,11 @@ pub trait Model {
 
     /// The sum of the samples' losses, and how many are classified correctly.
     fn evaluate(&mut self, parameters: &[f32], images: &[Image], labels: &[u8]) -> Evaluation {
-        let mut sum = Evaluation { count: labels.len() as u64, ..Evaluation::default() };
-        for (row, &label) in self.logits(parameters, images).iter_mut().zip(labels) {
-            sum.correct += u64::from(cross_entropy::class(row) == usize::from(label));
-            sum.loss += f64::from(cross_entropy::loss_and_gradient(row, label, 1.0));
-        }
-        sum
+        let rows = self.logits(parameters, images);
+        let correct = rows.iter().zip(labels).filter(|(row, label)| cross_entropy::class(row) == usize::from(**label));
+        let correct = correct.count() as u64;
+        let loss = cross_entropy::loss_and_gradient(rows, labels, 1.0).into();
+        Evaluation { loss, correct, count: labels.len() as u64 }
     }
 }
 
@@ -108,9 +109,11 @@ impl Evaluation {
 
 /// Moves every parameter against its gradient: stochastic gradient descent.
 pub fn sgd_step(parameters: &mut [f32], gradient: &[f32], learning_rate: f32) {
-    for (parameter, gradient) in parameters.iter_mut().zip(gradient) {
-        *parameter -= learning_rate * gradient;
-    }
+    Arch::new().dispatch(|| {
+        for (parameter, gradient) in parameters.iter_mut().zip(gradient) {
+            *parameter -= learning_rate * gradient;
+        }
+    });
 }
 
 /// `count` values of N(0, `deviation`) for parameter number `parameter`.

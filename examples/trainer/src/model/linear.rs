@@ -18,12 +18,14 @@ pub struct Linear {
     layer: Layer,
     /// A row for each sample: first its logits, then their gradient.
     rows: Vec<[f32; CLASSES]>,
+    /// The logits that `rows` had.
+    logits: Vec<[f32; CLASSES]>,
 }
 
 impl Linear {
     /// The model, with room for batches of `capacity` samples.
     pub fn new(capacity: usize) -> Linear {
-        Linear { layer: Layer::new(), rows: vec![[0.0; CLASSES]; capacity] }
+        Linear { layer: Layer::new(), rows: vec![[0.0; CLASSES]; capacity], logits: vec![[0.0; CLASSES]; capacity] }
     }
 }
 
@@ -49,14 +51,10 @@ impl Model for Linear {
         gradient: &mut [f32],
     ) -> f32 {
         self.logits(parameters, images);
-        let rows = &mut self.rows[..images.len()];
-        let scale = 1.0 / whole as f32;
-        let mut loss = 0.0;
-        for (row, &label) in rows.iter_mut().zip(labels) {
-            let logits = *row;
-            loss += cross_entropy::loss_and_gradient(row, label, scale);
-            relu::mask(row, &logits);
-        }
+        let (rows, logits) = (&mut self.rows[..images.len()], &mut self.logits[..images.len()]);
+        logits.copy_from_slice(rows);
+        let loss = cross_entropy::loss_and_gradient(rows, labels, 1.0 / whole as f32);
+        relu::mask(rows.as_flattened_mut(), logits.as_flattened());
         let (weights, biases) = gradient.split_at_mut(WEIGHTS);
         self.layer.weight_gradients(rows, images, weights);
         self.layer.bias_gradients(rows, biases);

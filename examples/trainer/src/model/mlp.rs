@@ -82,13 +82,9 @@ impl Model for Mlp {
     ) -> f32 {
         self.logits(parameters, images);
         let count = images.len();
-        let scale = 1.0 / whole as f32;
         let (hidden, hidden_gradients) = (&self.hidden[..count], &mut self.hidden_gradients[..count]);
         let rows = &mut self.rows[..count];
-        let mut loss = 0.0;
-        for (row, &label) in rows.iter_mut().zip(labels) {
-            loss += cross_entropy::loss_and_gradient(row, label, scale);
-        }
+        let loss = cross_entropy::loss_and_gradient(rows, labels, 1.0 / whole as f32);
         let (first, second) = gradient.split_at_mut(FIRST.end);
         let (weights, biases) = second.split_at_mut(Second::WEIGHTS);
         self.second.weight_gradients(rows, hidden, weights);

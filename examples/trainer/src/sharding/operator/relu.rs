@@ -7,8 +7,6 @@ use crate::sharding::tensor::Tensor;
 pub const RULE: Rule = Rule { loops: 2, inputs: &[&[0, 1]], output: &[0, 1], whole: None };
 
 /// Replaces every number below 0 with 0. NaN stays: `max` would turn it into 0 and hide that a run diverged.
-// Inlined, as is `mask`, because the linear model calls them on rows of ten.
-#[inline]
 pub fn rectify<N: Number>(numbers: &mut [N]) {
     for number in numbers {
         *number = if *number < N::default() { N::default() } else { *number };
@@ -16,7 +14,6 @@ pub fn rectify<N: Number>(numbers: &mut [N]) {
 }
 
 /// Replaces the gradient of each output that is not above 0 with 0: the gradient of ReLU at 0 is 0.
-#[inline]
 pub fn mask<N: Number>(gradients: &mut [N], outputs: &[N]) {
     for (gradient, &output) in gradients.iter_mut().zip(outputs) {
         *gradient = if output > N::default() { *gradient } else { N::default() };
