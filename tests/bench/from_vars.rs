@@ -42,7 +42,7 @@ fn recording(bencher: Bencher, path: &str) {
     bencher.bench(|| ClusterInfo::builder().from_environment(black_box(&environment)).unwrap());
 }
 
-/// With the snapshot: what `from_vars` does in all.
+/// Includes the snapshot: all that `from_vars` does.
 #[divan::bench(args = recordings())]
 fn recording_from_vars(bencher: Bencher, path: &str) {
     let recording: Recording = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What a hostlist costs: its first host, and all of its hosts.
+//! The cost of a hostlist: its first host, and all of its hosts.
 
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first error")]
 

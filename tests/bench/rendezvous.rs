@@ -1,11 +1,11 @@
 //! How long many ranks take to meet on one machine, and what it costs rank 0.
 //!
-//! `cargo bench --bench rendezvous -- --simulate-ranks 10000` serves rank 0 here and plays the other ranks in a
-//! second process, since one process may not have open files for both. `--simulate-ranks 100000 --per-node 100`
-//! measures the shape with a level between: the 100 ranks of one node gather at its first rank (all nodes do so at
+//! `cargo bench --bench rendezvous -- --simulate-ranks 10000` serves rank 0 here and simulates the other ranks in a
+//! second process, because the limit on open files may be too low for both in one process. `--simulate-ranks 100000
+//! --per-node 100` measures a two-level layout: the 100 ranks of one node gather at its first rank (all nodes do so at
 //! the same time, each on its own machine), then the first ranks of 1,000 nodes meet, each for its whole node. With
-//! `--times 100` all meet so often, and it fails when rank 0 holds more open files or more memory at the end than after
-//! the first time.
+//! `--times 100`, all ranks meet 100 times. The benchmark fails if rank 0 holds more open files or more memory at the
+//! end than after the first time.
 
 #[path = "../support/wire.rs"]
 #[expect(dead_code, reason = "rank 0 is the real one")]
@@ -22,7 +22,7 @@ use socket2::{Domain, Socket, Type};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What each rank brings, in bytes: where it listens.
+/// The size of each rank's blob, which says where the rank listens.
 const BLOB: usize = 2;
 /// What `openssl rand -hex 32` prints.
 const SECRET: &str = "c01d1a5f3e6a2f0b9d8e7c6b5a49382716f5e4d3c2b1a0918273645546372819";
@@ -95,7 +95,7 @@ fn serve(name: &str, ranks: u32, blob: usize, wants_table: bool, times: u32, tok
     Ok(())
 }
 
-/// How long it took until rank 0 knew all.
+/// Returns how long it took until rank 0 knew all ranks.
 fn meet_once(ranks: u32, blob: usize, wants_table: bool, token: &str) -> Result<Duration, Failure> {
     let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
     let mut others = Command::new(std::env::current_exe()?)
@@ -112,7 +112,7 @@ fn meet_once(ranks: u32, blob: usize, wants_table: bool, token: &str) -> Result<
     Ok(took)
 }
 
-/// Every rank but 0, one socket each, as the frames lay them down.
+/// Simulates every rank except 0, with one socket each, byte by byte as the wire format specifies.
 fn play([ranks, port, wants_table, blob]: [&str; 4], token: &str) -> Result<(), Failure> {
     let (ranks, port, wants_table): (u32, u16, bool) = (ranks.parse()?, port.parse()?, wants_table.parse()?);
     let blob = vec![1; blob.parse()?];
@@ -144,7 +144,8 @@ fn play([ranks, port, wants_table, blob]: [&str; 4], token: &str) -> Result<(), 
     Ok(())
 }
 
-/// From an address that few ranks share: a search for a free port among many taken ones would be all that is measured.
+/// Connects from an address that few ranks share. Otherwise the benchmark would mainly measure the search for a free
+/// port among many used ones.
 fn connect(rank: u32, port: u16) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     let own = Ipv4Addr::from(u32::from(Ipv4Addr::LOCALHOST) + rank / 2000);
@@ -153,13 +154,13 @@ fn connect(rank: u32, port: u16) -> io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// What this process holds.
+/// The resources that this process holds.
 struct Held {
     files: usize,
-    /// In KiB, as `peak`.
+    /// In KiB, like `peak`.
     resident: u64,
     peak: u64,
-    /// Processor time that it has taken, in seconds: other programs do not change it as they change the time that passes.
+    /// Processor time used, in seconds. Unlike elapsed time, it does not depend on other programs.
     processor: f64,
 }
 

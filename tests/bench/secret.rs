@@ -1,6 +1,8 @@
-//! What a secret costs: medians of an all-reduce over TCP between two ranks on one machine, without a secret and with one.
+//! The cost of a secret: medians of an all-reduce over TCP between two ranks on one machine, without a secret and with
+//! one.
 //!
-//! `cargo bench --features collective --bench secret`. Both kinds take turns, so that a busy machine slows them alike.
+//! `cargo bench --features collective --bench secret`. The two variants take turns, so that a busy machine slows both
+//! equally.
 
 use std::net::TcpListener;
 use std::process::{Command, ExitCode};
@@ -13,9 +15,9 @@ type Failure = Box<dyn std::error::Error>;
 
 /// What `openssl rand -hex 32` prints.
 const SECRET: &str = "c01d1a5f3e6a2f0b9d8e7c6b5a49382716f5e4d3c2b1a0918273645546372819";
-/// Bytes of a sum, and how often it is made in a round. 31,400 bytes are the gradient of the trainer's linear model.
+/// The bytes of a sum, and how many sums a round has. 31,400 bytes are the gradient of the trainer's linear model.
 const SUMS: [(usize, usize); 5] = [(8, 200), (31_400, 200), (262_144, 40), (1 << 20, 20), (64 << 20, 1)];
-/// Rounds of each kind, of which the first ones warm up.
+/// Rounds of each variant; the first ones are for warming up.
 const ROUNDS: usize = 33;
 const WARM_UP: usize = 3;
 

@@ -1,4 +1,4 @@
-//! One rank of the jobs that tests/it/collective.rs starts: sums until it is killed or another rank is.
+//! One rank of the jobs that tests/it/collective.rs starts: it sums until it or another rank is killed.
 //!
 //! `collective_rank NUMBERS TIMEOUT`, in seconds.
 

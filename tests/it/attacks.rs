@@ -1,4 +1,5 @@
-//! What an attacker can do who hears a meeting, changes it, or poses as one of its ends: each is refused and named.
+//! What an attacker can do who eavesdrops on a meeting, changes it, or poses as one of its ends: each attack is refused
+//! and named.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -44,7 +45,7 @@ fn answer(stream: &mut TcpStream) -> Option<u8> {
     Some(head[16])
 }
 
-/// Rank 1's number, without its secret.
+/// Plays rank 1, without knowing the secret.
 fn guesser(token: &str) -> Played<'_> {
     wire::played(1, 2, true, token.as_bytes(), 0)
 }
@@ -56,10 +57,10 @@ fn blob(token: &str) -> Played<'_> {
 const WELCOMED: u8 = 1;
 const OTHER_JOB: u8 = 6;
 
-/// What one end sends, byte by byte, to the other.
+/// The bytes that one end sends to the other.
 type Recorded = Vec<u8>;
 
-/// Rank 1 of 2 reaches rank 0 through this program, which changes what `change` says, by direction and place.
+/// Rank 1 of 2 reaches rank 0 through this program. `change` may modify the bytes, by direction and position.
 fn through(
     port: u16,
     change: impl Fn(bool, usize, &mut [u8]) + Send + Sync + Copy + 'static,
@@ -68,7 +69,7 @@ fn through(
     let listener = TcpListener::bind(("127.0.0.1", between)).unwrap();
     let forwarder = thread::spawn(move || {
         let (of_rank, _) = listener.accept().unwrap();
-        // The rank that tries again finds nothing.
+        // A rank that tries again finds no listener.
         drop(listener);
         let of_master = connect(port);
         let copy = move |mut from: TcpStream, mut to: TcpStream, is_up: bool| {
@@ -92,7 +93,7 @@ fn through(
     (between, forwarder)
 }
 
-/// A whole meeting of two as one hears it on the way.
+/// A whole meeting of two ranks, as an eavesdropper hears it.
 fn recorded() -> (Recorded, Recorded) {
     let port = free_port();
     let zero = start(rank(0, 2, port));
@@ -152,7 +153,7 @@ fn what_rank_0_says_is_refused_when_it_comes_back_to_it() {
     let zero = start(rank(0, 2, port).timeout(SHORT));
     let mut attacker = connect(port);
     let greeting = wire::hear_greeting(&mut attacker);
-    // The greeting as a hello, and a hello whose proof is made with the other direction's key.
+    // The greeting sent back as a hello, and a hello whose proof uses the key of the other direction.
     let mut reflected = connect(port);
     let heard = wire::hear_greeting(&mut reflected);
     reflected.write_all(&[&heard[..], &[0; 200]].concat()).unwrap();
@@ -169,7 +170,7 @@ fn what_rank_0_says_is_refused_when_it_comes_back_to_it() {
 fn a_hello_cannot_be_given_another_ranks_number() {
     let port = free_port();
     let zero = start(rank(0, 3, port).timeout(SHORT));
-    // Rank 1's own hello, in which the forwarder writes a 2.
+    // Rank 1's own hello, in which the forwarder replaces the rank with 2.
     let (between, forwarder) = through(port, |is_up, at, bytes| {
         if is_up && (at..at + bytes.len()).contains(&19) {
             bytes[19 - at] = 2;
@@ -185,7 +186,7 @@ fn a_hello_cannot_be_given_another_ranks_number() {
 
 #[test]
 fn messages_in_another_order_are_refused_by_both_ends() {
-    // To a rank: the table before the welcome's turn was over, with a tag made for another place.
+    // To a rank: the table before the welcome, with a tag made for another position.
     let (listener, port) = listener();
     let one = start(rank(1, 2, port).timeout(SHORT));
     let mut stream = listener.accept().unwrap().0;
@@ -198,7 +199,7 @@ fn messages_in_another_order_are_refused_by_both_ends() {
         matches!(&error, RendezvousError::MasterLost { reason, .. } if reason.contains("changed, repeated or left out")),
         "{error}"
     );
-    // To rank 0: the answer to the roll call, with the tag of the one after it.
+    // To rank 0: the answer to the roll call, with the tag of the message after it.
     let port = free_port();
     let zero = start(rank(0, 2, port).timeout(SHORT));
     let mut attacker = connect(port);
@@ -255,7 +256,7 @@ fn one_byte_changed_on_the_way_is_refused_whichever_it_is() {
         let one = rank(1, 2, between).timeout(SHORT).all_gather("blob");
         assert!(one.is_err(), "byte {place}, up {is_up}");
         let zero = zero.join().unwrap();
-        // Rank 0 is done once it has written the table; what becomes of that, the rank says.
+        // Rank 0 is done once it has written the table; only the rank can report a change to it.
         let is_table = !is_up && place >= GREETING + WELCOME + READY;
         assert!(zero.is_err() || is_table, "byte {place}, up {is_up}");
         forwarder.join().unwrap();
@@ -277,7 +278,7 @@ fn a_program_in_rank_0s_place_without_the_secret_gets_no_rank() {
         match listener.accept() {
             Ok((mut stream, _)) => {
                 stream.set_nonblocking(false).unwrap();
-                // It knows the protocol, and guesses the secret.
+                // It knows the protocol, but only guesses the secret.
                 let Ok(mut session) = wire::greet(&mut stream, b"guess") else { continue };
                 let _ = stream.write_all(&[session.welcome(1000), session.reply(3, b"")].concat());
                 fooled += 1;
@@ -294,7 +295,7 @@ fn a_program_in_rank_0s_place_without_the_secret_gets_no_rank() {
 
 #[test]
 fn a_key_of_yesterday_opens_nothing_today() {
-    // The same secret, in the attempt before.
+    // The same secret, but in the previous attempt.
     let port = free_port();
     let zero = start(rank(0, 2, port).job("4711/0", 2).timeout(SHORT));
     let error = rank(1, 2, port).job("4711/0", 1).all_gather("blob").unwrap_err().to_string();
@@ -305,7 +306,7 @@ fn a_key_of_yesterday_opens_nothing_today() {
     assert!(error.contains("2 connections that were not ranks of this job were rejected"), "{error}");
 }
 
-/// Tries tokens, from a number on, one connection each, until the port closes; returns how many were looked at.
+/// Tries tokens, starting at a number, with one connection each, until the port closes. Counts how many rank 0 checked.
 fn guess(port: u16, from: u32, looked_at: &AtomicUsize) {
     for token in from.. {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return };
@@ -325,7 +326,7 @@ fn guess(port: u16, from: u32, looked_at: &AtomicUsize) {
 #[test]
 fn of_ten_thousand_guesses_a_few_hundred_are_looked_at_and_no_rank_waits() {
     let (port, looked_at) = (free_port(), AtomicUsize::new(0));
-    // What Open MPI calls a job: a number, and no secret.
+    // The job identity that Open MPI provides: a number, not a secret.
     let at = |index| rank(index, 3, port).token("8427").timeout(Duration::from_secs(3));
     let begun = Instant::now();
     let zero = start(at(0));
@@ -335,14 +336,14 @@ fn of_ten_thousand_guesses_a_few_hundred_are_looked_at_and_no_rank_waits() {
             let looked_at = &looked_at;
             scope.spawn(move || guess(port, from, looked_at));
         }
-        // Rank 1 comes from another address of this host, in the middle of it.
+        // Rank 1 connects from another address of this host during the attack.
         thread::sleep(Duration::from_millis(500));
         let mut one = from_another_address(port);
         let begun = Instant::now();
         wire::played(1, 3, true, b"8427", 0).join(&mut one, b"");
         one.read_exact(&mut [0; WELCOME]).unwrap();
         let joined = begun.elapsed();
-        // The attacker has the time that is left, and rank 2 does not come.
+        // The attacker has the rest of the time, because rank 2 never connects.
         zero.join().unwrap().unwrap_err();
         drop(one);
         joined
@@ -364,7 +365,7 @@ fn from_another_address(port: u16) -> TcpStream {
 fn a_flood_of_half_open_connections_is_bounded_and_delays_no_rank() {
     let port = free_port();
     let zero = start(rank(0, 2, port));
-    // Each says the start of a hello and no more; the oldest make room for the newest.
+    // Each connection sends only the start of a hello; the oldest make room for the newest.
     let open: Vec<_> = (0..3000)
         .map(|_| {
             let mut stream = connect(port);
@@ -382,7 +383,7 @@ fn a_flood_of_half_open_connections_is_bounded_and_delays_no_rank() {
 #[test]
 fn one_connection_with_another_world_size_ends_no_job_and_gets_its_error() {
     let port = free_port();
-    // Without a token anyone can say hello.
+    // Without a token, anyone can send a valid hello.
     let at = |index, size| rank(index, size, port).token("");
     let zero = start(at(0, 3));
     let outlier = start(at(2, 4));

@@ -40,7 +40,7 @@ fn launches_port() -> u16 {
     ports[0]
 }
 
-/// The launch of a node of two, each with one worker, which has the secret.
+/// The launch on one of two nodes. It has the secret, and each node has one worker.
 fn node(rank: u32, port: u16, secret: &TempDir, script: &str) -> Child {
     let mut command: Command = clean("mpienv");
     command.env("MPIENV_TOKEN_FILE", secret.path().join("secret")).args(["launch", "--node-rank", &rank.to_string()]);
@@ -101,7 +101,7 @@ fn strangers_and_ranks_are_refused_at_the_launches_port_and_the_nodes_meet() {
     let (port, secret) = (launches_port(), secret());
     let script = "env | grep '^MPIENV_TOKEN' | sort; env | grep -c c01d1a5f; test $MPIENV_RESTART_COUNT = 1";
     let first = node(0, port, &secret, script);
-    // A wrong secret, a rank that has the right one, and what a rank said elsewhere.
+    // A wrong secret, a rank that has the right one, and a recording of what a rank sent elsewhere.
     let guess = |token: &str| {
         let mut stream = connect(port);
         let greeting = wire::hear_greeting(&mut stream);
@@ -112,13 +112,13 @@ fn strangers_and_ranks_are_refused_at_the_launches_port_and_the_nodes_meet() {
     let mut replayed = connect(port);
     wire::hear_greeting(&mut replayed);
     assert_eq!(answer(&mut replayed, &hello_of_a_rank()), OTHER_JOB);
-    // Nor do their guesses start anything.
+    // Their guesses do not start anything either.
     let second = node(1, port, &secret, script);
     let path = secret.path().join("secret");
     for (rank, child) in [first, second].into_iter().enumerate() {
         let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
         assert_eq!(status.code(), Some(0), "{}", text(&stderr));
-        // In both attempts the secret is where it was. A worker may be stopped before it has said so.
+        // In both attempts, the secret is in the same file. A worker may be stopped before it has printed that.
         let expected = [format!("[{rank}] MPIENV_TOKEN_FILE={}", path.display()), format!("[{rank}] 0")];
         let said = text(&stdout);
         assert!(said.lines().all(|line| expected.iter().any(|expected| line == expected)), "{said}");
@@ -149,7 +149,7 @@ fn a_program_in_the_first_nodes_place_without_the_secret_starts_no_worker() {
     let mut second = node(1, port, &secret, "echo started");
     for _ in 0..3 {
         let mut stream = listener.accept().unwrap().0;
-        // It knows the protocol, and guesses the secret.
+        // It knows the protocol, but only guesses the secret.
         let Ok(mut session) = wire::greet(&mut stream, b"guess") else { continue };
         let terms = [0, 0, 0, 0, 0, 0, 7, 208];
         let _ = stream.write_all(&[session.welcome(1000), session.reply(3, &terms), session.reply(10, b"")].concat());
@@ -160,7 +160,7 @@ fn a_program_in_the_first_nodes_place_without_the_secret_starts_no_worker() {
     assert_eq!(text(&second.wait_with_output().unwrap().stdout), "");
 }
 
-/// Forwards one connection to a port and back; `change` may change what goes in a direction, by its place there.
+/// Forwards one connection to a port and back. `change` may modify the bytes of a direction, by their position there.
 fn forward(listener: TcpListener, port: u16, change: impl Fn(bool, usize, &mut Vec<u8>) + Send + Sync + 'static) {
     let change = Arc::new(change);
     thread::spawn(move || {
@@ -190,7 +190,7 @@ fn forward(listener: TcpListener, port: u16, change: impl Fn(bool, usize, &mut V
     });
 }
 
-/// What both launches say and how they exit, if what `change` says is changed between them.
+/// The output and exit codes of both launches if `change` modifies what they exchange.
 fn attacked(change: impl Fn(bool, usize, &mut Vec<u8>) + Send + Sync + 'static) -> [(Option<i32>, String); 2] {
     let (port, between, secret) = (launches_port(), launches_port(), secret());
     forward(TcpListener::bind(("127.0.0.1", between)).unwrap(), port, change);
@@ -207,7 +207,7 @@ const SIGN: usize = HEAD + 32;
 
 #[test]
 fn an_order_that_is_changed_on_the_way_ends_the_job() {
-    // In the second sign of life of the first node.
+    // In the first node's second heartbeat.
     let place = GREETING + WELCOME + READY + HEAD + 8 + 32 + SIGN + 30;
     let said = attacked(move |is_up, at, bytes| {
         if !is_up && (at..at + bytes.len()).contains(&place) {
@@ -221,7 +221,7 @@ fn an_order_that_is_changed_on_the_way_ends_the_job() {
 
 #[test]
 fn an_event_that_an_attacker_adds_ends_the_job() {
-    // Behind a sign of life of the other node: that it fails.
+    // After a heartbeat of the other node: an event that says it fails.
     let is_done = AtomicBool::new(false);
     let said = attacked(move |is_up, _, bytes| {
         let is_sign = bytes.len() == SIGN && bytes[..17] == wire::reply(10, 0, b"")[..17];

@@ -1,8 +1,8 @@
-//! The published Azure helper's table, value for value, and where we differ.
+//! The published Azure helper's table, value for value, and the differences of mpienv.
 
 use mpienv::ClusterInfo;
 
-/// `set_environment_variables_for_nccl_backend()` of Azure's guide, for the same variables.
+/// What `set_environment_variables_for_nccl_backend()` of Azure's guide sets for the same variables.
 fn helper(single_node: bool, batch: &str, batchai: &str, port: Option<&str>) -> (String, String) {
     if single_node {
         return (batchai.to_owned(), "54965".to_owned());
@@ -35,7 +35,7 @@ fn azures_helper_and_this_crate_give_the_same_values() {
             let exports = info.exports().unwrap();
             let (addr, mut helper_port) = helper(single_node, batch, batchai, port);
             if single_node && let Some(port) = port {
-                // Our one deviation: the user's port is kept on one node too.
+                // The only deviation of mpienv: the user's port is also kept on one node.
                 helper_port = port.to_owned();
             }
             let get = |name| exports.get(name).unwrap();

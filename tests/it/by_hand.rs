@@ -1,4 +1,4 @@
-//! Places that a person gives because the platform does not: `--one-per-node`, `--node-rank` and `--nnodes`.
+//! Places that the user sets because the platform does not: `--one-per-node`, `--node-rank` and `--nnodes`.
 
 use mpienv::{ClusterInfo, LaunchStyle, Rank};
 
@@ -8,14 +8,14 @@ type Pairs<'a> = &'a [(&'a str, &'a str)];
 
 const RANK_1: Pairs = &[("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "node-0")];
 
-/// Exit code, stdout and stderr of a command with these variables alone.
+/// Exit code, stdout and stderr of a command that has only these variables.
 fn run(vars: Pairs, line: &str) -> (Option<i32>, String, String) {
     let output = clean("mpienv").envs(vars.iter().copied()).args(line.split(' ')).output().unwrap();
     let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
     (output.status.code(), out, err)
 }
 
-/// What a command prints that must succeed.
+/// The stdout of a command that must succeed.
 fn printed(vars: Pairs, line: &str) -> String {
     let (code, out, err) = run(vars, line);
     assert_eq!((code, err.as_str()), (Some(0), ""), "{vars:?} {line}");
@@ -33,7 +33,7 @@ fn a_rank_without_a_local_rank_counts_nodes_if_it_is_said_to() {
         assert!(exports.lines().any(|found| found == line), "{line}: {exports}");
     }
     assert_eq!(printed(RANK_1, "exec --per-node --one-per-node -- printenv PET_NODE_RANK"), "1\n");
-    // Without the option it is an error that names it.
+    // Without the option, the error names it.
     for line in ["launch --nproc-per-node 2 -- true", "export --per-node", "exec --per-node -- true"] {
         let (code, _, err) = run(RANK_1, line);
         assert!(code == Some(1) && err.contains("--one-per-node"), "{err}");
@@ -53,14 +53,14 @@ fn a_node_that_no_variable_numbers_is_numbered_by_options() {
     assert_eq!(lines, expected);
     let node = printed(pod, &format!("exec --per-node {options} -- printenv PET_NODE_RANK PET_NNODES PET_MASTER_ADDR"));
     assert_eq!(node, "1\n2\njob-0.svc\n");
-    // What is started inside reads the same place again.
+    // A program started inside reads the same place again.
     let inner = printed(pod, &format!("exec {options} -- mpienv show --json"));
     let inner: serde_json::Value = serde_json::from_str(&inner).unwrap();
     assert_eq!(
         (&inner["rank"], &inner["world_size"], &inner["launch_style"]),
         (&1.into(), &2.into(), &"per-node".into())
     );
-    // Underscores as torchrun takes them.
+    // Underscores are accepted, as torchrun accepts them.
     assert_eq!(printed(&[], "exec --node_rank 0 --nnodes 1 -- printenv MASTER_ADDR"), "127.0.0.1\n");
 }
 
@@ -79,7 +79,7 @@ fn errors_and_findings_of_a_place_that_is_not_there_name_the_options() {
         let (code, _, err) = run(vars, "launch --nproc-per-node 2 -- true");
         assert!(code == Some(1) && err.contains(hint), "{vars:?}: {err}");
     }
-    // What people set for torchrun: each node would be a job by itself.
+    // Variables that users set for torchrun: each node would be a separate job.
     let (_, _, err) = run(&[("NODE_RANK", "1"), ("NNODES", "2"), ("MASTER_ADDR", "127.0.0.1")], "exec -- true");
     assert!(err.contains("NODE_RANK=\"1\" is set, but RANK and WORLD_SIZE are not") && err.contains(hint), "{err}");
     let (_, finding, _) = run(&[("LOCAL_RANK", "5")], "show");
@@ -120,7 +120,7 @@ fn the_platforms_master_stays_if_a_person_numbers_the_node() {
     assert_eq!((info.rank(), info.world_size(), info.launch_style()), (1, 2, LaunchStyle::PerNode));
     assert_eq!(info.master_addr().unwrap().to_string(), "10.0.0.4");
     assert_eq!((info.findings(), info.provenance().rank.as_ref()), (&[][..], "asked for"));
-    // A launcher's own processes may be several on a node.
+    // A launcher's own processes: several may be on one node.
     let vars = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2"), ("MASTER_ADDR", "a")];
     let info = ClusterInfo::builder().node(Rank::new(1, 2).unwrap()).from_vars(vars).unwrap();
     assert_eq!((info.rank(), info.findings()), (1, &[][..]));

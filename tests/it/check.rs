@@ -13,7 +13,7 @@ use crate::support::root::is_root;
 use crate::support::tool::{clean, is_there};
 use crate::support::wire::{self, Played};
 
-/// One rank of a world that nobody else starts.
+/// One rank of a job that has no launcher.
 fn rank(index: u32, size: u32, port: u16, words: &[&str]) -> Child {
     let mut command: Command = clean("mpienv");
     command.args(["check", "--timeout", "3"]).args(words);
@@ -28,17 +28,17 @@ fn ended(child: Child) -> (Option<i32>, String, String) {
     (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 
-/// `mpirun -n 4`, whose ranks meet at a port.
+/// `mpirun -n 4`, with ranks that meet at a given port.
 fn mpirun(port: u16) -> Command {
     let mut command = clean("timeout");
-    // Open MPI refuses root otherwise; containers are root, and have few cores.
+    // Without these, Open MPI refuses to run as root. Containers run as root, and have few cores.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.env("MASTER_PORT", port.to_string()).args(["-k", "5", "60"]);
     command.args(["mpirun", "-n", "4", "--oversubscribe"]);
     command
 }
 
-/// That many connections to rank 0, each with some bytes that no rank says.
+/// This many connections to rank 0, each with bytes that no rank sends.
 fn strangers(count: usize, port: u16, bytes: &[u8]) -> Vec<TcpStream> {
     let deadline = Instant::now() + Duration::from_secs(5);
     let mut strangers = Vec::new();
@@ -88,10 +88,10 @@ fn a_rank_that_mpirun_cannot_bring_is_named_by_all_others() {
     if !is_there("mpirun") {
         return;
     }
-    // Rank 2 never starts it, or is killed before it has met anybody.
+    // Rank 2 never starts `check`, or is killed before it has met another rank.
     for absent in ["exec sleep 30", "mpienv check --master-port 1 & kill -9 $!; exec sleep 30"] {
         let folder = tempfile::tempdir().unwrap();
-        // mpirun ends all once one has failed: each says first how it ended, and waits for the others.
+        // mpirun kills all ranks once one has failed, so each first prints how it exited, and waits for the others.
         let script = format!(
             "cd $FOLDER; if test $OMPI_COMM_WORLD_RANK = 2; then {absent}; fi; \
              mpienv check --timeout 3 2> said.$OMPI_COMM_WORLD_RANK; code=$?; \
@@ -154,7 +154,7 @@ fn a_rank_with_another_world_size_is_named_by_all() {
     }
 }
 
-/// Rank 1 of 2 with other variables than its launcher would give.
+/// Rank 1 of 2 with different variables from those that its launcher would set.
 fn odd_rank_1(port: u16, vars: &[(&str, &str)]) -> Child {
     let mut command: Command = clean("mpienv");
     command.args(["check", "--timeout", "3"]).env("RANK", "1").env("WORLD_SIZE", "2");
@@ -197,7 +197,7 @@ fn a_network_without_a_way_to_the_master_is_named() {
     if !is_root() || !is_there("unshare") {
         return;
     }
-    // A network of its own, in which nothing is up.
+    // A separate network namespace, in which no interface is up.
     let mut command: Command = clean("unshare");
     command.args(["--net", "mpienv", "check", "--timeout", "1"]);
     command.env("RANK", "1").env("WORLD_SIZE", "2").env("MASTER_ADDR", "10.9.8.7").env("MASTER_PORT", "6105");
@@ -228,7 +228,7 @@ fn mpiruns_ranks_meet_beside_two_hundred_strangers() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (go, port) = (folder.path().join("go"), free_port());
-    // The last rank comes once all strangers have.
+    // The last rank connects once all strangers have.
     let script =
         "test $OMPI_COMM_WORLD_RANK != 3 || while ! test -e $GO; do sleep 0.01; done; exec mpienv check --json";
     let mut command = mpirun(port);
@@ -261,7 +261,7 @@ fn another_jobs_ranks_are_kept_out() {
     assert_eq!(code, Some(124), "{stderr}");
 }
 
-/// Rank 0 of two, alone on its node, with other variables beside.
+/// Rank 0 of two, alone on its node, with additional variables.
 fn rank_0_with(vars: &[(&str, &str)]) -> (Option<i32>, String) {
     let mut command: Command = clean("mpienv");
     command.args(["check", "--timeout", "1"]).env("OMPI_COMM_WORLD_RANK", "0").env("OMPI_COMM_WORLD_SIZE", "2");
@@ -273,7 +273,7 @@ fn rank_0_with(vars: &[(&str, &str)]) -> (Option<i32>, String) {
 
 #[test]
 fn rank_0_says_that_the_masters_address_is_not_its_own() {
-    // No host has an address of the documentation's network.
+    // No host has an address in this network, which is reserved for documentation.
     let (code, said) = rank_0_with(&[("MASTER_ADDR", "192.0.2.9")]);
     assert_eq!(code, Some(124), "{said}");
     let not_here = "mpienv: this is rank 0, but MASTER_ADDR 192.0.2.9 is not an address of this host (its addresses: ";
@@ -282,7 +282,7 @@ fn rank_0_says_that_the_masters_address_is_not_its_own() {
         "{said}"
     );
     assert!(said.contains("rank 1 of 2 has not connected to 192.0.2.9:"), "{said}");
-    // On Azure another variable goes before.
+    // On Azure, another variable takes precedence.
     let (code, said) = rank_0_with(&[("AZ_BATCH_MASTER_NODE", "192.0.2.9:6000")]);
     assert_eq!(code, Some(124), "{said}");
     assert!(said.contains("MASTER_ADDR 192.0.2.9 (of AZ_BATCH_MASTER_NODE) is not an address of"), "{said}");
@@ -305,7 +305,7 @@ fn rank_0_whose_port_is_taken_names_the_jobs_own_port() {
     assert_eq!(code, Some(3), "{said}");
     let own = format!("mpienv: without MASTER_PORT={port} the job meets at its own port, 2");
     assert!(said.starts_with(&own) && said.contains("is in use on this host"), "{said}");
-    // Ranks set by hand have no port of their own, but the one that all such jobs share.
+    // Ranks set by hand do not get a separate port, only the port that all such jobs share.
     let by_hand = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)];
     let output = clean("mpienv").args(["check", "--timeout", "1"]).envs(by_hand).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
@@ -316,7 +316,7 @@ fn rank_0_whose_port_is_taken_names_the_jobs_own_port() {
 fn what_a_rank_says_of_itself_does_not_command_rank_0s_terminal() {
     let port = free_port();
     let first = rank(0, 2, port, &[]);
-    // Another rank, which calls its host and the master what it likes.
+    // Another rank, which sends any names for its host and the master.
     let (second, size) = (mpienv::Rank::new(1, 2).unwrap(), Some(2));
     let report = serde_json::json!({
         "host": "\u{1b}[2J\u{9b}31mhost\r\n", "local_rank": 1, "local_size": size, "master": "\u{1b}]0;owned\u{7}:1",

@@ -1,4 +1,4 @@
-//! Which launcher is believed, and what its variables mean, where no recording shows it.
+//! Which launcher mpienv uses, and what its variables mean, for cases that no recording covers.
 
 use mpienv::{ClusterInfo, Launcher};
 
@@ -49,7 +49,7 @@ fn only_awss_main_node_may_lack_its_own_address() {
 
 #[test]
 fn another_launcher_that_disagrees_is_named_once() {
-    // Hydra is known by two signs.
+    // Two variables together identify Hydra.
     let mpirun = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")];
     let place = [("OMPI_COMM_WORLD_LOCAL_RANK", "0"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "2")];
     let info = read(&[&mpirun, &place, PMI, HYDRA, &[("RANK", "1"), ("WORLD_SIZE", "9")]]);

@@ -1,4 +1,4 @@
-//! Ranks of one host that share memory, as processes; the module's own tests have them as threads.
+//! Ranks on one host that share memory, as processes; the module's own tests run them as threads.
 //!
 //! The program is an example of this package: `cargo test` builds it, `cargo test --test it` does not.
 
@@ -36,7 +36,7 @@ impl Job {
         Job((0..RANKS).map(start).collect())
     }
 
-    /// Waits until a rank has said the line; returns what it said before.
+    /// Waits until a rank has printed the line; returns the lines before it.
     fn wait_for(&mut self, rank: usize, line: &str) -> Vec<String> {
         let lines = BufReader::new(self.0[rank].stdout.as_mut().unwrap()).lines().map(Result::unwrap);
         lines.take_while(|said| said != line).collect()
@@ -51,14 +51,14 @@ impl Job {
     }
 }
 
-/// What lies in the folder for shared memory.
+/// The files in the folder for shared memory.
 fn shared_files() -> BTreeSet<PathBuf> {
     let files = fs::read_dir("/dev/shm").into_iter().flatten();
-    // Other programs may come and go.
+    // Files of other programs may come and go.
     files.map(|file| file.unwrap().path()).filter(|path| path.to_string_lossy().contains("mpienv")).collect()
 }
 
-/// How many processes of this machine have our memory open or mapped.
+/// How many processes on this machine have our memory open or mapped.
 fn users_of_memory() -> usize {
     let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
     let maps = processes.filter_map(|process| fs::read_to_string(process.join("maps")).ok());
@@ -68,11 +68,11 @@ fn users_of_memory() -> usize {
 #[test]
 fn no_shared_memory_remains_after_any_or_all_ranks_are_killed_at_any_time() {
     for turn in 0..50_u64 {
-        // Numbers of one round, and of many; some ranks never meet, and need not be waited for long.
+        // Sums of one round and of many rounds. Some ranks never meet, so the timeout is short.
         let numbers = if turn % 2 == 0 { "7850" } else { "500000" };
         let mut job = Job::start("collective_rank", &[numbers, if turn % 5 == 0 { "1" } else { "20" }]);
         match turn % 5 {
-            // While the ranks meet, or share memory.
+            // At any moment while the ranks meet or share memory.
             0 => std::thread::sleep(Duration::from_micros(turn * 300)),
             _ => drop(job.wait_for(1, if turn % 2 == 0 { "sums" } else { "shared memory" })),
         }
@@ -83,7 +83,7 @@ fn no_shared_memory_remains_after_any_or_all_ranks_are_killed_at_any_time() {
         for (rank, output) in job.end().into_iter().enumerate().take(if all { 0 } else { 2 }) {
             let said = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(3), "turn {turn}, rank {rank}: {said}");
-            // A rank that is killed before all have met is named by the meeting, in other words.
+            // If a rank is killed before all have met, the meeting names it, in different words.
             assert!(turn % 5 == 0 || said.starts_with("rank 2 on "), "turn {turn}, rank {rank}: {said}");
         }
     }

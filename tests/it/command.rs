@@ -1,4 +1,4 @@
-//! The command as its users run it: words, exit codes, what is printed where.
+//! The command as its users run it: words, exit codes, and the output on each stream.
 
 use std::os::unix::ffi::OsStringExt;
 use std::process::{Command, Output};
@@ -117,7 +117,7 @@ fn show_and_doctor_tell_a_binding_where_there_is_one() {
     let first = allowed.rsplit(": ").next().unwrap().split(['\n', ',', '-']).next().unwrap();
     for verb in ["show", "doctor"] {
         assert!(taskset(first, &[verb]).contains("\nnote [cpu-binding]: bound to 1 of "), "{verb}");
-        // Linux leaves out what is not there.
+        // Linux ignores cores that do not exist.
         assert!(!taskset("0-1023", &[verb]).contains("cpu-binding"), "{verb}");
     }
     let shown: serde_json::Value = serde_json::from_str(&taskset(first, &["show", "--json"])).unwrap();
@@ -158,7 +158,7 @@ fn exec_passes_bytes_that_are_no_text() {
 fn exec_leaves_signals_ignored_but_sigpipe() {
     let script = "trap '' HUP PIPE; exec mpienv exec -- grep SigIgn /proc/self/status";
     let (_, stdout, stderr) = output(clean("sh").args(["-c", script]));
-    // Elsewhere than on Linux there is no such file.
+    // This file exists only on Linux.
     let Some(ignored) = stdout.trim().strip_prefix("SigIgn:") else { return eprintln!("skipped: {stderr}") };
     let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
     let is_ignored = |signal: u32| ignored >> (signal - 1) & 1 == 1;

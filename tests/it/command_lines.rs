@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use crate::support::tool::{clean, inherited};
 
-/// The command lines as the guide has them, after `mpienv exec --template --`.
+/// The command lines in the guide, after `mpienv exec --template --`.
 const LINES: &[&str] = &[
     "torchrun --nnodes {nnodes} --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint {master} train.py",
     "accelerate launch --num_machines {nnodes} --machine_rank {node_rank} --num_processes {nnodes*8} \
@@ -35,7 +35,7 @@ const PER_RANK: Jobs = [("open-mpi", "2", "2"), ("slurm", "2", "2"), ("jsm", "2"
 
 const EXPECTED: &str = include_str!("command_lines/expected.txt");
 
-/// A folder with programs that print their names and arguments in place of starting anything.
+/// A folder with programs that only print their names and arguments.
 fn stand_ins() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for line in LINES {
@@ -46,7 +46,7 @@ fn stand_ins() -> tempfile::TempDir {
     folder
 }
 
-/// `mpienv` as one rank of a simulated job, with the stand-ins on PATH.
+/// `mpienv` as one rank of a simulated job, with the stand-in programs on PATH.
 fn rank(folder: &Path, launcher: &str, nodes: &str, per_node: &str, rank: u32) -> Command {
     let mut command = clean("mpienv");
     let old = command.get_envs().find(|(name, _)| *name == "PATH").and_then(|(_, path)| path).unwrap().to_owned();

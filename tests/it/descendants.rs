@@ -1,4 +1,4 @@
-//! `mpienv launch` and `Launch`: whatever descends from a worker ends with the job, and nobody else does.
+//! `mpienv launch` and `Launch`: all descendants of a worker are stopped with the job, and no other processes are.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -11,7 +11,7 @@ use crate::support::processes::{all, command_line, state, until};
 use crate::support::tool::{clean, is_there};
 use mpienv::{ClusterInfo, Launch};
 
-/// Ways in which a worker leaves its group; `SLEEP` stands for a command that goes on for long.
+/// Ways in which a worker leaves its process group; `SLEEP` stands for a long-running command.
 const WAYS: [(&str, &str); 6] = [
     ("a session of its own", "setsid SLEEP &"),
     ("a group of its own", "setsid sh -c 'SLEEP; true' &"),
@@ -21,7 +21,8 @@ const WAYS: [(&str, &str); 6] = [
     ("a daemon of a daemon", "setsid -f setsid -f SLEEP"),
 ];
 
-/// A command that sleeps for a time that no other test does, nor the same test of another checkout on this machine.
+/// A command whose sleep time is unique: no other test uses it, nor does the same test of another checkout on this
+/// machine.
 fn sleep(test: u32, way: usize) -> String {
     format!("sleep {}.{way}{test}", 1000 + std::process::id())
 }
@@ -32,17 +33,17 @@ fn launch(workers: u32, options: &[&str], script: &str) -> Command {
     command
 }
 
-/// Whether the ways can be gone here.
+/// Whether the programs for these ways exist here.
 fn has_ways() -> bool {
     ["setsid", "timeout", "bash"].into_iter().all(is_there)
 }
 
-/// The processes that live and whose command is this one.
+/// The number of running processes with this command.
 fn count(command: &str) -> usize {
     all().iter().filter(|folder| command_line(folder).trim_end() == command).count()
 }
 
-/// Ends with the test, also where that fails.
+/// Killed when dropped, even if the test fails.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -55,7 +56,7 @@ impl Drop for Ended {
     }
 }
 
-/// A shell in a group of its own that is no worker.
+/// A shell in a separate process group that is not a worker.
 fn other(script: &str) -> Ended {
     let mut command = Command::new("sh");
     Ended(command.args(["-c", script]).process_group(0).stdout(Stdio::null()).spawn().unwrap())
@@ -118,7 +119,7 @@ fn what_dropped_its_environment_ends_too() {
     let script = format!("env -i setsid -f env -i {sleep}; sleep 0.3; exit 3");
     assert_eq!(launch(2, &[], &script).output().unwrap().status.code(), Some(3));
     assert_eq!(count(&sleep), 0);
-    // The worker itself did, and has a child when the launch is killed.
+    // The worker itself left, and has a child when the launch is killed.
     let script = format!("exec env -i sh -c 'timeout 600 env -i {sleep}; true'");
     let output = launch(2, &[], &format!("test $RANK = 0 && {{ sleep 0.4; exit 5; }}; {script}")).output().unwrap();
     assert_eq!(output.status.code(), Some(5));
@@ -134,7 +135,7 @@ fn what_left_its_group_is_asked_before_it_is_killed() {
     let script = format!("setsid -f sh -c \"{script}\"; sleep 0.3; exit 3");
     assert_eq!(launch(1, &[], &script).output().unwrap().status.code(), Some(3));
     assert_eq!(fs::read_to_string(&file).unwrap(), "asked\n");
-    // One that does not listen has the grace.
+    // A process that ignores SIGTERM gets the grace period.
     let script = format!("setsid -f sh -c \"trap '' TERM; {sleep}; true\"; sleep 0.3; exit 3");
     let start = Instant::now();
     assert_eq!(launch(1, &["--grace", "0.5"], &script).output().unwrap().status.code(), Some(3));
@@ -166,13 +167,13 @@ fn a_process_that_another_gave_a_workers_environment_is_not_the_workers() {
     let sleep = sleep(6, 0);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("variables").display().to_string();
-    // As a scheduler starts a job that a worker hands in.
+    // A job that a scheduler starts after a worker has submitted it.
     let job = format!("until test -e {file}.all; do sleep 0.01; done; env $(cat {file}) {sleep}; true");
     let scheduler = other(&job);
     let script = format!("env | grep ^MPIENV_LAUNCH_ > {file} && : > {file}.all; sleep 0.5; setsid -f {sleep}");
     assert_eq!(launch(1, &[], &script).output().unwrap().status.code(), Some(0));
     assert_eq!(count(&sleep), 1);
-    // The same when the launch is killed.
+    // The same job, when the launch is killed.
     for name in ["", ".all"] {
         fs::remove_file(format!("{file}{name}")).unwrap();
     }
@@ -191,7 +192,7 @@ fn a_process_that_another_gave_a_workers_environment_is_not_the_workers() {
 fn a_programs_other_children_are_its_own() {
     for adopts in [false, true] {
         let sleep = [0, 1, 2].map(|way| sleep(7 + u32::from(adopts), way));
-        // One child, and one that a child has left.
+        // One child, and one process that a child has left behind.
         let mut before = other(&format!("setsid -f {}; exec {}", sleep[0], sleep[1]));
         until("both run", || count(&sleep[0]) + count(&sleep[1]) == 2);
         let info = ClusterInfo::from_vars([("PATH", "/bin")]).unwrap();
@@ -232,7 +233,8 @@ fn a_launch_in_a_launch_leaves_nothing_behind_when_the_outer_is_killed() {
 
 #[test]
 fn a_rank_of_a_launch_within_a_launch_is_asked_to_end_once() {
-    // It notes each signal, and goes on for a while: a second one would end a trainer before its checkpoint is written.
+    // It records each signal and continues for a while: a second signal would kill a trainer before it writes its
+    // checkpoint.
     const RANK: &str = r#"trap 'echo TERM >>"$NOTED"' TERM; : >"$NOTED"; n=0
         while [ $n -lt 600 ] && ! [ -s "$NOTED" ]; do sleep 0.05; n=$((n + 1)); done; sleep 1; sleep 1; exit 3"#;
     let folder = tempfile::tempdir().unwrap();

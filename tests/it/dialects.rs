@@ -1,4 +1,4 @@
-//! What `mpienv export` prints, read by real shells, and by readers written from the documentation.
+//! The output of `mpienv export`, read by real shells and by readers written from the documentation.
 
 use std::cell::Cell;
 use std::process::Command;
@@ -8,7 +8,7 @@ use mpienv::{ClusterInfo, Dialect, NcclIfname, Unrepresentable};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-/// Values with everything that a shell could read something into.
+/// Values with all characters that a shell could interpret.
 fn nasty() -> impl Strategy<Value = String> {
     let pieces = vec![
         "$", "`", "!", "!!", "{a,b}", "=ls", "~", "*", "?", "[", "]", "#", "&", "|", ";", "<", ">", "(", ")", " ",
@@ -22,22 +22,22 @@ fn nasty() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..6).prop_map(|pieces| pieces.concat().replace('\0', ""))
 }
 
-/// What is written for rank 0 of 1 whose NCCL_SOCKET_IFNAME is `value`, without anything to unset.
+/// The output for rank 0 of 1 whose NCCL_SOCKET_IFNAME is `value`, without anything to unset.
 fn text(dialect: Dialect, value: &str) -> Result<String, Unrepresentable> {
     let info = ClusterInfo::builder().nccl_ifname(NcclIfname::Value(value.to_owned()));
     info.from_vars([("RANK", "0"), ("WORLD_SIZE", "1")]).unwrap().exports().unwrap().to_text(dialect)
 }
 
-/// What is written to unset TORCHELASTIC_USE_AGENT_STORE, which is last.
+/// The output that unsets TORCHELASTIC_USE_AGENT_STORE, which is last.
 fn text_of_unset(dialect: Dialect) -> Result<String, Unrepresentable> {
     let vars = [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_PORT", "29500"), ("TORCHELASTIC_USE_AGENT_STORE", "True")];
     ClusterInfo::from_vars(vars).unwrap().exports().unwrap().to_text(dialect)
 }
 
-/// Every value is either refused or comes back from `read`; and enough of them come back.
+/// Every value is either refused or returned unchanged by `read`, and enough of them are returned.
 fn values_survive(dialect: Dialect, read: impl Fn(&str) -> Vec<Option<String>>) {
     let written = Cell::new(0);
-    // A shell is started for each case; PROPTEST_CASES asks for more.
+    // Each case starts a shell; PROPTEST_CASES selects more cases.
     let config = Config { cases: Config::default().cases.min(10_000), ..Config::default() };
     let least = config.cases / 8;
     let outcome = TestRunner::new(config).run(&nasty(), |value| {
@@ -53,7 +53,7 @@ fn values_survive(dialect: Dialect, read: impl Fn(&str) -> Vec<Option<String>>) 
     assert!(written.get() > least, "{dialect:?} writes only {} values", written.get());
 }
 
-/// Runs a shell's script on a file of `text`; the script becomes `env -0`, which tells what arrived.
+/// Runs a shell script on a file with `text`. The script finally runs `env -0`, which shows the values that arrived.
 fn values_survive_in(shell: &[&str], dialect: Dialect, script: &str) {
     if !is_there(shell[0]) {
         return;
@@ -136,7 +136,7 @@ fn the_documented_words_work_in_each_shell() {
     ];
     for (shell, form) in forms {
         if is_there(shell[0]) {
-            // csh would take the colon for the start of a modifier.
+            // csh would interpret the colon as the start of a modifier.
             let shown =
                 shown.replace("$MASTER_ADDR:", if shell[0] == "tcsh" { "${MASTER_ADDR}:" } else { "$MASTER_ADDR:" });
             let mut command: Command = clean(shell[0]);
@@ -265,7 +265,7 @@ fn values_survive_in_every_reader_of_dotenv_files() {
     });
 }
 
-/// The rules of `docker run --env-file`; `strips` where it takes quotes around a value away.
+/// The rules of `docker run --env-file`; `strips` says whether it removes quotes around a value.
 fn docker_reads(text: &str, strips: bool) -> Option<String> {
     let line = |line: &str| {
         let line = line.strip_suffix('\r').unwrap_or(line).trim_start();
@@ -281,7 +281,7 @@ fn values_survive_in_a_file_for_docker() {
     values_survive(Dialect::Docker, |text| vec![docker_reads(text, false), docker_reads(text, true)]);
 }
 
-/// The rules of GitHub's runner, which on Windows takes `\r\n` for a line's end too.
+/// The rules of GitHub's runner, which on Windows also accepts `\r\n` as a line ending.
 fn github_reads(text: &str, windows: bool) -> Option<String> {
     let content = |line: &str| -> usize { line.len() - if windows && line.ends_with("\r\n") { 2 } else { 1 } };
     let mut lines = text.split_inclusive('\n');
@@ -329,7 +329,7 @@ fn values_survive_in_json() {
 
 #[test]
 fn a_script_that_evaluates_a_failed_export_stops_in_every_shell() {
-    // A rank that is none, and an option that is none; the variables of an earlier job are there.
+    // An invalid rank, and an invalid option; the variables of an earlier job are set.
     for (vars, option) in [("four", ""), ("0", " --bogus")] {
         for shell in ["sh", "dash", "bash", "ksh", "zsh", "csh", "tcsh", "fish"] {
             if !is_there(shell) {
@@ -338,7 +338,7 @@ fn a_script_that_evaluates_a_failed_export_stops_in_every_shell() {
             let export = format!("mpienv export{option}");
             let (flags, script) = match shell {
                 "csh" | "tcsh" => ("-efc", format!("eval \"`{export} --shell csh`\"; echo went on")),
-                // It has nothing like `set -e`.
+                // fish has no equivalent of `set -e`.
                 "fish" => ("-c", format!("{export} --shell fish | source; and echo went on")),
                 "zsh" => ("-fc", format!("set -eu; eval \"$({export})\"; echo went on")),
                 _ => ("-c", format!("set -eu; eval \"$({export})\"; echo went on")),
@@ -348,7 +348,7 @@ fn a_script_that_evaluates_a_failed_export_stops_in_every_shell() {
             let output = command.output().unwrap();
             assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{shell}: {output:?}");
             assert_ne!(output.status.code(), Some(0), "{shell}: {output:?}");
-            // Unquoted, and where nobody asked to stop: the status tells.
+            // Unquoted, and without `set -e`: the exit status shows the failure.
             if matches!(shell, "sh" | "bash") {
                 let script = format!("eval $({export}) || exit 7");
                 assert_eq!(clean(shell).args(["-c", &script]).env("RANK", "four").status().unwrap().code(), Some(7));

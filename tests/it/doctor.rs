@@ -25,7 +25,7 @@ fn mpi(version: &str) -> Option<MpiLibrary> {
     Some(MpiLibrary { file: "libmpi.so".into(), version: version.to_owned() })
 }
 
-/// A host on which nothing is wrong with that.
+/// A host on which nothing is wrong for that rank.
 fn host() -> Machine {
     let interfaces = [("lo", "127.0.0.1"), ("eth0", "10.0.0.4"), ("docker0", "172.17.0.1")];
     let address = |text: &str| text.parse::<IpAddr>().unwrap();
@@ -127,12 +127,12 @@ fn an_mpi_library_is_of_its_launchers_family() {
     assert_eq!(codes(&slurm, "Open MPI v5.0.11"), ["mpi-library"]);
     assert_eq!(codes(&pmix, "Open MPI v5.0.11"), [""; 0]);
     assert_eq!(codes(&slurm, "MPICH Version: 4.0.2"), [""; 0]);
-    // The library of Open MPI 5 finds the mpirun of 4 too.
+    // The library of Open MPI 5 also recognizes the mpirun of version 4.
     let [rank, size, local, local_size, ..] = RANK_0 else { panic!("RANK_0 has Open MPI's four first") };
     let open_mpi = [*rank, *size, *local, *local_size];
     assert_eq!(codes(&open_mpi, "Open MPI v5.0.11"), [""; 0]);
     assert_eq!(codes(&[&open_mpi[..], &[("OMPI_VERSION", "5.0.11")]].concat(), "Open MPI v5.0.11"), [""; 0]);
-    // Who is alone, or was started by no MPI's launcher, needs none.
+    // A process that is alone, or that a launcher without MPI started, needs no library.
     assert_eq!(codes(&[], "Open MPI v5.0.11"), [""; 0]);
     assert_eq!(codes(&[("RANK", "0"), ("WORLD_SIZE", "2")], "MPICH Version: 4.0.2"), [""; 0]);
 }
@@ -333,7 +333,7 @@ fn the_ranks_of_a_job_print_one_report_and_the_others_differences() {
     let text = String::from_utf8(first.stdout).unwrap();
     assert_eq!(text.matches("launcher ").count(), 1, "{text}");
     assert!(text.contains("\nrank 1:\n  error [gloo-no-such-interface]: "), "{text}");
-    // What one rank has found fails all.
+    // A finding of one rank makes all ranks fail.
     assert_eq!(first.status.code(), Some(3), "{text}");
     assert_eq!((second.status.code(), second.stdout.len(), second.stderr.len()), (Some(0), 0, 0));
 }

@@ -1,4 +1,4 @@
-//! What the documentation promises of itself: examples, and a source for every variable.
+//! Promises about the documentation: an example for every public item, and a source for every variable.
 
 use std::collections::HashSet;
 use std::fs;
@@ -23,10 +23,10 @@ fn src() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-/// Public items that no example shows, each with the reason; methods as `Type::method`.
+/// Public items without an example, each with the reason; methods as `Type::method`.
 const WITHOUT_EXAMPLE: &[(&str, &str)] = &[];
 
-/// What users of the library can name; variants and fields are shown with what they belong to.
+/// An item that users of the library can name. Variants and fields are shown with their type.
 struct Item {
     path: PathBuf,
     /// The type of a method or of an associated constant.
@@ -52,14 +52,15 @@ impl Example {
         Example { path: path.to_owned(), words }
     }
 
-    /// Names such as `get` are those of many types: the example tells the type, or is in the method's file.
+    /// Many types have names such as `get`: the example must name the type, or be in the method's file.
     fn shows(&self, item: &Item) -> bool {
         let of_owner = item.owner.as_ref().is_none_or(|owner| self.words.contains(owner) || self.path == item.path);
         of_owner && self.words.contains(&item.name)
     }
 }
 
-/// The examples in a file's documentation that rustdoc compiles; hidden lines show nothing to anybody.
+/// The examples in a file's documentation that rustdoc compiles. Hidden lines do not count, because readers do not see
+/// them.
 fn examples_in(path: &Path, text: &str) -> Vec<Example> {
     let mut found = Vec::new();
     let mut block: Option<(&str, String)> = None;
@@ -99,14 +100,14 @@ fn first_word(text: &str) -> String {
     text.chars().take_while(|&c| c.is_alphanumeric() || c == '_').collect()
 }
 
-/// The type of `impl<'a> Type<'a> {`; that of a trait's has no public methods of its own.
+/// The type of `impl<'a> Type<'a> {`. An `impl` of a trait has no public methods of its own.
 fn implemented(line: &str) -> Option<String> {
     let rest = line.strip_prefix("impl")?;
     let of_type = if rest.starts_with('<') { rest.split_once("> ")?.1 } else { rest };
     Some(first_word(of_type.trim_start()))
 }
 
-/// The public items of a file: at its margin, and one step inside an `impl`.
+/// The public items of a file: those without indentation, and those one level inside an `impl`.
 fn items_in(path: &Path, text: &str) -> Vec<Item> {
     let mut found = Vec::new();
     let mut owner = None;
@@ -129,7 +130,7 @@ fn items_in(path: &Path, text: &str) -> Vec<Item> {
     found
 }
 
-/// The files of the library, without those of the command.
+/// The library's files, without those of the command.
 fn of_library() -> impl Iterator<Item = (PathBuf, String)> {
     let of_command = |path: &Path| {
         path.starts_with(src().join("command/cli"))
@@ -139,7 +140,7 @@ fn of_library() -> impl Iterator<Item = (PathBuf, String)> {
     paths.map(|path| (path.clone(), fs::read_to_string(path).unwrap()))
 }
 
-/// The programs in `examples`, which are compiled as a whole.
+/// The programs in `examples`, each of which is compiled as a whole.
 fn programs() -> impl Iterator<Item = Example> {
     let files = fs::read_dir(src().with_file_name("examples")).unwrap().map(|entry| entry.unwrap().path());
     let programs = files.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
@@ -206,7 +207,7 @@ fn every_variable_of_a_launcher_has_a_meaning_and_the_page_that_defines_it() {
     let read: Vec<_> = Launcher::ALL.iter().flat_map(|launcher| launcher.variables()).collect();
     assert!(read.len() > 50, "only {} variables were found", read.len());
     for variable in read.into_iter().chain(AzureVars::VARIABLES) {
-        // What no page tells was recorded from a real one.
+        // Variables that no page documents were recorded from a real launcher.
         let is_recorded = variable.page.starts_with("recorded from ");
         let is_link = variable.page.starts_with('[') && variable.page.contains("](https://");
         assert!((is_recorded || is_link) && !variable.meaning.is_empty(), "{variable:?}");

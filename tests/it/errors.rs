@@ -1,4 +1,4 @@
-//! Broken environments and the exact words that each gets.
+//! Broken environments and the exact error message for each.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ const MPI: &[(&str, &str)] = &[
     ("MASTER_ADDR", "node-0"),
 ];
 
-/// The variables of a sound rank, with some changed and those of value "-" taken away.
+/// The variables of a valid rank, with some changed. Those with the value "-" are removed.
 fn changed(changes: &[(&str, &str)]) -> Vec<(String, String)> {
     let mut vars: Vec<(String, String)> = MPI.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
     for (name, value) in changes {
@@ -27,7 +27,7 @@ fn changed(changes: &[(&str, &str)]) -> Vec<(String, String)> {
     vars
 }
 
-/// What goes wrong with these variables: in reading them, or in exporting them.
+/// The error for these variables: from reading them, or from exporting them.
 fn error(changes: &[(&str, &str)]) -> String {
     match ClusterInfo::from_vars(changed(changes)).and_then(|info| info.exports()) {
         Ok(exports) => panic!("{changes:?} gave {exports:?}"),
@@ -234,7 +234,7 @@ fn an_override_of_rank_0s_host_is_not_compared_with_mpiruns() {
         info.findings().iter().any(|finding| finding.code == "master-not-rank-0")
     };
     assert!(doubted("-"));
-    // Exported by a rank that derived it so.
+    // Exported by a rank that derived the address in this way.
     assert!(doubted("10.0.0.9"));
     assert!(!doubted("10.0.0.4"));
 }
@@ -251,7 +251,7 @@ fn more_nodes_than_ranks_are_not_believed() {
     assert_eq!(info.node_count(), Some(4));
 }
 
-/// The example that README's first program is.
+/// The example that is the README's first program.
 fn first_program() -> Command {
     let command = Path::new(env!("CARGO_BIN_EXE_mpienv"));
     let mut program = Command::new(command.with_file_name("examples").join("cluster_info"));
@@ -269,7 +269,7 @@ fn the_first_program_prints_an_error_as_text_and_names_no_option_that_it_does_no
     let nowhere = [("PMI_RANK", "0"), ("PMI_SIZE", "2")];
     let said = String::from_utf8(first_program().envs(nowhere).output().unwrap().stderr).unwrap();
     assert!(said.ends_with("give rank 0's host to all ranks: MASTER_ADDR=HOST\n"), "{said}");
-    // The command has one, and says so.
+    // The command has an option for it, and its error names the option.
     let output = clean("mpienv").envs(nowhere).arg("export").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("MASTER_ADDR=HOST; or pass --master-addr HOST, or --ask-pmix"), "{said}");
@@ -320,7 +320,7 @@ fn the_library_names_no_option_of_the_command() {
     assert_eq!(found, [""; 0]);
 }
 
-/// Each source file below a folder, with its text.
+/// Visits each source file below a folder, with its text.
 fn visit(folder: &Path, see: &mut dyn FnMut(&Path, &str)) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -1,7 +1,7 @@
-//! The house: a room may use those on its own floor and below, never one above.
+//! The house: a room may use rooms on its own floor and below, never one above.
 //!
-//! A room is a module at the root of `src`, with all that is in its folder. What counts as use: a path through `crate`,
-//! `self` or `super`, and a call of a method that another room adds to a type by an `impl` of its own.
+//! A room is a module at the root of `src`, with all files in its folder. Two things count as use: a path through
+//! `crate`, `self` or `super`, and a call of a method that another room adds to a type in a separate `impl`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ const FLOORS: &[&[&str]] = &[
     &["main"],
 ];
 
-/// A file of `src`: where it is, from there, and what it says.
+/// A file of `src`: its path from there, and its text.
 struct File {
     path: String,
     text: String,
@@ -156,7 +156,7 @@ fn floor(room: &str) -> Option<usize> {
     FLOORS.iter().position(|floor| floor.contains(&room))
 }
 
-/// What is wrong with the house, and how many uses were looked at.
+/// The violations in the house, and how many uses were checked.
 fn inspect(files: &[File]) -> (Vec<String>, usize) {
     let mut wrong = Vec::new();
     let mut looked_at = 0;
@@ -180,7 +180,7 @@ fn inspect(files: &[File]) -> (Vec<String>, usize) {
             wrong.push(format!("{}: {room} has no floor: give it one in tests/it/floors.rs", file.path));
             continue;
         };
-        // Nothing is above the command but the call of it.
+        // Only the call of the command is above the command.
         if own + 2 >= FLOORS.len() {
             continue;
         }
@@ -237,7 +237,7 @@ fn no_room_uses_one_above_its_own() {
     assert!(looked_at > 200, "only {looked_at} uses were found: the test reads nothing");
 }
 
-/// What is wrong with files of these texts.
+/// The violations in files with these texts.
 fn complaints(files: &[(&str, &str)]) -> Vec<String> {
     inspect(&files.iter().map(|(path, text)| File::new(path, text)).collect::<Vec<_>>()).0
 }

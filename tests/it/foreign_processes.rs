@@ -1,4 +1,5 @@
-//! A list of processes that is another namespace's, or empty: nobody is taken for a worker's, and no worker's stays.
+//! A process list that belongs to another namespace, or is empty: no stranger is treated as a worker's process, and no
+//! worker's process survives.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -16,7 +17,7 @@ fn in_a_namespace_that_sees_the_outer_processes_a_job_takes_no_longer() {
         let start = Instant::now();
         let Some(output) = unshared(&options, script) else { return };
         assert_eq!(output.status.code(), Some(3), "{output:?}");
-        // It took the whole grace, for the sake of strangers.
+        // Otherwise it waited for the whole grace period because of strangers.
         assert!(start.elapsed() < SLACK, "{options:?}: {:?}", start.elapsed());
     }
 }
@@ -26,7 +27,8 @@ fn a_stranger_with_the_number_of_an_outer_process_is_not_killed() {
     if !is_root() {
         return;
     }
-    // Outside: a process and its child. Inside: a worker with the number of the one, a stranger with that of the other.
+    // Outside: a process and its child. Inside: a worker with the PID of the former, and a stranger with the PID of the
+    // latter.
     let mut outer = Command::new("sh");
     outer.args(["-c", "sleep 600 & echo $! && wait"]).stdout(Stdio::piped());
     let mut outer = outer.spawn().unwrap();
@@ -34,7 +36,7 @@ fn a_stranger_with_the_number_of_an_outer_process_is_not_killed() {
     BufReader::new(outer.stdout.take().unwrap()).read_line(&mut child).unwrap();
     let (parent, child) = (outer.id(), child.trim().parse::<u32>().unwrap());
     let next = "/proc/sys/kernel/ns_last_pid";
-    // The worker is the third from here: mpienv itself, its watchdog, the thread that copies lines.
+    // The worker is the third process from here, after mpienv itself, its watchdog and the thread that copies lines.
     let script = format!(
         "echo {} >{next}; sleep 600 & stranger=$!; echo stranger $stranger; \
          for before in 2 3 4; do echo $(({parent} - before)) >{next}; \
@@ -53,11 +55,11 @@ fn a_stranger_with_the_number_of_an_outer_process_is_not_killed() {
     assert!(said.ends_with("lives\n"), "{said}: {output:?}");
 }
 
-/// A launch of two workers without a list of processes; each worker leaves a process behind that does not listen to
-/// SIGTERM. Prints how many are left in the end, when there is a list again.
+/// A launch of two workers without a process list. Each worker leaves behind a process that ignores SIGTERM. Prints how
+/// many are left at the end, when there is a list again.
 ///
-/// What a worker prints comes out of the launch only after its watchdog knows the worker: in the instant in which a
-/// worker is started, nothing but a list of processes shows it to the surviving processes.
+/// The launch prints a worker's output only after its watchdog knows the worker. At the moment when a worker is
+/// started, only a process list shows it to the surviving processes.
 const WITHOUT_A_LIST: &str = r#"
 cd "$(mktemp -d)" && mount -t tmpfs none /proc
 : >lines
@@ -79,7 +81,7 @@ count
 
 #[test]
 fn without_a_list_of_processes_a_workers_group_ends_with_the_job() {
-    // A worker that has ended, one that fails, a launch that is killed.
+    // A worker that has exited, one that fails, and a launch that is killed.
     for (worker, then) in [("exit 0", ":"), ("exit 3", ":"), ("wait", "kill -9 $launch")] {
         let script = format!("WORKER='{worker}' THEN='{then}'; {WITHOUT_A_LIST}");
         let Some(output) = unshared(&["--mount", "--pid", "--fork", "--mount-proc"], &script) else { return };

@@ -1,11 +1,11 @@
-//! Output that cannot be written is never lost in silence.
+//! Output that cannot be written is never lost silently.
 
 use std::process::{Command, Output};
 
 use crate::support::namespace::unshared;
 use crate::support::tool::clean;
 
-/// What bash says of a script; `/dev/full` is a disk without room.
+/// The output of bash for a script; `/dev/full` acts as a full disk.
 fn bash(script: &str) -> Output {
     clean("bash").args(["-c", script]).output().unwrap()
 }
@@ -34,7 +34,7 @@ fn a_launch_whose_stderr_has_no_room_fails() {
 
 #[test]
 fn a_launch_whose_log_folder_has_no_room_says_so_and_fails() {
-    // Before the workers start, and when they have filled it; whether they care or not.
+    // The disk is full before the workers start, or the workers fill it, whether or not they check for errors.
     for (before, worker) in
         [("cat /dev/zero >f/filler", "true"), (":", "head -c 1000000 /dev/zero; true"), (":", "seq 99999")]
     {
@@ -86,7 +86,7 @@ fn a_command_whose_reader_has_enough_ends_without_a_word() {
 
 #[test]
 fn what_others_opened_so_that_nobody_waits_gets_every_line() {
-    // A reader that is slow, behind a pipe that says at once when it is full.
+    // A slow reader behind a nonblocking pipe, which reports at once that it is full.
     let script = "import fcntl, os, subprocess, sys, time\n\
                   out, into = os.pipe()\n\
                   fcntl.fcntl(into, fcntl.F_SETFL, os.O_NONBLOCK)\n\

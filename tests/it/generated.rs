@@ -1,4 +1,4 @@
-//! Completions and the manual page, read by the programs they are for.
+//! Completions and the manual page, read by the programs for which they are made.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use crate::support::tool::{clean, is_there};
 
 const VERBS: [&str; 9] = ["export", "exec", "launch", "show", "doctor", "check", "simulate", "completions", "man"];
 
-/// What a command prints; it must say nothing on stderr.
+/// The stdout of a command, which must write nothing on stderr.
 fn printed(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -18,7 +18,7 @@ fn script(shell: &str) -> String {
     printed(clean("mpienv").args(["completions", shell]))
 }
 
-/// What a shell prints that runs `words` where the script for completions is the file `$FILE`.
+/// The output of a shell that runs `words`. `$FILE` names the completion script.
 fn with_script(shell: &str, options: &[&str], words: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("mpienv");
@@ -71,7 +71,7 @@ fn fish_completes_verbs_and_dialects() {
 
 #[test]
 fn powershell_completions_name_every_verb() {
-    // There is no PowerShell for the tests to ask.
+    // PowerShell is not available to the tests.
     let script = script("powershell");
     assert!(script.contains("Register-ArgumentCompleter -Native -CommandName 'mpienv'"));
     for verb in VERBS {
@@ -79,7 +79,7 @@ fn powershell_completions_name_every_verb() {
     }
 }
 
-// Without PMIx the command has an option less.
+// Without PMIx, the command has one option fewer.
 #[cfg(feature = "pmix")]
 #[test]
 fn what_packages_carry_is_what_the_command_prints() {
@@ -117,7 +117,7 @@ fn groff_finds_nothing_wrong_with_the_manual_page() {
     let file = folder.path().join("mpienv.1");
     std::fs::write(&file, printed(clean("mpienv").arg("man"))).unwrap();
     let text = printed(clean("groff").args(["-man", "-ww", "-Tutf8", "-P-c", "-P-bou"]).arg(&file));
-    // Examples are copied from the page: every character is what it was.
+    // Users copy examples from the page, so every character must be unchanged.
     for example in ["eval \"`mpienv export --shell csh`\"", "mpienv completions zsh > ~/.zfunc/_mpienv", "sh -c 'echo"]
     {
         assert!(text.contains(example), "{example}: {text}");

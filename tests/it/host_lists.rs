@@ -1,4 +1,4 @@
-//! `ClusterInfo::hosts`: which launchers list a job's hosts, in which order, and when a list does not count.
+//! `ClusterInfo::hosts`: which launchers list a job's hosts, in which order, and when a list is ignored.
 
 use std::collections::BTreeSet;
 

@@ -179,7 +179,7 @@ fn a_name_without_brackets_is_not_copied() {
     assert!(matches!(list.iter().next(), Some(std::borrow::Cow::Borrowed("login"))));
 }
 
-/// `first`, `len` and `get` say the same as the expansion.
+/// Checks that `first`, `len` and `get` agree with the expansion.
 fn check_views(text: &str) {
     let list = Hostlist::parse(text).unwrap();
     let hosts = expand(text);
@@ -192,10 +192,10 @@ fn check_views(text: &str) {
     assert_eq!(list.get(list.len()), None, "{text:?}");
 }
 
-/// A low number with zeros before it, and how many more numbers follow.
+/// A low number with leading zeros, and how many more numbers follow.
 type Numbers = (usize, u64, u64);
 
-/// A host expression: text and bracket in turn, then text.
+/// A host expression: text and brackets alternate, and text is last.
 #[derive(Clone, Debug)]
 struct Expression {
     parts: Vec<(String, Vec<Numbers>)>,
@@ -218,7 +218,7 @@ impl Expression {
         text + &self.tail
     }
 
-    /// The plain way: all loops written out, innermost the last bracket, then the first upward.
+    /// The straightforward expansion: nested loops, the innermost over the last bracket, then the first upward.
     fn hosts(&self) -> Vec<String> {
         let brackets: Vec<Vec<String>> = self.parts.iter().map(|(_, bracket)| numbers(bracket)).collect();
         let mut order: Vec<usize> = (0..brackets.len()).collect();
@@ -333,7 +333,7 @@ fn survive(text: &str) {
     }
 }
 
-/// What `scontrol show hostnames` prints.
+/// The output of `scontrol show hostnames`.
 fn scontrol(text: &str, conf: &std::path::Path) -> Vec<String> {
     let output = Command::new("scontrol").args(["show", "hostnames", text]).env("SLURM_CONF", conf).output().unwrap();
     assert!(output.status.success(), "{text:?}: {output:?}");
@@ -365,8 +365,8 @@ fn slurm_itself_expands_the_same() {
     let text = "ClusterName=test\nSlurmctldHost=localhost\nNodeName=n1 CPUs=1\nPartitionName=main Nodes=ALL\n";
     std::fs::write(&conf, text).unwrap();
     for (text, _) in WELL_FORMED {
-        // Slurm 22.05 refuses text after the last bracket, takes line breaks for parts of a name,
-        // and crashes on the very last numbers.
+        // Slurm 22.05 refuses text after the last bracket, takes line breaks for parts of a name, and crashes on the
+        // very largest numbers.
         let suffix = text.match_indices(']').any(|(at, _)| {
             let after = text[at + 1..].split(',').next().unwrap();
             !after.trim().is_empty() && !after.contains(['[', ' '])
@@ -375,7 +375,7 @@ fn slurm_itself_expands_the_same() {
             assert_eq!(expand(text), scontrol(text, &conf), "{text:?}");
         }
     }
-    // A program is started for each case.
+    // Each case starts a program.
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) };
     let lists = list("", &[",", ", ", " ", "\t", " ,"]);
     let outcome = proptest::test_runner::TestRunner::new(config).run(&lists, |(text, _)| {

@@ -1,4 +1,4 @@
-//! Real launchers on several hosts: what each rank knows of its place, and whether all meet.
+//! Real launchers on several hosts: what each rank knows about its place, and whether all ranks meet.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 const BLOCK: &[&str] = &["-H", "10.77.0.1:2,10.77.0.2:2"];
 
-/// What one rank says.
+/// The output of one rank.
 struct Said {
     host: String,
     exports: Value,
@@ -26,14 +26,14 @@ fn folder() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// mpirun of a shell script on every rank.
+/// Runs a shell script on every rank with mpirun.
 fn script(hosts: &Hosts, mpirun: &Path, words: &[&str], script: &str) -> Command {
     let mut command = hosts.mpirun(mpirun, words);
     command.args(["sh", "-c", script]);
     command
 }
 
-/// What each of four ranks exports and shows after a first command, and the map of all when they meet.
+/// What each of four ranks exports and shows after a first command, and the map of all ranks when they meet.
 fn report(hosts: &Hosts, mpirun: &Path, words: &[&str], first: &str) -> (Vec<Said>, Value) {
     let (mpienv, folder) = (env!("CARGO_BIN_EXE_mpienv"), folder());
     let all = format!(
@@ -54,7 +54,7 @@ fn report(hosts: &Hosts, mpirun: &Path, words: &[&str], first: &str) -> (Vec<Sai
     ((0..4).map(rank).collect(), map)
 }
 
-/// Every rank exports its place in `hosts` and one of the `masters`, and rank 0's map says the same.
+/// Every rank exports its place in `hosts` and one of the `masters`, and rank 0's map agrees.
 #[track_caller]
 fn assert_places(name: &str, (ranks, map): &(Vec<Said>, Value), hosts: [&str; 4], masters: &[&str]) {
     let master = ranks[0].exports["MASTER_ADDR"].as_str().unwrap();
@@ -92,7 +92,7 @@ fn every_layout_of_ranks_on_hosts_is_known_and_all_meet() {
     for (version, mpirun) in mpiruns() {
         for Layout { name, words, hosts: places } in LAYOUTS {
             let name = format!("Open MPI {version}, {name}");
-            // Rank 0's host by whichever way its mpirun lets it be known.
+            // Rank 0's host, made known in whichever way this mpirun allows.
             let given = format!("MASTER_ADDR={}", address(places[0]));
             if version == 5 || name.contains("elsewhere") {
                 let words = [&["-x", &given], words].concat();
@@ -110,10 +110,10 @@ fn pmix_knows_rank_0s_host_and_the_nodes_where_mpirun_runs_elsewhere() {
     let Some(hosts) = Hosts::up("pmix", 3, &[]) else { return };
     let Layout { words, hosts: places, .. } = &LAYOUTS[4];
     for (version, mpirun) in mpiruns() {
-        // Version 4 answers one process of a rank, once.
+        // Version 4 answers only one process of each rank, and only once.
         let mpienv = env!("CARGO_BIN_EXE_mpienv");
         let said = report(&hosts, &mpirun, words, &format!("eval \"$({mpienv} export --ask-pmix)\""));
-        // As the host list has it, or the host's own name.
+        // The name in the host list, or the host's own name.
         assert_places(&format!("Open MPI {version}"), &said, *places, &["10.77.0.2", "nodeB"]);
         let folder = folder();
         let ask = format!("{mpienv} show --json --ask-pmix >{}/$OMPI_COMM_WORLD_RANK", folder.path().display());
@@ -129,11 +129,11 @@ fn pmix_knows_rank_0s_host_and_the_nodes_where_mpirun_runs_elsewhere() {
                 "{shown}"
             );
         }
-        // Without asking, version 4 names mpirun's host, and rank 0 sees that it is not there; version 5 names none.
+        // Without PMIx, version 4 names mpirun's host, and rank 0 sees that this is not its own; version 5 names none.
         let show = format!("[ $OMPI_COMM_WORLD_RANK != 0 ] || {mpienv} show --json");
         let output = script(&hosts, &mpirun, words, &show).output().unwrap();
         let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
-        // A rank that fails ends the others in the middle of what they say: by itself.
+        // A rank that fails stops the others while they print, so the failure is tested separately.
         let output = script(&hosts, &mpirun, words, &format!("{mpienv} export >/dev/null")).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         if version == 4 {
@@ -164,7 +164,7 @@ fn a_port_that_some_ranks_only_were_told_is_named_with_those_ranks() {
             for part in ["mpienv: the ranks disagree on MASTER_PORT: ", verdict, "; only some ranks have the setting"] {
                 assert!(said.contains(part), "Open MPI {version}: {said}");
             }
-            // Before the deadline.
+            // This happens before the deadline.
             assert!(!said.contains("connected to"), "Open MPI {version}: {said}");
         }
     }
@@ -176,7 +176,7 @@ fn ranks_meet_over_two_networks_over_ipv6_alone_and_where_host_names_do_not_reso
     let Some(hosts) = Hosts::up("networks", 2, &settings) else { return };
     let places = ["nodeA", "nodeA", "nodeB", "nodeB"];
     let run = |version: u32, mpirun: &Path, name: &str, words: &[&str], master: &str| {
-        // Version 5 names no host of any rank.
+        // Version 5 does not name the host of any rank.
         let given = format!("MASTER_ADDR={master}");
         let given = if version == 5 || !master.starts_with("10.") { &["-x", &given][..] } else { &[] };
         let said = report(&hosts, mpirun, &[given, words, BLOCK].concat(), "true");
@@ -201,7 +201,7 @@ fn ranks_meet_over_two_networks_over_ipv6_alone_and_where_host_names_do_not_reso
 fn slurms_steps_on_two_hosts_know_their_places_and_meet() {
     let Some(hosts) = Hosts::up("slurm", 2, &[]) else { return };
     let (mpienv, folder) = (env!("CARGO_BIN_EXE_mpienv"), folder());
-    // Four CPUs a host: without a word about it Slurm puts three ranks on the first.
+    // Each host has four CPUs: without options, Slurm puts three ranks on the first.
     let layouts =
         [("", ["nodeA", "nodeA", "nodeA", "nodeB"]), ("--ntasks-per-node=2", ["nodeA", "nodeA", "nodeB", "nodeB"])];
     let say = format!(
@@ -243,7 +243,7 @@ fn a_rank_whose_host_is_cut_off_while_the_last_one_is_waited_for_is_named_by_all
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let (zero, one) = (rank(0, "nodeA"), rank(1, "nodeB"));
-    // Rank 1 has said hello, and waits.
+    // By now, rank 1 has sent its hello and waits.
     thread::sleep(Duration::from_secs(3));
     hosts.act(&["cut", "nodeB"]);
     let two = rank(2, "nodeC");

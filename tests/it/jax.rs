@@ -9,8 +9,8 @@ use crate::support::tool::{clean, is_there};
 use mpienv::simulate::{Job, Vars};
 use mpienv::{ClusterInfo, Environment, Launcher, Reason, Target};
 
-/// What JAX 0.10 takes from variables: number of processes, this one's, and that on its node. As it does in
-/// `jax/_src/clusters`: Open MPI 4 before Slurm, and no other launcher that is here.
+/// What JAX 0.10 reads from variables: the number of processes, this process's number, and its number on its node. As
+/// in `jax/_src/clusters`, Open MPI 4 comes before Slurm, and other launchers in this test are not supported.
 fn seen_by_jax(vars: &BTreeMap<String, String>) -> Option<[u32; 3]> {
     let numbers = |names: [&str; 3]| names.map(|name| vars[name].parse().unwrap());
     if vars.contains_key("OMPI_MCA_orte_hnp_uri") {
@@ -20,7 +20,7 @@ fn seen_by_jax(vars: &BTreeMap<String, String>) -> Option<[u32; 3]> {
     slurm.iter().all(|name| vars.contains_key(*name)).then(|| numbers([slurm[2], slurm[3], slurm[4]]))
 }
 
-/// The environment of a program that `place` has started for JAX.
+/// The environment of a program that `place` starts for JAX.
 fn for_jax(vars: Vars, place: impl Fn(ClusterInfo) -> ClusterInfo) -> (ClusterInfo, BTreeMap<String, String>) {
     let environment = Environment::from_vars(vars.clone());
     let builder = ClusterInfo::builder().master_addr("node0".parse().unwrap());
@@ -43,7 +43,7 @@ fn assert_seen(what: &str, info: &ClusterInfo, vars: &BTreeMap<String, String>) 
     let place =
         |info: &ClusterInfo| (info.world(), info.local_rank(), info.master_addr().ok().cloned(), info.master_port());
     assert_eq!(place(&again), place(info), "{what}: who reads again comes to the same place");
-    // torchrun's store is not for the workers that one of its own starts.
+    // Workers that a torchrun process starts do not use torchrun's store.
     let known = ["local-rank-order", "stale-agent-store"];
     assert!(again.findings().iter().all(|finding| known.contains(&finding.code)), "{:?}", again.findings());
 }

@@ -1,4 +1,4 @@
-//! `mpienv launch`: places, lines, signals, and that nobody is left behind.
+//! `mpienv launch`: places, lines, signals, and that no process is left behind.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,7 +11,7 @@ use crate::support::launched::{launch, living, piped, signal, sorted, text};
 use crate::support::processes::until;
 use crate::support::tool::{clean, is_there};
 
-/// As mpirun sets them for the second of two processes, each alone on its node.
+/// The variables that mpirun sets for the second of two processes, each alone on its node.
 const SECOND_NODE: [(&str, &str); 5] = [
     ("OMPI_COMM_WORLD_RANK", "1"),
     ("OMPI_COMM_WORLD_SIZE", "2"),
@@ -20,7 +20,7 @@ const SECOND_NODE: [(&str, &str); 5] = [
     ("MASTER_ADDR", "node-0"),
 ];
 
-/// Reads as many lines: so many workers are ready.
+/// Reads this many lines: once they have arrived, as many workers are ready.
 fn lines(child: &mut Child, count: usize) -> (Vec<String>, BufReader<std::process::ChildStdout>) {
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let mut lines: Vec<_> = (0..count)
@@ -99,7 +99,7 @@ fn a_signal_is_passed_on_and_what_it_ends_is_told_so() {
 #[test]
 fn workers_that_end_well_on_a_signal_are_a_success() {
     for name in ["INT", "TERM", "HUP", "USR1", "USR2"] {
-        // A shell runs its trap when what it waits for is interrupted.
+        // A shell runs its trap once the signal interrupts its `wait`.
         let script = format!("trap 'echo got; exit 0' {name}; echo up; while :; do sleep 60 & wait; done");
         let mut child = piped(&mut launch(name, 2, &[], &script));
         let (_, mut stdout) = lines(&mut child, 2);
@@ -161,7 +161,7 @@ fn what_a_worker_left_behind_ends_with_the_job() {
 
 #[test]
 fn whole_lines_have_their_rank_before_them() {
-    // Each line in several pieces; lines of a megabyte; a last line that has no end.
+    // Lines in several pieces, lines of a megabyte, and a last line without a newline.
     let script = "for i in 1 2 3 4 5; do printf \"$RANK.\"; sleep 0.01; echo $i; done; \
                   head -c 1000000 /dev/zero | tr '\\0' $RANK; echo; printf end; echo err >&2";
     let output = launch("lines", 4, &[], script).output().unwrap();
@@ -184,7 +184,7 @@ fn whole_lines_have_their_rank_before_them() {
 fn output_goes_to_files_when_a_folder_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let logs = folder.path().join("a/b");
-    // Rank 1 fails once rank 0 has written.
+    // Rank 1 fails after rank 0 has written.
     let script = "echo out $RANK; echo err $RANK >&2; test $RANK = 0 && exec sleep 60; \
                   while ! test -s $LOGS/rank.0/stdout; do sleep 0.01; done; exit 3";
     let mut command = launch("logs", 2, &["--log-dir", logs.to_str().unwrap()], script);
@@ -250,13 +250,13 @@ fn a_reader_that_takes_its_time_gets_every_line() {
 
 #[test]
 fn a_signal_ends_a_launch_whose_reader_never_reads() {
-    // What cannot be written is no success, and is missing from no report.
+    // If output cannot be written, the launch does not succeed, and no report is lost.
     for (script, exit) in
         [("seq 1 12000", Err(15)), ("seq 1 12000; exit 3", Ok(3)), ("seq 1 12000 >&2; exit 3", Err(15))]
     {
         let mut child = piped(&mut launch("unread", 1, &[], script));
         until("the launch is alone", || matches!(&living("unread")[..], [one] if one.starts_with("mpienv launch ")));
-        // It waits for the reader, as cat would, and longer than an outsider is waited for.
+        // It waits for the reader, as cat would, and longer than it waits for a process that is not a worker.
         thread::sleep(Duration::from_millis(1500));
         assert!(child.try_wait().unwrap().is_none());
         signal("TERM", &child);
@@ -313,13 +313,13 @@ fn workers_may_use_every_core_though_mpirun_bound_the_launch_to_one() {
     }
     let bound = |words: &[&str]| {
         let mut command = clean("mpirun");
-        // Open MPI refuses root otherwise; containers are root.
+        // Without these, Open MPI refuses to run as root, as containers do.
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         let output = command.args(["-n", "1", "--bind-to", "core"]).args(words).args(["nproc"]).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         text(&output.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    // What mpirun gives to a program, and what there is.
+    // The cores that mpirun gives to a program, and all cores of the machine.
     let one = bound(&[])[0].clone();
     let all = clean("taskset").args(["-c", "0-1023", "nproc"]).output().unwrap();
     let all = text(&all.stdout).trim().to_owned();

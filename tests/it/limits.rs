@@ -1,4 +1,4 @@
-//! Numbers and limits beyond reason: an error that says the range or the limit, never a panic.
+//! Excessive numbers and limits: an error that states the range or the limit, never a panic.
 
 use std::process::Output;
 
@@ -12,7 +12,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// That a program ended by itself, and did not panic or abort.
+/// Whether a program exited by itself, without a panic or abort.
 fn is_an_error(output: &Output) -> bool {
     output.status.code().is_some_and(|code| code != 101 && code != 134) && !said(output).contains("panicked")
 }
@@ -55,7 +55,7 @@ fn a_launch_without_more_processes_or_threads_says_which_limit() {
     if !is_root() || !is_there("setpriv") || !is_there("prlimit") {
         return;
     }
-    // An ordinary user, of whom nothing else runs; and the program where that user may read it.
+    // An ordinary user without other processes, and a copy of the program that this user can read.
     let folder = tempfile::tempdir_in("/tmp").unwrap();
     let program = copy_for_all_users(env!("CARGO_BIN_EXE_mpienv"), folder.path());
     let user = (700_000 + std::process::id() % 90_000).to_string();
@@ -64,7 +64,7 @@ fn a_launch_without_more_processes_or_threads_says_which_limit() {
         let mut command = clean("setpriv");
         command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
         command.args(["prlimit", &format!("--nproc={limit}")]).arg(&program);
-        // The workers' stdin is a pipe that nobody closes: all of them are there at once.
+        // The workers' stdin is a pipe that stays open: all workers run at the same time.
         command.args(["launch", "--nproc-per-node", "8", "--grace", "0.2", "--", "sh", "-c", "exec sleep 3"]);
         let output = command.output().unwrap();
         assert!(is_an_error(&output), "{limit}: {output:?}");
@@ -78,7 +78,7 @@ fn a_launch_without_more_processes_or_threads_says_which_limit() {
 
 #[test]
 fn a_launch_without_memory_for_a_thread_says_so() {
-    // From what the loader alone takes to what is enough; how much that is depends on the build.
+    // From what the loader alone needs up to a sufficient limit, which depends on the build.
     let launch = "mpienv launch --nproc-per-node 12 -- sh -c 'exec sleep 0.1'";
     let starts = |kilobytes: u32| {
         let script = format!("ulimit -v {kilobytes}; exec mpienv --version");

@@ -8,7 +8,7 @@ fn rank_0_listens_on_the_masters_own_address_unless_bind_names_another() {
     if !is_there("ip") {
         return;
     }
-    // A network of its own, in which this host has two addresses besides the loopback ones.
+    // A separate network namespace, in which this host has two addresses besides the loopback ones.
     let script = r#"
         ip link set lo up && ip addr add 10.9.8.1/32 dev lo && ip addr add 10.9.8.2/32 dev lo || exit 9
         export MASTER_PORT=6105 WORLD_SIZE=2

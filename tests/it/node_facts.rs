@@ -1,4 +1,4 @@
-//! What is known of a process's node beyond its place: device, restarts, the platform, the own address.
+//! What mpienv knows about a process's node besides its place: device, restarts, the platform, its own address.
 
 use mpienv::simulate::Job;
 use mpienv::{ClusterInfo, Error, Launcher};
@@ -81,7 +81,7 @@ fn restarts_are_counted_by_the_launcher_or_by_what_is_around_it() {
         &[("LEPTON_JOB_WORKER_INDEX", "1"), ("LEPTON_JOB_TOTAL_WORKERS", "2"), ("LEPTON_JOB_FAILURE_COUNT", "4")];
     let cases: [(&[Pairs], Option<u32>, &str); 7] = [
         (&[STEP, &[("SLURM_RESTART_COUNT", "2")]], Some(2), "SLURM_RESTART_COUNT"),
-        // Slurm sets it after the first restart.
+        // Slurm sets it only after the first restart.
         (&[STEP], None, "not provided by the launcher"),
         (&[TORCHRUN, &[("TORCHELASTIC_RESTART_COUNT", "0")]], Some(0), "TORCHELASTIC_RESTART_COUNT"),
         (&[lepton], Some(4), "LEPTON_JOB_FAILURE_COUNT"),
@@ -115,10 +115,10 @@ fn the_platform_around_a_launcher_is_named() {
         assert_eq!(info.provenance().platform, "SKYPILOT_NODE_RANK=\"1\"");
         assert_eq!(read(inner).platform(), None);
     }
-    // SkyPilot's pods are of indexed jobs.
+    // SkyPilot's pods belong to indexed jobs.
     assert_eq!(read(&[SKYPILOT, &[("JOB_COMPLETION_INDEX", "1")]].concat()).platform(), Some(Launcher::SkyPilot));
     assert_eq!(read(&[]).platform(), None);
-    // Names that people use too are no sign of RunPod, and JAX's are none of a pod.
+    // Users also set these names, so they do not show RunPod, and JAX's names do not show a pod.
     let by_hand: Pairs = &[("NUM_NODES", "2"), ("NODE_RANK", "0"), ("JAX_PROCESS_ID", "0"), ("JAX_NUM_PROCESSES", "4")];
     assert_eq!(read(&[THIRD, by_hand].concat()).platform(), None);
 }
@@ -184,13 +184,13 @@ fn the_own_address_of_one_node_is_a_loopback_address() {
     let output = clean("mpienv").args(["show", "--json", "--own-addr"]).output().unwrap();
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&json["own_addr"], json["own_interface"].as_str()), (&"127.0.0.1".into(), own.interface.as_deref()));
-    // Without the option nothing is resolved.
+    // Without the option, no name is resolved.
     let output = clean("mpienv").args(["show", "--json"]).env("MASTER_ADDR", "no-such-host.invalid").output().unwrap();
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(output.status.success() && json.get("own_addr").is_none(), "{output:?}");
 }
 
-/// One of two ranks, each on a node, whose master is there.
+/// The second of two ranks on two nodes, with this master.
 fn of_two_nodes(master: &str) -> ClusterInfo {
     let rank: Pairs = &[("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")];
     read(&[rank, &[("MASTER_ADDR", master)]].concat())

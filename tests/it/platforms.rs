@@ -1,4 +1,4 @@
-//! Platforms that start one process on each node, each by what it sets there, and by what it does not set.
+//! Platforms that start one process on each node: the variables that each sets, and those that it does not set.
 
 use mpienv::simulate::{Job, Vars};
 use mpienv::testing::any_shape;
@@ -11,7 +11,7 @@ fn read(vars: Pairs) -> Result<ClusterInfo, Error> {
     ClusterInfo::from_vars(vars.iter().copied())
 }
 
-/// The launcher, the node's number, how many nodes there are, and where they meet.
+/// The launcher, the node's number, the number of nodes, and the master.
 fn node(vars: Pairs) -> (Launcher, u32, u32, String) {
     let info = read(vars).unwrap();
     assert_eq!(info.findings(), [], "{vars:?}");
@@ -40,7 +40,7 @@ const LWS: Pairs = &[("LWS_LEADER_ADDRESS", "vllm-0.vllm.ns"), ("LWS_GROUP_SIZE"
 #[test]
 fn leader_worker_set() {
     assert_eq!(node(LWS), (Launcher::LeaderWorkerSet, 1, 2, "vllm-0.vllm.ns".into()));
-    // Up to version 0.5 the pod's number is not set.
+    // Up to version 0.5, the pod's number is not set.
     let error = error(&LWS[..2]);
     assert!(error.contains("LWS_WORKER_INDEX is not set") && error.contains("version 0.6"), "{error}");
     assert_eq!(read(&[("LWS_LEADER_ADDRESS", "a"), ("LWS_GROUP_SIZE", "1")]).unwrap().world_size(), 1);
@@ -59,7 +59,7 @@ fn skypilot() {
     assert_eq!(node(SKYPILOT), (Launcher::SkyPilot, 1, 2, "10.0.0.4".into()));
     let setup: Pairs = &[("SKYPILOT_SETUP_NODE_RANK", "1"), ("SKYPILOT_SETUP_NODE_IPS", "10.0.0.4\n10.0.0.5")];
     assert_eq!(node(setup), (Launcher::SkyPilot, 1, 2, "10.0.0.4".into()));
-    // Its pods are of indexed jobs, and its Slurm backend starts a step.
+    // Its pods belong to indexed jobs, and its Slurm backend starts a step.
     assert_eq!(node(&[SKYPILOT, &[("JOB_COMPLETION_INDEX", "1")]].concat()).0, Launcher::SkyPilot);
     let step: Pairs = &[
         ("SLURM_PROCID", "1"),
@@ -102,7 +102,7 @@ fn kubeflow_trainer_of_torch() {
     ];
     assert_eq!(node(vars), (Launcher::Kubernetes, 1, 2, "train-node-0-0.train".into()));
     assert_eq!(read(vars).unwrap().master_port().get(), 29400);
-    // Torchtune's entry point has no master.
+    // Torchtune's entry point sets no master.
     let error = read(&vars[..3]).unwrap().exports().unwrap_err().to_string();
     assert!(error.contains("MASTER_ADDR"), "{error}");
 }
@@ -118,7 +118,7 @@ fn kubeflow_trainer_of_jax() {
     ];
     assert_eq!(node(vars), (Launcher::Kubernetes, 1, 2, "train-node-0-0.train".into()));
     assert_eq!(read(vars).unwrap().master_port().get(), 6666);
-    // Elsewhere a person may start several on a node.
+    // Elsewhere, a user may start several processes on a node.
     assert_eq!(read(&vars[..4]).unwrap().local_rank(), None);
 }
 
@@ -129,7 +129,7 @@ fn kubeflow_pytorchjob_volcanos_pytorch_plugin_vertex_and_pai() {
     for platform in ["KUBERNETES_SERVICE_HOST", "CLOUD_ML_JOB_ID", "VC_TASK_INDEX"] {
         let vars = [vars, &[(platform, "0")]].concat();
         assert_eq!(node(&vars), (Launcher::User, 1, 2, "master-0".into()), "{platform}");
-        // A local rank is that of a process, not of a node.
+        // A local rank belongs to a process, not to a node.
         let process = [&vars[..], &[("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")]].concat();
         assert_eq!(read(&process).unwrap().local_rank(), Some(1), "{platform}");
     }
@@ -146,7 +146,7 @@ fn vertex_ai() {
     let outside = CLUSTER.replacen("\"index\":1", "\"index\":2", 1);
     let error = error(&[("CLUSTER_SPEC", &outside)]);
     assert!(error.contains("the task is not in its worker pool"), "{error}");
-    // Another program's variable of that name.
+    // Another program's variable with that name.
     assert_eq!(
         read(&[("CLUSTER_SPEC", "small"), ("RANK", "0"), ("WORLD_SIZE", "1")]).unwrap().launcher(),
         Launcher::User
@@ -168,7 +168,7 @@ fn volcano() {
         let vars = [VOLCANO, &[("HOSTNAME", host), ("VC_TASK_INDEX", index)]].concat();
         assert_eq!(node(&vars), (Launcher::Volcano, rank, 3, "job-master-0.job".into()), "{host}");
     }
-    // Only one task: its number is the pod's, as on ModelArts.
+    // With only one task, its number is the pod's, as on ModelArts.
     let one: Pairs = &[("VC_WORKER_HOSTS", "a-0.a,a-1.a"), ("VC_TASK_INDEX", "1"), ("MA_NUM_HOSTS", "2")];
     assert_eq!(node(one), (Launcher::Volcano, 1, 2, "a-0.a".into()));
     let unknown = error(&[VOLCANO, &[("HOSTNAME", "other")]].concat());
@@ -189,11 +189,11 @@ const RUNPOD: Pairs = &[
 
 #[test]
 fn runpod() {
-    // WORLD_SIZE is that of all GPUs, and there is no RANK.
+    // WORLD_SIZE counts all GPUs, and RANK is not set.
     assert_eq!(node(RUNPOD), (Launcher::RunPod, 1, 2, "10.65.0.2".into()));
     let error = error(&[("PRIMARY_ADDR", "10.65.0.2"), ("NUM_NODES", "2"), ("WORLD_SIZE", "16")]);
     assert!(error.contains("RunPod: NODE_RANK is not set"), "{error}");
-    // A worker that a script has started there.
+    // A worker that a script has started on the node.
     let worker = [RUNPOD, &[("RANK", "9"), ("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "8")]].concat();
     assert_eq!(read(&worker).unwrap().launcher(), Launcher::User);
 }
@@ -235,7 +235,7 @@ fn volcengine_mlp() {
 fn an_indexed_job() {
     let vars: Pairs = &[("JOB_COMPLETION_INDEX", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "job-0.svc")];
     assert_eq!(node(vars), (Launcher::Kubernetes, 1, 2, "job-0.svc".into()));
-    // A JobSet's manifest may set this one; WORLD_SIZE beside it counts processes.
+    // A JobSet's manifest may set NNODES; WORLD_SIZE then counts processes.
     let set: Pairs = &[vars[0], ("NNODES", "2"), vars[2]];
     assert_eq!(node(set), (Launcher::Kubernetes, 1, 2, "job-0.svc".into()));
     assert_eq!(node(&[set, &[("WORLD_SIZE", "16")]].concat()), (Launcher::Kubernetes, 1, 2, "job-0.svc".into()));
@@ -263,7 +263,7 @@ fn lsf_batch_script() {
     let [finding] = script.findings() else { panic!("{:?}", script.findings()) };
     assert_eq!((finding.code, finding.severity), ("lsf-not-a-task", Severity::Warning));
     assert!(finding.what.contains("LSB_MCPU_HOSTS=\"batch1 1 a 42 b 42\"") && finding.remedy.contains("jsrun"));
-    // The slots of one host are a program's threads as often as its processes.
+    // The slots of a single host may stand for a program's threads or for its processes.
     let one = read(&[("LSB_JOBID", "7"), ("LSB_MCPU_HOSTS", "a 8")]).unwrap();
     assert_eq!((one.findings()[0].code, one.findings()[0].severity), ("lsf-not-a-task", Severity::Note));
 }
@@ -282,7 +282,7 @@ fn horovod() {
     let info = read(vars).unwrap();
     assert_eq!((info.launcher(), info.rank(), info.local_rank()), (Launcher::Horovod, 2, Some(0)));
     assert_eq!((info.node_rank(), info.node_count()), (Some(1), Some(2)));
-    // The driver's address is not rank 0's.
+    // The driver's address is not rank 0's address.
     assert!(info.master_addr().is_err());
 }
 
@@ -327,7 +327,7 @@ fn deepspeeds_variables_fill_what_rank_and_world_size_leave_open() {
     ];
     let info = read(vars).unwrap();
     assert_eq!((info.local_world_size(), info.node_rank(), info.node_count()), (Some(2), Some(1), Some(2)));
-    // One by one the names are anybody's.
+    // A single one of these names could belong to any program.
     let other = read(&[&vars[..3], &[("LOCAL_SIZE", "10G")]].concat()).unwrap();
     assert_eq!(other.local_world_size(), None);
 }
@@ -358,7 +358,7 @@ fn what_is_no_sign_of_a_job_invents_nothing() {
     }
 }
 
-/// A platform's job of several nodes, with a part of each rank's variables.
+/// A platform's job on several nodes, with a part of each rank's variables.
 fn part_of_a_job() -> impl Strategy<Value = Vec<Vars>> {
     let builders: Vec<_> = Job::of_each().filter(|builder| builder.clone().nodes(2).build().is_ok()).collect();
     let job = prop::sample::select(builders).prop_flat_map(any_shape);
@@ -366,7 +366,8 @@ fn part_of_a_job() -> impl Strategy<Value = Vec<Vars>> {
     (jobs, any::<u32>()).prop_map(|(job, kept)| {
         let is_kept = |at: usize| kept >> (at % 32) & 1 == 1;
         let part = |vars: Vars| {
-            // All tasks' lists come from one config map: without the others' a job of one pod looks the same.
+            // The lists of all tasks come from one config map: without the other tasks' lists, a job of one pod looks
+            // the same.
             let list = vars.iter().position(|(name, _)| name == "VC_MASTER_HOSTS");
             let at = move |at: usize, name: &str| list.filter(|_| name == "VC_WORKER_HOSTS").unwrap_or(at);
             vars.into_iter().enumerate().filter(move |(index, (name, _))| is_kept(at(*index, name)))
@@ -389,7 +390,7 @@ proptest! {
             launcher.variables().map(|variable| variable.name).filter(move |name| !outside.contains(name))
         }).collect();
         for vars in job {
-            // Settings and names of the surroundings are there in processes that are alone, too.
+            // Settings and names of the surroundings also exist in processes that are alone.
             if !vars.iter().any(|(name, _)| signs.contains(&name.as_str())) {
                 continue;
             }

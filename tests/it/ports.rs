@@ -1,4 +1,4 @@
-//! The master's port: from which range it is derived, and who gets one of its own.
+//! The master's port: from which range it is derived, and which jobs get a separate one.
 
 use mpienv::simulate::Job;
 use mpienv::{ClusterInfo, Launcher, MasterPort, PortRange};
@@ -26,7 +26,7 @@ fn a_range_moves_every_derived_port_and_keeps_the_formula() {
     let step = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2"), ("SLURM_JOB_ID", "4711"), ("SLURM_STEP_ID", "12")];
     let step = [&step[..], &[("SLURM_STEP_NODELIST", "a,b")]].concat();
     assert_eq!(port(&step), 24257);
-    // The same number modulo the size of the range.
+    // The same number, modulo the size of the range.
     let whole = port(&[&step[..], &[range("1000-10999")]].concat());
     assert_eq!(whole, 1000 + 4257);
     let job = [MPIRUN, &[NAMESPACE]].concat();
@@ -36,12 +36,12 @@ fn a_range_moves_every_derived_port_and_keeps_the_formula() {
         assert_eq!(port(&moved), port(&moved), "{is_alone}");
         assert_eq!(port(&[&vars[..], &[range("1500-1500")]].concat()), 1500, "{vars:?}");
     }
-    // What is set for the job, and what Azure's users know, stays.
+    // Ports that are set for the job, and Azure's ports, which users know, are kept.
     assert_eq!(port(&[&step[..], &[range("1400-1999"), ("MASTER_PORT", "29500")]].concat()), 29500);
     assert_eq!(port(&[&job[..], &[range("1400-1999"), AZURE]].concat()), 54965);
     let asked = [&job[..], &[range("1400-1999"), AZURE, ("MPIENV_MASTER_PORT", "auto")]].concat();
     assert!((1400..=1999).contains(&port(&asked)));
-    // The program goes before the variable.
+    // The program's setting takes precedence over the variable.
     let builder = ClusterInfo::builder().port_range("3000-3009".parse::<PortRange>().unwrap());
     let info = builder.master_port(MasterPort::FromJob).from_vars(asked).unwrap();
     assert!((3000..=3009).contains(&info.master_port().get()));
@@ -116,7 +116,7 @@ fn the_port_of_enroots_hook_is_a_finding_because_all_steps_of_a_job_have_it() {
     for port in [104_711 % 4536 + 61_000, 104_711 % 16_384 + 49_152] {
         let port = port.to_string();
         assert_eq!(codes(&[("MASTER_PORT", &port)]), ["pyxis-master-port"], "{port}");
-        // A person who asks for another has it.
+        // A user who asks for a different port gets it.
         let info = [step, &[("MASTER_PORT", &port), ("MPIENV_MASTER_PORT", "auto")]].concat();
         let info = ClusterInfo::from_vars(info).unwrap();
         assert!((20_000..30_000).contains(&info.master_port().get()) && info.findings().is_empty(), "{info:?}");

@@ -7,7 +7,7 @@ use crate::support::clock::SLACK;
 use crate::support::tool::clean;
 use mpienv::{ClusterInfo, Environment, Target};
 
-/// The first of two processes, as mpirun sets its variables, and one whose name no shell can take.
+/// The first of two processes, with the variables that mpirun sets and one whose name no shell accepts.
 const RANK_0: [(&str, &str); 8] = [
     ("OMPI_COMM_WORLD_RANK", "0"),
     ("OMPI_COMM_WORLD_SIZE", "2"),
@@ -102,7 +102,7 @@ fn exec_runs_mindspores_scheduler_beside_rank_0_and_ends_it_with_the_worker() {
     assert_eq!(output.status.code(), Some(5));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "worker 0\n");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "scheduler 2 none none\n");
-    // Another rank has none: the file is as the first one left it.
+    // No other rank writes the file: its content is unchanged.
     std::fs::write(&file, "untouched").unwrap();
     let output = run("1");
     assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stdout).as_ref()), (Some(5), "worker 1\n"));
@@ -156,7 +156,7 @@ fn a_nodes_variables_are_refused_where_the_node_has_several_processes() {
     assert_eq!(both.status.code(), Some(2));
 }
 
-/// A folder with a torchrun that says what it would read.
+/// A folder with a torchrun that prints what it would read.
 fn torchrun() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
@@ -176,7 +176,7 @@ fn exec_per_node_gives_torchrun_its_node_and_no_rank() {
     let output = command.output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(said, "node 0 of 2 at fe::1:7000, rank none --nproc-per-node 2 train.py\n");
-    // Of several ranks of a node none stands for it.
+    // If a node has several ranks, none of them may act for the node.
     let output = command.env("OMPI_COMM_WORLD_LOCAL_SIZE", "2").output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
 }

@@ -1,4 +1,4 @@
-//! What holds for every environment.
+//! Properties of every environment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use mpienv::testing::{any_job, any_shape};
 use mpienv::{AzureVars, ClusterInfo, LaunchStyle, Launcher, Variables};
 use proptest::prelude::*;
 
-/// Names that the crate reads, and some that it does not.
+/// Names that the crate reads, and some that it does not read.
 fn name() -> impl Strategy<Value = String> {
     let of_launchers = Launcher::ALL.iter().flat_map(|launcher| launcher.variables());
     let others = [
@@ -80,13 +80,13 @@ fn value() -> impl Strategy<Value = OsString> {
     ]
 }
 
-/// Every rank's variables, with more added to each; of a name given twice the last counts.
+/// Every rank's variables, with more added to each; if a name occurs twice, the last value counts.
 fn with(job: &Job, more: &[(&str, &str)]) -> Vec<Vars> {
     let more: Vars = more.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     job.environments().map(|vars| [vars, more.clone()].concat()).collect()
 }
 
-/// What is said, without where it comes from.
+/// All values, without their sources.
 fn values(info: &ClusterInfo) -> serde_json::Value {
     let mut json = serde_json::to_value(info).unwrap();
     let object = json.as_object_mut().unwrap();
@@ -119,7 +119,7 @@ proptest! {
                 if let (Some(rank), Some(size)) = (info.local_rank(), info.local_world_size()) {
                     prop_assert!(rank < size && size <= info.world_size());
                 }
-                // Either exports or a reason with a remedy.
+                // Either exports, or an error with a remedy.
                 if let Err(error) = info.exports() {
                     prop_assert!(info.findings().iter().any(|finding| finding.code == "master-unknown"));
                     prop_assert!(!error.remedy().is_empty());
@@ -128,7 +128,7 @@ proptest! {
                 let _ = info.workers(3);
             }
             Err(error) => {
-                // One paragraph that ends with what to do.
+                // One paragraph that ends with a remedy.
                 let text = error.to_string();
                 prop_assert!(!text.contains('\n'), "{text}");
                 prop_assert!(text.ends_with(error.remedy()) && !error.remedy().is_empty(), "{text}");
@@ -146,7 +146,7 @@ proptest! {
             prop_assert_eq!(info.launcher(), job.launcher());
             prop_assert_eq!(info.rank(), rank);
             prop_assert_eq!(info.world_size(), job.world_size());
-            // AWS tells the main node's address to the others only.
+            // AWS gives the main node's address only to the other nodes.
             if job.launcher() != Launcher::AwsBatch {
                 prop_assert_eq!(info.master_addr().ok(), infos[0].master_addr().ok());
             }
@@ -159,7 +159,7 @@ proptest! {
             if let Some(local_size) = info.local_world_size() {
                 prop_assert_eq!(local_size, job.counts()[place.node as usize]);
             }
-            // A node's number is claimed only where it is right.
+            // If a node number is reported, it is correct.
             if let Some(node) = info.node_rank() {
                 prop_assert_eq!(node, place.node);
             }
@@ -183,7 +183,7 @@ proptest! {
             prop_assert_eq!(worker.local_world_size(), Some(per_node));
             prop_assert_eq!(worker.node_rank(), Some(rank / per_node));
             prop_assert_eq!(worker.node_count(), Some(nodes));
-            // What a worker inherits from mpirun does not count.
+            // Variables that a worker inherits from mpirun are ignored.
             let again = read(&exported(worker, &outer[(rank / per_node) as usize]));
             prop_assert_eq!(again.launcher(), Launcher::User);
             prop_assert_eq!(again.rank(), worker.rank());
@@ -209,7 +209,8 @@ proptest! {
             let first = builder.from_vars(vars.clone()).unwrap();
             let after = exported(&first, &vars);
             let second = read(&after);
-            // What is exported counts before a cloud's variables; under all others the launcher stays.
+            // Exported values take precedence over variables of a cloud platform; with every other launcher, the
+            // launcher stays the same.
             if second.launcher() == first.launcher() {
                 prop_assert_eq!(values(&first), values(&second));
             } else {

@@ -1,4 +1,4 @@
-//! What real launchers set, held against where the processes really were.
+//! What real launchers set, compared with where the processes really ran.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,13 +30,13 @@ struct Process {
 }
 
 impl Recording {
-    /// The environment of a rank: the launcher's variables and what reached it of its caller's.
+    /// The environment of a rank: the launcher's variables, and those of its caller that reached it.
     fn read(&self, rank: usize) -> ClusterInfo {
         let process = &self.ranks[rank];
         ClusterInfo::from_vars(process.env.iter().chain(&process.caller_vars_present)).unwrap()
     }
 
-    /// The hosts that have ranks, in the order of their first rank.
+    /// The hosts that have ranks, in the order of their lowest ranks.
     fn hosts(&self) -> Vec<&str> {
         let mut hosts: Vec<&str> = Vec::new();
         for process in &self.ranks {
@@ -75,7 +75,7 @@ fn recordings(prefix: &str) -> Vec<(String, Recording)> {
 fn launcher_of(name: &str) -> &'static str {
     let (version, shape) = name.split_once('/').unwrap();
     match version.split('-').next().unwrap() {
-        // Of several launchers' variables, those of the one that comes first are taken whole.
+        // If several launchers have set variables, all values come from the first one.
         "openmpi" | "mixed" => "open-mpi",
         "mpich" | "impi" | "mpich_gforker" | "accelerate" => "hydra",
         "openpbs" if shape.contains("mpiexec-mpich") => "hydra",
@@ -91,12 +91,12 @@ fn launcher_of(name: &str) -> &'static str {
     }
 }
 
-/// Whether the launcher tells no rank, or a rank and no size.
+/// Whether the launcher sets no rank, or a rank without a size.
 fn tells_no_size(name: &str) -> bool {
     name.contains("/pbsdsh") || name.starts_with("prrte-") && !name.contains("ompi")
 }
 
-/// The recordings of jobs: neither a batch script by itself nor two worlds in one.
+/// The recordings of jobs, without batch scripts alone and without two worlds in one.
 fn jobs() -> Vec<(String, Recording)> {
     let mut jobs = recordings("");
     jobs.retain(|(name, _)| !name.ends_with("-itself") && !name.starts_with("mixed-") && !tells_no_size(name));
@@ -120,7 +120,7 @@ fn every_rank_of_every_recording_finds_its_place() {
                     assert!(["flux-", "mpich_gforker-"].iter().any(|keeps_it| name.starts_with(keeps_it)), "{name}")
                 }
             }
-            // There Slurm numbers the nodes as in its sorted list, and not by their ranks.
+            // There, Slurm numbers the nodes by its sorted list, not by their ranks.
             if let Some(node) = info.node_rank().filter(|_| !name.contains("arbitrary")) {
                 node_ranks += 1;
                 assert_eq!(hosts[node as usize], process.host, "{name} rank {rank}");
@@ -202,7 +202,7 @@ fn of_two_launchers_one_is_taken_whole_and_the_other_is_named() {
                 findings += info.findings().iter().filter(|f| f.code == "launchers-disagree").count();
             }
             assert!(findings > 0, "{name}");
-            // Daemons that mpirun starts by srun are no reason to warn anybody.
+            // Daemons that mpirun starts with srun must not cause warnings.
             if name.starts_with("slurm-") && name.contains("sbatch") {
                 let infos = (0..recording.ranks.len()).map(|rank| recording.read(rank));
                 let severities =
@@ -219,9 +219,9 @@ fn the_master_under_slurm_is_the_first_host_of_the_step() {
         if launcher_of(&name) != "slurm" || recording.hosts().len() == 1 {
             continue;
         }
-        // Names of Slurm's nodes need not be names of hosts.
+        // The names of Slurm's nodes can differ from host names.
         let expected = if name.contains("nodename-not-hostname") { "gpu01" } else { &recording.ranks[0].host };
-        // There the list of hosts does not show it, and every rank warns.
+        // There, the list of hosts does not show rank 0's, and every rank warns.
         let doubted = name.contains("arbitrary");
         for rank in 0..recording.ranks.len() {
             let info = recording.read(rank);
@@ -243,7 +243,7 @@ fn the_hosts_under_slurm_are_in_the_order_of_their_first_ranks() {
             let hosts = info.hosts().map(|hosts| hosts.iter().map(ToString::to_string).collect::<Vec<_>>());
             match name.as_str() {
                 name if name.contains("arbitrary") => assert_eq!(hosts, None, "{name} rank {rank}"),
-                // Names of Slurm's nodes need not be names of hosts.
+                // The names of Slurm's nodes can differ from host names.
                 name if name.contains("nodename") => assert_eq!(hosts.unwrap(), ["gpu01", "gpu02"]),
                 _ => assert_eq!(hosts.unwrap(), recording.hosts(), "{name} rank {rank}"),
             }
@@ -266,7 +266,7 @@ fn the_master_of_a_heterogeneous_step_is_the_first_components_first_host() {
             assert_eq!(info.master_addr().ok(), truth.as_ref().ok(), "{name} rank {rank}");
             assert_eq!(info.findings(), [], "{name} rank {rank}");
             sorted_otherwise += u32::from(!process.env["SLURM_STEP_NODELIST"].starts_with(&recording.ranks[0].host));
-            // Without the components' lists the first host of the sorted list is doubted.
+            // Without the components' lists, the first host of the sorted list is doubtful.
             let bare = process.env.iter().filter(|(variable, _)| !variable.contains("NODELIST_"));
             let bare = ClusterInfo::from_vars(bare).unwrap();
             assert_eq!(bare.findings()[0].code, "slurm-heterogeneous-step", "{name} rank {rank}");
@@ -286,7 +286,7 @@ fn blocks_of_ranks_on_uneven_nodes_are_no_odd_order() {
         for rank in 0..recording.ranks.len() {
             let info = recording.read(rank);
             let found = info.findings().iter().any(|finding| finding.code == "local-rank-order");
-            // Who does not know its node's number may take uneven blocks for something else.
+            // A rank that does not know its node's number may interpret uneven blocks differently.
             assert!(!(in_blocks && found && info.node_rank().is_some()), "{name} rank {rank}");
         }
     }
@@ -316,7 +316,7 @@ fn the_master_is_rank_0s_host_wherever_one_is_named() {
         named += 1;
         assert!(infos.iter().all(|info| info.master_addr() == Ok(&host)), "{name}");
         if name == "openmpi-4.1.4/n4-2x2-from-third-node" {
-            // mpirun's own host, which has no rank; rank 0 can see that, and says so.
+            // This is mpirun's own host, which has no rank; rank 0 can detect that, and reports it.
             assert_eq!(host.to_string(), "10.77.0.3");
             assert!(infos[0].findings().iter().any(|f| f.code == "master-not-rank-0"), "{name}");
         } else if recording.hosts().len() == 1 {
@@ -331,7 +331,7 @@ fn the_master_is_rank_0s_host_wherever_one_is_named() {
 
 #[test]
 fn a_port_that_did_not_reach_every_rank_is_seen_as_different_ports() {
-    // Without -x the caller's MASTER_PORT stays on mpirun's host: no rank by itself can see that.
+    // Without -x, the caller's MASTER_PORT stays on mpirun's host, which no single rank can detect.
     let all = recordings("openmpi-4.1.4");
     let ports = |shape: &str| -> Vec<u16> {
         let (_, recording) = all.iter().find(|(name, _)| name.ends_with(shape)).unwrap();

@@ -1,4 +1,4 @@
-//! Ranks meet over real sockets, beside strangers of every kind.
+//! Ranks meet over real sockets, while strangers of all kinds connect.
 
 mod master;
 mod strangers;
@@ -39,7 +39,7 @@ fn stranger(port: Port) -> TcpStream {
     panic!("rank 0 never listened");
 }
 
-/// A rank of this program that wants the table and has no blob.
+/// A rank played by this program, which wants the table and has no blob.
 fn played(rank: u32, size: u32) -> Played<'static> {
     wire::played(rank, size, true, b"job 1", 0)
 }
@@ -107,7 +107,7 @@ fn every_address_is_served_when_the_master_is_no_loopback_address() {
     let port = free_port();
     let at = |i, host: &str| Rendezvous::new(Rank::new(i, 3).unwrap(), host.parse().unwrap(), port).timeout(PLENTY);
     let others = [start(at(1, "127.0.0.1"), ""), start(at(2, "::1"), "")];
-    // An address for documentation: rank 0 need not hold it to listen.
+    // An address for documentation: rank 0 can listen even if its host does not have it.
     let meeting = at(0, "192.0.2.7").all_gather("").unwrap();
     assert_eq!(meeting.members()[0].address().to_string(), "192.0.2.7");
     for other in others {
@@ -130,7 +130,7 @@ fn missing_ranks_are_named_to_all_that_came() {
     let port = free_port();
     let short = Duration::from_secs(2);
     let others = [2, 7].map(|i| start(part(i, 9, port).timeout(short), ""));
-    // The others started before rank 0: they wait for its verdict beyond their own deadline.
+    // The others started before rank 0: they wait for its report beyond their own deadline.
     thread::sleep(Duration::from_millis(200));
     let error = part(0, 9, port).timeout(short).all_gather("").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
@@ -168,14 +168,14 @@ fn ranks_that_disagree_on_the_world_size_are_named_to_all() {
     }
 }
 
-/// A rank that was told `port`, where ranks without that setting meet at `default`.
+/// A rank with the setting `port`; ranks without this setting meet at `default`.
 fn told(index: u32, port: Port, default: Port) -> Rendezvous {
     part(index, 4, port).default_port(default).timeout(Duration::from_secs(2))
 }
 
 #[test]
 fn ranks_that_disagree_on_the_port_are_named_to_all_with_theirs() {
-    // The setting reached either rank 0's host only, or the other's only.
+    // The setting reached only rank 0's host, or only the other rank's host.
     for is_told in [true, false] {
         let (user, default) = (free_port(), free_port());
         let (first, second) = if is_told { (user, default) } else { (default, user) };
@@ -197,7 +197,7 @@ fn ranks_that_disagree_on_the_port_are_named_to_all_with_theirs() {
 #[test]
 fn another_job_at_the_default_port_goes_on_undisturbed() {
     let (user, default) = (free_port(), free_port());
-    // Rank 0 of this job waits in vain, and so does rank 1 of another, which meets at the default port later.
+    // Rank 0 of this job waits in vain, as does rank 1 of another job, which uses the default port later.
     let vain = start(told(0, user, default), "");
     thread::sleep(Duration::from_millis(1400));
     let later = |i| Rendezvous::new(Rank::new(i, 2).unwrap(), Host::LOOPBACK, default).timeout(PLENTY).token("job 2");
@@ -212,7 +212,7 @@ fn another_job_at_the_default_port_goes_on_undisturbed() {
 #[test]
 fn another_version_is_named_to_all() {
     let [protocol, ..] = wire::own_version();
-    // Of the same frames or of others: all ranks of a job run the same program.
+    // With the same frames or with different ones: all ranks of a job run the same program.
     for protocol in [protocol, 77] {
         let port = free_port();
         let other = start(part(1, 3, port), "");
@@ -253,7 +253,7 @@ fn a_rank_that_is_stopped_or_cut_off_after_it_came_is_named_to_all() {
     let port = free_port();
     let short = |index| part(index, 3, port).timeout(Duration::from_secs(3));
     let zero = start(short(0), "");
-    // Its connection stays, and nothing comes: as where its host is cut off.
+    // Its connection stays open, but no data arrives, as if its host were cut off.
     let mut one = stranger(port);
     played(1, 3).join(&mut one, b"");
     one.read_exact(&mut [0; WELCOME]).unwrap();

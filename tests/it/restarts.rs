@@ -1,4 +1,4 @@
-//! `mpienv launch --max-restarts`: what restarts, what does not, and what is left to read.
+//! `mpienv launch --max-restarts`: what restarts, what does not, and the output that remains.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -13,14 +13,14 @@ use crate::support::port::free_port;
 use crate::support::processes::until;
 use crate::support::tool::clean;
 
-/// `mpienv launch` on one of two nodes, both of which are this machine.
+/// `mpienv launch` on one of two nodes; both nodes are this machine.
 fn node(mark: &str, rank: u32, port: u16, options: &[&str], script: &str) -> Command {
     let (rank, port) = (rank.to_string(), port.to_string());
     let place = ["--node-rank", &rank, "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", &port];
     launch(mark, 2, &[&place[..], options].concat(), script)
 }
 
-/// A master's port; the one below is that of the launches.
+/// A master port; the launches use the port below it.
 fn master_port() -> u16 {
     let mut ports = [free_port(), free_port()];
     while ports[0] + 1 != ports[1] {
@@ -29,7 +29,7 @@ fn master_port() -> u16 {
     ports[1]
 }
 
-/// Waits until both workers of a node are up.
+/// Waits until both workers of a node are running.
 #[track_caller]
 fn wait_for_two(child: &mut Child) {
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
@@ -42,7 +42,7 @@ fn wait_for_two(child: &mut Child) {
     }
 }
 
-/// Reads up to a line that contains this.
+/// Reads up to a line that contains this text.
 #[track_caller]
 fn read_to(stdout: &mut impl BufRead, wanted: &str) {
     let mut line = String::new();
@@ -64,7 +64,7 @@ fn a_worker_that_fails_starts_all_workers_again_until_they_succeed() {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let expected =
         ["[0] 0/2 0 0", "[0] 0/2 1 1", "[0] 0/2 2 2", "[1] 1/2 0 0", "[1] 1/2 1 1", "[1] 1/2 2 2"].map(str::to_owned);
-    // A worker may be stopped before it says anything.
+    // A worker may be stopped before it prints anything.
     let lines = sorted(&output.stdout);
     assert!(lines.iter().all(|line| expected.contains(line)), "{lines:?}");
     assert!(lines.contains(&expected[2]) && lines.contains(&expected[5]), "{lines:?}");
@@ -128,7 +128,7 @@ fn nothing_restarts_after_a_signal_that_ends_the_job_or_announces_its_end() {
         assert!(said(&output).ends_with(reason), "{name}: {}", said(&output));
         assert_eq!(living(name), [""; 0]);
     }
-    // SIGUSR2 has no such meaning.
+    // SIGUSR2 does not prevent restarts.
     let script =
         "test $MPIENV_RESTART_COUNT = 1 && exit; trap 'exit 9' USR2; echo up; while :; do sleep 60 & wait; done";
     let mut child = piped(&mut launch("USR2", 1, &["--max-restarts", "3"], script));
@@ -139,7 +139,7 @@ fn nothing_restarts_after_a_signal_that_ends_the_job_or_announces_its_end() {
 
 #[test]
 fn nothing_restarts_without_a_reader_of_the_output() {
-    // As Python, which ignores SIGPIPE.
+    // Like Python, which ignores SIGPIPE.
     let script = "trap '' PIPE; while echo up; do sleep 0.1; done 2>&-; exit 1";
     let mut child = piped(&mut launch("reader", 1, &["--max-restarts", "3"], script));
     read_to(&mut BufReader::new(child.stdout.take().unwrap()), "up");
@@ -155,7 +155,7 @@ fn nothing_restarts_without_a_reader_of_the_output() {
 #[test]
 fn a_signal_during_the_pause_ends_the_job_with_the_last_exit_code() {
     let mut child = piped(&mut launch("pause", 1, &["--max-restarts", "9"], "exit 7"));
-    // The fifth pause takes 8 s.
+    // The fifth pause lasts 8 s.
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     read_to(&mut stderr, "attempt 3 starts in 2 s");
     let start = Instant::now();
@@ -182,7 +182,7 @@ fn each_attempt_has_its_own_folder_words_and_port() {
     assert_eq!(port(1, 0), port(1, 1));
     assert!(["", &port(1, 0)].iter().all(|other| *other != port(0, 0) + &port(0, 1)));
     assert_ne!(port(0, 0), port(1, 0));
-    // Without restarts the folders are those of before.
+    // Without restarts, the folders do not include the attempt.
     let output = clean("mpienv")
         .args(["launch", "--nproc-per-node", "1", "--log-dir"])
         .arg(folder.path())
@@ -192,7 +192,7 @@ fn each_attempt_has_its_own_folder_words_and_port() {
     assert_eq!(fs::read_to_string(folder.path().join("rank.0/stdout")).unwrap(), "x\n");
 }
 
-/// What both of two nodes came to.
+/// The outputs of both nodes.
 fn both(mark: &str, options: &[&str], vars: [&[(&str, &str)]; 2], script: &str) -> [Output; 2] {
     let port = master_port();
     let start = |rank: u32| piped(node(mark, rank, port, options, script).envs(vars[rank as usize].iter().copied()));
@@ -223,7 +223,7 @@ fn a_worker_that_fails_on_one_node_starts_the_workers_of_all_nodes_again() {
 
 #[test]
 fn a_worker_that_is_killed_is_the_cause_even_if_another_node_notices_first() {
-    // Rank 3 has lost rank 0, whose end its own node has not seen yet.
+    // Rank 3 has lost rank 0, whose own node has not yet noticed that it died.
     let script = "test $RANK = 3 && { sleep 0.3; exit 5; }; test $RANK = 0 || exec sleep 60; \
                   trap 'kill -s KILL $$' TERM; while :; do sleep 60 & wait; done";
     let outputs = both("noticed", &["--max-restarts", "1"], [&[], &[]], script);
@@ -301,7 +301,7 @@ fn a_signal_on_a_node_that_then_finishes_forbids_a_restart_of_all() {
         [0, 1].map(|rank| piped(node("finished", rank, port, &["--max-restarts", "3"], script).env("GO", &go)));
     [&mut first, &mut second].into_iter().for_each(wait_for_two);
     signal("TERM", &first);
-    // If its workers have not finished by then, they are stopped, and the same follows.
+    // If its workers have not finished by then, they are stopped, with the same result.
     std::thread::sleep(Duration::from_millis(500));
     fs::write(&go, "").unwrap();
     for child in [first, second] {
@@ -344,7 +344,7 @@ fn a_signal_at_any_moment_of_a_restart_ends_the_job_with_its_report() {
         signal(["TERM", "INT", "HUP"][step as usize % 3], &child);
         let (mut rest, status) = (String::new(), child.wait().unwrap());
         stderr.read_to_string(&mut rest).unwrap();
-        // A worker that has just started may be the one that the signal ends.
+        // The signal may kill a worker that has just started.
         assert!(matches!(status.code(), Some(7 | 129 | 130 | 143)), "{step}: {status}: {rest}");
         let end = " of 10 attempts used\n";
         let reason = "  not restarted: mpienv received a signal that ends the job\n";
@@ -387,7 +387,7 @@ fn a_node_that_is_gone_ends_the_job_with_its_name_on_all_others() {
 
 #[test]
 fn a_node_that_never_comes_is_named() {
-    // The meeting's own time is ten minutes: --meet is shorter.
+    // The meeting's default timeout is ten minutes; --meet is shorter.
     let options = ["--max-restarts", "1", "--meet", "1"];
     let output = node("missing", 0, master_port(), &options, "true").output().unwrap();
     assert_eq!(output.status.code(), Some(124), "{}", said(&output));

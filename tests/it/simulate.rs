@@ -1,4 +1,4 @@
-//! `mpienv simulate` with a command: the ranks of a job run together on this machine.
+//! `mpienv simulate` with a command: the ranks of a job run at the same time on this machine.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -30,7 +30,7 @@ fn said(output: &Output) -> String {
 #[test]
 fn the_ranks_of_every_launcher_run_together_and_meet() {
     for launcher in Launcher::ALL {
-        // Those that start one process on each node, or one in all, simulate what they can.
+        // Launchers that start one process on each node, or only one process, simulate the shapes that they can.
         let shapes = [["--nodes", "2", "--ppn", "2"], ["--nodes", "3", "--ppn", "1"], ["--nodes", "1", "--ppn", "1"]];
         let size = |shape: &[&str; 4]| -> u32 { shape[1].parse::<u32>().unwrap() * shape[3].parse::<u32>().unwrap() };
         let can = |shape: &&[&str; 4]| {
@@ -39,9 +39,9 @@ fn the_ranks_of_every_launcher_run_together_and_meet() {
         };
         let shape = shapes.iter().find(can).unwrap();
         let arguments = [&["--launcher", launcher.name()], &shape[..]].concat();
-        // Rank 0 waits for all the others, and they for it.
+        // Rank 0 waits for all the others, and the others wait for it.
         let output = simulate(&arguments, &["mpienv", "check", "--timeout", "100"]);
-        // Two simulated nodes are one host, and no fault of the job.
+        // Two simulated nodes are one host, which is not an error.
         assert_eq!(output.status.code(), Some(0), "{launcher:?}: {output:?}");
         let lines: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
         let ranks = if size(shape) == 1 { "1 rank".to_owned() } else { format!("{} ranks", size(shape)) };
@@ -72,14 +72,14 @@ fn the_launchers_own_master_is_kept_when_asked() {
     let shape = ["--launcher", "slurm", "--nodes", "2"];
     let lines = sorted_lines(&simulate(&[&shape[..], &["--keep-master"]].concat(), show));
     assert_eq!(lines, ["[0] node0:24245", "[1] node0:24245"]);
-    // One rank meets no other: it is what a rank of the launcher would be.
+    // A single rank meets no other: it prints what a real rank of this launcher would.
     let lines = sorted_lines(&simulate(&[&shape[..], &["--rank", "1"]].concat(), show));
     assert_eq!(lines, ["node0:24245"]);
 }
 
 #[test]
 fn two_jobs_at_once_have_ports_of_their_own() {
-    // Each holds its port until it has learned the other's.
+    // Each holds its port until it knows the other's port.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let script =

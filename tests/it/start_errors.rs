@@ -1,4 +1,4 @@
-//! Why a program cannot be started, and a remedy that fits the cause.
+//! Why a program cannot be started, with a remedy that fits the cause.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::support::tool::{clean, is_there};
 
-/// A file with a text that may be executed.
+/// An executable file with this text.
 fn script(folder: &Path, name: &str, text: &str) -> String {
     let path = folder.join(name);
     fs::write(&path, text).unwrap();
@@ -22,7 +22,7 @@ fn the_remedy_fits_what_a_program_lacks() {
     let windows = script(folder, "windows", "#!/bin/sh\r\nexit\r\n");
     let plain = script(folder, "plain", "#!/bin/sh\nexit\n");
     fs::set_permissions(&plain, fs::Permissions::from_mode(0o644)).unwrap();
-    // An ELF file whose loader is not here: the word in it is as long as the other.
+    // An ELF file whose loader does not exist: the replacement path has the same length.
     let elf = fs::read("/bin/true").unwrap();
     let at = elf.windows(8).position(|bytes| bytes == b"ld-linux").unwrap();
     let foreign = folder.join("foreign");
@@ -50,14 +50,14 @@ fn the_remedy_fits_what_a_program_lacks() {
             assert!(said.contains(remedy), "{verb:?} {program}: {said}");
         }
     }
-    // Found on PATH, too.
+    // Also found on PATH.
     let output = clean("sh").args(["-c", "PATH=$PATH:$1 exec mpienv exec -- windows", "sh", folder]).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("a carriage return"), "{output:?}");
 }
 
 #[test]
 fn the_remedy_names_the_limit_that_is_reached() {
-    // The longest arguments with which mpienv itself can be started: with the variables they are too long.
+    // The longest arguments with which mpienv itself can be started: together with the variables, they are too long.
     let exec = |length: usize| {
         let script = "ulimit -s 1024; exec mpienv exec -- true \"$@\"";
         let third = "x".repeat(length / 3);
@@ -72,7 +72,7 @@ fn the_remedy_names_the_limit_that_is_reached() {
     if !is_there("prlimit") {
         return;
     }
-    // Just enough for mpienv itself, and not for the pipes of 16 workers.
+    // Just enough for mpienv itself, but not for the pipes of 16 workers.
     let launch = ["mpienv", "launch", "--nproc-per-node", "16", "--", "sleep", "0.1"];
     let output = clean("prlimit").arg("--nofile=24").args(launch).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! Strangers at the master's port, and what answers in rank 0's place: what they cost, and what the token keeps out.
+//! Strangers at the master's port, and other programs in rank 0's place: what they cost, and what the token keeps out.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,25 +13,25 @@ use crate::support::port::free_port;
 use crate::support::tool::clean;
 use crate::support::wire::{self, Played};
 
-/// What rank 0's peak memory may grow by, in KiB, whatever comes to its port.
+/// The limit on the growth of rank 0's peak memory in KiB, whatever connects to its port.
 const GROWTH: u64 = 1024;
-/// What a rank may hold in all at most, in KiB, whatever answers it.
+/// The limit on a rank's total memory in KiB, whatever answers it.
 const MOST: u64 = 32 * 1024;
 const TABLE: u8 = 2;
 const MISMATCH: u8 = 5;
 
-/// Somebody who listens, and the port.
+/// A listener and its port.
 fn listener() -> (TcpListener, u16) {
     let port = free_port();
     (TcpListener::bind(("127.0.0.1", port)).unwrap(), port)
 }
 
-/// A job's token, of its own: at the last call jobs of one token meet at the port that all share.
+/// A token for one job: with a shared token, jobs could meet at the port that all share, which is the last one tried.
 fn job(port: u16) -> String {
     format!("job {port}")
 }
 
-/// `mpienv check` as one rank of a world that nobody else starts; `shell` runs before it.
+/// `mpienv check` as one rank of a job that has no launcher; `shell` runs before it.
 fn rank_after(shell: &str, index: u32, size: u32, port: u16, token: &str, words: &[&str]) -> Child {
     let mut command: Command = clean("sh");
     command.args(["-c", &format!("{shell} exec mpienv check \"$@\""), "sh"]).args(words);
@@ -69,14 +69,14 @@ fn stranger(port: u16, bytes: &[u8]) -> TcpStream {
     panic!("nobody listens on {port}");
 }
 
-/// A rank that this program plays.
+/// A rank played by this program.
 fn played(rank: u32, size: u32, token: &str, blob_length: u32) -> Played<'_> {
     wire::played(rank, size, false, token.as_bytes(), blob_length)
 }
 
 type Said<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
 
-/// Strangers of every sort, a hundred each, and a thousand that say nothing.
+/// Strangers of every kind, a hundred of each, and a thousand that send nothing.
 fn strangers(port: u16) -> Vec<TcpStream> {
     let (token, other) = (job(port), job(port).to_uppercase());
     let sorts: [Said<'_>; 8] = [
@@ -109,7 +109,7 @@ fn two_thousand_strangers_of_all_sorts_take_neither_time_nor_memory() {
     let others = strangers(port);
     let meeting = AtomicBool::new(true);
     thread::scope(|scope| {
-        // Twenty drip, all the while.
+        // Meanwhile, twenty send a byte at a time.
         scope.spawn(|| {
             let mut dripping: Vec<_> = (0..20).map(|_| stranger(port, b"")).collect();
             let greetings: Vec<_> = dripping.iter_mut().map(wire::hear_greeting).collect();
@@ -140,7 +140,7 @@ fn two_thousand_strangers_of_all_sorts_take_neither_time_nor_memory() {
     });
 }
 
-/// Runs `during` while four threads connect and say nonsense as fast as they can.
+/// Runs `during` while four threads connect and send noise as fast as they can.
 fn flooded<T>(port: u16, during: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -203,7 +203,7 @@ fn idle_strangers_make_room_for_ranks_when_open_files_run_out() {
     let zero = rank_after("ulimit -n 64;", 0, 9, port, &job(port), &["--json", "--timeout", "20"]);
     let idle: Vec<_> = (0..500).map(|_| stranger(port, b"")).collect();
     let others: Vec<_> = (1..9).map(|index| rank(index, 9, port, &job(port), &["--timeout", "20"])).collect();
-    // As long as there is a port.
+    // For as long as the port accepts connections.
     let more: Vec<_> = (0..500).map_while(|_| TcpStream::connect(("127.0.0.1", port)).ok()).collect();
     let (code, stdout, stderr) = ended(zero);
     assert_eq!(code, Some(0), "{stderr}");
@@ -271,7 +271,7 @@ fn a_stranger_that_has_the_token_counts_as_a_rank() {
 fn a_rank_sends_nothing_to_a_program_that_is_not_mpienv() {
     let (listener, port) = listener();
     let one = rank(1, 2, port, "sesame", &["--timeout", "1"]);
-    // As a scheduler that waits for its workers, and reports every byte that it cannot read.
+    // Like a scheduler that waits for its workers, and reports every byte that it cannot read.
     let (mut stream, _) = listener.accept().unwrap();
     let mut heard = Vec::new();
     stream.read_to_end(&mut heard).unwrap();
@@ -308,7 +308,7 @@ fn the_port_is_open_on_all_addresses_only_when_the_master_is_no_loopback_address
     }
 }
 
-/// Rank 1 of 2 whose master is something that says this to every connection, in pieces with pauses between.
+/// Rank 1 of 2, whose master sends this on every connection, in pieces with pauses between them.
 fn answered(
     say: &(dyn Fn(&mut TcpStream, &str) -> Vec<u8> + Sync),
     piece: usize,
@@ -344,7 +344,7 @@ fn answered(
         let begun = Instant::now();
         let one = rank(1, 2, port, &job(port), &["--timeout", timeout]);
         thread::sleep(Duration::from_millis(300));
-        // A process that has ended has no memory.
+        // A process that has exited has no memory.
         let peak = fs::read_to_string(format!("/proc/{}/status", one.id())).map_or(0, |status| {
             let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
             line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or(0)
@@ -365,7 +365,7 @@ fn what_answers_in_rank_0s_place_does_not_hold_a_rank_up() {
         (&page[..], 1000, at_once, "another program answered (it said \"HTTP"),
         (b"\x15\x03\x01\0\x02\x02\x46", 1000, at_once, "another program answered (it said "),
         (b"", 1, at_once, "it took the connection and said nothing"),
-        // Too slow for as much as the head of an answer in the time that there is.
+        // Too slow even for the header of an answer in the available time.
         (&drip, 1, Duration::from_millis(500), "it took the connection and said nothing"),
     ] {
         let (code, stderr, waited, _) = answered(&|_, _| bytes.to_vec(), piece, pause, "3");

@@ -1,4 +1,4 @@
-//! The tables of launchers and programs, in README and in the guide, are what the code does.
+//! The tables of launchers and programs in the README and in the guide match the code.
 
 use std::fs;
 use std::path::Path;
@@ -7,19 +7,19 @@ use crate::support::tool::inherited;
 use mpienv::simulate::{Job, JobBuilder};
 use mpienv::{ClusterInfo, Launcher, Placeholders, Port, Target, TargetVariable};
 
-/// A job on two nodes, with two processes on each where the launcher starts so many; without a launcher there is none.
+/// A job on two nodes, with two processes on each if the launcher can start them; `None` without a launcher.
 fn job(builder: &JobBuilder) -> Option<Job> {
     let builder = builder.clone().nodes(2);
     builder.clone().per_node(2).build().or_else(|_| builder.build()).ok()
 }
 
-/// A page of the documentation has the expected text between the first `start` and the next `end`.
+/// Asserts that a page of the documentation has the expected text between the first `start` and the next `end`.
 fn assert_generated(page: &str, start: &str, end: &str, expected: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
     let text = fs::read_to_string(&path).unwrap();
     let (before, rest) = text.split_once(start).unwrap_or_else(|| panic!("{page} lacks {start:?}"));
     let (found, after) = rest.split_once(end).unwrap();
-    // Within a paragraph lines end anywhere.
+    // Line breaks within a paragraph do not matter.
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     if words(found) != words(expected) && inherited("MPIENV_GENERATE").is_some() {
         return fs::write(path, [before, start, expected, end, after].concat()).unwrap();
@@ -30,7 +30,7 @@ fn assert_generated(page: &str, start: &str, end: &str, expected: &str) {
 /// Whether a rank knows something.
 type Told = dyn Fn(&ClusterInfo) -> bool;
 
-/// What all ranks of the job know, and what some do not.
+/// The values that all ranks of the job know, and those that some do not know.
 fn known(job: &Job) -> (Vec<&'static str>, Vec<&'static str>) {
     let infos: Vec<_> = job.environments().map(|vars| ClusterInfo::from_vars(vars).unwrap()).collect();
     let own_port = |info: &ClusterInfo| ![Port::SEVERAL_NODES, Port::ONE_NODE].contains(&info.master_port());
@@ -47,7 +47,7 @@ fn known(job: &Job) -> (Vec<&'static str>, Vec<&'static str>) {
     (names(known), names(not))
 }
 
-/// README's rows: one of each launcher that any process can start, and one of all platforms.
+/// The README's rows: one for each launcher that any process can start, and one for all platforms.
 fn short_table() -> String {
     let jobs = || Job::of_each().filter_map(|builder| Some((job(&builder)?, builder)));
     let commands = jobs().filter(|(_, builder)| builder.is_command());
@@ -67,7 +67,7 @@ fn short_table() -> String {
     table.join("\n")
 }
 
-/// A launcher's row in README, and in the guide.
+/// A launcher's rows in the README and in the guide.
 fn rows(builder: &JobBuilder, job: &Job) -> [String; 2] {
     let launcher = job.launcher();
     let variables: Vec<_> = launcher.variables().map(|variable| format!("`{}`", variable.name)).collect();

@@ -1,11 +1,11 @@
-//! Workers and the terminal, with a real one.
+//! Workers and a real terminal.
 
 use std::process::Command;
 
 use crate::support::tool::{clean, is_there};
 
-/// Runs `mpienv` on a terminal of its own, types Ctrl-C once a worker is said to be stopped, and prints what the terminal
-/// got; ends with mpienv's exit code.
+/// Runs `mpienv` on a separate terminal, types Ctrl-C once mpienv reports that a worker is stopped, and prints the
+/// terminal's output. The exit code is mpienv's.
 const ON_A_TERMINAL: &str = r"
 import os, pty, select, sys
 process, terminal = pty.fork()

@@ -1,4 +1,4 @@
-//! Two jobs have two tokens, and all ranks of one have the same.
+//! Two jobs have different tokens, and all ranks of one job have the same token.
 
 use mpienv::ClusterInfo;
 
@@ -46,7 +46,7 @@ fn flux_tasks_of_two_instances_are_two_jobs() {
     assert!(error.contains("flux job taskmap --hostname=0 $FLUX_JOB_ID"), "{error}");
 }
 
-/// A file with this text, that its owner alone may read.
+/// A file with this text that only its owner may read.
 #[cfg(unix)]
 fn secret_file(text: &[u8], mode: u32) -> (tempfile::TempDir, String) {
     use std::os::unix::fs::PermissionsExt;
@@ -66,7 +66,7 @@ fn a_secret_comes_from_a_file_without_the_line_end() {
     let info = ClusterInfo::from_vars([("MPIENV_TOKEN_FILE", path.as_str())]).unwrap();
     assert_eq!(info.token().as_bytes(), b"sesame");
     assert!(!format!("{info:?}").contains("sesame"));
-    // Workers read the file too: their environment does not show the secret.
+    // Workers also read the file: their environment does not contain the secret.
     let exports = info.workers(2).unwrap()[1].exports().unwrap();
     assert_eq!((exports.get("MPIENV_TOKEN"), exports.get("MPIENV_TOKEN_FILE")), (None, Some(path.as_str())));
 }

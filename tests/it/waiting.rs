@@ -1,4 +1,4 @@
-//! `--meet` and `--wait-for-master`: what the command's start waits for.
+//! `--meet` and `--wait-for-master`: what the start of the command waits for.
 
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -8,7 +8,7 @@ use crate::support::clock::SLACK;
 use crate::support::port::free_port;
 use crate::support::tool::{clean, is_there};
 
-/// One rank of a job on this host that no launcher starts.
+/// One rank of a job on this host that has no launcher.
 fn rank(index: u32, size: u32, port: u16, words: &[&str]) -> Command {
     let mut command = clean("mpienv");
     command.args(words).env("RANK", index.to_string()).env("WORLD_SIZE", size.to_string());
@@ -43,7 +43,7 @@ fn a_rank_that_never_comes_is_named_by_all_within_the_time() {
     for words in [&["exec"][..], &["launch", "--nproc-per-node", "1"]] {
         let (port, begun) = (free_port(), Instant::now());
         let words = [words, &["--meet", "2", "--", "echo", "started"]].concat();
-        // One process on each of three nodes, which all are this host.
+        // One process on each of three nodes, all of which are this host.
         let came = [0, 2].map(|index| {
             let mut command = rank(index, 3, port, &words);
             command.env("LOCAL_RANK", "0").env("LOCAL_WORLD_SIZE", "1").env("MASTER_ADDR", "127.0.0.1").spawn().unwrap()
@@ -76,7 +76,7 @@ fn the_command_of_rank_0_can_listen_where_the_ranks_met() {
         return;
     }
     let words = ["exec", "--meet", "60", "--"];
-    // Python's bare socket does not set SO_REUSEADDR: a connection that rank 0 closed first would keep the port from it.
+    // Python's bare socket does not set SO_REUSEADDR: if rank 0 closed a connection first, that would block the port.
     let listen = "import os, socket; s = socket.socket(); s.bind(('', int(os.environ['MASTER_PORT']))); s.listen()";
     let can_listen = |port: &u16| {
         let mut python = clean("python3");
@@ -106,7 +106,7 @@ fn ranks_that_meet_exchange_the_hosts_that_no_launcher_gives() {
     let Some(address) = own_address() else { return eprintln!("skipped: only loopback addresses") };
     let port = free_port();
     let run = |words: &[&str]| {
-        // Two nodes with two ranks each, dealt one by one; all are this host.
+        // Two nodes with two ranks each, placed round-robin; both nodes are this host.
         let ranks = [0, 1, 2, 3].map(|index: u32| {
             let mut command = rank(index, 4, port, &[&["exec", "--for", "tensorflow"], words].concat());
             command.env("LOCAL_RANK", (index / 2).to_string()).env("LOCAL_WORLD_SIZE", "2");

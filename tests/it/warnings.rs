@@ -1,4 +1,5 @@
-//! What is probably wrong is on stderr of every command that goes on, once for each node, unless they are silenced.
+//! Probable errors are reported on stderr by every command that continues, once for each node, unless they are
+//! silenced.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -19,7 +20,7 @@ const DISAGREE: Vars = &[
     ("RANK", "3"),
     ("WORLD_SIZE", "8"),
 ];
-/// The only node's first rank, with the master of another job: no host has an address of this documentation network.
+/// The only node's first rank, with the master of another job: no host has an address in this documentation network.
 const STALE_MASTER: Vars = &[
     ("OMPI_COMM_WORLD_RANK", "0"),
     ("OMPI_COMM_WORLD_SIZE", "1"),
@@ -43,7 +44,7 @@ fn every_command_that_goes_on_says_what_is_probably_wrong() {
         [(SCRIPT, "slurm-not-a-task"), (DISAGREE, "launchers-disagree"), (STALE_MASTER, "master-not-here")]
     {
         for words in COMMANDS {
-            // Of a node's two ranks none may launch.
+            // If a node has two ranks, neither may launch.
             if code == "launchers-disagree" && words[0] == "launch" {
                 continue;
             }
@@ -115,7 +116,7 @@ fn check_fails_in_a_batch_script_that_has_not_started_its_tasks() {
         assert_eq!(status, Some(3), "{stderr}");
         assert!(stderr.starts_with("mpienv: nothing was checked: ") && stderr.contains(remedy), "{stderr}");
     }
-    // A job of one task is all there.
+    // A job of one task is complete.
     let port = free_port().to_string();
     let (status, stdout, stderr) =
         run(&["check", "--timeout", "5"], &[SCRIPT, &[("SLURM_NTASKS", "1"), ("MASTER_PORT", &port)]]);

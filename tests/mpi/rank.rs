@@ -7,7 +7,7 @@ use std::time::Duration;
 use mpienv::mpi::{self, Communicator, Hints, MpiVars, World};
 use mpienv::{ClusterInfo, Environment, Rank};
 
-/// Longer than any test waits.
+/// Longer than the time limit of any test.
 const FOR_EVER: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
@@ -58,7 +58,7 @@ fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>
     Ok(())
 }
 
-/// 7850 numbers of each rank, no two alike, and their sum over the ranks.
+/// 7850 different numbers for each rank, and their sum over the ranks.
 fn numbers(rank: Rank) -> (Vec<f32>, Vec<f32>) {
     let (rank, size) = (rank.index(), rank.size());
     let own = (0..7850).map(|i| (i * size + rank) as f32).collect();
@@ -66,7 +66,7 @@ fn numbers(rank: Rank) -> (Vec<f32>, Vec<f32>) {
     (own, sum)
 }
 
-/// Parts of a sum and of bytes, by calls that block and by calls that are started.
+/// Exchanges parts of a sum and of bytes, with blocking and with nonblocking calls.
 fn exchanges_parts(world: &Communicator) -> Result<(), mpi::MpiError> {
     let (own, size) = (world.rank().index(), world.size());
     for length in [0, 1, 7850] {
@@ -106,7 +106,7 @@ fn sums(world: &Communicator) -> Result<(), mpi::MpiError> {
     world.all_reduce_sum::<f32>(&mut [])?;
     world.barrier()?;
 
-    // Several at once, waited for in each way.
+    // Several sums at once, each waited for in a different way.
     let mut tested = world.start_all_reduce_sum(own.clone())?;
     let waited = world.start_all_reduce_sum(own.clone())?;
     let within = world.start_all_reduce_sum(own)?;
@@ -126,7 +126,7 @@ fn gathers(world: &Communicator) -> Result<(), mpi::MpiError> {
     assert!(world.start_all_gather(&[])?.wait()?.is_empty());
     assert!(world.all_gather(&[])?.iter().all(Vec::is_empty));
 
-    // Rank 0 has nothing to give.
+    // Rank 0 contributes nothing.
     let varying = |rank: Rank| vec![rank.index() as u8; 1000 * rank.index() as usize];
     let expected: Vec<_> = world.rank().all().map(varying).collect();
     assert_eq!(world.all_gather(&varying(world.rank()))?, expected);
@@ -160,7 +160,7 @@ fn splits(world: &Communicator) -> Result<(), Box<dyn Error>> {
     let mut sum = [rank as f32];
     part.all_reduce_sum(&mut sum)?;
     assert_eq!(sum[0], members.iter().sum::<u32>() as f32);
-    // A part splits, too, and its errors come back as well.
+    // A part can also be split, and its errors are returned as well.
     let alone = part.split(part.rank().index(), 0)?;
     assert_eq!(alone.rank(), Rank::ALONE);
     assert!(matches!(part.split(1 << 31, 0), Err(mpi::MpiError::TooLarge { .. })));
@@ -196,7 +196,7 @@ fn signal_self(signal: &str) {
     Command::new("kill").args([signal, &process::id().to_string()]).status().unwrap();
 }
 
-/// The last rank stands still before the second sum; the others end the job.
+/// The last rank stops before the second sum; the others abort the job.
 fn hangs(world: World) -> ! {
     let ranks = world.communicator();
     let sum = ranks.start_all_reduce_sum(vec![1.0_f32; 7850]).and_then(|sum| sum.wait_within(FOR_EVER));
@@ -206,8 +206,8 @@ fn hangs(world: World) -> ! {
     }
     let sum = ranks.start_all_reduce_sum(vec![1.0_f32; 7850]).unwrap();
     let error = sum.wait_within(Duration::from_millis(500)).unwrap_err();
-    // The memory is MPI's for ever: nothing can be finalized.
-    // Written at once: the lines of several ranks must not mix.
+    // MPI keeps the memory forever, so nothing can be finalized.
+    // In one write: the lines of several ranks must not mix.
     let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{error}\n").as_bytes());
     world.abort(3);
 }
@@ -223,7 +223,7 @@ fn is_killed(world: &Communicator) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// The last rank has an error of its own, and leaves while the others wait for it.
+/// The last rank fails with its own error, and leaves while the others wait for it.
 fn fails_alone(world: World) -> Result<(), Box<dyn Error>> {
     let ranks = world.communicator();
     if ranks.rank().index() + 1 == ranks.size() {

@@ -1,4 +1,4 @@
-//! Whatever an environment holds, and whatever comes to a port: no panic, no lie, no waiting.
+//! Whatever an environment holds, and whatever arrives at a port: no panic, no wrong result, no hang.
 //!
 //! Each test tries inputs for a second, or for `MPIENV_FUZZ_SECONDS`.
 
@@ -23,10 +23,10 @@ use mpienv::simulate::Job;
 use mpienv::{ClusterInfo, Dialect, Host, Launcher, Port, Rank};
 use proptest::prelude::*;
 
-/// What stands between two variables: no environment can hold it.
+/// Separates two variables: no environment can contain it.
 const END: u8 = 0;
 
-/// The environments of real launchers' ranks, with what is read of them, as `NAME=value` one after the other.
+/// The environments of real launchers' ranks, reduced to what mpienv reads of them, as consecutive `NAME=value` pairs.
 fn recorded() -> Vec<Vec<u8>> {
     let read = Launcher::ALL.iter().flat_map(|launcher| launcher.variables());
     let known: BTreeSet<_> = read.map(|variable| variable.name).collect();
@@ -52,7 +52,7 @@ fn bytes(vars: impl IntoIterator<Item = (String, String)>) -> Vec<u8> {
     vars.into_iter().flat_map(|(name, value)| format!("{name}={value}\0").into_bytes()).collect()
 }
 
-/// The same, a job of each launcher, and what platforms and mpienv itself set.
+/// These environments, a job of each launcher, and what platforms and mpienv itself set.
 fn environments() -> Vec<Vec<u8>> {
     let mut all = recorded();
     for builder in Job::of_each() {
@@ -130,10 +130,10 @@ fn any_environment_is_read_or_refused_with_a_remedy() {
             return Ok(());
         };
         for dialect in [Dialect::Posix, Dialect::Fish, Dialect::Csh, Dialect::Cmd, Dialect::Docker, Dialect::GitHub] {
-            // What cannot be said is an error of its own.
+            // Values that cannot be represented are a separate error.
             let _ = exports.to_text(dialect);
         }
-        // What is exported is read as the same place.
+        // Exported values are read as the same place.
         let gone: Vec<&str> = exports.removals().collect();
         let kept = vars.into_iter().filter(|(name, _)| !gone.iter().any(|gone| name == gone));
         let set = exports.iter().filter_map(|(name, value)| Some((OsString::from(name), OsString::from(value?))));
@@ -205,7 +205,7 @@ fn any_address_of_mpirun_gives_a_host_that_it_names_or_none() {
         if let Ok(master) = info.master_addr() {
             let address: IpAddr = master.address().unwrap();
             prop_assert!(!address.is_loopback() && !address.is_unspecified());
-            // With a port behind it, or without.
+            // With a port after it, or without one.
             let mut parts = text
                 .split([',', ';', '/', '[', ']'])
                 .flat_map(|part| [part, part.rsplit_once(':').unwrap_or((part, "")).0]);
@@ -224,13 +224,13 @@ fn part(index: u32, port: Port, timeout: Duration) -> Rendezvous {
     Rendezvous::new(Rank::new(index, 2).unwrap(), Host::LOOPBACK, port).timeout(timeout).token("job 1")
 }
 
-/// The fields of a hello and its blob, after a byte that says whether proof and tag are made for them.
+/// The fields of a hello and its blob, after a byte that says whether to make a valid proof and tag for them.
 fn hello(is_signed: bool, rank: u32, size: u32, blob: &[u8]) -> Vec<u8> {
     let length = u32::try_from(blob.len()).unwrap();
     [&[u8::from(is_signed)], &wire::played(rank, size, true, b"job 1", length).claim()[..], blob].concat()
 }
 
-/// The input as it is, or with a true proof and a true tag, so that the changes reach what is behind them.
+/// The input as it is, or with a valid proof and tag, so that the changes reach the code behind these checks.
 fn signed_hello(input: &[u8], greeting: &[u8]) -> Vec<u8> {
     match input.split_first() {
         Some((mark, fields)) if mark & 1 == 1 && fields.len() >= wire::CLAIM => {
@@ -244,7 +244,7 @@ fn signed_hello(input: &[u8], greeting: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The replies as they are, or each with a true tag.
+/// The replies as they are, or each with a valid tag.
 fn signed_replies(input: &[u8], direction: &mut wire::Direction) -> Vec<u8> {
     let Some((mark, mut rest)) = input.split_first() else { return Vec::new() };
     let mut out = Vec::new();
@@ -268,7 +268,7 @@ fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {
         hello(false, 1, 2, b""),
         hello(true, 0, 2, b""),
         hello(true, 1, 3, &[7; 100]),
-        // Longer than the fields and the proof: the proof is looked at.
+        // Longer than the fields and the proof, so rank 0 checks the proof.
         [&hello(false, 1, 2, b"")[..], &[3; 64]].concat(),
     ];
     let words: &[&[u8]] = &[MAGIC, b"\0\x05", b"\xff\xff\xff\xff", b"\0\0\0\0", b"\x01", b"GET / HTTP/1.1\r\n"];
@@ -291,7 +291,7 @@ fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {
                 prop_assert_eq!(zero.members()[1].blob(), b"b");
                 prop_assert_eq!(one.members()[0].blob(), b"a");
             }
-            // The stranger has the token: rank 1 may find that all is over.
+            // The stranger has the token, so the meeting may be over before rank 1 connects.
             (Err(RendezvousError::Mismatch { .. } | RendezvousError::Lost { .. }), Err(_)) => prop_assert!(is_proven),
             (Ok(zero), Err(_)) => prop_assert!(is_proven && zero.members()[1].blob() != b"b"),
             (zero, one) => return Err(TestCaseError::fail(format!("{zero:?} {one:?}"))),
@@ -332,7 +332,7 @@ fn any_answer_gives_a_rank_a_meeting_or_an_error_in_time() {
             }
         });
         let met = part(1, port, Duration::from_millis(20)).all_gather("b");
-        // Where the time was up before the rank came, the stand-in still waits for somebody.
+        // If the time was up before the rank connected, the stand-in still waits for a connection.
         let _ = TcpStream::connect(("127.0.0.1", port.get()));
         zero.join().map_err(|_| TestCaseError::fail("the stand-in for rank 0 panicked"))?;
         match met {

@@ -1,4 +1,4 @@
-//! Workers on one machine: their places, and how they end.
+//! Workers on one machine: their places, and how they exit.
 
 use crate::support::clock::SLACK;
 use std::net::TcpListener;
@@ -42,7 +42,7 @@ fn when_one_fails_the_others_end_and_it_is_named() {
     assert_eq!((rank, status.code()), (1, Some(7)));
 }
 
-/// Listens, as soon as no test beside this one tries that port.
+/// Listens as soon as no concurrent test probes that port.
 fn listen(port: u16) -> TcpListener {
     let deadline = Instant::now() + 3 * SLACK;
     loop {
@@ -62,7 +62,7 @@ fn two_jobs_on_one_machine_have_two_ports() {
             Launch::new(&alone(), 1)
                 .unwrap()
                 .run(|worker| {
-                    // Rank 0 of the first job listens while the second is started.
+                    // Rank 0 of the first job listens while the second job starts.
                     let port = worker.master_port().get();
                     listener.get_or_init(|| listen(port));
                     Command::new("true")
@@ -97,7 +97,7 @@ fn the_first_failures_last_words_are_told_where_they_are_captured() {
 #[cfg(all(feature = "launch", unix))]
 #[test]
 fn after_a_launch_signals_do_again_what_they_did() {
-    // In a process of its own: this one is to live.
+    // In a separate process, because this one must survive.
     let test = std::env::current_exe().unwrap();
     let mut command = Command::new(test);
     command.args(["--exact", "launch::launches_and_then_signals_itself"]).env("SIGNAL_MYSELF", "1");

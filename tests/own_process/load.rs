@@ -1,7 +1,7 @@
-//! Many meetings and many exports, one after the other: how fast, and that nothing is left behind.
+//! Many consecutive meetings and exports: their speed, and that nothing is left behind.
 //!
-//! `MPIENV_LOAD` multiplies what is done, and then the release build must reach its rate; by default it takes a second or
-//! two.
+//! `MPIENV_LOAD` multiplies the load, and the release build must then reach its rate. The default load takes a second
+//! or two.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,20 +55,21 @@ fn meetings_in_a_row_leave_no_file_open_and_no_memory_behind() {
         "{RANKS} ranks met {count} times in {seconds:.1} s; open files {files}, then {files_then}; memory {resident} KiB, \
          then {resident_then} KiB"
     );
-    // The other test starts processes meanwhile, which takes some.
+    // The other test starts processes at the same time, which takes some open files.
     assert!(files_then <= files + 16, "{files} and then {files_then} open files");
     assert!(resident_then <= resident + resident / 2 + 8192, "{resident} KiB and then {resident_then} KiB");
 }
 
-/// What this process's children have taken of the processors, in seconds.
+/// The processor time that this process's children have used, in seconds.
 fn taken_by_children() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    // The name, in parentheses, may hold anything; the third field follows it. Ticks are hundredths of a second.
+    // The name, in parentheses, may contain any characters; the third field follows it. Ticks are hundredths of a
+    // second.
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     [13, 14].map(|field: usize| fields[field].parse::<f64>().unwrap()).iter().sum::<f64>() / 100.0
 }
 
-/// Processes that do nothing but fill the table.
+/// Processes that only fill the process table.
 struct Crowd(Vec<Child>);
 
 impl Crowd {
@@ -128,7 +129,7 @@ fn a_thousand_exports_a_second_go_on_among_many_processes() {
 
 #[test]
 fn an_export_needs_no_process_or_thread_of_its_own() {
-    // Where a user's table is full, no more can be started; root has no such limit.
+    // If a user has reached the process limit, no more processes can start; root has no such limit.
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
     if !is_root || !crate::support::tool::is_there("setpriv") || !crate::support::tool::is_there("prlimit") {
         return missing("root, setpriv and prlimit");

@@ -1,4 +1,4 @@
-//! Tests that look at their own process or change it: its memory, open files, signals.
+//! Tests that inspect or change their own process: its memory, open files, signals.
 
 #[path = "../support"]
 mod support {

@@ -1,5 +1,5 @@
-//! The example on candle takes minutes to compile, so only the workflow and tests/real_programs/run do. These tests find
-//! early what those would.
+//! The candle example takes minutes to compile, so only the workflow and tests/real_programs/run compile it. These
+//! tests find some of its errors earlier.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ fn text(file: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
 }
 
-/// The names after each `start` of a text.
+/// The names after each occurrence of `start` in a text.
 fn names_after<'text>(text: &'text str, start: &str) -> BTreeSet<&'text str> {
     let rests = text.split(start).skip(1);
     rests.map(|rest| rest.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next().unwrap()).collect()

@@ -1,10 +1,10 @@
-//! The guide's comparison says of mpienv only what a test shows.
+//! The guide's comparison claims about mpienv only what a test confirms.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Each row, and the tests that show it: file and name.
+/// Each row, and the tests that confirm it: file and name.
 const SHOWN: &[(&str, &[(&str, &str)])] = &[
     (
         "Open MPI 4",

@@ -1,4 +1,4 @@
-//! The job files of `examples/`, each read by its own tool and run.
+//! The job files of `examples/`, each read by its own tool and then run.
 
 mod azureml;
 mod hostfile;
@@ -14,7 +14,7 @@ fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
 }
 
-/// What a command prints that succeeds.
+/// The output of a command that must succeed.
 fn printed(command: &mut Command) -> String {
     succeeded(&command.output().unwrap())
 }
@@ -25,7 +25,7 @@ fn succeeded(output: &Output) -> String {
     text
 }
 
-/// Asserts that one rank, and no other, said how the last of the trainer's ten epochs went.
+/// Asserts that exactly one rank reported the last of the trainer's ten epochs.
 fn assert_trained(text: &str) {
     let last = text.lines().filter(|line| line.contains("epoch: 9, train loss is ")).count();
     assert_eq!(last, 1, "{text}");

@@ -1,4 +1,4 @@
-//! What `cargo package` puts together for crates.io.
+//! What `cargo package` packages for crates.io.
 
 use std::path::Path;
 use std::process::Command;
@@ -36,7 +36,7 @@ fn the_package_has_what_users_need_and_nothing_heavy() {
     for other in ["examples/trainer/", "examples/candle/"] {
         assert!(!files.iter().any(|file| file.starts_with(other)), "{other} is a package of its own");
     }
-    // Some are made while packaging.
+    // Some files are created while packaging.
     let size = |file: &String| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
         path.metadata().map_or(0, |metadata| metadata.len())

@@ -1,4 +1,4 @@
-//! README's pictures of a terminal show what the commands print.
+//! The README's pictures of a terminal show what the commands print.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn lines(picture: &str) -> Vec<String> {
     lines.collect()
 }
 
-/// A line without what differs from run to run and from host to host.
+/// A line without the parts that differ between runs and hosts.
 fn steady(line: &str, host: &str) -> String {
     if line.starts_with("NCCL selects ") {
         return "NCCL selects".to_owned();
@@ -43,7 +43,7 @@ fn is_true(picture: &str) {
     bash.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     let output = bash.args(["-c", &format!("exec 2>&1; {command}")]).output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
-    // mpirun's own words about the exit code stand between rulers. It passes stdout and stderr on in any order.
+    // mpirun's own message about the exit code is between rulers. mpirun forwards stdout and stderr in any order.
     let mut is_mpiruns = false;
     let printed = printed.lines().filter(|line| {
         let is_ruler = line.starts_with("----------");

@@ -1,4 +1,4 @@
-//! Platforms that start one process on each node: `launch` makes one job of them, which trains.
+//! Platforms that start one process on each node: `launch` turns these processes into one job, which trains.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ fn result(line: &str) -> Option<String> {
     Some(line[at..].split(", ").take(4).collect::<Vec<_>>().join(", "))
 }
 
-/// What a command of the trainer prints.
+/// The output lines of a command of the trainer.
 fn lines(program: &str, words: &[&str]) -> Option<Vec<String>> {
     let mut command = with_trainer(clean(program))?;
     let output = command.args(words).output().unwrap();
@@ -33,7 +33,7 @@ fn two_nodes_with_two_workers_each_train_as_one_job_of_four_ranks() {
         let Some(found) = lines("mpienv", &words) else { return };
         let found_places: BTreeSet<_> = found.iter().filter_map(|line| Some(line.split_once("place: ")?.1)).collect();
         assert_eq!(found_places, BTreeSet::from(places), "{platform}: {found:?}");
-        // One result, which is that of four ranks.
+        // There is only one result, which is that of four ranks.
         let results: Vec<_> = found.iter().filter_map(|line| result(line)).collect();
         assert_eq!(results, expected, "{platform}: {found:?}");
     }

@@ -1,4 +1,4 @@
-//! The console blocks of the pages for users, run as they stand.
+//! The console blocks of the pages for users, run exactly as written.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ struct Step {
     output: Vec<String>,
 }
 
-/// The commands of all console blocks. A command goes on after a backslash.
+/// The commands of all console blocks. A command continues after a backslash.
 fn steps(text: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let (mut inside, mut goes_on) = (false, false);
@@ -81,7 +81,7 @@ fn run_commands_of(page: &str, at_least: usize) {
         for name in ["HOME", "CARGO_HOME", "RUSTUP_HOME", "CARGO_TARGET_DIR"] {
             command.envs(inherited(name).map(|value| (name, value)));
         }
-        // Containers are root, and have few cores.
+        // Containers run as root, and have few cores.
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         let script = format!("exec 2>&1; {}", step.command);
         let output = command.args(["-c", &script]).current_dir(top).output().unwrap();

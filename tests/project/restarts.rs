@@ -1,4 +1,4 @@
-//! The trainer under `mpienv launch --max-restarts`: ranks are killed at random, and the bits stay the same.
+//! The trainer under `mpienv launch --max-restarts`: ranks are killed at random, and the results keep the same bits.
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
@@ -15,17 +15,17 @@ use crate::support::hosts::Hosts;
 use crate::support::tool::{clean, inherited};
 use crate::support::trainer::with_trainer;
 
-/// How many jobs a test has, and how often each of them is disturbed.
+/// The number of jobs in a test, and how often each of them is disturbed.
 const JOBS: &str = "MPIENV_RESTART_JOBS";
 const KILLS: &str = "MPIENV_RESTART_KILLS";
-/// How long a job may take, without the pauses before its restarts.
+/// The time limit of a job, without the pauses before its restarts.
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn setting(name: &str, usual: usize) -> usize {
     inherited(name).map_or(usual, |text| text.to_str().unwrap().parse().unwrap())
 }
 
-/// A random number below this.
+/// A random number below this limit.
 fn below(limit: usize) -> usize {
     usize::try_from(RandomState::new().hash_one(Instant::now()) % limit as u64).unwrap()
 }
@@ -49,7 +49,7 @@ struct Undisturbed {
 }
 
 impl Undisturbed {
-    /// One that is long enough for so many kills; `None` where the trainer is not built.
+    /// A job that is long enough for this many kills; `None` if the trainer is not built.
     fn run(ranks: usize, kills: usize) -> Option<Undisturbed> {
         let (kept, epochs) = (folder(), (15 + 5 * kills).to_string());
         let mut command = with_trainer(clean("mnist"))?;
@@ -61,14 +61,14 @@ impl Undisturbed {
         Some(Undisturbed { ranks, epochs, weights, took: begun.elapsed() })
     }
 
-    /// The same as a launch's command, which goes on from its folder.
+    /// Configures a launch to run the same job, which continues from its folder.
     fn again(&self, command: &mut Command, kept: &Path) {
         command.args(["--", "mnist", "--quiet", "--timeout", "60", "--epochs", &self.epochs]);
         command.args(["--checkpoint-every", "50", "--resume", "--checkpoint-dir"]).arg(kept);
     }
 }
 
-/// The trainer's processes that live and have all these variables, each with its rank.
+/// The trainer's running processes that have all these variables, each with its rank.
 fn workers(variables: &[String]) -> Vec<(String, usize)> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let ids = processes.filter_map(|entry| entry.file_name().into_string().ok());
@@ -83,8 +83,8 @@ fn workers(variables: &[String]) -> Vec<(String, usize)> {
     ids.filter_map(|id| rank(&id).map(|rank| (id, rank))).collect()
 }
 
-/// Kills a random rank, or all of a host, in each of the first attempts of a job that keeps its weights here; how many
-/// attempts it tried to disturb.
+/// Kills a random rank, or all ranks of a host, in each of the first attempts of a job that keeps its weights here.
+/// Returns how many attempts it tried to disturb.
 fn disturb(
     mark: &str,
     kills: usize,
@@ -93,11 +93,12 @@ fn disturb(
     kept: &Path,
     is_over: &mut dyn FnMut() -> bool,
 ) -> usize {
-    // Half of the job is left after the last.
+    // At least half of the job is left after the last kill.
     let longest = (job.took / (2 * u32::try_from(kills).unwrap() + 2)).min(Duration::from_millis(500));
     for attempt in 0..kills {
         let variables = [mark.to_owned(), format!("MPIENV_RESTART_COUNT={attempt}")];
-        // The second attempt goes on from weights; later ones may be disturbed before they have any of their own.
+        // The second attempt continues from weights; later ones may be disturbed before they have written any
+        // themselves.
         while workers(&variables).len() < job.ranks || (attempt == 0 && last(kept).is_none()) {
             if is_over() {
                 return attempt;
@@ -110,7 +111,7 @@ fn disturb(
         let is_victim = |rank: usize| if whole_host { rank / per_host == victim / per_host } else { rank == victim };
         let ids = workers(&variables).into_iter().filter(|(_, rank)| is_victim(*rank)).map(|(id, _)| id);
         let ids: Vec<_> = ids.collect();
-        // A job that has just ended has none left.
+        // A job that has just finished has no processes left.
         if ids.is_empty() || !Command::new("kill").args(["-s", "KILL"]).args(ids).status().unwrap().success() {
             return attempt;
         }
@@ -118,7 +119,7 @@ fn disturb(
     kills
 }
 
-/// What both streams of a launch say, and how it exits.
+/// Reads a launch's stderr to its end; returns the exit code and the text.
 fn read(mut child: Child) -> thread::JoinHandle<(Option<i32>, String)> {
     thread::spawn(move || {
         let mut said = String::new();
@@ -131,7 +132,7 @@ fn start(command: &mut Command) -> thread::JoinHandle<(Option<i32>, String)> {
     read(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())
 }
 
-/// How many attempts failed as a job's log has it, if it is one of a job that was disturbed as often as this.
+/// The number of failed attempts in a job's log, if the log fits a job that was disturbed this often.
 #[track_caller]
 fn failures(said: &str, killed: usize) -> usize {
     let lines: Vec<_> = said.lines().filter(|line| line.starts_with("mpienv: attempt ")).collect();
@@ -140,13 +141,13 @@ fn failures(said: &str, killed: usize) -> usize {
         assert!(line.starts_with(&failed) && line.contains(&format!("; attempt {next} starts in ")), "{said}");
         assert!(line.contains(": signal 9 (SIGKILL) after "), "{said}");
     }
-    // The last kill may reach ranks that have just exited by themselves.
+    // The last kill may hit ranks that have just exited by themselves.
     assert!([killed, killed.saturating_sub(1)].contains(&lines.len()), "{killed} were killed: {said}");
     assert!(!lines.is_empty() && said.contains("[0] mnist: resuming from "), "{said}");
     lines.len()
 }
 
-/// How long the pauses before so many restarts are together.
+/// The sum of the pauses before this many restarts.
 fn pauses(kills: usize) -> Duration {
     (0..kills).map(|restart| Duration::from_millis(500 << restart.min(6)).min(Duration::from_secs(30))).sum()
 }
@@ -179,7 +180,7 @@ fn a_job_on_two_hosts_whose_ranks_and_hosts_are_killed_at_random_ends_with_the_s
     let (jobs, kills) = (setting(JOBS, 2), setting(KILLS, 3));
     let Some(hosts) = Hosts::up("restarts", 2, &[]) else { return };
     let Some(expected) = Undisturbed::run(4, kills) else { return };
-    // Only who has the secret may start or stop workers.
+    // Only launches that have the secret may start or stop workers.
     let secrets = folder();
     let secret = secrets.path().join("secret");
     fs::write(&secret, "of this job").unwrap();
@@ -207,7 +208,7 @@ fn a_job_on_two_hosts_whose_ranks_and_hosts_are_killed_at_random_ends_with_the_s
         eprintln!("job {job}: {failed} of {kills} kills, {:.1} s", begun.elapsed().as_secs_f64());
         assert!(begun.elapsed() < LIMIT + pauses(kills), "{:?}: {said}", begun.elapsed());
         assert_eq!(workers(&[mark]), []);
-        // No socket of any kind has an owner.
+        // No socket of any kind is left.
         for host in ["nodeA", "nodeB"] {
             let sockets = hosts.on(host, "ss").args(["-Hanp"]).output().unwrap();
             let sockets = String::from_utf8_lossy(&sockets.stdout).into_owned();

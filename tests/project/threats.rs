@@ -1,9 +1,9 @@
-//! Each cell of the guide's tables of threats names tests, and they exist.
+//! Each cell of the guide's tables of threats names tests, and these tests exist.
 
 use std::fs;
 use std::path::Path;
 
-/// The sources of the tests that the table may name.
+/// The sources of the tests that the tables may name.
 fn sources() -> String {
     let files = [
         "src/collective/mpi/watch/tests",

@@ -1,4 +1,4 @@
-//! The wheel: built, installed into fresh Python environments, and used as a Python user does.
+//! The wheel: built, installed into new Python environments, and used as a Python user would.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ fn succeeded(command: &mut Command) -> String {
     text
 }
 
-/// The wheel, built once; `None` where something is missing that it needs.
+/// The wheel, built once; `None` if something that it needs is missing.
 fn wheel() -> Option<&'static Path> {
     static WHEEL: LazyLock<Option<PathBuf>> = LazyLock::new(build);
     WHEEL.as_deref()
@@ -28,12 +28,12 @@ fn build() -> Option<PathBuf> {
     let maturin = from_python("maturin", "maturin")?;
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("wheel");
     let _ = fs::remove_dir_all(&folder);
-    // The same profile and features as the command under test: nothing is compiled twice.
+    // With the same profile and features as the command under test, so that nothing is compiled twice.
     let mut build = clean(maturin.to_str().unwrap());
     for name in ["CARGO_HOME", "RUSTUP_HOME"] {
         build.envs(inherited(name).map(|value| (name, value)));
     }
-    // maturin moves the program away from where cargo puts it, where other tests look for the command.
+    // maturin moves the program from the place where cargo puts it, and where other tests look for the command.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     build.env("CARGO_BUILD_BUILD_DIR", target).env("CARGO_TARGET_DIR", target.join("wheel"));
     build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".python"));
@@ -46,7 +46,7 @@ fn build() -> Option<PathBuf> {
     Some(wheel.clone())
 }
 
-/// An environment with pip, the wheel and nothing else, made once.
+/// An environment with only pip and the wheel, created once.
 fn environment() -> Option<&'static Path> {
     static HOME: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
         let wheel = wheel()?;
@@ -66,12 +66,12 @@ struct Fresh {
 }
 
 impl Fresh {
-    /// In the environment of all tests, which only read it.
+    /// Uses the environment of all tests, which only read it.
     fn new() -> Option<Fresh> {
         Some(Fresh { folder: tempfile::tempdir().unwrap(), home: environment()?.to_owned() })
     }
 
-    /// In a separate environment, for tests that change it, or of another Python.
+    /// Uses a separate environment, for tests that change it or need another Python.
     fn of(python: &str) -> Option<Fresh> {
         let (folder, shared) = (tempfile::tempdir().unwrap(), environment()?);
         let fresh = Fresh { home: folder.path().join("venv"), folder };
@@ -86,7 +86,7 @@ impl Fresh {
         self.home.join("bin")
     }
 
-    /// A program with the environment's own first on PATH, in a folder that has `train.py`.
+    /// A program with the environment's own folder first on PATH, run in a folder that has `train.py`.
     fn command(&self, program: &str) -> Command {
         let path = inherited("PATH").unwrap_or_default();
         let path = std::env::join_paths([self.bin()].into_iter().chain(std::env::split_paths(&path))).unwrap();
@@ -96,7 +96,7 @@ impl Fresh {
         command
     }
 
-    /// What a script prints or says.
+    /// The output of a script.
     fn python(&self, script: &str) -> Output {
         self.command(self.bin().join("python").to_str().unwrap()).args(["-c", script]).output().unwrap()
     }
@@ -106,14 +106,14 @@ impl Fresh {
     }
 }
 
-/// The lines of two ranks, whose order is not given.
+/// The lines of two ranks, which come in any order.
 fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<_> = text.lines().collect();
     lines.sort_unstable();
     lines
 }
 
-/// What a user's script finds; a line is one write, so that those of two ranks do not mix.
+/// What a user's script finds. Each line is one write, so that the lines of two ranks do not mix.
 const TRAIN: &str = r#"
 import os, sys
 names = "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"
@@ -144,7 +144,7 @@ names = "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
 os.write(1, f"{info.rank} {info.local_rank} {info.is_main} {[os.environ[name] for name in names]}\n".encode())
 "#;
 
-/// Stands for PyTorch, which is too large for every run of the tests.
+/// Replaces PyTorch, which is too large to install in every run of the tests.
 const TORCH: &str = r#"import os
 def init_process_group(backend, **options):
     os.write(1, f"{backend} {options} {os.environ['RANK']} {os.environ['WORLD_SIZE']}\n".encode())
@@ -206,7 +206,7 @@ fn what_is_wrong_is_an_error_with_the_commands_own_text() {
     assert_eq!(raised(kept), "ib0 False\n");
 }
 
-/// The command of PyPI's mpienv, as pip writes it.
+/// The command of mpienv on PyPI, as pip writes it.
 const OTHER: &str = "#!/usr/bin/python3\nprint('the other one')\n";
 
 #[test]
@@ -216,7 +216,7 @@ fn the_other_mpienv_of_pypi_is_named_and_never_run() {
     let command = fresh.bin().join("mpienv");
     fs::write(&command, OTHER).unwrap();
     fs::set_permissions(&command, PermissionsExt::from_mode(0o755)).unwrap();
-    // No other mpienv on PATH: the one that the tests built would be taken.
+    // No other mpienv on PATH: otherwise the one that the tests built would be used.
     let run = |words: &[&str]| {
         let mut python = Command::new(fresh.bin().join("python"));
         let output = python.env_clear().env("PATH", fresh.bin()).args(words).output().unwrap();

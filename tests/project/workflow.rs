@@ -1,4 +1,4 @@
-//! The workflow that GitHub runs: it cannot run here, and is checked against its schema and the project.
+//! The workflow that GitHub runs. It cannot run here, so it is checked against its schema and the project.
 
 use std::path::Path;
 

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# A real Slurm on nodeA and nodeB of tests/hosts/two-hosts.sh, then a command on nodeA. The daemons end with their hosts.
+# Starts a real Slurm on nodeA and nodeB of tests/hosts/two-hosts.sh, then runs a command on nodeA. The daemons stop with
+# their hosts.
 #
 # Usage, on nodeA: on-hosts.sh DIR CMD...   DIR is a folder that both hosts see.
-# Exit codes: that of CMD, 122 where Slurm does not come up.
+# Exit codes: that of CMD, or 122 if Slurm does not start.
 set -euo pipefail
 dir=$1
 shift
 export PATH="$PATH:/usr/sbin:/sbin" SLURM_CONF=$dir/slurm.conf
 
-# Starts munge and slurmd on this host; sockets and spool are the host's own, in /run.
+# Starts munge and slurmd on this host; sockets and spool are in the host's own /run.
 if [ "$1" = __node ]; then
     mkdir -p /run/slurm
     cp "$dir/munge.key" /run/slurm/munge.key && chmod 600 /run/slurm/munge.key
@@ -36,7 +37,7 @@ NodeName=nodeB NodeAddr=10.77.0.2 CPUs=4 State=UNKNOWN
 PartitionName=main Nodes=nodeA,nodeB Default=YES MaxTime=INFINITE State=UP
 CONF
 : >"$dir/plugstack.conf"
-# No /etc/slurm/cgroup.conf: this one says where to look, and that nothing is used.
+# Replaces /etc/slurm/cgroup.conf: says where to look, and that cgroups are not used.
 echo "CgroupPlugin=cgroup/v1" >"$dir/cgroup.conf"
 
 "$0" "$dir" __node

@@ -2,15 +2,15 @@
 # A real Slurm on this machine: one controller, one node, for tests.
 #
 # Needs root and Debian's packages munge, slurmctld, slurmd, slurm-client and
-# slurm-wlm-basic-plugins. Everything is kept in one temporary folder: own key, own sockets, own
+# slurm-wlm-basic-plugins. Everything is kept in one temporary folder: a separate key, sockets and
 # configuration. /etc/slurm and /etc/munge are neither read nor written.
 #
 # Usage: one-machine.sh up | down | run CMD...
-#   up          start it, unless it runs
+#   up          start it, unless it is running
 #   run CMD...  run CMD with SLURM_CONF set: `one-machine.sh run srun -n4 hostname`
-#   down        end it, and remove the folder
+#   down        stop it, and remove the folder
 # The folder is $MPIENV_SLURM_DIR, /tmp/mpienv-slurm by default. Exit codes: that of CMD,
-# 120 usage, 121 something needed is missing, 122 it did not come up.
+# 120 usage, 121 a requirement is missing, 122 Slurm did not start.
 set -euo pipefail
 
 dir=${MPIENV_SLURM_DIR:-/tmp/mpienv-slurm}
@@ -18,7 +18,7 @@ export PATH="$PATH:/usr/sbin:/sbin"
 
 fail() { local code=$1; shift; echo "one-machine.sh: $*" >&2; exit "$code"; }
 
-# The start time of a process: a number given to another process meanwhile is not taken for ours.
+# The start time of a process: it tells our process from another one that later got the same PID.
 start_of() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 
 remember() { echo "$2 $(start_of "$2")" >"$dir/$1.started"; }
@@ -31,7 +31,7 @@ pid_of() {
 
 runs() { pid_of munged >/dev/null && pid_of slurmctld >/dev/null && pid_of slurmd >/dev/null; }
 
-# A port that nobody listens on, from a range below the one for outgoing connections.
+# A port without a listener, from a range below the one for outgoing connections.
 free_port() {
     local port
     for port in $(shuf -i 9000-9799 -n 50); do
@@ -64,11 +64,11 @@ NodeName=$host NodeHostname=$host NodeAddr=127.0.0.1 CPUs=4 State=UNKNOWN
 PartitionName=main Nodes=$host Default=YES MaxTime=INFINITE State=UP
 CONF
     : >"$dir/plugstack.conf"
-    # No /etc/slurm/cgroup.conf: this one says where to look, and that nothing is used.
+    # Replaces /etc/slurm/cgroup.conf: says where to look, and that cgroups are not used.
     echo "CgroupPlugin=cgroup/v1" >"$dir/cgroup.conf"
 }
 
-# Waits until a command succeeds, 90 s at most.
+# Waits up to 90 s until a command succeeds.
 await() {
     local end=$((SECONDS + 90))
     until "$@" >/dev/null 2>&1; do
@@ -77,7 +77,7 @@ await() {
     done
 }
 
-begin() { # NAME CMD...: starts a daemon in the foreground mode, in a session of its own
+begin() { # NAME CMD...: starts a daemon in foreground mode, in a separate session
     local name=$1; shift
     setsid "$@" </dev/null >>"$dir/$name.out" 2>&1 &
     remember "$name" $!
@@ -117,7 +117,7 @@ give_up() {
 down() {
     local name pid
     if [ -e "$dir/slurm.conf" ] && runs; then
-        # Ends the steps too: their daemons would outlive slurmd.
+        # Stops the steps as well: their daemons would outlive slurmd.
         SLURM_CONF=$dir/slurm.conf scancel --user=root 2>/dev/null || true
         SLURM_CONF=$dir/slurm.conf await no_jobs || true
     fi
@@ -126,7 +126,7 @@ down() {
         kill "$pid" 2>/dev/null || true
         await gone "$name" || kill -9 "$pid" 2>/dev/null || true
     done
-    # Only a folder that this script has filled.
+    # Only removes a folder that this script has created.
     [ ! -e "$dir/munge.key" ] || rm -rf -- "$dir"
 }
 

@@ -2,5 +2,5 @@
 
 use std::time::Duration;
 
-/// What a slow, busy machine may take beyond what is promised; a hang takes longer.
+/// How much longer than promised a slow, busy machine may take; a hang takes longer.
 pub const SLACK: Duration = Duration::from_secs(60);

@@ -1,6 +1,6 @@
-//! Readers of `.env` files, as their documentation has them: they differ in escapes and in `$`.
+//! Readers of `.env` files, written from their documentation: they differ in escapes and in `$`.
 
-/// What stands for a backslash and the character after it; `None` where it is no escape.
+/// The replacement for a backslash and the character after it; `None` if it is not an escape.
 type Escape = fn(char) -> Option<&'static str>;
 
 /// One program's rules.
@@ -9,7 +9,7 @@ pub struct Reader {
     single: Escape,
     /// In double quotes.
     double: Escape,
-    /// What begins a replacement in single and in double quotes.
+    /// What begins a substitution in single and in double quotes.
     replaces: (Option<&'static str>, Option<&'static str>),
     /// Whether a carriage return becomes a newline.
     carriage_return_is_newline: bool,
@@ -58,7 +58,7 @@ const NODE: Reader = Reader {
 };
 
 impl Reader {
-    /// The value of a variable; `None` where it is not there, or the file is not what is expected.
+    /// The value of a variable; `None` if it is not set, or if the file does not have the expected form.
     pub fn value(&self, text: &str, wanted: &str) -> Option<String> {
         let text = if self.carriage_return_is_newline { text.replace('\r', "\n") } else { text.to_owned() };
         let mut rest = text.as_str();
@@ -72,7 +72,7 @@ impl Reader {
         }
     }
 
-    /// A text in quotes, and what follows it.
+    /// A quoted text, and what follows it.
     fn quoted<'a>(&self, text: &'a str) -> Option<(String, &'a str)> {
         let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
         let (escape, replaces) =

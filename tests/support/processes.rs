@@ -1,4 +1,4 @@
-//! Who lives, as Linux lists it.
+//! Running processes, as Linux lists them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,27 +7,27 @@ use std::time::{Duration, Instant};
 
 use super::clock::SLACK;
 
-/// The folders of all processes that live.
+/// The `/proc` folders of all running processes.
 #[must_use]
 pub fn all() -> Vec<PathBuf> {
     let folders = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
     folders.filter(|folder| state(folder).is_some_and(|state| !state.starts_with(['Z', 'X']))).collect()
 }
 
-/// What `/proc/PID/stat` says after the name: state, parent, group, ...
+/// The fields of `/proc/PID/stat` after the name: state, parent, group, ...
 #[must_use]
 pub fn state(folder: &Path) -> Option<String> {
     let stat = fs::read(folder.join("stat")).ok()?;
     String::from_utf8_lossy(&stat).rsplit_once(") ").map(|(_, fields)| fields.to_owned())
 }
 
-/// The words of a process, a blank after each.
+/// The command line of a process, with a space after each word.
 #[must_use]
 pub fn command_line(folder: &Path) -> String {
     fs::read_to_string(folder.join("cmdline")).unwrap_or_default().replace('\0', " ")
 }
 
-/// Waits until something is so, or fails with what it is.
+/// Waits until a condition is true; if it never is, fails with its description.
 #[track_caller]
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + 3 * SLACK;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::tool::missing;
 
-/// A program of a Python environment that `tests/run` makes.
+/// A program from a Python environment that `tests/run` creates.
 pub fn from_python(environment: &str, program: &str) -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let path = target.join("python").join(environment).join("bin").join(program);

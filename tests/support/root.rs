@@ -1,10 +1,10 @@
-//! Tests that need root: daemons and network namespaces are root's.
+//! Tests that need root, which daemons and network namespaces require.
 
 use std::process::Command;
 
 use super::tool::missing;
 
-/// Whether this is root; where not, the test says so and is to return.
+/// Whether this process is root; if not, the test prints that and must return.
 #[must_use]
 pub fn is_root() -> bool {
     let output = Command::new("id").arg("-u").output().unwrap();

@@ -6,13 +6,13 @@ use std::process::Command;
 use super::root::is_root;
 use super::tool::{clean, is_there};
 
-/// A real Slurm on this machine; ended when dropped.
+/// A real Slurm on this machine; stopped when dropped.
 pub struct Slurm {
     folder: tempfile::TempDir,
 }
 
 impl Slurm {
-    /// Started; `None`, and said so, where something that it needs is missing.
+    /// Starts it; prints a message and returns `None` if something that it needs is missing.
     pub fn up() -> Option<Slurm> {
         let programs = ["munged", "slurmctld", "slurmd", "srun", "sbatch"];
         if !programs.iter().all(|program| is_there(program)) || !is_root() {
@@ -31,12 +31,12 @@ impl Slurm {
         command
     }
 
-    /// A command beside it.
+    /// A command that uses this Slurm.
     pub fn command(&self, words: &[&str]) -> Command {
         self.script(&[&["run"], words].concat())
     }
 
-    /// A folder of its own, removed with it.
+    /// Its own folder, which is removed with it.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }

@@ -11,17 +11,17 @@ pub fn inherited(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
-/// Says that a test is skipped for want of something; with `MPIENV_REQUIRE_ALL=1`, as in CI, fails.
+/// Prints that a test is skipped because something is missing; with `MPIENV_REQUIRE_ALL=1`, as in CI, fails instead.
 pub fn missing(what: &str) {
     assert!(inherited("MPIENV_REQUIRE_ALL").is_none_or(|all| all != "1"), "{what} is required");
     eprintln!("skipped: no {what}");
 }
 
-/// Whether a program is on PATH; where not, the test says so and is to return.
+/// Whether a program is on PATH; if not, the test prints that and must return.
 #[must_use]
 pub fn is_there(name: &str) -> bool {
     let path = inherited("PATH").unwrap_or_default();
-    // Daemons are there, and not on everybody's PATH.
+    // Daemons are in these folders, which are not on every user's PATH.
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     let found = folders.into_iter().any(|folder| folder.join(name).is_file());
     if !found {
@@ -30,9 +30,9 @@ pub fn is_there(name: &str) -> bool {
     found
 }
 
-/// A folder for the temporary files of one command, where the next `cargo clean` finds it.
+/// A folder for the temporary files of one command, which the next `cargo clean` removes.
 ///
-/// Open MPI 4 keeps all jobs of a user in one folder, and fails when one makes it as another does.
+/// Open MPI 4 keeps all jobs of a user in one folder, and fails if two jobs create it at the same time.
 pub fn own_tmp() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -41,8 +41,7 @@ pub fn own_tmp() -> PathBuf {
     folder
 }
 
-/// A program with no variables around it but HOME, TMPDIR, and PATH, where the command under test comes first, if there is
-/// one.
+/// A program with no variables except HOME, TMPDIR and PATH. If there is a command under test, it comes first on PATH.
 pub fn clean(program: &str) -> Command {
     let command = option_env!("CARGO_BIN_EXE_mpienv");
     let folder = command.map(|binary| Path::new(binary).parent().unwrap().to_owned());

@@ -5,9 +5,9 @@ use std::process::Command;
 
 use super::tool::{inherited, missing};
 
-/// Has a command find the programs of the trainer; `None`, and said so, where they are not built.
+/// Lets a command find the trainer's programs; prints a message and returns `None` if they are not built.
 ///
-/// They are beside the command under test when all packages are tested together.
+/// They are next to the command under test when all packages are tested together.
 pub fn with_trainer(mut command: Command) -> Option<Command> {
     let folder = Path::new(env!("CARGO_BIN_EXE_mpienv")).parent().unwrap();
     if !folder.join("mnist").is_file() {

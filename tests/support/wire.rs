@@ -1,4 +1,4 @@
-//! What a rank and rank 0 say, byte by byte as the guide specifies it, for tests and benches that play either of them.
+//! What a rank and rank 0 send, byte by byte as the guide specifies, for tests and benchmarks that play either of them.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,15 +6,15 @@ use std::net::TcpStream;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
-/// Length of a reply's head, of a greeting, of a welcome, and of a question whether the rank is still there.
+/// The lengths of a reply's header, a greeting, a welcome, and the question whether the rank is still there.
 pub const HEAD: usize = 21;
 pub const GREETING: usize = HEAD + 32;
 pub const WELCOME: usize = HEAD + 36 + 32;
 pub const READY: usize = HEAD + 32;
-/// Length of a hello's fields, before the proof.
+/// The length of a hello's fields before the proof.
 pub const CLAIM: usize = 83;
 
-/// The protocol, and the crate's version, that this program speaks.
+/// The protocol that this program uses, and the crate's version.
 pub fn own_version() -> [u16; 4] {
     let parts = [env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"), env!("CARGO_PKG_VERSION_PATCH")];
     let [major, minor, patch] = parts.map(|part| part.parse().unwrap());
@@ -43,7 +43,7 @@ pub fn job_key(token: &[u8]) -> [u8; 32] {
     hmac(&sha256(token), &[b"mpienv job", &[0; 16], &[0; 4]])
 }
 
-/// The same for the launches of its nodes.
+/// The key for the launches of the job's nodes.
 pub fn key_of_launches(token: &[u8]) -> [u8; 32] {
     hmac(&sha256(token), &[b"mpienv launches", &[0; 16], &[0; 4]])
 }
@@ -75,14 +75,14 @@ impl Session {
         Session::of_key(&job_key(token), greeting, claim)
     }
 
-    /// With the key of a job, or of the connections to a rank.
+    /// Derives the keys from the key of a job, or of the connections to a rank.
     pub fn of_key(key: &[u8], greeting: &[u8], claim: &[u8]) -> Session {
         let key = |name: &[u8]| hmac(key, &[name, greeting, claim]);
         let direction = |name: &[u8]| Direction { key: key(name), sequence: 0 };
         Session { of_rank: direction(b"mpienv from rank "), of_master: direction(b"mpienv from master ") }
     }
 
-    /// What rank 0 says, of a kind that has this number, with its tag.
+    /// A reply of rank 0 of this kind, with its tag.
     pub fn reply(&mut self, kind: u8, payload: &[u8]) -> Vec<u8> {
         let mut out = reply(kind, u32::try_from(payload.len()).unwrap(), payload);
         let tag = self.of_master.tag(&out);
@@ -90,27 +90,27 @@ impl Session {
         out
     }
 
-    /// That rank 0 waits for so many milliseconds more.
+    /// The message that rank 0 will wait for this many more milliseconds.
     pub fn welcome(&mut self, milliseconds: u32) -> Vec<u8> {
         self.reply(1, &[&milliseconds.to_be_bytes()[..], &[7; 32]].concat())
     }
 
-    /// That the rank is still there.
+    /// The message that the rank is still there.
     pub fn here(&mut self) -> Vec<u8> {
         [&[1][..], &self.of_rank.tag(&[1])].concat()
     }
 }
 
-/// A rank that this program plays.
+/// A rank played by this program.
 #[derive(Clone, Copy)]
 pub struct Played<'a> {
     pub version: [u16; 4],
     pub rank: u32,
     pub size: u32,
-    /// Whether the rank wants the table or only the verdict.
+    /// Whether the rank wants the table, or only the report.
     pub wants_table: bool,
     pub token: &'a [u8],
-    /// Need not be true.
+    /// May be wrong.
     pub blob_length: u32,
 }
 
@@ -122,14 +122,14 @@ impl Played<'_> {
         out.extend(self.size.to_be_bytes());
         out.push(u8::from(self.wants_table));
         out.extend(self.blob_length.to_be_bytes());
-        // The port, which need only be one, the job, the attempt and the nonce.
+        // The port, which only has to be nonzero, the job, the attempt and the nonce.
         out.extend(1u16.to_be_bytes());
         out.extend([0; 16 + 4]);
         out.extend([9; 32]);
         out
     }
 
-    /// The hello that answers a greeting, with this blob, and the keys from there on.
+    /// The hello that answers a greeting, with this blob, and the keys for the rest of the connection.
     pub fn hello(&self, greeting: &[u8], blob: &[u8]) -> (Vec<u8>, Session) {
         let claim = self.claim();
         let mut session = Session::new(self.token, greeting, &claim);
@@ -137,7 +137,7 @@ impl Played<'_> {
         ([&claim[..], &proof, blob, &tag].concat(), session)
     }
 
-    /// Hears the greeting and says hello.
+    /// Reads the greeting and sends the hello.
     pub fn join(&self, stream: &mut TcpStream, blob: &[u8]) -> Session {
         let (hello, session) = self.hello(&hear_greeting(stream), blob);
         // Rank 0 may have closed already.
@@ -152,12 +152,12 @@ pub fn hear_greeting(stream: &mut TcpStream) -> [u8; GREETING] {
     greeting
 }
 
-/// A rank of this program.
+/// A rank played by this program.
 pub fn played(rank: u32, size: u32, wants_table: bool, token: &[u8], blob_length: u32) -> Played<'_> {
     Played { version: own_version(), rank, size, wants_table, token, blob_length }
 }
 
-/// What rank 0 says, of a kind that has this number, without a tag; the length need not be true.
+/// A reply of rank 0 of this kind, without a tag; the length may be wrong.
 pub fn reply(kind: u8, length: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = head(own_version());
     out.push(kind);
@@ -166,12 +166,13 @@ pub fn reply(kind: u8, length: u32, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What rank 0 says to every connection.
+/// What rank 0 sends on every connection.
 pub fn greeting() -> Vec<u8> {
     reply(9, 32, &[5; 32])
 }
 
-/// As rank 0: greets, hears the hello, and gives the keys from there on; with the key of a job or of its launches.
+/// As rank 0, sends the greeting, reads the hello, and returns the keys for the rest, with the key of a job or of its
+/// launches.
 pub fn greet_with(stream: &mut TcpStream, key: &[u8]) -> std::io::Result<Session> {
     stream.write_all(&greeting())?;
     let mut hello = [0; CLAIM + 32];
@@ -181,12 +182,12 @@ pub fn greet_with(stream: &mut TcpStream, key: &[u8]) -> std::io::Result<Session
     Ok(Session::of_key(key, &greeting(), &hello[..CLAIM]))
 }
 
-/// The same with a rank's job.
+/// Like `greet_with`, with the key of a rank's job.
 pub fn greet(stream: &mut TcpStream, token: &[u8]) -> std::io::Result<Session> {
     greet_with(stream, &job_key(token))
 }
 
-/// Hears the welcome and the question whether the rank is still there; says that it is.
+/// Reads the welcome and the question whether the rank is still there; answers that it is.
 pub fn answer_roll_call(stream: &mut (impl Read + Write), session: &mut Session) {
     stream.read_exact(&mut [0; WELCOME + READY]).unwrap();
     stream.write_all(&session.here()).unwrap();

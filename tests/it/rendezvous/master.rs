@@ -1,4 +1,4 @@
-//! What a rank meets where rank 0 is not, or no more.
+//! What a rank experiences if rank 0 is not there, or is gone.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -44,7 +44,7 @@ fn a_rank_without_rank_0_says_what_it_met() {
     assert!(
         matches!(failure("127.0.0.1", port), ConnectFailure::NotMpienv(said) if said.starts_with("it said \"HTTP"))
     );
-    // A host that answers to nothing: once the queue of a listener is full, the system drops what comes.
+    // A host that does not answer: once a listener's queue is full, the system drops new connections.
     let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     full.listen(0).unwrap();
@@ -62,7 +62,7 @@ fn where_the_master_is_a_name_the_last_real_cause_is_told_and_not_what_the_deadl
         let rendezvous = Rendezvous::new(rank, "localhost".parse().unwrap(), port);
         let error = rendezvous.timeout(Duration::from_millis(timeout)).all_gather("").unwrap_err();
         let RendezvousError::NoMaster { failure, .. } = error else { panic!("{timeout} ms: {error}") };
-        // A busy machine may not have looked the name up by then.
+        // A busy machine may not have resolved the name by then.
         let is_slow = matches!(failure, ConnectFailure::Unresolved(_)) && timeout < 200;
         assert!(matches!(failure, ConnectFailure::Refused) || is_slow, "{timeout} ms: {failure:?}");
     }

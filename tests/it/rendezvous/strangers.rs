@@ -1,4 +1,4 @@
-//! Who comes to rank 0's port and is no rank of the job.
+//! Connections to rank 0's port that do not come from ranks of the job.
 
 use crate::support::clock::SLACK;
 use std::io::Write;
@@ -33,7 +33,7 @@ fn strangers_with_another_token_are_in_the_verdict() {
     );
 }
 
-/// What a stranger says after a greeting.
+/// What a stranger sends after a greeting.
 type Said<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
 
 #[test]
@@ -42,7 +42,7 @@ fn strangers_of_all_sorts_delay_nobody() {
     let server = start(part(0, 2, port), "");
     let mut strangers = Vec::new();
     let wrong_token = Played { token: b"job 7", blob_length: 1 << 20, ..played(1, 2) };
-    // What each says after the greeting.
+    // What each stranger sends after the greeting.
     let said: [Said<'_>; 9] = [
         &|_| Vec::new(),
         &|_| b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
@@ -63,7 +63,7 @@ fn strangers_of_all_sorts_delay_nobody() {
             strangers.push(stream);
         }
     }
-    // One drips a byte at a time, all the while.
+    // Meanwhile, one stranger sends a byte at a time.
     let mut dripping = stranger(port);
     let slow = thread::spawn(move || {
         let greeting = hear_greeting(&mut dripping);

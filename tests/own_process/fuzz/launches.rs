@@ -1,4 +1,4 @@
-//! Whatever the launch of another node sends, true or not: the workers end, and the error says why.
+//! Whatever the launch on another node sends, valid or not: the workers are stopped, and the error says why.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -16,11 +16,11 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 const TOKEN: &[u8] = b"job 1";
-/// Length of what the played launch brings to the meeting, and of what the first launch answers.
+/// Length of the blob of the simulated launch, and of the first launch's answer.
 const BLOB: usize = 16;
 const TERMS: usize = 8;
 
-/// The launch of a node of two, whose worker runs until it is stopped.
+/// The launch on one of two nodes, whose worker runs until it is stopped.
 fn launch(node: &str, port: Port) -> Result<(), LaunchError> {
     let port = (port.get() + 1).to_string();
     let vars = [("RANK", node), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")];
@@ -33,7 +33,7 @@ fn launch(node: &str, port: Port) -> Result<(), LaunchError> {
     })
 }
 
-/// Numbers as messages have them.
+/// Numbers in the format of messages.
 fn numbers(all: &[u32]) -> Vec<u8> {
     all.iter().flat_map(|number| number.to_be_bytes()).collect()
 }
@@ -42,7 +42,7 @@ fn text(text: &str) -> Vec<u8> {
     [&numbers(&[u32::try_from(text.len()).unwrap()])[..], text.as_bytes()].concat()
 }
 
-/// A failure of a worker with two lines of stderr, or of something else.
+/// A failure: of a worker with two lines of stderr, or another one.
 fn failure(is_of_worker: bool) -> Vec<u8> {
     let cause = if is_of_worker {
         [numbers(&[2, 1, 9, 2]), text("a\x1b[2J"), text("")].concat()
@@ -56,21 +56,21 @@ fn messages(all: &[Vec<u8>]) -> Vec<u8> {
     all.iter().flat_map(|message| wire::reply(10, u32::try_from(message.len()).unwrap(), message)).collect()
 }
 
-/// Each input without and with true tags.
+/// Each input, once without and once with valid tags.
 fn marked(seeds: &[Vec<u8>]) -> Vec<Vec<u8>> {
     seeds.iter().flat_map(|seed| [0, 1].map(|mark| [&[mark], &seed[..]].concat())).collect()
 }
 
 const WORDS: &[&[u8]] = &[MAGIC, b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x02", b"\x1b[2J", b"\0\0\0\x05\0\0\0\0"];
 
-/// What the launch says is one line that cannot command a terminal.
+/// Asserts that the launch reports one line, which cannot control a terminal.
 fn is_plain(outcome: &Result<(), LaunchError>) -> TestCaseResult {
     let said = outcome.as_ref().err().map_or_else(String::new, ToString::to_string);
     prop_assert!(!said.contains(char::is_control), "{said}");
     Ok(())
 }
 
-/// Says this and hears the other launch until it closes: it reads all, however early it answers.
+/// Sends this and reads from the other launch until it closes; it reads everything, even if the answer comes early.
 fn say_all(stream: &mut TcpStream, said: &[u8]) {
     stream.set_read_timeout(Some(SLACK)).unwrap();
     // The other launch may have closed already.
@@ -78,7 +78,7 @@ fn say_all(stream: &mut TcpStream, said: &[u8]) {
     let _ = stream.read_to_end(&mut Vec::new());
 }
 
-/// Meets the first launch as that of the second node; the keys are of the connection.
+/// Meets the first launch as the launch on the second node; returns the keys of the connection.
 fn become_node_1(port: Port, blob: &[u8]) -> (TcpStream, wire::Session) {
     let mut stream = loop {
         match TcpStream::connect(("127.0.0.1", port.get())) {
@@ -123,7 +123,7 @@ fn any_event_of_another_node_ends_the_job_with_an_error_in_time() {
     });
 }
 
-/// Answers each connection but the first in a way that ends the launch that came.
+/// Answers each connection except the first in a way that makes the other launch exit.
 fn turn_away(listener: &TcpListener, is_over: &AtomicBool) {
     while let Ok((mut stream, _)) = listener.accept() {
         if is_over.load(Ordering::SeqCst) {
@@ -171,7 +171,7 @@ fn any_order_of_the_first_node_ends_the_workers_or_is_refused_in_time() {
         let outcome = launch("1", port);
         is_over.store(true, Ordering::SeqCst);
         if outcome.is_ok() {
-            // Only an order of the first node is one.
+            // Only a valid order of the first node has an effect.
             prop_assert!(is_signed);
             has_ended_well.store(true, Ordering::SeqCst);
         }
@@ -179,6 +179,6 @@ fn any_order_of_the_first_node_ends_the_workers_or_is_refused_in_time() {
         first.join().map_err(|_| TestCaseError::fail("the stand-in for the first node panicked"))?;
         is_plain(&outcome)
     });
-    // The true one was carried out.
+    // The valid order was carried out.
     assert!(has_ended_well.into_inner());
 }

@@ -1,4 +1,4 @@
-//! Whatever another rank sends between ranks, true or not: a sum or an error.
+//! Whatever another rank sends between ranks, valid or not: a sum or an error.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use mpienv::{ClusterInfo, Port};
 use proptest::prelude::*;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
-/// What encrypts one direction of a connection between ranks.
+/// The key and counter that encrypt one direction of a connection between ranks.
 struct Sealer {
     key: LessSafeKey,
     number: u64,
@@ -35,7 +35,7 @@ impl Sealer {
     }
 }
 
-/// Meets rank 0 as rank 1 and opens the connection between them; the keys are of the connection.
+/// Meets rank 0 as rank 1 and opens the connection between them; returns the keys of the connection.
 fn become_rank_1(port: Port) -> (TcpStream, wire::Session) {
     let mut meeting = loop {
         match TcpStream::connect(("127.0.0.1", port.get())) {
@@ -43,7 +43,7 @@ fn become_rank_1(port: Port) -> (TcpStream, wire::Session) {
             Err(_) => thread::yield_now(),
         }
     };
-    // It listens nowhere, which no higher rank needs, and its token is a secret.
+    // This rank listens nowhere, because there is no higher rank, and its token is a secret.
     let blob = [4, 0, 1, 1, b'h'];
     let mut session = wire::played(1, 2, true, b"job 1", 5).join(&mut meeting, &blob);
     let mut bytes = [0; wire::WELCOME + wire::READY];
@@ -55,9 +55,9 @@ fn become_rank_1(port: Port) -> (TcpStream, wire::Session) {
     let length = u32::from_be_bytes(table[17..21].try_into().unwrap()) as usize;
     let mut table = vec![0; length + 32];
     meeting.read_exact(&mut table).unwrap();
-    // Rank 0 waits for that.
+    // Rank 0 waits for the connection to close.
     drop(meeting);
-    // Rank 0 is on its own host, and its blob begins with where it listens.
+    // Rank 0 is on its own host, and its blob begins with the port on which it listens.
     let listens = u16::from_be_bytes([table[10], table[11]]);
     let mut key = wire::hmac(&wire::job_key(b"job 1"), &[b"mpienv meeting", &number]);
     for purpose in ["collective", "connections to rank 0"] {
@@ -76,10 +76,10 @@ fn become_rank_1(port: Port) -> (TcpStream, wire::Session) {
     (stream, session)
 }
 
-/// Length of a frame's head between ranks.
+/// Length of the header of a frame between ranks.
 const FRAME: usize = 24;
 
-/// A frame between ranks: kind, operation and element, number, how many bytes it announces, and how many numbers.
+/// A frame between ranks: kind, operation and element, number, announced length in bytes, and how many numbers.
 fn frame(kind: u8, call: [u8; 2], number: u32, announced: usize, count: u64, bytes: &[u8]) -> Vec<u8> {
     let head = [&[kind, call[0], call[1], 0][..], &number.to_le_bytes(), &(announced as u64).to_le_bytes()].concat();
     [&head[..], &count.to_le_bytes(), bytes].concat()
@@ -126,7 +126,7 @@ fn any_message_of_a_rank_gives_a_sum_or_an_error_in_time() {
         let _ = stream.write_all(&said);
         drop(stream);
         match zero.join().map_err(|_| TestCaseError::fail("rank 0 panicked"))? {
-            // Only the right frame is one, and its numbers can be any.
+            // Only the right frame is accepted, and its numbers can have any value.
             Ok(_) => prop_assert!(is_sealed),
             Err(error) => prop_assert!(!error.contains(char::is_control), "{error}"),
         }

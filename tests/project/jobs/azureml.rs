@@ -1,4 +1,4 @@
-//! AzureML: loaded by azure-ai-ml, and started as its mpirun does, on several hosts.
+//! AzureML: loaded by azure-ai-ml, and started on several hosts in the same way as by its mpirun.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ use crate::support::python::from_python;
 use crate::support::tool::{clean, is_there};
 use crate::support::trainer::with_trainer;
 
-/// What AzureML's own package reads in a file; `outputs` is the folder that stands for each output.
+/// What AzureML's own package reads from a file; `outputs` is the folder that replaces each output.
 fn loaded(file: &str, outputs: &Path) -> Option<Value> {
     let python = from_python("azureml", "python")?;
     let mut command = clean(python.to_str().unwrap());
     command.arg("tests/project/jobs/load_azureml.py").arg(example(file)).arg(outputs);
     let found: Value = serde_json::from_str(&printed(&mut command)).unwrap();
     assert_eq!(found["launcher"], "mpi", "{found}");
-    // AzureML mounts each output as a folder that is there.
+    // AzureML mounts each output as an existing folder.
     for output in ["run", "model_output"] {
         std::fs::create_dir(outputs.join(output)).unwrap();
     }
@@ -37,7 +37,7 @@ fn run(tag: &str, command: &str, per_node: u64) -> Option<String> {
     Some(printed(&mut mpirun))
 }
 
-/// A folder that all hosts see, as AzureML's outputs are on a disk that all nodes have.
+/// A folder that all hosts see, like AzureML's outputs, which are on a disk that all nodes share.
 fn outputs() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -48,7 +48,7 @@ fn azureml_starts_every_rank() {
     let Some(job) = loaded("azureml/per-process.yml", folder.path()) else { return };
     assert_eq!((&job["nodes"], &job["processes"]), (&2.into(), &4.into()));
     assert_eq!(job["dockerfile"], example("azureml/Dockerfile").to_str().unwrap());
-    // Two ranks a node are enough on a small machine.
+    // Two ranks per node are enough on a small machine.
     let Some(text) = run("az1", job["command"].as_str().unwrap(), 2) else { return };
     assert_trained(&text);
     let metrics = std::fs::read_to_string(folder.path().join("run/metrics.jsonl")).unwrap();
@@ -62,7 +62,7 @@ fn azureml_starts_a_rank_for_each_gpu() {
     let Some(job) = loaded("azureml/gpu.yml", folder.path()) else { return };
     assert_eq!((&job["nodes"], &job["processes"]), (&2.into(), &4.into()));
     assert_eq!(job["dockerfile"], example("azureml/gpu.Dockerfile").to_str().unwrap());
-    // The machine has no GPU, and need not have PyTorch.
+    // The machine has no GPU, and may not have PyTorch.
     let command =
         job["command"].as_str().unwrap().replace("python train.py", "sh -c 'echo GPU $LOCAL_RANK of $WORLD_SIZE'");
     let Some(text) = run("az4", &command, 2) else { return };

@@ -5,12 +5,12 @@ use crate::support::hosts::Hosts;
 use crate::support::tool::is_there;
 use crate::support::trainer::with_trainer;
 
-/// Runs one of the scripts in a fresh folder; gives what rank 0 printed.
+/// Runs one of the scripts in a new folder; returns rank 0's output.
 fn run(tag: &str, script: &str, arguments: &[&str]) -> Option<String> {
     if !is_there("mpirun") {
         return None;
     }
-    // All hosts see the folder that the test runs in.
+    // All hosts see the folder in which the test runs.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let hosts = Hosts::up(tag, 2, &[])?;
     let mut command = with_trainer(hosts.on("nodeA", "sh"))?;

@@ -1,4 +1,4 @@
-//! The Dockerfiles, read by a linter, and compared with the project.
+//! The Dockerfiles, checked by a linter and compared with the project.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ const DOCKERFILES: [&str; 3] = ["docker/Dockerfile", "azureml/Dockerfile", "azur
 fn a_linter_finds_no_fault_in_the_dockerfiles() {
     let Some(hadolint) = from_python("lint", "hadolint") else { return };
     for file in DOCKERFILES {
-        // Versions of Debian's packages are Debian's choice.
+        // The images deliberately do not pin the versions of Debian's packages.
         let mut command = clean(hadolint.to_str().unwrap());
         let text = printed(command.args(["--ignore", "DL3008"]).arg(example(file)));
         assert_eq!(text, "");
@@ -26,7 +26,7 @@ fn images_are_built_with_the_oldest_compiler_that_is_promised() {
     for file in DOCKERFILES {
         let text = fs::read_to_string(example(file)).unwrap();
         assert!(text.contains(&format!("\nFROM rust:{}-", env!("CARGO_PKG_RUST_VERSION"))), "{text}");
-        // What it copies from the sources is there.
+        // The files that it copies from the sources exist.
         for line in text.lines().filter_map(|line| line.strip_prefix("COPY ")).filter(|line| !line.starts_with("--")) {
             let source = line.split(' ').next().unwrap();
             assert!(top.join(source).exists(), "{file}: {line}");
@@ -39,13 +39,13 @@ fn ssh_and_its_server_take_the_images_settings() {
     if !is_there("sshd") || !is_there("ssh") {
         return;
     }
-    // The key comes with the job; this one stands for it.
+    // The job provides the key; this one replaces it.
     let folder = tempfile::tempdir().unwrap();
     let (key, settings) = (folder.path().join("key"), folder.path().join("sshd_config"));
     printed(clean("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key));
     let text = fs::read_to_string(example("docker/sshd_config")).unwrap();
     fs::write(&settings, text.replace("/home/mpiuser/.ssh/id_rsa", key.to_str().unwrap())).unwrap();
-    // sshd wants to be called by its whole path, and as root a folder that the image makes.
+    // sshd must be called by its full path, and as root it needs a folder that the image creates.
     const SSHD: &str = r#"PATH=$PATH:/usr/sbin:/sbin; sshd=$(command -v sshd)
         [ "$(id -u)" != 0 ] || exec unshare --mount sh -c 'mount -t tmpfs none /run; mkdir /run/sshd; exec "$@"' sh \
             "$sshd" -T -f "$0"

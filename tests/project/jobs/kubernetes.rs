@@ -1,4 +1,4 @@
-//! Kubernetes: checked against the schemas of its objects, and each container's command run as a pod's.
+//! Kubernetes: checked against the schemas of its objects, with each container's command run as in a pod.
 
 use std::process::{Command, Stdio};
 
@@ -17,7 +17,7 @@ struct Container {
     variables: Vec<(String, String)>,
 }
 
-/// The containers of a file that is as the schemas want it.
+/// The containers of a file that conforms to the schemas.
 fn checked(file: &str) -> Option<Vec<Container>> {
     let python = from_python("kubernetes", "python")?;
     let mut command = clean(python.to_str().unwrap());
@@ -44,7 +44,7 @@ fn command(container: &Container) -> Option<Command> {
     Some(command)
 }
 
-/// Runs commands side by side, and gives what they print.
+/// Runs commands at the same time, and returns their output.
 fn together(commands: Vec<Command>) -> String {
     let start = |mut command: Command| command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let children: Vec<_> = commands.into_iter().map(start).collect();
@@ -58,7 +58,7 @@ fn a_pytorchjob_trains() {
     assert_eq!(roles, ["Master", "Worker"]);
     let commands: Option<Vec<_>> = containers.iter().map(command).collect();
     let Some(mut commands) = commands else { return };
-    // What the operator sets.
+    // The variables that the operator sets.
     for (rank, command) in commands.iter_mut().enumerate() {
         command.envs([("WORLD_SIZE", "2"), ("RANK", ["0", "1"][rank]), ("MASTER_ADDR", "127.0.0.1")]);
         command.env("MASTER_PORT", "23456");
@@ -72,7 +72,7 @@ fn an_indexed_job_trains() {
     let [container] = &containers[..] else { panic!("{} containers", containers.len()) };
     let Some(first) = command(container) else { return };
     let mut commands = vec![first, command(container).unwrap()];
-    // What Kubernetes sets, and a name that this machine knows.
+    // The variables that Kubernetes sets, and a name that this machine can resolve.
     for (index, command) in commands.iter_mut().enumerate() {
         command.env("JOB_COMPLETION_INDEX", index.to_string()).env("MASTER_ADDR", "127.0.0.1");
         command.env("MASTER_PORT", "23457");
@@ -89,11 +89,11 @@ fn an_mpijob_trains() {
     }
     let Some(hosts) = Hosts::up("mpijob", 3, &[]) else { return };
     let Some(mut command) = with_trainer(hosts.on("nodeA", "timeout")) else { return };
-    // The operator names the workers' pods in a hostfile, and the launcher's is not among them.
+    // The operator lists the workers' pods in a hostfile, without the launcher's pod.
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     std::fs::write(file.path(), "nodeB slots=2\nnodeC slots=2\n").unwrap();
     command.env("OMPI_MCA_orte_default_hostfile", file.path());
-    // In the image the programs are where the ssh server looks for them.
+    // In the image, the programs are where the SSH server looks for them.
     let (mpirun, words) = launcher.command.split_first().unwrap();
     command.arg("300").arg(mpirun).args(["-x", "PATH"]).args(words);
     assert_trained(&printed(&mut command));

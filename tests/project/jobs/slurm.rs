@@ -7,7 +7,7 @@ use crate::support::slurm::Slurm;
 use crate::support::tool::{inherited, is_there};
 use crate::support::trainer::with_trainer;
 
-/// Runs a batch script to its end, on the one node that the test's Slurm has; gives its log.
+/// Runs a batch script to completion on the only node of the test's Slurm; returns its log.
 fn batch(slurm: &Slurm, script: &str, options: &[&str]) -> Option<String> {
     let folder = slurm.folder().to_str().unwrap();
     let file = example("slurm").join(script);
@@ -22,7 +22,7 @@ fn batch(slurm: &Slurm, script: &str, options: &[&str]) -> Option<String> {
     Some(log)
 }
 
-/// PATH with the command under test first.
+/// PATH, with the command under test first.
 fn inherited_path() -> String {
     let folder = std::path::Path::new(env!("CARGO_BIN_EXE_mpienv")).parent().unwrap();
     format!("{}:{}", folder.display(), inherited("PATH").unwrap_or_default().display())
@@ -34,7 +34,7 @@ fn batch_scripts_train() {
     let Some(log) = batch(&slurm, "srun.sbatch", &[]) else { return };
     assert!(log.starts_with("4 ranks on 1 host, started by slurm, met at "), "{log}");
     assert_trained(&log);
-    // Once more: the run is whole, and nothing is left to do.
+    // A second time: the run is complete, and nothing is left to do.
     let again = batch(&slurm, "srun.sbatch", &[]).unwrap();
     assert!(again.contains("resuming from checkpoints/"), "{again}");
     assert!(!again.contains("epoch: "), "{again}");
@@ -50,7 +50,7 @@ fn batch_scripts_train() {
         assert_trained(&batch(&slurm, "mpirun.sbatch", &[]).unwrap());
     }
 
-    // The test's node has no GPU, and python3 alone.
+    // The test's node has no GPU, and only plain python3.
     if is_there("python3") {
         let line =
             "import os; os.write(1, f\"GPU {os.environ['LOCAL_RANK']} of {os.environ['WORLD_SIZE']}\\n\".encode())\n";

@@ -1,7 +1,7 @@
-//! From the start of `mnist` to the line of its first step, and the most memory that a rank needs: medians for one rank,
-//! and for two over TCP and MPI.
+//! Medians of the time from the start of `mnist` to the line of its first step, and of the peak memory of a rank: for
+//! one rank, and for two over TCP and MPI.
 //!
-//! With DATA_PATH it reads the files of that folder, else it draws its digits.
+//! With DATA_PATH it reads the files in that folder; otherwise it draws its digits.
 
 #[path = "../support/launcher.rs"]
 mod launcher;

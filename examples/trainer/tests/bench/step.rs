@@ -1,7 +1,7 @@
-//! Where a step's time goes, as medians in microseconds: on one rank by model and batch, and on two ranks over threads,
-//! TCP and MPI.
+//! Where the time of a step goes, as medians in microseconds: on one rank by model and batch, and on two ranks over
+//! threads, TCP and MPI.
 //!
-//! With DATA_PATH it reads the files of that folder, else it draws its digits.
+//! With DATA_PATH it reads the files in that folder; otherwise it draws its digits.
 
 #[path = "job.rs"]
 mod job;
@@ -44,7 +44,7 @@ fn data() -> Result<Dataset, Failure> {
     Ok(folder.map_or(Source::Embedded, |folder| Source::Folder(folder.into())).load()?.train)
 }
 
-/// Prints a line on rank 0: what [`mpienv_trainer::train::train`] does in a step with `size` samples of each rank.
+/// Prints a line on rank 0: what [`mpienv_trainer::train::train`] does in a step with `size` samples on each rank.
 fn measure(
     architecture: Architecture,
     size: usize,
@@ -81,7 +81,7 @@ fn measure(
         let moved = begun.elapsed();
         taken.push([gathered, differentiated - gathered, summed - differentiated, moved - summed, moved]);
     }
-    // A part of the gradient, in the same state of the caches.
+    // A part of the gradient, with the caches in the same state.
     let mut forward = Vec::new();
     for step in 0..TIMES {
         gather(&mut batch, step);
@@ -102,7 +102,7 @@ fn measure(
     Ok(())
 }
 
-/// In microseconds; the first tenth warms up.
+/// In microseconds; the first tenth is for warming up.
 fn medians<const N: usize>(taken: &[[Duration; N]]) -> [f64; N] {
     std::array::from_fn(|part| {
         let mut times: Vec<Duration> = taken[taken.len() / 10..].iter().map(|times| times[part]).collect();

@@ -1,4 +1,4 @@
-//! Errors with their sources, as programs that print chains of errors show them.
+//! Errors with their sources, in the way that programs print chains of errors.
 
 use std::error::Error;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Ranks that are killed, that hang or that get a signal to stop, as real processes.
+//! Ranks that are killed, that hang, or that get a stop signal, as real processes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn signal(run: &Running, signal: Signal) {
     kill_process(Pid::from_child(&run.child), signal).unwrap();
 }
 
-/// Three ranks that nobody watches, all training; `more` arguments for all.
+/// Three ranks without a launcher, all training; `more` are arguments for all.
 fn three_ranks(more: &[&str]) -> Vec<Running> {
     let port = free_port();
     let ranks = [0, 1, 2].map(|index| Running::start(rank(index, 3, port).args(FOREVER).args(more)));
@@ -31,7 +31,7 @@ fn three_ranks(more: &[&str]) -> Vec<Running> {
     ranks.into()
 }
 
-/// `ranks` ranks that `mnist` starts, all training, and the process of rank 1; `more` arguments for all.
+/// `ranks` ranks that `mnist` starts, all training, and the PID of rank 1; `more` are arguments for all.
 fn launched(ranks: &str, more: &[&str]) -> (Running, Pid) {
     let mark = format!("{}-{:?}", std::process::id(), thread::current().id());
     let mut command = mnist();
@@ -68,7 +68,7 @@ fn a_killed_rank_ends_all_others_which_name_it_and_its_host() {
     }
 }
 
-/// Waits until a rank has said to rank 0 who it is.
+/// Waits until a rank has sent its hello to rank 0.
 fn wait_for_a_hello(port: u16) {
     let is_joined = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -132,7 +132,7 @@ fn a_killed_rank_of_a_launcher_ends_all() {
     kill_process(killed, Signal::KILL).unwrap();
     let begun = Instant::now();
     let (code, said) = launcher.end();
-    // Whose end is seen first is chance.
+    // It is a matter of chance whose exit is noticed first.
     assert!(code == Some(137) || code == Some(3), "{code:?} {said}");
     assert!(said.contains(&format!("mnist: rank 1 on {} (127.0.0.1) is lost: ", host())), "{said}");
     assert!(begun.elapsed() < SLACK + SLACK, "{:?}", begun.elapsed());
@@ -146,12 +146,12 @@ fn a_hung_rank_of_a_launcher_ends_all() {
     let (code, said) = launcher.end();
     assert_eq!(code, Some(124), "{said}");
     assert!(said.contains(&format!("mnist: rank 1 on {} (127.0.0.1) did not come within 5 s", host())), "{said}");
-    // The launcher gives the others 5 s to end by themselves; a hung one does not.
+    // The launcher gives the others 5 s to exit by themselves; a hung rank does not.
     assert!(begun.elapsed() < Duration::from_secs(11) + SLACK, "{:?}", begun.elapsed());
     assert!(!is_there(hung));
 }
 
-/// The arguments that keep checkpoints in `folder`.
+/// The arguments that write checkpoints to `folder`.
 fn keeping(folder: &Path) -> [&str; 5] {
     ["--checkpoint-dir", folder.to_str().unwrap(), "--checkpoint-every", "3", "--resume"]
 }
@@ -165,7 +165,7 @@ fn checkpoints(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// What a checkpoint says about itself.
+/// The metadata of a checkpoint.
 fn about(checkpoint: &Path) -> serde_json::Value {
     serde_json::from_str(&TensorFile::read(checkpoint).unwrap().about).unwrap()
 }
@@ -180,7 +180,8 @@ fn fifty_kills_at_random_times_leave_a_newest_checkpoint_that_is_whole() {
     let kept = folder.path().join("killed");
     let mut random = Stream::new(7, Purpose::Digit(0));
     let (mut kills, mut steps) = (0, 0);
-    // A busy machine takes longer to come to a first checkpoint: kills are spread over twice the time that this one takes.
+    // A busy machine takes longer to write the first checkpoint: kills are spread over twice the time that this takes
+    // here.
     let begun = Instant::now();
     let first = Running::start(mnist().args(["--epochs", "1000000", "--quiet"]).args(keeping(&kept)));
     while checkpoints(&kept).is_empty() {
@@ -204,7 +205,7 @@ fn fifty_kills_at_random_times_leave_a_newest_checkpoint_that_is_whole() {
         assert!(files.len() <= 5, "{files:?}");
         if let Some(newest) = files.last() {
             let now = newest.file_stem().unwrap().to_str().unwrap().split_once('-').unwrap().1.parse().unwrap();
-            // No run goes back behind what the one before had kept.
+            // No run goes back before the last checkpoint of the previous run.
             assert!(now >= steps, "{now} after {steps}");
             if now == steps {
                 longest = 20.0_f64.min(longest * 1.1);
@@ -214,7 +215,7 @@ fn fifty_kills_at_random_times_leave_a_newest_checkpoint_that_is_whole() {
     }
     assert!(steps >= 30, "{steps} steps in {kills} kills");
 
-    // What all those pieces came to is what one run without a stop comes to.
+    // All these pieces together give the same result as one uninterrupted run.
     let epochs = (steps / 375 + 1).to_string();
     let whole = folder.path().join("whole");
     for kept in [&kept, &whole] {
@@ -240,7 +241,7 @@ fn a_signal_to_any_rank_stops_all_after_the_same_step_and_a_checkpoint_is_kept()
         for (index, (end, said)) in ends.into_iter().enumerate() {
             assert_eq!(end, Some(code), "{said}");
             let rest = format!("{at}{} was written: continue from it with --resume", newest.display());
-            // Rank 0 for all.
+            // Rank 0 reports for all.
             assert_eq!(said.matches("stopped by").count(), usize::from(index == 0), "{said}");
             assert_eq!(said.contains(&rest), index == 0, "{said}");
         }
@@ -286,7 +287,7 @@ fn a_checkpoint_of_another_world_is_refused_by_all_ranks() {
 fn a_signal_that_is_repeated_at_once_is_one_request_to_stop() {
     let folder = tempfile::tempdir().unwrap();
     let ranks = three_ranks(&["--checkpoint-dir", folder.path().to_str().unwrap()]);
-    // The first rank cannot stop alone: it waits for this one.
+    // The first rank cannot stop alone, because it waits for this one.
     signal(&ranks[1], Signal::STOP);
     thread::sleep(Duration::from_millis(200));
     for _ in 0..2 {
@@ -322,7 +323,7 @@ fn the_real_timeout_which_signals_twice_leaves_a_checkpoint() {
         return;
     }
     for _ in 0..3 {
-        // A busy machine may need more than two seconds until the ranks train.
+        // On a busy machine, it may take more than two seconds until the ranks train.
         let (code, said) = ["2", "10", "50"]
             .iter()
             .find_map(|seconds| {

@@ -1,4 +1,4 @@
-//! `mnist fetch` with servers that do well and badly.
+//! `mnist fetch` with working and faulty servers.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 const PATH: &str = "/mnist/a.gz";
 
-/// Bytes that cannot be packed, so that the packed file is as long.
+/// Incompressible bytes, so that the packed file has about the same length.
 fn bytes(seed: u64) -> Vec<u8> {
     let mut state = seed;
     (0..200_000)
@@ -41,7 +41,7 @@ fn right() -> Vec<u8> {
     packed(&bytes(1))
 }
 
-/// The right file with another byte in its middle.
+/// The right file with a different byte in its middle.
 fn corrupt() -> Vec<u8> {
     let mut file = right();
     file[100_000] ^= 1;
@@ -52,7 +52,7 @@ fn serve(answers: &[Answer]) -> Server {
     Server::start(HashMap::from([(PATH.to_owned(), answers.to_vec())]))
 }
 
-/// What was fetched from the servers, and what was said: on the output, on the way, and at the end.
+/// The result of fetching from the servers: the standard output, the progress messages, and the final result.
 fn fetch(folder: &Path, servers: &[&Server]) -> (String, String, Result<(), String>) {
     let bytes = bytes(1);
     let hex: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -67,7 +67,7 @@ fn fetch(folder: &Path, servers: &[&Server]) -> (String, String, Result<(), Stri
     (String::from_utf8(out).unwrap(), String::from_utf8(remarks).unwrap(), result)
 }
 
-/// The right file is there and nothing else.
+/// Asserts that the folder contains only the right file.
 #[track_caller]
 fn assert_whole(folder: &Path, file: &[u8]) {
     assert!(fs::read(folder.join("a.gz")).unwrap() == file, "other bytes");

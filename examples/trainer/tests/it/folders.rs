@@ -11,7 +11,7 @@ use crate::support::rank::rank;
 use crate::support::running::Running;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A run that has begun and does not finish by itself, with its checkpoints in `folder`.
+/// A run that has started and does not finish by itself, with its checkpoints in `folder`.
 fn endless(folder: &Path, more: &[&str]) -> Running {
     let run = Running::start(keeping(&mut mnist(), folder).args(["--epochs", "1000000", "--quiet"]).args(more));
     assert!(run.trains());
@@ -26,7 +26,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Stops the run, which must not have been disturbed: it says where its last checkpoint is.
+/// Stops the run, and asserts that it was not disturbed: it reports where its last checkpoint is.
 fn assert_undisturbed(run: Running, folder: &Path) {
     kill_process(Pid::from_child(&run.child), Signal::TERM).unwrap();
     let (code, said) = run.end();
@@ -40,7 +40,7 @@ fn a_job_that_is_refused_leaves_the_one_that_runs_alone_and_names_it() {
     let first = endless(folder.path(), &[]);
     let owner = format!("process {} on ", first.child.id());
     for more in [&[][..], &["--resume"]] {
-        // Writing and deleting must meet: once is luck.
+        // Writing and deleting must coincide, which does not happen every time.
         for _ in 0..5 {
             let second = keeping(&mut mnist(), folder.path()).args(["--epochs", "1"]).args(more).output().unwrap();
             assert_eq!(second.status.code(), Some(1), "{}", said(&second));
@@ -93,7 +93,7 @@ fn a_quick_start_is_refused_the_output_of_one_that_runs() {
     };
     let first = Running::start(quickstart(&["--threads", "2"]).args(["--epochs", "1000000"]));
     assert!(first.trains());
-    // As threads, and as processes of which only rank 1 finds its folder taken.
+    // With threads, and with processes of which only rank 1 finds that its folder is in use.
     let second = quickstart(&["--threads", "2", "--epochs", "1"]).output().unwrap();
     let (code, text) = (second.status.code(), said(&second));
     assert_eq!(code, Some(1), "{text}");

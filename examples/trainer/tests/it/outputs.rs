@@ -1,4 +1,5 @@
-//! What --metrics, --plot and the like are pointed at is looked at before anything is trained, and touched once a run begins.
+//! The targets of --metrics, --plot and similar options are checked before training, and changed only once a run
+//! begins.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, symlink};
@@ -21,8 +22,8 @@ fn make_pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// Runs `program` with an option that names each thing that is not a regular file, and each link to one: it is refused,
-/// and everything is as it was.
+/// Runs `program` with an option that names each kind of file that is not regular, and each kind of link to one. The
+/// program must refuse it and leave everything unchanged.
 fn assert_only_regular_files(program: &dyn Fn(&Path) -> Command) {
     if !is_there("mkfifo") {
         return;
@@ -115,7 +116,7 @@ fn links_stay_and_the_files_that_they_lead_to_are_written() {
     assert!(fs::read_to_string(at("there/run.svg")).unwrap().starts_with("<svg "));
 }
 
-/// A folder with metrics and a picture of a run before, and the arguments that name them.
+/// A folder with the metrics and picture of an earlier run, and the arguments that name them.
 fn earlier(folder: &Path) -> Vec<String> {
     let arguments = [("--metrics", "m.jsonl"), ("--plot", "run.svg")].map(|(option, name)| {
         fs::write(folder.join(name), "of a run before\n").unwrap();

@@ -1,4 +1,5 @@
-//! As PyTorch and MindSpore do, on real MNIST: the same numbers from the same weight, as accurate from others.
+//! Comparison with PyTorch and MindSpore on real MNIST: the same numbers from the same weight, the same accuracy from
+//! others.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +17,7 @@ use mpienv_trainer::sampler::Order;
 use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, train};
 use mpienv_trainer::weights;
 
-/// Keeps what is reported.
+/// Records what is reported.
 #[derive(Default)]
 struct Curve {
     /// Of the first epoch, by step.
@@ -77,7 +78,7 @@ fn ten_epochs_are_as_accurate_as_other_systems_whatever_the_seed() {
         assert!(accuracies[9] >= 0.922, "seed {seed}: {accuracies:?}");
         after_one.push(accuracies[0]);
     }
-    // For some seeds one class lies still for a while, in every system.
+    // For some seeds, one class does not learn for a while, in every system.
     after_one.sort_by(f64::total_cmp);
     assert!(after_one[1] >= 0.90, "{after_one:?}");
 }

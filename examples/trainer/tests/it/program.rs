@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// `mnist` with arguments and without any variable that it reads.
+/// `mnist` with arguments, and without any variable that it reads.
 fn mnist(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()
 }
@@ -19,7 +19,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// The program failed with `code`, said one line on stderr, and nothing on stdout.
+/// Asserts that the program failed with `code`, printed one line on stderr, and nothing on stdout.
 #[track_caller]
 fn assert_fails(output: &Output, code: i32, text: &str) {
     let said = stderr(output);
@@ -184,7 +184,7 @@ fn a_training_that_diverges_to_finite_losses_fails_and_says_so() {
             "{said}"
         );
         assert!(said.contains("training diverged; try a smaller --lr"), "{said}");
-        // What was learned is reported all the same.
+        // The results of training are still reported.
         assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 2);
     }
     assert!(mnist(&["--lr", "0.5", "--epochs", "1", "--quiet", "--model", "mlp"]).status.success());

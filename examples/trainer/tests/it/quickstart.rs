@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use crate::support::files::files;
 use crate::support::published::assert_published;
 
-/// `quickstart` with arguments in a folder, without any variable.
+/// `quickstart` with arguments, in a folder, and without variables.
 fn quickstart(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
     command.args(arguments).env_clear().current_dir(folder).output().unwrap()
@@ -27,7 +27,7 @@ fn assert_fails(output: &Output, code: i32, text: &str) {
     assert!(output.stdout.is_empty());
 }
 
-/// The losses of a moment, one for each rank that printed a line.
+/// The losses of one step, one for each rank that printed a line.
 fn losses(text: &str, moment: &str) -> Vec<f64> {
     let start = format!("{moment}, loss is ");
     text.lines().filter_map(|line| line.strip_prefix(&start)).map(|loss| loss.parse().unwrap()).collect()
@@ -77,7 +77,7 @@ fn the_saved_graph_is_the_published_one() {
 #[test]
 fn the_newest_five_checkpoints_of_each_rank_are_kept() {
     let folder = tempfile::tempdir().unwrap();
-    // Of a longer run before.
+    // Left by a longer, earlier run.
     fs::create_dir_all(folder.path().join("device/3")).unwrap();
     fs::write(folder.path().join("device/3/CKP-9_9.safetensors"), "old").unwrap();
     fs::write(folder.path().join("device/3/notes"), "mine").unwrap();
@@ -110,7 +110,7 @@ fn losses_do_not_depend_on_strategy_or_ranks() {
         let folder = tempfile::tempdir().unwrap();
         losses(&stdout(quickstart(folder.path(), arguments)), "epoch: 5 step: 4")[0]
     };
-    // The first weights of `normal`, whatever the ranks; alone is the process as it is started.
+    // The first weights of `normal` do not depend on the number of ranks; `alone` is a single process without options.
     let alone = last(&[]);
     assert!((0.2..0.37).contains(&alone), "{alone}");
     for arguments in [
@@ -146,7 +146,7 @@ fn merged_checkpoints_resume_exactly() {
     assert_eq!(resumed.lines().collect::<Vec<_>>(), rest);
     assert_eq!(files(&path.join("half/device")), files(&path.join("whole/device")));
 
-    // Half as many ranks feed half as many of the same samples: the same mean.
+    // Half as many ranks use half as many of the same samples: the mean is the same.
     let arguments = ["--threads", "4", "--strategy", "((2,2),(2,1))", "--resume-from", "merged.safetensors"];
     let resumed = stdout(quickstart(path, &arguments));
     let last = |text: &str| losses(text, "epoch: 5 step: 4")[0];
@@ -185,7 +185,7 @@ fn checkpoints_that_cannot_be_merged_are_refused() {
     );
     assert_fails(&merge(&["saved_graph"]), 1, "saved_graph: has no CKP-EPOCH_STEP.safetensors");
     assert_fails(&merge(&["nowhere"]), 1, "nowhere: No such file or directory");
-    // A replica with another number, in the last byte of the file.
+    // A replica with a different number, in the last byte of the file.
     let replica = path.join("device/4/CKP-1_4.safetensors");
     let mut bytes = fs::read(&replica).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
@@ -195,17 +195,17 @@ fn checkpoints_that_cannot_be_merged_are_refused() {
         1,
         "device/4/CKP-1_4.safetensors: number 63 of w2.momentum differs from that in device/0/CKP-1_4.safetensors",
     );
-    // Of another strategy.
+    // From a different strategy.
     stdout(quickstart(path, &["--threads", "4", "--epochs", "1", "--output", "four"]));
     assert_fails(&merge(&["device/0", "four/device/1"]), 1, "only parts of one step of one run can be merged");
-    // One that is cut off.
+    // A truncated file.
     let cut = path.join("device/5/CKP-1_4.safetensors");
     fs::write(&cut, &fs::read(&cut).unwrap()[..700]).unwrap();
     let all: Vec<String> = (0..8).map(|rank| format!("device/{rank}")).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     assert_fails(&merge(&all), 1, "device/5/CKP-1_4.safetensors: is not a complete safetensors file");
     assert!(!path.join("merged.safetensors").exists());
-    // A part is no whole.
+    // One part is not a whole checkpoint.
     let resume = quickstart(path, &["--threads", "8", "--resume-from", "device/3/CKP-1_4.safetensors"]);
     assert_fails(&resume, 1, "device/3/CKP-1_4.safetensors: has only the parts of rank 3 of 8");
 }
@@ -232,10 +232,10 @@ fn parts_of_different_runs_are_not_merged() {
     for other in ["seed", "lr", "init"] {
         assert_fails(&merge(["a", other, "a", other], "none"), 1, refusal);
     }
-    // The same run once more has the same parts.
+    // A second run with the same options has the same parts.
     stdout(merge(["a", "again", "a", "again"], "a.safetensors"));
 
-    // Runs that go on remember where they come from.
+    // Runs that resume remember where they came from.
     stdout(merge(["lr"; 4], "lr.safetensors"));
     train("from_a", &["--epochs", "2", "--resume-from", "a.safetensors"]);
     train("from_lr", &["--epochs", "2", "--resume-from", "lr.safetensors"]);
@@ -255,7 +255,7 @@ fn a_plan_is_printed_without_running() {
         plan(&["-n", "8", "--collectives", "min"]).ends_with("# bytes/step/rank: 2503\n# collectives/step: 7 (min)\n")
     );
     assert!(plan(&["-n", "8", "--rank", "1"]).contains("{begin: (0, 4), end: (8, 8)}"));
-    // Each group of a repeated strategy is of every other rank.
+    // Each group of a repeated strategy contains every other rank.
     assert!(plan(&["-n", "8", "--strategy", "((2,2),(2,1))"]).contains("AllReduce(%5) {group: 0-2, op: sum}"));
     assert!(files(folder.path()).is_empty());
 }

@@ -1,4 +1,4 @@
-//! The `quickstart` program with a process for each rank: by the real mpirun, and by hand.
+//! The `quickstart` program with a process for each rank: started by the real mpirun, and by hand.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -11,7 +11,7 @@ use crate::support::tool::is_there;
 
 const SEED: [&str; 4] = ["--lr", "0.4", "--init", "mindspore-1.x"];
 
-/// What each of `size` ranks says that nobody else starts, each with its own arguments.
+/// The output of each of `size` ranks without a launcher, each with its own arguments.
 fn processes(folder: &Path, size: u32, arguments: impl Fn(u32) -> Vec<&'static str>) -> Vec<Output> {
     let port = free_port();
     let start = |rank: u32| {
@@ -53,7 +53,7 @@ fn processes_write_the_same_bytes_as_threads() {
         let outputs = processes(apart.path(), 8, |_| arguments.clone());
         let text = stdout(&threads(together.path(), &[&["--threads", "8"], &arguments[..]].concat()));
         for output in &outputs {
-            // All ranks print the same losses, one rank's line after the other's.
+            // All ranks print the same losses, one rank's line after another's.
             let lines: Vec<&str> = text.lines().step_by(8).collect();
             assert_eq!(stdout(output).lines().collect::<Vec<_>>(), lines);
         }
@@ -111,7 +111,7 @@ fn a_process_of_several_does_not_run_all_ranks_itself() {
 #[test]
 fn a_process_that_never_comes_is_named_at_the_deadline() {
     let folder = tempfile::tempdir().unwrap();
-    // The last one is gone at once: it only asks for help.
+    // The last rank exits at once, because it only prints its help.
     let arguments = |rank| if rank == 2 { vec!["--help"] } else { vec!["--timeout", "2"] };
     for output in processes(folder.path(), 3, arguments).iter().take(2) {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

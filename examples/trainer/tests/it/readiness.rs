@@ -1,4 +1,4 @@
-//! A rank that cannot begin says so to all, at once; and what can be read once is read once.
+//! A rank that cannot start tells all others at once, and files that can be read only once are read only once.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::support::running::Running;
 use crate::support::tool::is_there;
 use mpienv::host_name;
 
-/// Long enough that a test fails which waits for it.
+/// So long that a test that waits for it fails.
 const TIMEOUT: [&str; 2] = ["--timeout", "600"];
 
 #[test]

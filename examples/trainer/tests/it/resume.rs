@@ -1,4 +1,4 @@
-//! A run that was stopped goes on to the same bits; and replicas that differ end it.
+//! A run that was stopped resumes to the same bits, and replicas that differ make it fail.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -23,11 +23,11 @@ const PLAN: TrainConfig =
     TrainConfig { epochs: 3, batch_size: 16, learning_rate: 0.01, seed: 5, order: Order::Shuffle };
 const STEPS: u64 = 34;
 
-/// Keeps what is reported, and asks to stop after a step.
+/// Records what is reported, and requests a stop after a step.
 #[derive(Default)]
 struct Curve {
     steps: Vec<Step>,
-    /// Train and test loss of each epoch, to the bit.
+    /// Train and test loss of each epoch, as bits.
     epochs: Vec<(u32, u64, u64)>,
     stop_at: Option<(Stop, Step)>,
 }
@@ -49,7 +49,7 @@ impl Report for Curve {
     }
 }
 
-/// Trains on a rank; rank 1 asks to stop after the step that is reported as `stop_at`.
+/// Trains on one rank; rank 1 requests a stop after the step that is reported as `stop_at`.
 fn run(
     data: &Datasets,
     settings: &Settings,
@@ -86,14 +86,14 @@ fn a_run_that_is_stopped_twice_ends_with_the_bits_of_one_that_is_not() {
     let uninterrupted = on_all(&settings(whole.path(), false), None).unwrap();
     let mut steps: Vec<Vec<Step>> = vec![Vec::new(); RANKS as usize];
     let mut epochs = Vec::new();
-    // In the middle of the first epoch; then in the last step that the third epoch reports.
+    // In the middle of the first epoch, and then in the last step that the third epoch reports.
     for (resume, stop_at, stopped) in
         [(false, Some((0, 10)), Some((0, 12))), (true, Some((2, 30)), Some((2, 32))), (true, None, None)]
     {
         let part = on_all(&settings(parts.path(), resume), stop_at).unwrap();
         for (index, (done, curve, parameters)) in part.into_iter().enumerate() {
             match (done, stopped) {
-                // The step after the one in which the signal came tells all ranks.
+                // All ranks learn of the signal in the step after the one in which it arrived.
                 (Err(TrainError::Stopped { signal, epoch, step, kept, path }), Some(at)) => {
                     assert_eq!((signal, (epoch, step), kept), (Signal::Terminate, at, true));
                     assert_eq!(path.is_some(), index == 0);
@@ -111,7 +111,7 @@ fn a_run_that_is_stopped_twice_ends_with_the_bits_of_one_that_is_not() {
         assert_eq!(*steps, curve.steps);
     }
     assert_eq!(epochs, uninterrupted[0].1.epochs);
-    // The files are the same bytes, too: the last are at the same steps.
+    // The files also have the same bytes, because the last ones are from the same steps.
     let last = format!("checkpoint-{:09}.safetensors", 3 * STEPS);
     let read = |folder: &tempfile::TempDir| std::fs::read(folder.path().join(&last)).unwrap();
     assert_eq!(read(&parts), read(&whole));
@@ -126,7 +126,7 @@ fn every_checkpoint_leads_to_the_same_bits() {
     let mut files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert_eq!(files.len(), 5);
-    // From the newest on, each is gone when the one before it has its turn.
+    // Tries each checkpoint by itself, starting with the newest.
     while let Some(newest) = files.pop() {
         let own = tempfile::tempdir().unwrap();
         std::fs::copy(&newest, own.path().join(newest.file_name().unwrap())).unwrap();
@@ -135,7 +135,7 @@ fn every_checkpoint_leads_to_the_same_bits() {
     }
 }
 
-/// A rank whose sums come out with one bit changed from some sum on.
+/// A rank whose sums have one bit flipped, starting with a given sum.
 struct Faulty {
     transport: Box<dyn Transport>,
     sums: u32,
@@ -194,7 +194,7 @@ fn a_rank_whose_parameters_differ_is_named_by_all_and_nothing_is_kept_of_it() {
             done.0.unwrap_err().to_string()
         })
         .unwrap();
-        // Seen at the next checkpoint, or else at the end of the epoch.
+        // Detected at the next checkpoint, or else at the end of the epoch.
         let step = if keeps { 14 } else { STEPS };
         let text = format!("epoch 0, step {step}: rank 2 holds other parameters than ranks 0, 1: ");
         assert!(errors.iter().all(|error| error.starts_with(&text)), "{errors:?}");

@@ -1,4 +1,4 @@
-//! A model whose operators are cut over the ranks trains as one that is data parallel.
+//! A model whose operators are cut over the ranks trains in the same way as a data-parallel one.
 
 use crate::support::curve::{Curve, TIMEOUT, data_parallel, plan};
 use crate::support::few_digits::few_digits;
@@ -12,7 +12,7 @@ use mpienv_trainer::sharding::plan::Collectives;
 use mpienv_trainer::stop::Signal;
 use mpienv_trainer::train::{Sharded, TrainConfig, TrainError, train_sharded};
 
-/// The same with strategies.
+/// Data-parallel training of the same model, with strategies.
 fn sharded(
     architecture: Architecture,
     data: &Datasets,
@@ -46,7 +46,7 @@ fn assert_within(tolerance: f64, found: f64, expected: f64, what: &str) {
     assert!((found - expected).abs() < tolerance, "{what}: {found} instead of {expected}");
 }
 
-/// The same epochs and parameters, to rounding; the same bits on all ranks.
+/// Asserts that epochs and parameters are the same up to rounding, and that all ranks have the same bits.
 #[track_caller]
 fn assert_same_run(found: &[(Curve, Vec<f32>)], expected: &[(Curve, Vec<f32>)], what: &str) {
     for (curve, parameters) in found {
@@ -59,14 +59,14 @@ fn assert_same_run(found: &[(Curve, Vec<f32>)], expected: &[(Curve, Vec<f32>)], 
         }
     }
     for (parameter, other) in found[0].1.iter().zip(&expected[0].1) {
-        // Where a sum is next to 0, rounding decides whether ReLU passes a sample's slope on.
+        // If a sum is close to 0, rounding decides whether ReLU passes a sample's gradient on.
         assert_within(2e-4, f64::from(*parameter), f64::from(*other), what);
     }
 }
 
 #[test]
 fn the_data_parallel_strategy_has_the_losses_of_data_parallel_training_on_each_rank() {
-    // 1601 samples leave a last batch of 1, or of 17: some ranks have fewer samples than others, or none.
+    // 1601 samples leave a last batch of 1 or 17: some ranks have fewer samples than others, or none.
     let data = few_digits(1601, 333);
     for (architecture, ranks, batch) in [
         (Architecture::Linear, 1, 64),
@@ -98,7 +98,7 @@ fn every_strategy_trains_as_data_parallel() {
     for (architecture, ranks, strategies) in [
         (Architecture::Linear, 4, &["((2,2),(2,1))"][..]),
         (Architecture::Linear, 4, &["((1,4),(4,1))"]),
-        // 10 classes on 4 ranks: two cuts, and twice the same work.
+        // 10 classes on 4 ranks: two parts, and the same work done twice.
         (Architecture::Linear, 4, &["((1,1),(1,2))"]),
         (Architecture::Mlp, 4, &["((1,1),(1,4))"]),
         (Architecture::Mlp, 8, &["((2,4),(4,1))", "matmul2=((2,4),(4,1))"]),
@@ -141,7 +141,7 @@ fn a_signal_to_one_rank_stops_all_after_the_same_step() {
         train_sharded(sharded, &mut parameters, &data, &plan(16), rank, &checkpoints, &mut curve)
     });
     for ended in ended.unwrap() {
-        // The step after the one in which the signal came tells all ranks.
+        // All ranks learn of the signal in the step after the one in which it arrived.
         let stopped = matches!(ended, Err(TrainError::Stopped { signal: Signal::Terminate, epoch: 0, step: 12, .. }));
         assert!(stopped, "{ended:?}");
     }

@@ -1,4 +1,4 @@
-//! Sharded training is dense training: random networks, strategies and numbers of ranks.
+//! Sharded training is equivalent to dense training: random networks, strategies and numbers of ranks.
 
 mod dense;
 mod random_network;
@@ -35,14 +35,14 @@ fn numbers<N: Number>(tensor: &Tensor<f64>) -> Tensor<N> {
     Tensor::new(tensor.shape.clone(), tensor.data.iter().map(|&number| N::of(number)).collect())
 }
 
-/// What a rank had: its losses, its checkpoint, and what each step sent.
+/// The results of a rank: its losses, its checkpoint, and what each step sent.
 struct Ran<N> {
     losses: Vec<N>,
     checkpoint: Checkpoint,
     traffic: Vec<Traffic>,
 }
 
-/// Makes `steps` steps on threads, from whole parameters or a whole checkpoint.
+/// Runs `steps` steps on threads, from whole parameters or a whole checkpoint.
 fn run<N: Number>(case: &Case, plan: &Plan, from: Option<&Checkpoint>, steps: u64) -> Vec<Ran<N>> {
     let mesh = plan.mesh();
     let whole: Vec<Tensor<N>> = case.parameters.iter().map(numbers).collect();
@@ -72,7 +72,7 @@ fn run<N: Number>(case: &Case, plan: &Plan, from: Option<&Checkpoint>, steps: u6
     .unwrap()
 }
 
-/// All parts, put together; fails when replicas differ in a bit.
+/// All parts merged; fails if replicas differ in a bit.
 fn merged<N>(ran: &[Ran<N>]) -> Checkpoint {
     let named = |(rank, ran): (usize, &Ran<N>)| (PathBuf::from(rank.to_string()), ran.checkpoint.clone());
     Checkpoint::merge(&ran.iter().enumerate().map(named).collect::<Vec<_>>()).unwrap()
@@ -102,7 +102,7 @@ fn assert_dense<N: Number>(case: &Case, collectives: Collectives, tolerance: f64
     }
 }
 
-/// What ranks print alike: all but which rank it is, where its slices begin and end, and who is in its groups.
+/// What all ranks print alike: everything except the rank, where its slices begin and end, and who is in its groups.
 fn common(instructions: &str) -> Vec<String> {
     let mut lines = instructions.lines();
     let head = lines.next().unwrap();
@@ -118,7 +118,8 @@ fn common(instructions: &str) -> Vec<String> {
     std::iter::once(rank_of).chain(lines.map(line)).collect()
 }
 
-/// In each line the printed groups of all ranks are disjoint, of one size, and each rank's own has it.
+/// Asserts that in each line, the printed groups of all ranks are disjoint, have the same size, and contain their own
+/// rank.
 fn assert_groups_are_whole(plan: &Plan) {
     let groups = |rank: u32| -> Vec<Vec<u32>> {
         let text = plan.instructions_of(rank);
@@ -136,7 +137,8 @@ fn assert_groups_are_whole(plan: &Plan) {
     }
 }
 
-/// Each number of each parameter is in the parts of as many ranks, and parts are the same or have no number in common.
+/// Asserts that each number of a parameter is in the parts of equally many ranks, and that parts are identical or
+/// disjoint.
 fn assert_parts_tile_parameters(plan: &Plan) {
     let (mesh, world) = (plan.mesh(), plan.mesh().world() as usize);
     for (parameter, layout) in plan.parameters() {
@@ -202,7 +204,7 @@ proptest! {
         let whole = merged(&run::<f64>(&case, &plan, None, 4));
         // The same strategy: the same bits.
         prop_assert_eq!(&merged(&run::<f64>(&case, &plan, Some(&half), 2)), &whole);
-        // Another strategy and number of ranks: the same numbers.
+        // Another strategy and number of ranks: the same numbers up to rounding.
         let case = case.cut_anew(other);
         let plan = case.plan(Collectives::Compat);
         let resumed = merged(&run::<f64>(&case, &plan, Some(&half), 2));
@@ -235,7 +237,7 @@ proptest! {
                     whole.cut(&layout.offset(&mesh, &shape, own), &layout.local_shape(&mesh, &shape))
                 };
                 let mut value = cut(&from);
-                // Parts of sums: powers of 2 add up exactly.
+                // Parts of sums: powers of 2 are added exactly.
                 let partial: Vec<usize> = from.partial.iter().copied().collect();
                 let (index, size) = (mesh.index(own, &partial), mesh.size(&partial));
                 let share = if index + 1 < size { 0.5f64.powi(index as i32 + 1) } else { 0.5f64.powi(index as i32) };

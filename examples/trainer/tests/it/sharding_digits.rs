@@ -1,4 +1,4 @@
-//! A classifier of digits, cut over 8 ranks in several ways: as accurate as data parallel.
+//! A classifier of digits, cut over 8 ranks in several ways: as accurate as data-parallel training.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -81,7 +81,7 @@ fn accuracy(whole: &Checkpoint, test: &Dataset) -> f64 {
     right as f64 / test.count() as f64
 }
 
-/// Every strategy ends where data parallel ends.
+/// Asserts that every strategy gives the same result as data-parallel training.
 fn assert_all_alike(data: &Datasets, count: usize, epochs: usize, least: f64) {
     let (loss, accuracy) = train(&plan(&[("fc1", "((8,1),(1,1))")], Collectives::Compat), data, count, epochs);
     assert!(accuracy > least, "{accuracy}");
@@ -96,7 +96,7 @@ fn assert_all_alike(data: &Datasets, count: usize, epochs: usize, least: f64) {
     ] {
         let (other_loss, other) = train(&plan(strategies, collectives), data, count, epochs);
         eprintln!("{strategies:?}: accuracy {other}, data parallel {accuracy}; loss {other_loss}, {loss}");
-        // Rounding differs, and may move an image or two that lie between classes.
+        // Rounding differs, and may change the class of an image or two that lie between classes.
         assert!((other - accuracy).abs() < 0.005, "{strategies:?}: {other} instead of {accuracy}");
         assert!((other_loss - loss).abs() < 0.01, "{strategies:?}: {other_loss} instead of {loss}");
     }

@@ -1,4 +1,4 @@
-//! How soon `mnist` trains, and how much memory it needs.
+//! How soon `mnist` starts to train, and how much memory it needs.
 
 use crate::support::mnist::mnist;
 use crate::support::start::start;

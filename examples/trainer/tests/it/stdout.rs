@@ -1,4 +1,4 @@
-//! Where stdout goes: to a reader that has enough, or to a disk without room.
+//! Different targets of stdout: a reader that closes early, and a full disk.
 
 use std::io::pipe;
 use std::process::{Command, Output, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use crate::support::port::free_port;
 use crate::support::rank::rank;
 
-/// Runs `words` with the programs on the path, their stdout as `to` says.
+/// Runs `words` with the programs on PATH; `to` redirects their stdout.
 fn bash(words: &str, to: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("bash");

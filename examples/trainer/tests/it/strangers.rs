@@ -51,7 +51,7 @@ fn ended(process: Child) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Two ranks train while strangers hold on to every port of rank 0, which may have so many open files.
+/// Two ranks train while strangers keep connections to every port of rank 0, which may open this many files.
 fn train_among_strangers(open_files: &str, idle: usize) -> (String, usize, Duration) {
     let port = free_port();
     let zero = rank(0, port, &format!("ulimit -n {open_files};")).spawn().unwrap();
@@ -78,7 +78,7 @@ fn train_among_strangers(open_files: &str, idle: usize) -> (String, usize, Durat
     for port in ports {
         for bytes in (0..20).flat_map(|_| sorts).chain((0..idle).map(|_| &b""[..])) {
             let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-            // The other end may have closed already, or takes nothing for now.
+            // The other end may have closed already, or may accept no data for now.
             stream.set_nonblocking(true).unwrap();
             let _ = stream.write(bytes);
             strangers.push(stream);
@@ -101,7 +101,7 @@ fn strangers_at_the_ports_of_ranks_are_counted_and_keep_nobody_from_training() {
     let (said, strangers, trained) = train_among_strangers("4096", 500);
     let finding = "mnist: connections to rank 0 that were not from ranks of this job: ";
     let count = said.lines().find_map(|line| line.strip_prefix(finding)?.split(';').next()?.parse().ok());
-    // All came before rank 1, at both ports.
+    // All strangers connected before rank 1, at both ports.
     assert_eq!(count, Some(strangers), "{said}");
     assert!(trained < Duration::from_secs(15), "{trained:?}");
     eprintln!("{strangers} strangers counted, trained within {trained:?}");

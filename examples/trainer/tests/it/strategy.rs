@@ -10,7 +10,7 @@ use crate::support::port::free_port;
 use crate::support::rank::rank;
 use crate::support::tool::is_there;
 
-/// `mnist` with arguments and without any variable that it reads.
+/// `mnist` with arguments, and without any variable that it reads.
 fn mnist(arguments: &[&str]) -> Output {
     crate::support::mnist::mnist().args(arguments).output().unwrap()
 }
@@ -48,7 +48,7 @@ fn blocks_on_eight_ranks_are_as_accurate_as_data_parallel() {
     assert!(data_parallel > 0.85, "{data_parallel}");
     for collectives in ["compat", "min"] {
         let found = accuracy(&mnist(&[&common[..], &blocks, &["--collectives", collectives]].concat()));
-        // Rounding differs, and may move an image or two of the 2000 that lie between classes.
+        // Rounding differs, and may change the class of an image or two of the 2000 that lie between classes.
         assert!((found - data_parallel).abs() <= 0.001, "{found} instead of {data_parallel}");
     }
 }
@@ -107,7 +107,7 @@ fn a_run_that_goes_on_ends_with_the_same_bits() {
     let strategy = ["--strategy", "((2,2),(2,1))"];
     stdout(&run("whole", &[&strategy[..], &["--epochs", "2"]].concat()));
     stdout(&run("half", &[&strategy[..], &["--epochs", "1"]].concat()));
-    // 94 steps an epoch: those of 50 and 100 steps are in the middle of one.
+    // 94 steps per epoch: the checkpoints after 50 and 100 steps are in the middle of an epoch.
     fs::remove_file(folder.path().join("half/checkpoint-000000094.safetensors")).unwrap();
     stdout(&run("half", &[&strategy[..], &["--epochs", "2", "--resume"]].concat()));
     let (whole, half) = (files(&folder.path().join("whole")), files(&folder.path().join("half")));
@@ -166,7 +166,7 @@ fn a_plan_is_printed_without_running() {
     let plan = |arguments: &[&str]| stdout(&mnist(&[&["plan"], arguments].concat()));
     let text = plan(&["-n", "8"]);
     assert!(text.starts_with("# network on 8 ranks, mesh (8)\n%0 = Input() {name: samples} : () -> f32[256,784]\n"));
-    // One sum for the loss and both gradients: 7850 numbers and 1, 7/4 times.
+    // One sum for the loss and both gradients: 7850 numbers plus 1, times 7/4.
     assert!(text.ends_with("# bytes/step/rank: 54957\n# collectives/step: 1 (compat)\n"), "{text}");
     let blocks = ["--model", "mlp", "--batch-size", "8", "--rank", "1", "--strategy", "((2,4),(4,1))"];
     let text = plan(&[&["-n", "8", "--collectives", "min"], &blocks[..]].concat());

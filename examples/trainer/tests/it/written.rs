@@ -1,4 +1,4 @@
-//! What a rank really writes to its connections, besides what plans count.
+//! What a rank actually writes to its connections, in addition to what plans count.
 
 use std::net::TcpListener;
 use std::thread;
@@ -11,11 +11,11 @@ use mpienv_trainer::sharding::init::Init;
 use mpienv_trainer::sharding::network::Chain;
 use mpienv_trainer::sharding::plan::{Collectives, Plan, Terms};
 
-/// Bytes that go before each message: the head of a frame.
+/// The bytes before each message: the header of a frame.
 const HEAD: u64 = 24;
 const STEPS: u64 = 3;
 
-/// The quick start on 8 ranks, its first product cut so.
+/// The quick start on 8 ranks, with this strategy for its first product.
 fn quick_start(strategy: &str, collectives: Collectives) -> Plan {
     let chain = Chain::new(16, 32).matmul("matmul", "w", 16).relu("relu").matmul("matmul2", "w2", 16);
     let mut network = chain.mse("loss");
@@ -24,7 +24,7 @@ fn quick_start(strategy: &str, collectives: Collectives) -> Plan {
     Plan::new(&network, &terms).unwrap()
 }
 
-/// Runs ranks that are joined by TCP, each in its own thread.
+/// Runs ranks that are connected by TCP, each in its own thread.
 fn ranks<T: Send>(size: u32, run: impl Fn(Group) -> T + Sync) -> Vec<T> {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let [size, port] = [size.to_string(), port.to_string()];
@@ -43,7 +43,7 @@ fn ranks<T: Send>(size: u32, run: impl Fn(Group) -> T + Sync) -> Vec<T> {
     })
 }
 
-/// What each rank of a plan wrote in a step, and what it learnt.
+/// What each rank of a plan wrote in a step, and its final state.
 fn trained(plan: &Plan) -> Vec<(u64, State<f32>)> {
     ranks(8, |mut group| {
         let mut state = State::new(Init::Normal { seed: 1 }.parameters(plan, group.rank().index()));
@@ -65,7 +65,7 @@ fn a_step_of_the_quick_start_writes_the_bytes_that_the_readme_says() {
     // Gathers: 3 times 256 + 128 + 128 bytes to 3 ranks, each after 8 bytes of length. Sums: 512 bytes to 3 ranks, twice;
     // the loss to 7; the gradients' 768 to 1.
     let compat = (3 * (256 + 128 + 128 + 3 * 8) + 2 * 3 * 512 + 7 * 4 + 768, 3 * 6 + 2 * 3 + 7 + 1);
-    // Parts of the samples, and of the sums, instead.
+    // Instead, parts of the samples and of the sums.
     let min = (3 * 64 + 3 * (128 + 128 + 2 * 8) + 2 * 3 * 128 + 7 * 4 + 768, 3 + 2 * 6 + 2 * 3 + 7 + 1);
     for (name, collectives, (bytes, messages)) in
         [("compat", Collectives::Compat, compat), ("min", Collectives::Min, min)]

@@ -1,4 +1,4 @@
-//! Whatever a file holds: it is read as what it is, or refused with its name.
+//! Whatever a file holds: it is either read correctly, or refused with an error that names it.
 //!
 //! Each test tries inputs for a second, or for `MPIENV_FUZZ_SECONDS`.
 
@@ -23,7 +23,7 @@ use mpienv_trainer::tensor_file::{NamedTensor, TensorFile, Type};
 use mpienv_trainer::train::TrainConfig;
 use proptest::prelude::*;
 
-/// A file of these bytes, always the same one.
+/// A file with the given bytes, always at the same path.
 struct File(tempfile::TempDir);
 
 impl File {
@@ -41,7 +41,7 @@ impl File {
     }
 }
 
-/// An error that names the file, on one line.
+/// Asserts that an error names the file, on one line.
 fn names(error: &dyn std::error::Error, path: &Path) -> Result<(), TestCaseError> {
     let text = error.to_string();
     prop_assert!(text.starts_with(&path.display().to_string()), "{text}");
@@ -92,7 +92,7 @@ fn written(about: &str, tensors: Vec<NamedTensor>) -> Vec<u8> {
     fs::read(file.path()).unwrap()
 }
 
-/// What changes the meaning of such a file's head.
+/// Words that change the meaning of such a file's header.
 const HEAD_WORDS: &[&[u8]] = &[
     b"\"F32\"",
     b"\"F64\"",

@@ -1,4 +1,4 @@
-//! A collective that counts what its calls send, as plans do.
+//! A collective that counts what its calls send, in the same way as plans do.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use mpienv::Rank;
 use mpienv::collective::{CollectiveError, Group, Numbers, Reduction, Transport, threads};
 use mpienv_trainer::sharding::traffic::Traffic;
 
-/// A group whose calls, and those of the groups split from it, are counted.
+/// A group that counts its calls, and those of the groups that are split from it.
 pub struct Counting {
     transport: Box<dyn Transport>,
     world: u64,
@@ -16,13 +16,13 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Counts what is called on `group`, which is the world.
+    /// Counts the calls on `group`, which is the world.
     pub fn new(group: Group) -> Counting {
         let world = u64::from(group.size());
         Counting { transport: group.into_transport(), world, count: Rc::default() }
     }
 
-    /// What was sent since the beginning, or since [`Counter::take`]; lives on when the group is given away.
+    /// What was sent since the start or since [`Counter::take`]. The counter stays valid after the group has moved.
     pub fn counter(&self) -> Counter {
         Counter(Rc::clone(&self.count))
     }
@@ -43,7 +43,7 @@ impl Counting {
 pub struct Counter(Rc<Cell<Traffic>>);
 
 impl Counter {
-    /// What was counted; the count begins again.
+    /// Returns the count and resets it.
     pub fn take(&self) -> Traffic {
         self.0.take()
     }
@@ -68,7 +68,7 @@ impl Transport for Counting {
         self.transport.all_gather(bytes)
     }
 
-    /// Not counted: no step of a plan broadcasts.
+    /// Not counted, because no step of a plan broadcasts.
     fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
         self.transport.broadcast(bytes, root)
     }

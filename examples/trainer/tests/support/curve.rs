@@ -1,4 +1,4 @@
-//! What ranks of a data-parallel run report.
+//! What the ranks of a data-parallel run report.
 
 use std::io;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, train};
 
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Keeps what is reported.
+/// Records what is reported.
 #[derive(Default)]
 pub struct Curve {
     pub steps: Vec<Step>,
     pub epochs: Vec<Epoch>,
-    /// Is raised at step 10.
+    /// Requested at step 10.
     pub stop: Option<Stop>,
 }
 
@@ -37,7 +37,7 @@ impl Report for Curve {
     }
 }
 
-/// Two epochs.
+/// A plan of two epochs.
 pub fn plan(batch_size: usize) -> TrainConfig {
     TrainConfig { epochs: 2, batch_size, learning_rate: 0.01, seed: 5, order: Order::Shuffle }
 }

@@ -1,4 +1,4 @@
-//! Few digits to train on.
+//! A few digits to train on.
 
 use mpienv_trainer::data::{Dataset, Datasets, digits};
 

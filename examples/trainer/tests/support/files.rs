@@ -1,4 +1,4 @@
-//! What a run left in a folder.
+//! The files that a run left in a folder.
 
 use std::collections::BTreeMap;
 use std::fs;

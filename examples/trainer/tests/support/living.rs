@@ -1,13 +1,13 @@
-//! Processes by their variables: those that a test has started, however deep.
+//! Processes, found by their variables: all that a test has started, directly or indirectly.
 
 use std::fs;
 
 use rustix::process::Pid;
 
-/// The processes that live and have all these variables, each `NAME=value`.
+/// The running processes that have all these variables, each `NAME=value`.
 pub fn living(variables: &[&str]) -> Vec<Pid> {
     let has_all = |pid: i32| {
-        // Of one that has ended there are none.
+        // A process that has exited has none.
         let own = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let own: Vec<&[u8]> = own.split(|&byte| byte == 0).collect();
         variables.iter().all(|variable| own.contains(&variable.as_bytes()))

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What another system gave: tests/parity/expected.json.
+/// The results of another system: tests/parity/expected.json.
 #[derive(serde::Deserialize)]
 struct Run {
     system: String,
@@ -17,19 +17,19 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity")
 }
 
-/// The weight that all began with.
+/// The initial weight of all systems.
 pub fn first_weight() -> PathBuf {
     folder().join("w0.f32")
 }
 
-/// What the other systems gave with `one_rank` or `two_ranks`.
+/// The results of the other systems with `one_rank` or `two_ranks`.
 fn runs(ranks: &str) -> Vec<Run> {
     let mut all: serde_json::Value =
         serde_json::from_slice(&fs::read(folder().join("expected.json")).unwrap()).unwrap();
     serde_json::from_value(all[ranks].take()).unwrap()
 }
 
-/// Rank 0's losses and the accuracy are those of every other system.
+/// Asserts that rank 0's losses and the accuracy match those of every other system.
 #[track_caller]
 pub fn assert_alike(ranks: &str, losses: &BTreeMap<usize, f32>, test_accuracy: f64, tolerance: f32, what: &str) {
     let runs = runs(ranks);
@@ -44,7 +44,8 @@ pub fn assert_alike(ranks: &str, losses: &BTreeMap<usize, f32>, test_accuracy: f
     }
 }
 
-/// Has `job`, which starts two ranks of `mnist`, train the epoch on MNIST in the folder `data`, and compares.
+/// Runs `job`, which starts two ranks of `mnist`, for one epoch on MNIST in the folder `data`, and compares the
+/// results.
 #[track_caller]
 pub fn assert_job_is_alike(job: &mut Command, data: &Path, what: &str) {
     let folder = tempfile::tempdir().unwrap();

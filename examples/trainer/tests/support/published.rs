@@ -11,7 +11,7 @@ const LOSSES: [(&str, f64); 5] = [
     ("epoch: 4 step: 2, loss is ", 0.244_013_443_589_210_5),
 ];
 
-/// All ranks printed all lines, with the losses that were published.
+/// Asserts that all ranks printed all lines, with the published losses.
 #[track_caller]
 pub fn assert_published(text: &str) {
     assert_eq!(text.lines().count(), RANKS * STEPS, "{text}");

@@ -1,4 +1,4 @@
-//! A rank of a world that nobody else starts.
+//! A rank of a job that has no launcher.
 
 use std::process::Command;
 

@@ -1,11 +1,11 @@
-//! A run that is under way while a test does something to it.
+//! A run that continues while a test acts on it.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
 
-/// A process under way, whose outputs are read all the time so that it never waits for a reader.
+/// A running process whose outputs are read continuously, so that it never waits for a reader.
 pub struct Running {
     /// The process.
     pub child: Child,
@@ -23,7 +23,7 @@ impl Running {
         let lines = thread::spawn(move || {
             let mut line = String::new();
             stdout.read_line(&mut line).unwrap();
-            // Not every test waits for it.
+            // Not every test receives the lines.
             let _ = sender.send(line);
             let _ = io::copy(&mut stdout, &mut io::sink());
         });
@@ -35,12 +35,12 @@ impl Running {
         Running { child, first_line, lines, errors }
     }
 
-    /// Waits for the first line, when all ranks train; whether there was one.
+    /// Waits for the first line, which comes when all ranks train; returns whether there was one.
     pub fn trains(&self) -> bool {
         self.first_line.recv().is_ok_and(|line| line.starts_with("epoch: "))
     }
 
-    /// Waits for the end: exit code and what was said on stderr.
+    /// Waits until the process exits; returns its exit code and stderr.
     pub fn end(mut self) -> (Option<i32>, String) {
         let status = self.child.wait().unwrap();
         self.lines.join().unwrap();

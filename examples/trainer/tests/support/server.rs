@@ -1,4 +1,4 @@
-//! A file server over HTTP on loopback, with the faults that a test asks for.
+//! An HTTP file server on the loopback address, with the faults that a test requests.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -7,26 +7,26 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// What a request is answered with.
+/// The answer to a request.
 #[derive(Clone)]
 pub enum Answer {
-    /// The file, or the range asked for if that is still of this version.
+    /// The file, or the requested range if it is of the same version.
     File(Vec<u8>),
-    /// The first so many bytes of what the file's answer should be, then the end.
+    /// This many first bytes of the right answer, then the connection closes.
     Cut(Vec<u8>, usize),
-    /// The first so many bytes, then nothing for a minute.
+    /// This many first bytes, then nothing for a minute.
     Stall(Vec<u8>, usize),
-    /// The whole file, whatever was asked for.
+    /// The whole file, regardless of the request.
     Whole(Vec<u8>),
-    /// The range asked for, but from another byte on.
+    /// The requested range, but starting at a different byte.
     OtherRange(Vec<u8>),
-    /// No file.
+    /// An error status without a file.
     Status(&'static str),
-    /// Somewhere else.
+    /// A redirect to this address.
     Redirect(String),
 }
 
-/// What was asked for: the path, and the value of Range and If-Range.
+/// A request: the path, and the values of Range and If-Range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub path: String,
@@ -34,14 +34,14 @@ pub struct Request {
     pub if_range: Option<String>,
 }
 
-/// A server, and what it was asked for so far.
+/// A server, and the requests that it has received.
 pub struct Server {
     pub url: String,
     asked: Arc<Mutex<Vec<Request>>>,
 }
 
 impl Server {
-    /// Answers each request for a path with the next of its answers, and with the last one from then on.
+    /// Answers each request for a path with the next of its answers; once they run out, repeats the last one.
     pub fn start(answers: HashMap<String, Vec<Answer>>) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -60,7 +60,7 @@ impl Server {
                         Some(answers) => answers[0].clone(),
                         None => Answer::Status("404 Not Found"),
                     };
-                    // A client that has heard enough goes away.
+                    // A client that has received enough closes the connection.
                     let _ = write(stream, &request, &answer);
                 });
             }
@@ -88,7 +88,7 @@ fn read(stream: &TcpStream) -> Request {
     Request { path, range, if_range }
 }
 
-/// The name of a version of a file.
+/// The ETag of a version of a file.
 pub fn etag(file: &[u8]) -> String {
     format!("\"{}-{}\"", file.len(), file.iter().map(|&byte| u64::from(byte)).sum::<u64>())
 }

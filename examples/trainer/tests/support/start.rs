@@ -1,4 +1,4 @@
-//! How a run starts: when its first step is done, and how much memory its ranks need.
+//! The start of a run: when its first step is done, and how much memory its ranks need.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -9,16 +9,16 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::living::living;
 
-/// What a run took.
+/// The time and memory of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
-    /// From the start of the command to the line of rank 0's or another's first step.
+    /// From the start of the command to the line of the first step, of rank 0 or another rank.
     pub first_step: Duration,
-    /// The most memory that any process of the run had needed after its first epoch and test, in bytes.
+    /// The peak memory of any process of the run after its first epoch and test, in bytes.
     pub peak: u64,
 }
 
-/// Has `command`, which starts `mnist` on one rank or more, train for an epoch, and stops it.
+/// Lets `command`, which starts `mnist` on one rank or more, train for an epoch, and stops it.
 pub fn start(command: &mut Command) -> Start {
     let mark = format!("{}-start", std::process::id());
     command.args(["--epochs", "1000000"]).env("MNIST_TEST", &mark).stdout(Stdio::piped());
@@ -32,13 +32,13 @@ pub fn start(command: &mut Command) -> Start {
     let processes = living(&[&format!("MNIST_TEST={mark}")]);
     let peak = processes.into_iter().filter_map(peak).max().unwrap();
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    // To its end: who writes to nobody fails.
+    // Reads to the end, because a program fails if its output has no reader.
     lines.for_each(drop);
     child.wait().unwrap();
     Start { first_step, peak }
 }
 
-/// The most memory that a process of `mnist` has had so far, in bytes.
+/// The peak memory of a process of `mnist` so far, in bytes.
 fn peak(process: Pid) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);

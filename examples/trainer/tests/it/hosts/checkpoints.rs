@@ -1,4 +1,4 @@
-//! The checkpoints of a job, and what a job without any fault comes to.
+//! The checkpoints of a job, and the result of a job without faults.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::process::Command;
 use mpienv_trainer::tensor_file::TensorFile;
 use tempfile::TempDir;
 
-/// The embedded digits to train on, and how many of them a rank takes at a time.
+/// The number of embedded digits to train on, and how many of them a rank processes at a time.
 const SAMPLES: u64 = 12_000;
 const BATCH: u64 = 32;
 
@@ -25,7 +25,7 @@ impl Checkpoints {
         self.folder.path().to_str().unwrap()
     }
 
-    /// The newest, after a look at all: none is torn, and none was found so by the job.
+    /// The newest checkpoint. Also asserts that none is incomplete, and that the job found none to be corrupt.
     pub fn newest(&self) -> Option<PathBuf> {
         let mut whole: Vec<PathBuf> = Vec::new();
         for entry in fs::read_dir(&self.folder).unwrap() {
@@ -34,13 +34,13 @@ impl Checkpoints {
                 Some("safetensors") => {
                     match TensorFile::read(&path) {
                         Ok(_) => whole.push(path),
-                        // A job that goes on keeps the last five.
+                        // A running job keeps only the last five.
                         Err(error) => assert!(!path.exists(), "{error}"),
                     }
                 }
-                // Begun when its writer was killed; the next run removes it.
+                // An incomplete file whose writer was killed; the next run removes it.
                 Some("part") => {}
-                // A lock that a killed rank 0 left: the next run takes it over.
+                // A lock file that a killed rank 0 left; the next run takes it over.
                 _ if path.file_name().is_some_and(|name| name == ".lock") => {}
                 _ => panic!("{} is not of a sound job", path.display()),
             }
@@ -49,20 +49,20 @@ impl Checkpoints {
         whole.pop()
     }
 
-    /// How many epochs of so many ranks the newest has begun.
+    /// How many epochs the newest checkpoint has begun, with this number of ranks.
     pub fn epochs(&self, ranks: u64) -> u64 {
         let newest = self.newest().unwrap();
         let (_, steps) = newest.file_stem().unwrap().to_str().unwrap().split_once('-').unwrap();
         steps.parse::<u64>().unwrap().div_ceil(SAMPLES.div_ceil(ranks * BATCH))
     }
 
-    /// The bytes of the newest.
+    /// The bytes of the newest checkpoint.
     pub fn last(&self) -> Vec<u8> {
         fs::read(self.newest().unwrap()).unwrap()
     }
 }
 
-/// The last checkpoint of so many ranks on this machine to which nothing happened.
+/// The last checkpoint of an undisturbed run with this number of ranks on this machine.
 pub fn undisturbed(ranks: u32, epochs: u64) -> Vec<u8> {
     let kept = Checkpoints::new();
     let mut command = Command::new(env!("CARGO_BIN_EXE_mnist"));

@@ -1,4 +1,4 @@
-//! What befalls a job on two hosts, one fault at a time: how the others end, and that the job goes on to the same bits.
+//! Faults of a job on two hosts, one at a time: how the other ranks exit, and that the job resumes to the same bits.
 
 use std::fs;
 use std::path::Path;
@@ -11,12 +11,12 @@ use super::checkpoints::{Checkpoints, undisturbed};
 use super::job::{End, Job, PLACES, SLACK};
 use crate::support::hosts::Hosts;
 
-/// Longer than any test: a rank that ends did not wait for it.
+/// Longer than any test: a rank that exits did not wait for this timeout.
 const LONG: &str = "300";
-/// What ends a job whose ranks hear nothing of each other, in seconds.
+/// The timeout in seconds for ranks that do not hear from each other.
 const SHORT: u64 = 5;
 
-/// A job that keeps checkpoints, trains without end, and was seen to train.
+/// A job that writes checkpoints, trains without end, and has begun to train.
 fn training(hosts: &Hosts, kept: &Checkpoints, timeout: &str) -> Job {
     let words = ["--epochs", "1000000", "--timeout", timeout, "--resume", "--checkpoint-dir", kept.path()];
     let job = Job::start(hosts, &[&words[..], &["--checkpoint-every", "20"]].concat());
@@ -24,7 +24,8 @@ fn training(hosts: &Hosts, kept: &Checkpoints, timeout: &str) -> Job {
     job
 }
 
-/// Every rank in `ranks` failed, with one of the exit codes, and named one of the ranks that are lost to it, with its host.
+/// Asserts that every rank in `ranks` failed with one of the exit codes, and named one of the ranks that it lost, with
+/// its host.
 #[track_caller]
 fn assert_named(ends: &[End], ranks: &[usize], codes: &[i32], lost: &[usize]) {
     for &rank in ranks {
@@ -40,7 +41,7 @@ fn assert_named(ends: &[End], ranks: &[usize], codes: &[i32], lost: &[usize]) {
     }
 }
 
-/// The job goes on from what it kept, and ends as if nothing had happened.
+/// Asserts that the job resumes from its checkpoint, and finishes as if nothing had happened.
 #[track_caller]
 fn assert_goes_on(hosts: &Hosts, kept: &Checkpoints) {
     let epochs = kept.epochs(4) + 1;
@@ -86,7 +87,8 @@ fn a_host_that_is_cut_off_or_has_no_power_is_named_within_the_timeout_and_the_jo
     let ends = job.end(limit + SLACK);
     assert!(begun.elapsed() >= Duration::from_secs(SHORT), "{ends:?}");
     hosts.act(&["heal", "nodeB"]);
-    // The system may see the cut a moment before the rank gives up: then the other end is lost, and did not only not come.
+    // The system may detect the cut a moment before the rank gives up: the other end is then lost, instead of only
+    // late.
     assert_named(&ends, &[0, 1], &[124, 3], &[2, 3]);
     assert_named(&ends, &[2, 3], &[124, 3], &[0, 1]);
 
@@ -107,7 +109,7 @@ fn a_cable_that_is_back_in_time_and_ranks_that_are_slow_end_nothing() {
     hosts.act(&["cut", "nodeB"]);
     thread::sleep(Duration::from_secs(2));
     hosts.act(&["heal", "nodeB"]);
-    // What was on its way is sent again, at growing intervals.
+    // Lost data is sent again, at growing intervals.
     thread::sleep(Duration::from_secs(3));
     job.await_another_epoch();
 
@@ -128,7 +130,7 @@ fn a_cable_that_is_back_in_time_and_ranks_that_are_slow_end_nothing() {
 #[test]
 fn a_full_disk_ends_all_ranks_and_what_was_kept_is_whole() {
     let Some(hosts) = Hosts::up("full", 2, &[]) else { return };
-    // A small disk of rank 0's host; a checkpoint takes 36 kB of it.
+    // A small disk on rank 0's host; a checkpoint takes 36 kB of it.
     let folder = Checkpoints::new();
     let mount = |options: &str| {
         hosts.act(&["exec", "nodeA", "--", "mount", "-t", "tmpfs", "-o", options, "tmpfs", folder.path()]);

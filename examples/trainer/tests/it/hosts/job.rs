@@ -1,4 +1,4 @@
-//! Four ranks of `mnist` on two hosts, started by hand: what each says and how it ends is seen.
+//! Four ranks of `mnist` on two hosts, started by hand. The tests see the output of each, and how it exits.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -15,24 +15,24 @@ use crate::support::hosts::Hosts;
 /// The host of each rank.
 pub const PLACES: [&str; 4] = ["nodeA", "nodeA", "nodeB", "nodeB"];
 
-/// How a rank ended.
+/// How a rank exited.
 #[derive(Debug)]
 pub struct End {
-    /// `None` where a signal ended it.
+    /// `None` if a signal killed it.
     pub code: Option<i32>,
     pub said: String,
 }
 
-/// Four ranks under way.
+/// Four running ranks.
 pub struct Job {
     ranks: Vec<Rank>,
-    /// Lines of rank 0.
+    /// The output lines of rank 0.
     lines: Receiver<String>,
-    /// A rank that a signal has stopped: it does not end by itself.
+    /// A rank that a signal has stopped: it does not exit by itself.
     stopped: Option<usize>,
 }
 
-/// What starts one rank is in this process's view the parent of the rank on its host.
+/// As seen from this process, the program that starts a rank is the parent of the rank on its host.
 struct Rank {
     child: Child,
     errors: JoinHandle<String>,
@@ -51,7 +51,7 @@ impl Rank {
         (Rank { child, errors }, stdout)
     }
 
-    /// The rank's own process; `None` before it has started and after its end.
+    /// The PID of the rank itself; `None` before it has started and after it has exited.
     fn pid(&self) -> Option<Pid> {
         let starter = self.child.id();
         let list = fs::read_to_string(format!("/proc/{starter}/task/{starter}/children")).unwrap_or_default();
@@ -62,7 +62,7 @@ impl Rank {
 }
 
 impl Job {
-    /// Starts all ranks with the same words; returns when each has its process.
+    /// Starts all ranks with the same arguments; returns when all ranks' processes run.
     pub fn start(hosts: &Hosts, words: &[&str]) -> Job {
         let (sender, lines) = mpsc::channel();
         let mut ranks = Vec::new();
@@ -76,14 +76,14 @@ impl Job {
             thread::spawn(move || {
                 let mut line = String::new();
                 while stdout.read_line(&mut line).is_ok_and(|length| length > 0) {
-                    // Nobody listens any more when the job is given up.
+                    // Nobody receives the lines once the job has been given up.
                     let _ = sender.send(std::mem::take(&mut line));
                 }
             });
             ranks.push(rank);
         }
         let mut job = Job { ranks, lines, stopped: None };
-        // Before that a fault would meet what starts the ranks.
+        // Before that, a fault would hit the program that starts a rank.
         let until = Instant::now() + Duration::from_secs(30);
         while job.is_under_way() && !job.ranks.iter().all(|rank| rank.pid().is_some()) {
             assert!(Instant::now() < until, "the ranks do not start");
@@ -92,40 +92,40 @@ impl Job {
         job
     }
 
-    /// Waits until the ranks have trained through the end of an epoch.
+    /// Waits until the ranks have finished an epoch.
     #[track_caller]
     pub fn await_epoch(&self) {
         let line = self.lines.recv_timeout(Duration::from_secs(30) + SLACK);
         assert!(line.as_ref().is_ok_and(|line| line.starts_with("epoch: ")), "{line:?}");
     }
 
-    /// Forgets what was said so far, and waits for the end of another epoch.
+    /// Discards the output so far, and waits until another epoch is finished.
     #[track_caller]
     pub fn await_another_epoch(&self) {
         while self.lines.try_recv().is_ok() {}
         self.await_epoch();
     }
 
-    /// Whether the ranks train, or may do so soon: no rank has ended.
+    /// Whether the ranks train, or may do so soon: no rank has exited.
     pub fn is_under_way(&mut self) -> bool {
         self.ranks.iter_mut().all(|rank| rank.child.try_wait().unwrap().is_none())
     }
 
-    /// Sends a signal to a rank, if it is there.
+    /// Sends a signal to a rank, if it is running.
     pub fn signal(&mut self, rank: usize, signal: Signal) {
         if let Some(pid) = self.ranks[rank].pid() {
-            // It may end at this moment.
+            // It may exit at this moment.
             let _ = kill_process(pid, signal);
             self.stopped = (signal == Signal::STOP).then_some(rank);
             if signal == Signal::CONT {
-                // nsenter stops when what it has started does.
+                // nsenter stops when the program that it has started does.
                 let _ = kill_process(Pid::from_child(&self.ranks[rank].child), signal);
             }
         }
     }
 
-    /// How each rank ends, all within `limit` of the last epoch: one that does not is a hang, and fails the test. One that
-    /// was stopped is killed after the others.
+    /// How each rank exits. All must exit within `limit` of the last epoch: a rank that does not is a hang, and fails
+    /// the test. A stopped rank is killed after the others.
     #[track_caller]
     pub fn end(mut self, limit: Duration) -> Vec<End> {
         let mut until = Instant::now() + limit;
@@ -153,7 +153,7 @@ impl Job {
         ends
     }
 
-    /// The ranks that have not ended, but for one that was stopped.
+    /// The ranks that have not exited, except one that was stopped.
     fn alive(&mut self) -> Vec<usize> {
         let ranks = self.ranks.iter_mut().enumerate().filter(|(index, _)| self.stopped != Some(*index));
         ranks.filter_map(|(index, rank)| rank.child.try_wait().unwrap().is_none().then_some(index)).collect()

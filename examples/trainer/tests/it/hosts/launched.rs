@@ -18,27 +18,27 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Standard output of a job that succeeds.
+/// The standard output of a job that must succeed.
 #[track_caller]
 fn succeeded(what: &str, output: &Output) -> String {
     assert!(output.status.success(), "{what}: {:?} {}", output.status, said(output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What the line of the first epoch says without its speed.
+/// The line of the first epoch without its speed.
 fn outcome(text: &str) -> String {
     let line = text.lines().find(|line| line.starts_with("epoch: 0, train loss"));
     line.unwrap_or_else(|| panic!("{text}")).split(", ").take(4).collect::<Vec<_>>().join(", ")
 }
 
-/// What one epoch of four ranks of this machine comes to.
+/// The result of one epoch of four ranks on this machine.
 fn one_machine() -> String {
     let alone = Command::new(MNIST).env_clear().args(["--ranks", "4"]).args(TRAIN).output().unwrap();
     outcome(&succeeded("one machine", &alone))
 }
 
-/// Four ranks that mpirun starts train to what one machine comes to: over TCP to the same digits, over MPI, which may
-/// add in another order, but for the last one.
+/// Asserts that four ranks that mpirun starts get the same result as on one machine. Over TCP, all digits agree. Over
+/// MPI, which may add in a different order, the last digit may differ.
 #[track_caller]
 fn assert_trains(what: &str, command: &mut Command, backend: &str, expected: &str) {
     let output = command.args([MNIST, "--backend", backend]).args(TRAIN).output().unwrap();
@@ -77,7 +77,7 @@ fn jobs_over_two_networks_over_ipv6_and_without_host_names_train_as_on_one_machi
     let expected = one_machine();
     let run = |name: &str, words: &[&str], master: &str, backends: &[&str]| {
         for (version, mpirun) in mpiruns() {
-            // Version 5 names no host of any rank.
+            // Version 5 does not name the host of any rank.
             let given = format!("MASTER_ADDR={master}");
             let given = if version == 5 || !master.starts_with("10.") { &["-x", &given][..] } else { &[] };
             let words = [given, words, &["-H", "10.77.0.1:2,10.77.0.2:2"]].concat();
@@ -104,7 +104,7 @@ fn slurms_steps_on_two_hosts_train_as_four_ranks_of_one_machine() {
     assert_eq!(outcome(&succeeded("Slurm", &step)), one_machine());
 }
 
-/// The losses of all ranks by their moments, in order.
+/// The losses of all ranks with their epochs and steps, sorted.
 fn losses(text: &str) -> Vec<(String, f64)> {
     let split = |line: &str| line.split_once(", loss is ").map(|(at, loss)| (at.to_owned(), loss.parse().unwrap()));
     let mut losses: Vec<(String, f64)> = text.lines().filter_map(split).collect();
@@ -128,7 +128,7 @@ fn the_quick_start_on_two_hosts_with_names_or_without_prints_the_losses_of_one()
             let what = format!("Open MPI {version}, {name}, {backend}");
             let output = command.args(["--backend", backend]).args(words).arg(output("apart")).output().unwrap();
             let found = losses(&succeeded(&what, &output));
-            // MPI may add in another order.
+            // MPI may add in a different order.
             let rounding = if backend == "mpi" { 1e-6 } else { 0.0 };
             let same = |(a, b): (&(String, f64), &(String, f64))| a.0 == b.0 && (a.1 - b.1).abs() <= rounding;
             assert!(found.len() == 8 * 20 && found.iter().zip(&expected).all(same), "{what}: {found:?}");
@@ -145,7 +145,7 @@ fn the_quick_start_on_two_hosts_with_names_or_without_prints_the_losses_of_one()
 fn a_port_that_some_ranks_only_were_told_ends_the_start_with_their_names() {
     let Some(hosts) = Hosts::up("given", 2, &[]) else { return };
     for (version, mpirun) in mpiruns() {
-        // Both meet by the same code: one case is enough of the quick start.
+        // Both programs meet with the same code: one case is enough for the quick start.
         for (program, cases) in [(MNIST, 2), (QUICKSTART, 1)] {
             for case in 0..cases {
                 let what = format!("Open MPI {version}, {program}");
@@ -159,24 +159,24 @@ fn a_port_that_some_ranks_only_were_told_ends_the_start_with_their_names() {
                 for part in [": the ranks disagree on MASTER_PORT: ", verdict] {
                     assert!(said.contains(part), "{what}: {said}");
                 }
-                // Before the deadline.
+                // This happens before the deadline.
                 assert!(!said.contains("connected to"), "{what}: {said}");
             }
         }
     }
 }
 
-/// Starts two ranks on two hosts by mpirun, which train without end, and waits until they have kept something.
+/// Starts two ranks on two hosts with mpirun. They train without end. Waits until they have written a checkpoint.
 fn training(hosts: &Hosts, backend: &str, kept: &Checkpoints) -> Child {
     let before = kept.newest();
-    // After a kill of all that there was, the host's sshd comes back in a moment.
+    // After all processes of the host were killed, its sshd takes a moment to come back.
     while !hosts.on("nodeA", "ssh").args(["nodeB", "true"]).output().unwrap().status.success() {
         thread::sleep(Duration::from_millis(100));
     }
     let mut command = two_ranks(hosts, backend, kept, "1000000");
     let mut running = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     while kept.newest() == before {
-        // mpirun is ended after a minute.
+        // mpirun is killed after a minute.
         if running.try_wait().unwrap().is_some() {
             panic!("{backend}: no checkpoint: {}", said(&running.wait_with_output().unwrap()));
         }
@@ -192,7 +192,7 @@ fn two_ranks(hosts: &Hosts, backend: &str, kept: &Checkpoints, epochs: &str) -> 
     command
 }
 
-/// What mpirun passes on, when it ends by itself and tells of a failure.
+/// The output that mpirun forwards. Asserts that mpirun exits by itself, with an error.
 #[track_caller]
 fn failed(running: Child, what: &str) -> String {
     let begun = Instant::now();
@@ -212,14 +212,14 @@ fn mpirun_ends_after_a_kill_and_all_ranks_after_a_cut_and_the_job_goes_on() {
     let runs_on = |host| hosts.on(host, "pgrep").args(["-x", "mnist"]).output().unwrap().status.success();
     for backend in ["tcp", "mpi"] {
         let kept = Checkpoints::new();
-        // The rank; then mpirun's daemon on its host too.
+        // First the rank; then mpirun's daemon on its host as well.
         for victims in ["pkill -KILL -x mnist", "kill -KILL -1"] {
             let running = training(&hosts, backend, &kept);
             hosts.on("nodeB", "sh").args(["-c", victims]).output().unwrap();
             failed(running, &format!("{backend}, {victims}"));
         }
 
-        // mpirun waits for its daemon as long as the cable is cut, but no rank does.
+        // mpirun waits for its daemon as long as the cable is cut, but no rank waits.
         let running = training(&hosts, backend, &kept);
         hosts.act(&["cut", "nodeB"]);
         let until = Instant::now() + Duration::from_secs(6) + SLACK;
@@ -233,7 +233,7 @@ fn mpirun_ends_after_a_kill_and_all_ranks_after_a_cut_and_the_job_goes_on() {
 
         let epochs = kept.epochs(2) + 1;
         succeeded(backend, &two_ranks(&hosts, backend, &kept, &epochs.to_string()).output().unwrap());
-        // Of two ranks every backend adds to the same bits.
+        // With two ranks, every backend produces the same bits.
         assert!(kept.last() == undisturbed(2, epochs), "{backend}: {epochs} epochs come to other weights");
     }
 }

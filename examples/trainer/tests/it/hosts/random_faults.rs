@@ -1,4 +1,5 @@
-//! Faults of any kind at any time, one after the other, while jobs on two hosts go on and on from their checkpoints.
+//! Faults of any kind at any time, one after the other, while jobs on two hosts resume again and again from their
+//! checkpoints.
 
 use std::fs;
 use std::thread;
@@ -12,16 +13,16 @@ use super::job::{End, Job, PLACES, SLACK};
 use crate::support::hosts::Hosts;
 use crate::support::tool::inherited;
 
-/// How many faults, and what they are drawn from.
+/// The number of faults, and the seed from which they are drawn.
 const COUNT: &str = "MPIENV_FAULTS";
 const SEED: &str = "MPIENV_FAULTS_SEED";
 /// The length of a job.
 const EPOCHS: u64 = 30;
 /// How long ranks wait for each other, in seconds.
 const TIMEOUT: u64 = 5;
-/// How long a rank may take to end: it waits for the others to come, for rank 0's verdict, and for a rank that is lost.
+/// How long a rank may take to exit: it waits for the others to connect, for rank 0's report, and for a lost rank.
 const LIMIT: Duration = Duration::from_secs(2 * TIMEOUT + 8 + 1);
-/// What a rank says that lost another, or waited for it in vain.
+/// What a rank prints if it has lost another rank, or has waited for it in vain.
 const LOSSES: [&str; 7] = [
     " before all ranks had connected",
     " then stopped answering within ",
@@ -31,7 +32,7 @@ const LOSSES: [&str; 7] = [
     " did not reach rank 0 at ",
     ", but got no result within ",
 ];
-/// What befalls a job.
+/// A fault of a job.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Kill(usize),
@@ -47,7 +48,7 @@ impl Fault {
     fn draw(random: &mut Stream) -> Fault {
         let rank = random.between(0.0, 4.0) as usize;
         let host = PLACES[rank];
-        // A third of the timeout: what is lost meanwhile is sent again in time.
+        // A third of the timeout: data that is lost during this time is sent again early enough.
         let moment = Duration::from_secs_f64(random.between(0.1, TIMEOUT as f64 / 3.0));
         match random.between(0.0, 7.0) as u32 {
             0 => Fault::Kill(rank),
@@ -60,12 +61,12 @@ impl Fault {
         }
     }
 
-    /// Whether the job ends by it.
+    /// Whether the fault makes the job fail.
     fn is_fatal(self) -> bool {
         !matches!(self, Fault::CutBriefly(..) | Fault::Stop(..))
     }
 
-    /// Whether a signal ends this rank by it; one that hangs is ended after the others.
+    /// Whether the fault kills this rank with a signal; a rank that hangs is killed after the others.
     fn kills(self, rank: usize) -> bool {
         match self {
             Fault::Kill(victim) | Fault::Hang(victim) => victim == rank,
@@ -94,7 +95,7 @@ impl Fault {
         }
     }
 
-    /// What must be mended before the next job.
+    /// Repairs what the next job needs.
     fn mend(self, hosts: &Hosts) {
         match self {
             Fault::Cut(host) => hosts.act(&["heal", host]),
@@ -108,7 +109,7 @@ fn number(variable: &str, default: u64) -> u64 {
     inherited(variable).map_or(default, |text| text.to_str().unwrap().parse().unwrap())
 }
 
-/// Every rank went to its end, or was killed by this fault, or says which rank it lost by it.
+/// Asserts that every rank finished, was killed by this fault, or names the rank that it lost because of the fault.
 fn assert_ends_by(fault: Option<Fault>, ends: &[End]) {
     for (rank, End { code, said }) in ends.iter().enumerate() {
         let reported = || {
@@ -118,7 +119,7 @@ fn assert_ends_by(fault: Option<Fault>, ends: &[End]) {
         let by_fault = match code {
             Some(0) => true,
             Some(3 | 124) => reported(),
-            // A panic's code, 101, is among these.
+            // This includes 101, the exit code of a panic.
             Some(_) => false,
             None => fault.is_some_and(|fault| fault.kills(rank)),
         };
@@ -145,7 +146,7 @@ fn random_faults_end_in_no_hang_no_wrong_result_and_no_corrupt_checkpoint() {
         if drawn.is_some() {
             thread::sleep(moment);
         }
-        // A job that has ended before is one to which nothing happens.
+        // If a job has already finished, the fault does not affect it.
         let fault = drawn.filter(|_| job.is_under_way());
         if let Some(fault) = fault {
             eprintln!("fault {faults} of seed {seed}: {fault:?} after {moment:?}");

@@ -1,11 +1,11 @@
-//! Training on one process in plain loops: what the sharded one is compared with.
+//! Training on one process in plain loops, with which sharded training is compared.
 
 use mpienv_trainer::sharding::operator::Operator;
 use mpienv_trainer::sharding::tensor::Tensor;
 
 use super::random_network::{Case, LEARNING_RATE, MOMENTUM};
 
-/// What came out.
+/// The results of training.
 pub struct Dense {
     pub losses: Vec<f64>,
     pub parameters: Vec<Tensor<f64>>,

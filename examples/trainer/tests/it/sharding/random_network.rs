@@ -1,4 +1,4 @@
-//! Networks, strategies, data and layouts at random.
+//! Random networks, strategies, data and layouts.
 
 use mpienv_trainer::random::{Purpose, Stream};
 use mpienv_trainer::sharding::layout::Layout;
@@ -8,11 +8,11 @@ use mpienv_trainer::sharding::plan::{Collectives, Plan, Terms};
 use mpienv_trainer::sharding::tensor::Tensor;
 use proptest::prelude::*;
 
-// At 0.25 a case in a few thousand diverges, and makes more of f32's rounding than the tolerance.
+// At 0.25, one case in a few thousand diverges, which amplifies f32's rounding beyond the tolerance.
 pub const LEARNING_RATE: f64 = 0.1;
 pub const MOMENTUM: f64 = 0.5;
 
-/// Sizes with many divisors and with few.
+/// Sizes with many divisors, and sizes with few.
 const SIZES: [usize; 9] = [1, 2, 3, 4, 5, 6, 8, 12, 16];
 
 /// What to train, and on how many ranks.
@@ -36,7 +36,7 @@ impl Case {
         Terms { world, data_cut, collectives, learning_rate: LEARNING_RATE, momentum: MOMENTUM }
     }
 
-    /// The same network and data, on another number of ranks and cut otherwise.
+    /// The same network and data, on a different number of ranks and with different cuts.
     pub fn cut_anew(&self, seed: u64) -> Case {
         let mut stream = Stream::new(seed, Purpose::Epoch(1));
         let rows = self.samples.shape[0];
@@ -47,7 +47,7 @@ impl Case {
         case
     }
 
-    /// Cuts data and some operators, each in any legal way that fits those before.
+    /// Cuts the data and some operators, each in any legal way that fits the previous ones.
     fn cut(&mut self, stream: &mut Stream) {
         let cuts: Vec<u32> = divisors(self.world);
         self.data_cut = pick(stream, &cuts);
@@ -98,7 +98,7 @@ fn bare(network: &Network) -> Network {
     unreachable!("a network ends in a loss")
 }
 
-/// Any network of one to five operators and a loss, on 1 to 16 ranks, every sample another.
+/// Any network of one to five operators and a loss, on 1 to 16 ranks, with different values for every sample.
 pub fn case() -> impl Strategy<Value = Case> {
     (any::<u64>(), 1..=16u32).prop_map(|(seed, world)| draw(seed, world))
 }
@@ -122,7 +122,7 @@ fn draw(seed: u64, world: u32) -> Case {
             _ => chain.relu(&name),
         };
     }
-    // Numbers that f32 has too, so that both precisions start from the same ones.
+    // Numbers that f32 can represent, so that both precisions start from the same values.
     let mut tensor = |shape: Vec<usize>, scale: f64| {
         let numbers = (0..shape.iter().product()).map(|_| f64::from(stream.between(-scale, scale) as f32)).collect();
         Tensor::new(shape, numbers)
@@ -141,7 +141,7 @@ fn draw(seed: u64, world: u32) -> Case {
     case
 }
 
-/// A mesh, and two layouts of a matrix on it in any order of axes; the first may have sums to be made.
+/// A mesh, and two layouts of a matrix on it with any order of axes; the first layout may have pending sums.
 pub fn layouts() -> impl Strategy<Value = (Vec<u32>, Layout, Layout)> {
     let dims =
         prop::collection::vec(2..4u32, 0..4).prop_filter("at most 16 ranks", |dims| dims.iter().product::<u32>() <= 16);
