@@ -153,8 +153,8 @@ impl Rendezvous {
     /// Sets the job's identity and the number of the attempt, which must be the same on all ranks. Both go into the
     /// keys.
     ///
-    /// Ranks of another job that has the same token, and ranks left over from another attempt, are rejected with an error
-    /// that says so. By default the identity is empty and the attempt is 0.
+    /// Rank 0 rejects ranks of another job with the same token, and ranks left over from another attempt, with an error
+    /// that says so. By default, the identity is empty and the attempt is 0.
     ///
     /// ```
     /// use std::time::Duration;

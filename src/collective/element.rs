@@ -198,7 +198,7 @@ impl<'a> Numbers<'a> {
         Numbers { kind: T::KIND, bytes: cast_slice_mut(values) }
     }
 
-    /// Their type.
+    /// The type of the numbers.
     #[must_use]
     pub fn kind(&self) -> ElementKind {
         self.kind
@@ -215,7 +215,7 @@ impl<'a> Numbers<'a> {
         (T::KIND == self.kind).then(|| cast_slice_mut(self.bytes))
     }
 
-    /// Their bytes, in the byte order of this machine.
+    /// The bytes of the numbers, in the byte order of this machine.
     pub fn bytes(&mut self) -> &mut [u8] {
         self.bytes
     }

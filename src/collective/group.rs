@@ -76,8 +76,8 @@ impl Group {
         self.rank().size()
     }
 
-    /// What carries the calls and why it was chosen, for a log line: `shared memory`, `shared memory (the launcher does not
-    /// start MPI programs)`, `MPI (libmpi.so.40, Open MPI v4.1.4)`.
+    /// What carries the calls and why it was chosen, for a log line: `shared memory`, `TCP (built without MPI)`,
+    /// `MPI (libmpi.so.40, Open MPI v4.1.4)`.
     #[must_use]
     pub fn describe(&self) -> String {
         self.transport.describe()

@@ -80,7 +80,7 @@ impl Mpi {
         let own = HostInfo::own(socket.as_ref().and_then(Socket::listener_info));
         let own = serde_json::to_vec(&own).unwrap_or_default();
         let infos = world.communicator().all_gather_within(&own, timeout)?;
-        // The same program wrote them. If one cannot be parsed, nothing is known about that rank.
+        // All ranks run the same program. If one rank's data cannot be parsed, its host is unknown.
         let infos: Vec<HostInfo> =
             infos.iter().map(|host_info| serde_json::from_slice(host_info).unwrap_or_default()).collect();
         let spins = host_info::have_a_core_each(&infos);

@@ -153,7 +153,7 @@ impl Threads {
         result
     }
 
-    /// Contributes bytes, waits for those of all others, and returns all in rank order.
+    /// Contributes bytes, waits for all other ranks, and returns all ranks' bytes in rank order.
     fn try_exchange(&self, call: Call, bytes: Vec<u8>) -> Result<Arc<Vec<Brought>>, CollectiveError> {
         let deadline = Instant::now() + self.timeout;
         let mut board = self.shared.board();

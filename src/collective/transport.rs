@@ -62,7 +62,7 @@ pub trait Transport {
     /// Like [`Transport::all_reduce`], but every rank needs only its part: the numbers from `rank * count / size` to
     /// `(rank + 1) * count / size`. The other numbers are then undefined.
     ///
-    /// By default every rank computes all parts.
+    /// By default, every rank computes all parts.
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
@@ -79,7 +79,7 @@ pub trait Transport {
     /// Sends part r to rank r and returns the parts that every rank sent to this one, in rank order. There is one part
     /// for each rank, and all parts have the same length.
     ///
-    /// By default all parts go to all ranks.
+    /// By default, all parts go to all ranks.
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].

@@ -31,7 +31,7 @@ impl<W: Handle> Api<W> {
         Api { functions, constants }
     }
 
-    /// All ranks.
+    /// The communicator of all ranks.
     pub(super) fn world(&self) -> Comm<W> {
         self.constants.comm_world
     }
@@ -64,7 +64,7 @@ impl<W: Handle> Api<W> {
     }
 
     pub(super) fn finalize(&self) -> Result<(), MpiError> {
-        // SAFETY: it has no arguments.
+        // SAFETY: the function has no arguments.
         let code = unsafe { (self.functions.finalize)() };
         self.check("MPI_Finalize", code)
     }

@@ -78,12 +78,12 @@ macro_rules! with {
 }
 
 impl Communicator {
-    /// All ranks, of a library whose handles are pointers.
+    /// The communicator of all ranks, for a library whose handles are pointers.
     pub(super) fn of_pointers(session: Session<Pointer>) -> Result<Communicator, MpiError> {
         Group::world(session).map(|group| Communicator { group: AnyAbi::Pointers(group) })
     }
 
-    /// All ranks, of a library whose handles are ints.
+    /// The communicator of all ranks, for a library whose handles are ints.
     pub(super) fn of_ints(session: Session<c_int>) -> Result<Communicator, MpiError> {
         Group::world(session).map(|group| Communicator { group: AnyAbi::Ints(group) })
     }

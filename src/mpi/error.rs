@@ -30,7 +30,7 @@ pub enum MpiError {
     NotRecognised {
         /// The name by which the library was loaded.
         library: PathBuf,
-        /// What it lacks.
+        /// What the library lacks.
         missing: &'static str,
     },
     /// Other code has already initialized MPI in this process.
@@ -57,7 +57,7 @@ pub enum MpiError {
     Call {
         /// The function.
         call: &'static str,
-        /// What it returned.
+        /// The error code.
         code: i32,
         /// The text that MPI_Error_string returns for the code, in one line.
         text: String,
@@ -100,7 +100,7 @@ pub enum MpiError {
     Indivisible {
         /// The function.
         call: &'static str,
-        /// How many there are.
+        /// How many values or bytes there are.
         length: usize,
         /// How many ranks there are.
         size: usize,

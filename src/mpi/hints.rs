@@ -63,7 +63,7 @@ impl Hints {
     #[expect(clippy::disallowed_methods, reason = "Open MPI reads its parameters nowhere else")]
     pub(super) fn set(&self, version: &str, vars: &MpiVars<'_>) {
         for (name, value) in self.parameters(version, vars) {
-            // SAFETY: whoever called `Hints::new` has promised to keep other threads from the environment.
+            // SAFETY: the caller of `Hints::new` has promised to keep other threads from the environment.
             unsafe { env::set_var(name, value) };
         }
     }

@@ -265,13 +265,13 @@ fn addresses(set: BTreeSet<IpAddr>) -> String {
     named.join(", ") + &more(set.len())
 }
 
-/// `ranks 1,3-7 (10.0.0.1, 10.0.0.2)`
+/// Formats ranks with their addresses: `ranks 1,3-7 (10.0.0.1, 10.0.0.2)`.
 fn ranks_from(from: &BTreeMap<u32, IpAddr>) -> String {
     let list: Vec<u32> = from.keys().copied().collect();
     format!("{} ({})", ranks(&list), addresses(from.values().copied().collect()))
 }
 
-/// `rank 3`, `ranks 1,3-7`; the list is sorted.
+/// Formats ranks: `rank 3`, `ranks 1,3-7`. The list must be sorted.
 fn ranks(sorted: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &rank in sorted {

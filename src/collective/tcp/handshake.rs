@@ -270,7 +270,7 @@ mod tests {
     fn a_hello_that_was_heard_before_is_rejected() {
         let (listener, address) = listen();
         let waiting = thread::spawn(move || accept_all(&listener, 3, soon()));
-        // An attacker between rank 1 and rank 0, who withholds the hello on the connection that it answers.
+        // An attacker sits between rank 1 and rank 0, and withholds the hello on the connection that it belongs to.
         let between = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = between.local_addr().unwrap();
         let victim = thread::spawn(move || join(&[at], rank(1, 3), &KEY, Instant::now() + Duration::from_secs(2)));

@@ -14,7 +14,7 @@ use crate::collective::error::CollectiveError;
 /// The ranks of a group, by place. A member's index among the links is its rank in the world.
 #[derive(Debug)]
 pub(in crate::collective) struct Members {
-    /// Shared by all groups of this rank. Any two ranks make their calls in the same order, whatever the group.
+    /// Shared by all groups of this rank. Any two ranks make their common calls in the same order, in whichever groups.
     links: Rc<RefCell<Links>>,
     /// The world ranks of the group, by place.
     members: Vec<usize>,

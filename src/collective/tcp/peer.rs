@@ -20,7 +20,7 @@ const SUSPECT: u8 = 4;
 const DIFFERENCE: u8 = 5;
 /// Longest reason in the frame of a rank that gives up, in bytes.
 const LONGEST_REASON: usize = 1024;
-/// How long the rest of such a frame may take to arrive.
+/// How long the reason may take to arrive after its frame's head.
 const REST: Duration = Duration::from_millis(500);
 
 /// The connection to another rank.
@@ -278,7 +278,7 @@ impl Peer {
         }
     }
 
-    /// Consumes the head of the next frame, after [`Peer::next_head`].
+    /// Consumes the head of the next frame, after `next_head`.
     fn take_head(&mut self) -> Option<()> {
         let (mut bytes, length) = ([0; SEALED_HEAD], self.lengths(0).1);
         self.stream.read_exact(&mut bytes[..length]).ok()?;

@@ -61,7 +61,7 @@ pub(in crate::collective) fn ranks_within<T: Send>(
     ranks_with(true, timeout, size, run)
 }
 
-/// Like [`ranks`]; encrypts messages if the token `is_secret`.
+/// Like `ranks`; encrypts messages if the token `is_secret`.
 fn ranks_with<T: Send>(is_secret: bool, timeout: Duration, size: u32, run: impl Fn(Tcp) -> T + Sync) -> Vec<T> {
     let port = free_port();
     thread::scope(|scope| {

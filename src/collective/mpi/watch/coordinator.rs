@@ -52,7 +52,7 @@ struct Coordinator<'a> {
     confirmed: usize,
 }
 
-/// Watches until this rank exits or another rank is lost or late, which is then the error.
+/// Watches until this rank exits. Returns the error if another rank is lost or late before that.
 pub(super) fn watch(own: Own, socket: Socket, poll: Poll, hosts: &[String]) -> Option<CollectiveError> {
     let Socket { listener, key } = socket;
     listener.set_nonblocking(true).ok()?;

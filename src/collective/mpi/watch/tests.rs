@@ -23,7 +23,7 @@ impl Ranks {
         Ranks::after(size, |_| {})
     }
 
-    /// Like [`Ranks::new`], but calls `before` with rank 0's port before the other ranks start.
+    /// Like `Ranks::new`, but calls `before` with rank 0's port before the other ranks start.
     fn after(size: u32, before: impl FnOnce(u16)) -> Ranks {
         let mut before = Some(before);
         let hosts: Vec<String> = (0..size).map(|rank| format!("node{rank}")).collect();

@@ -19,7 +19,7 @@ const RETRY: Duration = Duration::from_millis(50);
 const ANSWER: Duration = Duration::from_secs(1);
 const FIRST: Token = Token(0);
 
-/// Watches until this rank exits or another rank is lost or late, which is then the error.
+/// Watches until this rank exits. Returns the error if another rank is lost or late before that.
 pub(super) fn watch(
     mut own: Own,
     listens: Option<Listener>,
