@@ -1,4 +1,4 @@
-//! Ranks sum, gather, broadcast and wait together, over shared memory, TCP or MPI.
+//! Collective operations (sums, gathers, broadcasts, barriers) over shared memory, TCP or MPI.
 //!
 //! ```no_run
 //! use mpienv::ClusterInfo;
@@ -11,28 +11,30 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The same program runs alone, under `mpienv launch`, mpirun, srun and every other launcher that mpienv knows. No MPI is
-//! needed, to build or to run. For tests, [`threads`] has ranks in one process. `examples/candle` in the repository trains so
-//! with candle: one sum for the gradients of each batch.
+//! The same program runs alone, under `mpienv launch`, mpirun, srun and every other launcher that mpienv knows. MPI is
+//! not needed to build or to run it. For tests, [`threads`] runs the ranks in one process. `examples/candle` in the
+//! repository trains a candle model this way, with one sum of the gradients for each batch.
 //!
 //! # Semantics
-//! Every rank of a group makes the same calls in the same order, with as many numbers. Each call of [`Group`] has an
-//! example. Calls block; a group does one call at a time, and stays in its thread.
+//! Every rank of a group must make the same calls in the same order, with the same number of values. Each call of
+//! [`Group`] has an example. Calls block. A group makes one call at a time and stays in its thread.
 //!
-//! Over shared memory, TCP and threads, ranks compare their calls. If they differ, all ranks get an error that names two of
-//! them: `rank 2 called barrier, rank 0 all_reduce_sum of 10 f32`. MPI does not compare calls.
+//! Over shared memory, TCP and threads, ranks compare their calls. If calls differ, all ranks get an error that names
+//! two ranks: `rank 2 called barrier, rank 0 all_reduce_sum of 10 f32`. MPI does not compare calls.
 //!
 //! # Order of sums
-//! All ranks get the same bits. Over shared memory, TCP and threads, numbers are added in rank order, whatever their count
-//! and on whatever hosts the ranks are: the transports give the same bits as each other, and another run gives them again.
-//! MPI does not promise an order. It sums `f32` and `f64`; all other reductions are made in rank order over MPI too. If
-//! numbers are NaN, so is the sum, but the bits of the NaN are not promised.
+//! All ranks get the same bits; MPI recommends this but does not guarantee it. Over shared memory, TCP and threads,
+//! numbers are added in rank order, regardless of their count and of the ranks' hosts. These transports therefore
+//! return the same bits as each other and as any other run. MPI does not guarantee an order for its sums of `f32` and
+//! `f64`; all other reductions over MPI also use rank order. If any number is NaN, the sum is NaN, but its bits are
+//! unspecified.
 //!
 //! # Errors
-//! A rank that is lost, hangs or makes another call is named by all others, by its number in the job, whatever group they
-//! use. A killed process is noticed within milliseconds, a hung one after the [timeout](GroupBuilder::timeout), a cut
-//! network as well. A group cannot be used after an error, except [`CollectiveError::Argument`]: every later call fails at
-//! once. A rank that fails after it has done its part in a call does not end that call on the others: their next call fails.
+//! If a rank is lost, hangs or makes another call, all other ranks name it by its number in the job, whichever group
+//! they use. They notice a killed process within milliseconds, and a hung process or a cut network after the
+//! [timeout](GroupBuilder::timeout). Do not use a group after an error other than [`CollectiveError::Argument`]: every
+//! later call fails at once, except over MPI. If a rank fails after its part in a call, that call still succeeds on the
+//! other ranks, and their next call fails.
 //!
 //! | over | a lost rank | a hung rank |
 //! | --- | --- | --- |
@@ -40,21 +42,21 @@
 //! | MPI | this process exits and names it ([`GroupBuilder::on_lost`]) | same, after the timeout |
 //!
 //! # Transports
-//! [`Backend::Auto`] chooses, [`Group::describe`] says what and why.
+//! [`Backend::Auto`] chooses a transport. [`Group::describe`] says which one and why.
 //!
-//! - **Shared memory** joins the ranks of a host (Linux). It is a file without a name, which other users cannot open, so
-//!   nothing is left when ranks are killed, and `/dev/shm` is not needed. Ranks prove to each other that they see the same
-//!   memory; if one does not, in another container or as another user, all use TCP, and `describe` has the reason. The TCP
-//!   connections stay, to notice lost ranks.
-//! - **TCP** joins every rank with every other. Ranks meet at `MASTER_ADDR:MASTER_PORT`, as in
-//!   [`rendezvous`](crate::rendezvous), whose [token](crate::guide::security) keeps other jobs out. If it is a
+//! - **Shared memory** connects the ranks of a host (Linux). The memory is an unnamed file that other users cannot
+//!   open. It disappears even if ranks are killed, and does not need `/dev/shm`. Every rank checks that it sees the
+//!   same memory. If one rank does not, because of another container or user, all ranks use TCP, and `describe` gives
+//!   the reason. The TCP connections stay open to notice lost ranks.
+//! - **TCP** connects every rank with every other. Ranks meet at `MASTER_ADDR:MASTER_PORT`, as in
+//!   [`rendezvous`](crate::rendezvous), whose [token](crate::guide::security) keeps other jobs out. If the token is a
 //!   secret, all messages are encrypted.
-//! - **Both** join several hosts, if the ranks of each host follow each other: for a sum, only one rank of each host sends,
-//!   and to the next host only.
-//! - **MPI** (feature `mpi`) is the launcher's own library, which knows fast networks.
+//! - **Both** connect several hosts, if the ranks of each host are consecutive. In a sum, only one rank of each host
+//!   sends to another host: to the next one, or, on the last host, the result to all others.
+//! - **MPI** (feature `mpi`) is the launcher's own library, which supports fast networks.
 //!
 //! # Cost
-//! For n bytes on each of p ranks, a rank sends and receives about
+//! For n bytes on each of p ranks, a rank sends and receives about this much over TCP:
 //!
 //! | call | bytes | messages to each other rank |
 //! | --- | --- | --- |
@@ -65,12 +67,13 @@
 //! | [`broadcast`](Group::broadcast) | n (p - 1), root only | 2 |
 //! | [`barrier`](Group::barrier) | 0 | 1 |
 //!
-//! and 24 bytes more for each message. A sum over several hosts with shared memory sends n bytes from each host to the next,
-//! and n bytes from the last host to each other one, one after the other; large ones go in blocks that overlap. Over shared
-//! memory a rank writes its n bytes once, and reads those of all others; of more than 128 KiB in all, it reads its part of
-//! each, and then the other parts of the sum. Memory takes up to 1 MiB for each rank, 64 MiB for each group of a host.
+//! Each message adds 24 bytes; encryption adds 16 bytes for the head and 16 for each 64 KiB. A sum over several hosts
+//! with shared memory sends n bytes from each host to the next, and n bytes from the last host to every other host.
+//! Large sums are sent in blocks that overlap. Over shared memory, a rank writes its n bytes once and reads those of
+//! all others. If all ranks of more than two have over 128 KiB together, a rank reads its part of each, and then the
+//! other parts of the sum. Shared memory takes up to 1 MiB for each rank and 64 MiB for each group on a host.
 //!
-//! Ranks poll for some microseconds before they sleep, if every rank has a core to itself; otherwise they let others run.
+//! If every rank has its own core, ranks poll for some microseconds before they yield or sleep.
 
 mod alone;
 mod builder;

@@ -19,18 +19,18 @@
 //! ```
 //!
 //! # Which library
-//! If `MPIENV_MPI_LIB` is set, that library and no other. Otherwise, the first of these libraries that can be loaded:
+//! If `MPIENV_MPI_LIB` is set, only that library is loaded. Otherwise, it is the first of these that can be loaded:
 //!
-//! | the launcher starts programs of | libraries |
+//! | the launcher starts programs for | libraries |
 //! | --- | --- |
 //! | Open MPI | `libmpi.so.40` |
-//! | MPICH or its kin, as Hydra does | `libmpi.so.12`, `libmpich.so.12`, `libmpi_abi.so.1` |
+//! | MPICH or a derivative, as Hydra does | `libmpi.so.12`, `libmpich.so.12`, `libmpi_abi.so.1` |
 //! | IBM Spectrum MPI, as JSM does | `libmpi_ibm.so.3`, `libmpi.so.40` |
-//! | any MPI, by PMIx (`SLURM_MPI_TYPE=pmix...`) | `libmpi.so.40`, `libmpi.so.12`, `libmpich.so.12`, `libmpi_abi.so.1` |
-//! | any MPI, by PMI, as Slurm and Flux do | `libmpi.so.12`, `libmpich.so.12`, `libmpi_abi.so.1`, `libmpi.so.40` |
-//! | no MPI | as by PMIx; [`World::check`] then fails with more than one rank |
+//! | any MPI over PMIx (`SLURM_MPI_TYPE=pmix*`) | `libmpi.so.40`, `libmpi.so.12`, `libmpich.so.12`, `libmpi_abi.so.1` |
+//! | any MPI over PMI, as Slurm and Flux do | `libmpi.so.12`, `libmpich.so.12`, `libmpi_abi.so.1`, `libmpi.so.40` |
+//! | no MPI | as over PMIx; [`World::check`] then fails with more than one rank |
 //!
-//! mpienv looks for them in these places, in this order:
+//! mpienv looks for the libraries in these places, in this order:
 //! 1. `OPAL_PREFIX/lib` (only Open MPI's library);
 //! 2. `lib`, `lib64` and `lib/release` next to the `bin` folder of the launcher from which this process descends, so
 //!    that a launcher from `pip install` or a module finds its own library;
@@ -38,9 +38,9 @@
 //!
 //! # Errors and lost ranks
 //! Calls return an [`MpiError`] with MPI's own text, because MPI_ERRORS_RETURN is set on every communicator. If a
-//! rank is lost, a call seldom returns an error. Usually the launcher ends the other ranks. A blocking call waits
-//! forever for a rank that hangs. To wait with a limit, use [`Communicator::start_all_reduce_sum`] and
-//! [`Request::wait_within`], and then end the job with [`World::abort`].
+//! rank is lost, a call seldom returns an error: usually the launcher kills the other ranks. A blocking call waits
+//! forever for a rank that hangs. To limit the wait, use [`Communicator::start_all_reduce_sum`] and
+//! [`Request::wait_within`], and abort the job with [`World::abort`] if the wait fails.
 //!
 //! # Hints for Open MPI
 //! Open MPI looks for networks between machines even if all ranks are on one machine. It also asks the receiver
@@ -50,11 +50,11 @@
 //! # Limits
 //! - MPI can be initialized only once in a process. Only the thread that initialized it may use it
 //!   (MPI_THREAD_FUNNELED).
-//! - If the library belongs to another MPI than the launcher, its initialization may end the process before it can
+//! - If the library and the launcher belong to different MPIs, initialization may exit the process before it can
 //!   return an error.
-//! - `libmpi_abi` of Intel MPI 2021.18 ends the process on every error, because it takes MPI_ERRORS_RETURN for
+//! - `libmpi_abi` of Intel MPI 2021.18 exits the process on every error, because it mistakes MPI_ERRORS_RETURN for
 //!   MPI_ERRORS_ABORT. Its `libmpi.so.12`, which is tried first, does not.
-//! - Under Open MPI 4, a process that has asked PMIx (feature `pmix`) can no longer initialize MPI.
+//! - Under Open MPI 4, a process that has queried PMIx (feature `pmix`) can no longer initialize MPI.
 
 mod abi;
 mod api;
@@ -88,15 +88,15 @@ use crate::value::rank::Rank;
 use load::Loaded;
 use session::Session;
 
-/// The environment variables that concern MPI.
+/// The environment variables that affect MPI.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct MpiVars<'a> {
-    /// `MPIENV_MPI_LIB`: the library to load, and no other.
+    /// `MPIENV_MPI_LIB`: the only library to load.
     pub library: Option<&'a OsStr>,
     /// `OPAL_PREFIX`: where Open MPI is installed.
     pub opal_prefix: Option<&'a OsStr>,
-    /// `SLURM_MPI_TYPE`: how Slurm's processes meet: `pmix`, `pmi2`, ...
+    /// `SLURM_MPI_TYPE`: how Slurm's processes find each other: `pmix`, `pmi2`, ...
     pub slurm_mpi_type: Option<&'a OsStr>,
     /// Whether `mpirun --mca` or a user set Open MPI's transport: `OMPI_MCA_pml`, `OMPI_MCA_mtl` or `OMPI_MCA_btl`.
     /// [`Hints::one_machine`] then changes nothing.
@@ -146,14 +146,14 @@ fn load_for(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(Loaded, PathBuf),
     load::load(launcher, library::candidates(launcher, vars, &library::programs_above()))
 }
 
-/// MPI in this process, from its initialization to its end, with all ranks of the job.
+/// MPI in this process, from initialization to finalization, with all ranks of the job.
 ///
-/// End it with [`finalize`](World::finalize). If you drop the world and every communicator and request made from it,
-/// MPI is also finalized, provided that no call has failed, the thread is not panicking, and the other ranks do the
-/// same within 1 s. Otherwise the process exits without MPI_Finalize, which would wait for ranks that never come.
-/// Launchers then kill the other ranks.
+/// Finish with [`finalize`](World::finalize). If you drop the world and every communicator and request made from it,
+/// MPI is also finalized, provided that no call has failed, every started call is done, the thread is not panicking,
+/// and the other ranks do the same within 1 s. Otherwise the process exits without MPI_Finalize, which would wait for
+/// ranks that never come. Launchers then kill the other ranks.
 ///
-/// If a program fails by itself, it should call [`abort`](World::abort), so that the other ranks do not wait for it.
+/// If a program fails on its own, it should call [`abort`](World::abort), so that the other ranks do not wait for it.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -185,11 +185,11 @@ pub struct World {
 impl World {
     /// Loads the launcher's MPI library and initializes MPI (`MPI_Init_thread`).
     ///
-    /// It waits for the other ranks without a limit. Call [`check`](World::check) afterwards.
+    /// Waits for the other ranks without a time limit. Call [`check`](World::check) afterwards.
     ///
     /// # Errors
     /// Returns an error if no library can be loaded, if the library's ABI is unknown, or if MPI returns an error. A
-    /// library that does not understand the launcher may also end the process.
+    /// library that does not understand the launcher may also exit the process.
     pub fn init(launcher: Launcher, vars: &MpiVars<'_>) -> Result<World, MpiError> {
         let (loaded, library) = load_for(launcher, vars)?;
         World::begin(launcher, loaded, library)
@@ -222,7 +222,7 @@ impl World {
 
     /// Compares MPI's rank and size with those of the environment.
     ///
-    /// They differ if the library belongs to another MPI than the launcher. Each process is then rank 0 of 1, and
+    /// They differ if the library and the launcher belong to different MPIs. Each process is then rank 0 of 1, and
     /// would compute the whole job by itself.
     ///
     /// # Errors
@@ -240,7 +240,7 @@ impl World {
         })
     }
 
-    /// The library, by the name that it was loaded by.
+    /// The name by which the library was loaded.
     #[must_use]
     pub fn library(&self) -> &Path {
         &self.communicator.about().library
@@ -258,18 +258,18 @@ impl World {
         self.communicator.about().abi
     }
 
-    /// Waits for the other ranks, at most 60 s, and ends MPI in this process (`MPI_Finalize`).
+    /// Waits for the other ranks, at most 60 s, and finalizes MPI in this process (`MPI_Finalize`).
     ///
     /// The remaining communicators and requests then return [`MpiError::Finalized`].
     ///
     /// # Errors
-    /// Returns an error if the other ranks do not come in time, if a started call has not been waited for, or if MPI
+    /// Returns an error if the other ranks do not arrive in time, if a started call has not been waited for, or if MPI
     /// returns an error.
     pub fn finalize(self) -> Result<(), MpiError> {
         self.finalize_within(Duration::from_secs(60))
     }
 
-    /// As [`finalize`](World::finalize), with a time limit for the other ranks.
+    /// Like [`finalize`](World::finalize), with a time limit for the other ranks.
     ///
     /// # Errors
     /// As [`finalize`](World::finalize).
@@ -277,9 +277,9 @@ impl World {
         self.communicator.end(limit)
     }
 
-    /// Ends this process and all other ranks (`MPI_Abort`), with this exit code if MPI supports it.
+    /// Exits this process and all other ranks (`MPI_Abort`), with this exit code if MPI supports it.
     ///
-    /// No values are dropped, and no buffer of this process is flushed. It first waits for 0.1 s, so that the
+    /// No values are dropped, and no buffer of this process is flushed. This call first waits for 0.1 s, so that the
     /// launcher can pass on what this process has written. Without the wait, Hydra loses about one last line in ten.
     pub fn abort(&self, code: i32) -> ! {
         thread::sleep(Duration::from_millis(100));

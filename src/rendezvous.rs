@@ -1,8 +1,8 @@
-//! All ranks meet at `MASTER_ADDR:MASTER_PORT`, and each learns what every rank brought.
+//! All ranks meet at `MASTER_ADDR:MASTER_PORT` and exchange blobs of bytes.
 //!
-//! Rank 0 listens there. Every rank brings a blob of bytes and gets the blobs of all ranks, with the IP address of each.
-//! Either all ranks succeed, or each rank that came gets the same explanation of what is wrong: which ranks are missing,
-//! came twice, disagree on the world size, run another version, or were lost. Before rank 0 announces success, every rank
+//! Rank 0 listens at that address. Every rank brings a blob and gets the blobs and IP addresses of all ranks. Either
+//! all ranks succeed, or every rank that came gets the same explanation of what is wrong: which ranks are missing, came
+//! twice, disagree on the world size, run another version, or were lost. Before rank 0 announces success, every rank
 //! confirms that it is still there.
 //!
 //! ```
@@ -29,26 +29,26 @@
 //! ```
 //!
 //! # What the token does
-//! Rank 0 and every other rank prove to each other that they have the token, which is never sent, and every message after that
-//! carries a tag. That keeps out attackers if the token is a secret, and otherwise only ranks of another job that come to the
-//! same port by mistake: see [`guide::security`](crate::guide::security). Blobs are not encrypted.
+//! Rank 0 and every other rank prove to each other that they have the token, which is never sent. Every later message
+//! carries a tag. If the token is a secret, this keeps attackers out. Otherwise, it keeps out only ranks of another job
+//! that come to the same port by mistake: see [`guide::security`](crate::guide::security). Blobs are not encrypted.
 //! [`guide::wire_format`](crate::guide::wire_format) specifies the messages.
 //!
 //! # Scale
-//! One process serves all ranks: 10,000 with blobs of a few bytes. The cost is linear in the number of ranks for
-//! [`Rendezvous::gather`]; [`Rendezvous::all_gather`] sends every rank the whole table, so its traffic is the square of
-//! the blobs. Rank 0 needs an open file for each rank (`ulimit -n`).
+//! One process serves all ranks, for example 10,000 ranks with blobs of a few bytes. The cost of [`Rendezvous::gather`]
+//! is linear in the number of ranks. [`Rendezvous::all_gather`] sends every rank the whole table, so its traffic is
+//! quadratic. Rank 0 needs an open file for each rank (`ulimit -n`).
 //!
 //! For 100,000 ranks, meet in two levels:
-//! 1. On each node, the ranks meet at a loopback address, with the local rank and local size as rank and size.
+//! 1. On each node, the ranks meet at a loopback address, with the local rank and local world size as rank and size.
 //! 2. The first ranks of all nodes meet. Each brings the blobs of its node in one blob.
 //! 3. Each first rank passes the result on to its node in a second meeting.
 //!
 //! With 100 ranks on each node, rank 0 then has 1,000 connections instead of 100,000.
 //!
-//! `cargo bench --bench rendezvous -- --simulate-ranks N [--per-node P]`, until rank 0 has all blobs of 2 bytes, on two
-//! cores; a secret changes nothing, because the handshake is the same without one. The last row excludes the second meeting
-//! of each node:
+//! The table shows the time until rank 0 has all blobs of 2 bytes, on two cores, as measured by
+//! `cargo bench --bench rendezvous -- --simulate-ranks N [--per-node P]`. A secret token changes nothing, because the
+//! handshake is the same. The last row excludes the second meeting of each node:
 //!
 //! | ranks | gather | meet | rank 0's peak memory |
 //! | --- | --- | --- | --- |
@@ -86,17 +86,17 @@ use crate::value::rank::Rank;
 use auth::{Role, Run};
 use frame::Secret;
 
-/// Ten years: no sum of an instant and a timeout overflows.
+/// Ten years, so that adding a timeout to an instant never overflows.
 pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Longest blob that a rank may bring, in bytes: 1 MiB.
 pub const LONGEST_BLOB: usize = 1 << 20;
 /// Longest job token, in bytes.
 pub const LONGEST_TOKEN: usize = 255;
-/// How long before the deadline, at most, ranks look for each other at another port: it may soon be another job's.
+/// Longest time before the deadline at which ranks try the default port, which another job may soon need.
 const FALLBACK_LEAD: Duration = Duration::from_secs(5);
-/// How long a rank may take at least to say that it is still there once all have come, also beyond the deadline.
+/// Shortest time that a rank has to confirm that it is still there once all have come, even beyond the deadline.
 const ANSWER: Duration = Duration::from_secs(5);
-/// How long the last bytes to the ranks may take then.
+/// How long sending the last bytes to the ranks may then take.
 const DRAIN: Duration = Duration::from_secs(5);
 /// Largest table of all blobs, in bytes.
 const LARGEST_TABLE: usize = 1 << 30;
@@ -107,7 +107,7 @@ pub struct Rendezvous {
     rank: Rank,
     host: Host,
     port: Port,
-    /// The port that a rank without this setting uses.
+    /// The port of ranks on which the master port was not set.
     default_port: Option<Port>,
     timeout: Duration,
     token: Vec<u8>,
@@ -116,7 +116,7 @@ pub struct Rendezvous {
     bind: Option<IpAddr>,
 }
 
-/// Not the token: it may be a secret, and debug output goes to logs.
+/// Omits the token: it may be a secret, and debug output goes to logs.
 impl fmt::Debug for Rendezvous {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Rendezvous { rank, timeout, bind, .. } = self;
@@ -134,26 +134,27 @@ impl Rendezvous {
         Rendezvous { rank, host, port, default_port: None, timeout, token: Vec::new(), role, run, bind: None }
     }
 
-    /// Sets how long to wait for all ranks, counted from the call of `all_gather` or `gather`, at most ten years.
+    /// Sets how long to wait for all ranks, from the start of `all_gather` or `gather`: at most ten years.
     ///
-    /// If a rank that came stops answering, up to ten seconds more may pass.
+    /// If a rank that came stops answering, the wait may take up to ten seconds longer.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Rendezvous {
         self.timeout = timeout.min(LONGEST_TIMEOUT);
         self
     }
 
-    /// Bytes that only the ranks of this job share, at most [`LONGEST_TOKEN`]. They are never sent.
+    /// Sets the token: at most [`LONGEST_TOKEN`] bytes, which only the ranks of this job share. It is never sent.
     #[must_use]
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Rendezvous {
         self.token = token.into();
         self
     }
 
-    /// The job's identity, the same on all ranks, and the number of the attempt: both go into the keys.
+    /// Sets the job's identity and the number of the attempt, which must be the same on all ranks. Both go into the
+    /// keys.
     ///
-    /// Ranks of another job that has the same token, and ranks left over from another attempt, are rejected with an error
-    /// that says so. By default the identity is empty and the attempt is 0.
+    /// Rank 0 rejects ranks of another job with the same token, and ranks left over from another attempt, with an error
+    /// that says so. By default, the identity is empty and the attempt is 0.
     ///
     /// ```
     /// use std::time::Duration;
@@ -181,10 +182,10 @@ impl Rendezvous {
         self
     }
 
-    /// The address of its host that rank 0 listens on; `0.0.0.0` or `::` for every address.
+    /// Sets the address of its host that rank 0 listens on; `0.0.0.0` or `::` for every address.
     ///
-    /// By default rank 0 listens on the master's address if that is an address of its host, and otherwise on every address:
-    /// see [`Meeting::listened`].
+    /// By default, rank 0 listens on the master's address if it belongs to rank 0's host, and otherwise on every
+    /// address: see [`Meeting::listened`].
     ///
     /// ```
     /// use std::time::Duration;
@@ -202,10 +203,12 @@ impl Rendezvous {
         self
     }
 
-    /// The port that ranks without this setting use, for example if a variable reached some hosts only.
+    /// Sets the port of ranks on which the master port was not set, for example because MASTER_PORT reached only some
+    /// hosts.
     ///
-    /// Shortly before the deadline rank 0 listens there too, and ranks that do not find rank 0 look there, so that the
-    /// error names each rank's port. Only if the job has a token, which keeps other jobs' ranks out. None by default.
+    /// Shortly before the deadline, rank 0 also listens on this port, and ranks that have not found rank 0 also try it,
+    /// so that the error names each rank's port. This requires a token, which keeps other jobs' ranks out. None by
+    /// default.
     #[must_use]
     pub fn default_port(mut self, port: Port) -> Rendezvous {
         self.default_port = Some(port);
@@ -215,8 +218,8 @@ impl Rendezvous {
     /// Brings a blob and gets the blobs of all ranks.
     ///
     /// # Errors
-    /// Returns the same error on every rank that came, if not all ranks came in time, a rank was lost, or the ranks
-    /// do not fit together. A rank that did not reach rank 0 gets an error that says why.
+    /// Returns the same error on every rank that came if not all ranks came in time, a rank was lost, or the ranks
+    /// disagree. A rank that did not reach rank 0 gets an error that says why.
     pub fn all_gather(&self, blob: impl Into<Vec<u8>>) -> Result<Meeting, RendezvousError> {
         let blob = self.checked(blob.into())?;
         if self.rank.is_first() {
@@ -228,7 +231,7 @@ impl Rendezvous {
         }
     }
 
-    /// Brings a blob to rank 0, which alone gets the blobs; the others get `None` once all ranks have come.
+    /// Brings a blob to rank 0. Only rank 0 gets the blobs; the others get `None` once all ranks have come.
     ///
     /// Ranks may mix [`Rendezvous::all_gather`] and `gather`.
     ///
@@ -257,8 +260,8 @@ impl Rendezvous {
         }
     }
 
-    /// As [`Rendezvous::gather`]; rank 0 looks at all blobs, and the others get what it makes of them: at most
-    /// [`LONGEST_BLOB`] bytes.
+    /// Like [`Rendezvous::gather`], but rank 0 calls `answer` with all blobs, and the other ranks get the result: at
+    /// most [`LONGEST_BLOB`] bytes.
     ///
     /// # Errors
     /// As [`Rendezvous::all_gather`].
@@ -274,10 +277,10 @@ impl Rendezvous {
         Ok(client::join(self, blob, false)?.0)
     }
 
-    /// As [`Rendezvous::gather_with_reply`], for the processes that start the ranks: their connections stay open. Rank 0 gets
-    /// one for each other rank, and speaks first; the others get the one to rank 0.
+    /// Like [`Rendezvous::gather_with_reply`], for the processes that start the ranks, but connections stay open. Rank
+    /// 0 gets a connection to each other rank and speaks first. The others get their connection to rank 0.
     ///
-    /// Their keys are not those of ranks, so that neither can join the other's meeting.
+    /// These processes and the ranks have different keys, so that neither can join the other's meeting.
     pub(crate) fn stay_connected(
         &self,
         blob: Vec<u8>,
@@ -303,7 +306,7 @@ impl Rendezvous {
         Ok(blob)
     }
 
-    /// The other port to look at, if there is one, and how long before the deadline.
+    /// The default port to try, if any, and how long before the deadline.
     fn fallback_port(&self) -> Option<(Port, Duration)> {
         let port = self.default_port.filter(|&port| port != self.port && !self.token.is_empty());
         port.map(|port| (port, (self.timeout / 4).min(FALLBACK_LEAD)))

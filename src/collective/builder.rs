@@ -1,4 +1,4 @@
-//! How a group is connected.
+//! Settings for connecting a group.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::tcp::{MeetingPoint, Tcp};
 use crate::cluster::info::ClusterInfo;
 use crate::rendezvous::LONGEST_TIMEOUT;
 
-/// What joins the ranks.
+/// What connects the ranks.
 ///
 /// ```
 /// use mpienv::collective::Backend;
@@ -22,14 +22,14 @@ use crate::rendezvous::LONGEST_TIMEOUT;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Backend {
-    /// [`Backend::SharedMemory`] if the launcher says that all ranks are on this host, which is faster there, and
-    /// `MPIENV_MPI_LIB` is not set. Otherwise MPI if the launcher starts MPI programs, its library can be loaded, and this program was built with the feature `mpi`.
-    /// Otherwise [`Backend::SharedMemory`] too.
+    /// [`Backend::SharedMemory`], which is faster on one host, if the launcher says that all ranks are on this host and
+    /// `MPIENV_MPI_LIB` is not set. Otherwise MPI, if the launcher starts MPI programs, its library can be loaded, and
+    /// this program was built with the feature `mpi`. Otherwise [`Backend::SharedMemory`].
     #[default]
     Auto,
-    /// The launcher's MPI library, or the one that `MPIENV_MPI_LIB` names; an error if it cannot be used.
+    /// The launcher's MPI library, or the one that `MPIENV_MPI_LIB` names. Connecting fails if it cannot be used.
     Mpi,
-    /// Memory that the ranks of a host share, and TCP between hosts, whatever the launcher starts.
+    /// Shared memory on each host and TCP between hosts, even if the launcher starts MPI programs.
     SharedMemory,
     /// TCP between all ranks.
     Tcp,
@@ -80,25 +80,25 @@ impl<'a> GroupBuilder<'a> {
         }
     }
 
-    /// How long to wait for another rank, here and in every later call; 60 s by default, at most ten years.
+    /// Sets how long to wait for another rank, now and in every later call: 60 s by default, at most ten years.
     pub fn timeout(self, timeout: Duration) -> GroupBuilder<'a> {
         GroupBuilder { timeout: timeout.min(LONGEST_TIMEOUT), ..self }
     }
 
-    /// What joins the ranks; the same on all of them. [`Backend::Auto`] by default.
+    /// Sets what connects the ranks; must be the same on all of them. [`Backend::Auto`] by default.
     pub fn backend(self, backend: Backend) -> GroupBuilder<'a> {
         GroupBuilder { backend, ..self }
     }
 
-    /// What happens before this process exits because a rank was lost while it waits inside MPI, from where no error can
-    /// come back: the function returns the exit code. Over other transports, calls return errors instead.
+    /// Sets the function that runs before this process exits because a rank is lost over MPI, where a blocked call
+    /// cannot return an error. It returns the exit code. Over other transports, calls return errors instead.
     ///
-    /// It runs in another thread than the group's. By default it prints the error to stderr and returns 1.
+    /// The function runs in a thread other than the group's. By default, it prints the error to stderr and returns 1.
     pub fn on_lost(self, on_lost: fn(&super::CollectiveError) -> u8) -> GroupBuilder<'a> {
         GroupBuilder { on_lost, ..self }
     }
 
-    /// What Open MPI does not know of this job.
+    /// Sets hints that tell Open MPI what it does not know about this job.
     ///
     /// ```no_run
     /// use mpienv::ClusterInfo;
@@ -116,10 +116,10 @@ impl<'a> GroupBuilder<'a> {
         GroupBuilder { hints: Some(hints), ..self }
     }
 
-    /// Connects all ranks of the job, which all call this.
+    /// Connects all ranks of the job. Every rank must call this.
     ///
     /// # Errors
-    /// If a rank does not come in time, the ranks cannot be connected, or the backend cannot be used.
+    /// If a rank does not arrive in time, the ranks cannot be connected, or the backend cannot be used.
     pub fn connect(self) -> Result<Group, ConnectError> {
         let GroupBuilder { info, timeout, backend, .. } = self;
         if info.world_size() == 1 {
@@ -150,7 +150,7 @@ impl<'a> GroupBuilder<'a> {
     }
 }
 
-/// Whether a user has named the MPI library to use.
+/// Returns whether a user has named the MPI library to use.
 fn mpi_is_named() -> bool {
     #[cfg(feature = "mpi")]
     let is_named = crate::mpi::MpiVars::of(&crate::environment::Environment::current()).library.is_some();

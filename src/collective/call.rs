@@ -4,16 +4,16 @@ use std::fmt;
 
 use super::element::{ElementKind, Reduction};
 
-/// A collective call: two ranks that describe theirs differently do not run the same program.
+/// A collective call, described so that ranks can tell whether they make the same one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Call {
     pub(super) operation: Operation,
     pub(super) kind: Option<ElementKind>,
-    /// Numbers of a reduction, root of a broadcast, bytes of a part.
+    /// The number of values in a reduction, the root of a broadcast, or the bytes of a part in an all-to-all.
     pub(super) count: u64,
 }
 
-/// What ranks do together; each one's number goes into messages.
+/// What ranks do together. The discriminant goes into messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Operation {
@@ -84,18 +84,18 @@ impl Call {
         Call { operation, kind: Some(kind), count: count as u64 }
     }
 
-    /// Operation and kind in messages.
+    /// Encodes the operation and the kind for messages.
     pub(super) fn codes(self) -> [u8; 2] {
         [self.operation as u8, ElementKind::code(self.kind)]
     }
 
-    /// What a message says; another program's nonsense becomes a barrier, which differs as well.
+    /// Decodes a message. An unknown operation becomes a barrier.
     pub(super) fn from_codes([operation, kind]: [u8; 2], count: u64) -> Call {
         let operation = NAMES.iter().map(|(operation, _)| *operation).find(|known| *known as u8 == operation);
         Call { operation: operation.unwrap_or_default(), kind: ElementKind::from_code(kind), count }
     }
 
-    /// Whether the calls differ in nothing but how many numbers they reduce.
+    /// Returns whether the calls are the same reduction, except perhaps for how many numbers they reduce.
     pub(super) fn differs_in_length_alone(self, other: Call) -> bool {
         self.kind.is_some() && Call { count: other.count, ..self } == other
     }

@@ -47,7 +47,7 @@ pub enum ElementKind {
     U64,
 }
 
-/// What happens to the numbers of all ranks.
+/// How the numbers of all ranks are combined.
 ///
 /// ```
 /// use mpienv::collective::Reduction;
@@ -57,11 +57,11 @@ pub enum ElementKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reduction {
-    /// They are added. Integers wrap around.
+    /// Adds the numbers. Integers wrap around.
     Sum,
-    /// The smallest is taken. If one is NaN, the result is NaN.
+    /// Takes the smallest number. If one is NaN, the result is NaN.
     Min,
-    /// The largest is taken. If one is NaN, the result is NaN.
+    /// Takes the largest number. If one is NaN, the result is NaN.
     Max,
 }
 
@@ -73,7 +73,7 @@ mod sealed {
     }
 }
 
-/// Each element type: name in Rust, kind, how it is added.
+/// Implements each element type, from its Rust name, its kind and its addition.
 macro_rules! elements {
     ($($number:ident $kind:ident $add:expr;)*) => {
         $(
@@ -119,7 +119,7 @@ macro_rules! elements {
             /// Combines each number in `into` with the one in `from`, which comes after it in rank order.
             pub(super) fn combine(self, by: Reduction, into: &mut [u8], from: &[u8]) {
                 match self {
-                    // They may lie at any address.
+                    // Empty slices may be unaligned, which the casts reject.
                     _ if into.is_empty() => {}
                     $(ElementKind::$kind => combine::<$number>(by, cast_slice_mut(into), cast_slice(from)),)*
                 }
@@ -174,7 +174,7 @@ fn combine_before<T: sealed::Sealed>(by: Reduction, into: &mut [T], from: &[T]) 
     }
 }
 
-/// The numbers of one rank, as a [`Transport`](super::Transport) gets them: any [`Element`] by its bytes.
+/// The numbers of one rank, as passed to a [`Transport`](super::Transport): the bytes of any [`Element`] type.
 ///
 /// ```
 /// use mpienv::collective::{ElementKind, Numbers};
@@ -198,35 +198,35 @@ impl<'a> Numbers<'a> {
         Numbers { kind: T::KIND, bytes: cast_slice_mut(values) }
     }
 
-    /// Their type.
+    /// The type of the numbers.
     #[must_use]
     pub fn kind(&self) -> ElementKind {
         self.kind
     }
 
-    /// How many there are.
+    /// How many numbers there are.
     #[must_use]
     pub fn count(&self) -> usize {
         self.bytes.len() / self.kind.size()
     }
 
-    /// The numbers as a slice; `None` if they are of another type.
+    /// The numbers as a slice; `None` if they have another type.
     pub fn as_mut<T: Element>(&mut self) -> Option<&mut [T]> {
         (T::KIND == self.kind).then(|| cast_slice_mut(self.bytes))
     }
 
-    /// Their bytes, in the byte order of this machine.
+    /// The bytes of the numbers, in the byte order of this machine.
     pub fn bytes(&mut self) -> &mut [u8] {
         self.bytes
     }
 
-    /// The bytes of the part that a rank keeps of a reduce-scatter.
+    /// The byte range of the part that a rank keeps in a reduce-scatter.
     pub(super) fn part(&self, index: usize, size: usize) -> std::ops::Range<usize> {
         let part = share(self.count(), index, size);
         part.start * self.kind.size()..part.end * self.kind.size()
     }
 
-    /// As [`Numbers::blocks`]; a single empty block if there are no numbers, so that ranks still meet.
+    /// Like [`Numbers::blocks`], but with a single empty block if there are no numbers, so that ranks still meet.
     #[cfg(target_os = "linux")]
     pub(super) fn blocks_or_none(&mut self, bytes: usize) -> impl Iterator<Item = Numbers<'_>> {
         let kind = self.kind;
@@ -234,14 +234,14 @@ impl<'a> Numbers<'a> {
         none.into_iter().chain(self.blocks(bytes))
     }
 
-    /// The numbers, so many bytes at a time.
+    /// The numbers, `bytes` bytes at a time.
     pub(super) fn blocks(&mut self, bytes: usize) -> impl Iterator<Item = Numbers<'_>> {
         let kind = self.kind;
         self.bytes.chunks_mut(bytes).map(move |bytes| Numbers { kind, bytes })
     }
 }
 
-/// Overwrites `into` with the `rows` of all ranks, combined in rank order.
+/// Combines the `rows` of all ranks in rank order, into `into`.
 pub(super) fn in_rank_order<'r>(
     kind: ElementKind,
     by: Reduction,
@@ -257,7 +257,7 @@ pub(super) fn in_rank_order<'r>(
     }
 }
 
-/// Bytes at an address that suits every element; they grow to what the largest call needs, and stay.
+/// A reusable buffer, aligned for every element type. It grows to what the largest call needs and never shrinks.
 #[derive(Debug, Default)]
 pub(super) struct Scratch(Vec<u64>);
 

@@ -1,4 +1,4 @@
-//! Why ranks could not do something together.
+//! Errors of connecting a group and of its calls.
 
 use std::io;
 
@@ -7,8 +7,8 @@ use crate::rendezvous::RendezvousError;
 
 /// Why a collective call failed.
 ///
-/// After any of these except [`CollectiveError::Argument`] the group cannot be used any more: every later call fails too,
-/// and names the same rank.
+/// Do not use a group after any of these errors except [`CollectiveError::Argument`]. Every later call fails too and
+/// names the same rank, except over MPI.
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,7 +35,7 @@ pub enum CollectiveError {
         rank: u32,
         /// Its host.
         host: String,
-        /// What is known of the loss.
+        /// What is known about the loss.
         reason: String,
     },
     /// A rank did not arrive in time.
@@ -45,19 +45,19 @@ pub enum CollectiveError {
         rank: u32,
         /// Its host.
         host: String,
-        /// How long it was waited for.
+        /// How long this rank waited.
         seconds: f64,
     },
     /// An unknown rank did not arrive in time.
     #[error("a rank did not come within {seconds} s over MPI; the launcher names the one that was lost")]
     SomeTimedOut {
-        /// How long it was waited for.
+        /// How long this rank waited.
         seconds: f64,
     },
-    /// MPI waited too long for all ranks to initialize it.
+    /// MPI's initialization took too long.
     #[error("MPI was not initialized within {seconds} s: a rank hangs, is lost, or was never started")]
     MpiTimedOut {
-        /// How long it was waited for.
+        /// How long this rank waited.
         seconds: f64,
     },
     /// A rank contributed another count of numbers.
@@ -67,9 +67,9 @@ pub enum CollectiveError {
     Length {
         /// The other rank, by its number in the job.
         rank: u32,
-        /// How many it contributed.
+        /// How many numbers the other rank contributed.
         found: usize,
-        /// How many this rank contributed.
+        /// How many numbers this rank contributed.
         expected: usize,
     },
     /// A rank made another call.
@@ -77,22 +77,22 @@ pub enum CollectiveError {
     Differs {
         /// The other rank, by its number in the job.
         rank: u32,
-        /// What it called.
+        /// What the other rank called.
         found: String,
         /// This rank, by its number in the job.
         own: u32,
         /// What this rank called.
         expected: String,
     },
-    /// Another rank found that ranks made different calls, or brought different counts of numbers.
+    /// Another rank found that ranks made different calls or contributed different counts of numbers.
     #[error("{difference}")]
     Disagree {
-        /// A rank of those that differ, by its number in the job.
+        /// One of the ranks that differ, by its number in the job.
         rank: u32,
         /// The other rank's error.
         difference: String,
     },
-    /// This rank's arguments cannot be used. Nothing was sent, and the group can still be used.
+    /// This rank's arguments are invalid. Nothing was sent, and the group can still be used.
     #[error("{call}: {reason}")]
     Argument {
         /// The call.
@@ -110,7 +110,7 @@ pub enum CollectiveError {
 }
 
 impl CollectiveError {
-    /// Whether a rank did not arrive in time.
+    /// Returns whether the error is that a rank did not arrive in time.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         use CollectiveError::{MpiTimedOut, SomeTimedOut, TimedOut};
@@ -135,7 +135,7 @@ impl CollectiveError {
         }
     }
 
-    /// `rank` made the call `found`, this rank `own` the call `expected`.
+    /// Returns the error for `rank` making the call `found` while this rank, `own`, made the call `expected`.
     pub(super) fn different_calls(rank: u32, found: Call, own: u32, expected: Call) -> CollectiveError {
         if !expected.differs_in_length_alone(found) {
             return CollectiveError::Differs { rank, found: found.to_string(), own, expected: expected.to_string() };
@@ -177,7 +177,7 @@ pub enum ConnectError {
     #[cfg(feature = "mpi")]
     #[error(transparent)]
     Mpi(crate::mpi::MpiError),
-    /// MPI is required, and this program was built without it.
+    /// MPI is required, but this program was built without it.
     #[error("this program was built without MPI: build it with the feature `mpi` of mpienv, or use another backend")]
     NoMpi,
 }

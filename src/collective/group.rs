@@ -10,10 +10,10 @@ use super::transport::Transport;
 use crate::cluster::info::ClusterInfo;
 use crate::value::rank::Rank;
 
-/// Ranks that make the same calls in the same order: all of a job, or those of a [`split`](Group::split).
+/// Ranks that make the same calls in the same order: all ranks of a job, or those of a [`split`](Group::split).
 ///
-/// It stays in the thread that connected it: it is neither `Send` nor `Sync`. A group that goes out of scope leaves the
-/// job in good order; [`close`](Group::close) waits for the others first, as MPI needs it.
+/// A group stays in the thread that connected it: it is neither `Send` nor `Sync`. Dropping a group leaves the job
+/// cleanly, but over MPI use [`close`](Group::close), which waits for the other ranks.
 ///
 /// ```no_run
 /// use mpienv::ClusterInfo;
@@ -36,17 +36,17 @@ impl Group {
     /// Connects all ranks of the job, with the defaults of [`Group::builder`].
     ///
     /// # Errors
-    /// If a rank does not come within 60 s, or the ranks cannot be connected.
+    /// If a rank does not arrive within 60 s, or the ranks cannot be connected.
     pub fn connect(info: &ClusterInfo) -> Result<Group, ConnectError> {
         Group::builder(info).connect()
     }
 
-    /// Connects all ranks of the job with the settings of the builder.
+    /// Returns a builder that connects all ranks of the job with other settings.
     pub fn builder(info: &ClusterInfo) -> GroupBuilder<'_> {
         GroupBuilder::new(info)
     }
 
-    /// A group of this process alone, for a program that was started without others.
+    /// A group of this process alone, for a program that was started without a launcher.
     #[must_use]
     pub fn alone() -> Group {
         Group::new(Box::new(Alone))
@@ -76,8 +76,8 @@ impl Group {
         self.rank().size()
     }
 
-    /// What carries the calls and why it was chosen, for a log line: `shared memory`, `shared memory (the launcher does not
-    /// start MPI programs)`, `MPI (libmpi.so.40, Open MPI v4.1.4)`.
+    /// What carries the calls and why it was chosen, for a log line: `shared memory`, `TCP (built without MPI)`,
+    /// `MPI (libmpi.so.40, Open MPI v4.1.4)`.
     #[must_use]
     pub fn describe(&self) -> String {
         self.transport.describe()
@@ -98,7 +98,7 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// If a rank is lost, hangs, brings another length or makes another call. The values are then undefined.
+    /// If a rank is lost, hangs, passes another length or makes another call. The values are then undefined.
     pub fn all_reduce_sum<T: Element>(&mut self, values: &mut [T]) -> Result<(), CollectiveError> {
         self.transport.all_reduce(Numbers::new(values), Reduction::Sum)
     }
@@ -188,8 +188,8 @@ impl Group {
         self.transport.all_gather(bytes)
     }
 
-    /// Sends part r to rank r and returns the parts that every rank sent to this one, in rank order. All parts of all
-    /// ranks have the same length.
+    /// Sends part r to rank r and returns the parts that every rank sent to this one, in rank order. All parts on all
+    /// ranks must have the same length.
     ///
     /// ```
     /// # use mpienv::collective::{CollectiveError, threads};
@@ -204,8 +204,8 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if there is not one part for each rank, or their
-    /// lengths differ on this rank.
+    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if the number of parts is not the number of ranks,
+    /// or the parts on this rank have different lengths.
     pub fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
         let size = self.size();
         let call = "all_to_all";
@@ -220,7 +220,7 @@ impl Group {
         self.transport.all_to_all(parts)
     }
 
-    /// Every rank gets the bytes of rank `root`, whatever it had.
+    /// Replaces every rank's bytes with those of rank `root`.
     ///
     /// ```
     /// # use mpienv::collective::{CollectiveError, threads};
@@ -244,7 +244,7 @@ impl Group {
         self.transport.broadcast(bytes, root)
     }
 
-    /// Returns once every rank has called it.
+    /// Returns once every rank has made this call.
     ///
     /// ```
     /// # use mpienv::collective::{CollectiveError, Group};
@@ -259,10 +259,10 @@ impl Group {
         self.transport.barrier()
     }
 
-    /// Splits the group into one group for each `color`, ordered by `key`, then by rank. This rank gets its own group.
+    /// Splits the group into one group for each `color`, ordered by `key`, then by rank. Returns this rank's new group.
     ///
-    /// Both groups can be used afterwards, in any order that is the same on all their ranks. Errors of the new group name
-    /// ranks by their number in the original group.
+    /// Both groups can be used afterwards, in any order that is the same on all their ranks. Errors name ranks by their
+    /// number in the job.
     ///
     /// ```
     /// # use mpienv::collective::{CollectiveError, threads};
@@ -284,7 +284,7 @@ impl Group {
         self.transport.split(color, key).map(Group::new)
     }
 
-    /// Waits for all ranks and closes the group. Groups split from it cannot be used afterwards.
+    /// Closes the group. Over MPI, waits for all ranks first; groups split from this one cannot be used afterwards.
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
@@ -292,10 +292,10 @@ impl Group {
         self.transport.close()
     }
 
-    /// Calls `last_words` and exits all ranks of the job, including this one, with `code`, if the transport can: MPI can,
-    /// the others return and do nothing.
+    /// Calls `last_words`, then exits all ranks of the job, including this one, with `code`. Works only over MPI and on
+    /// the group of all ranks; otherwise returns without doing anything.
     ///
-    /// For a rank that fails by itself, so that the others do not wait for it. Without MPI they see that it has exited.
+    /// Use this when a rank fails on its own, so that the others do not wait for it. Without MPI, they see it exit.
     ///
     /// ```
     /// # use mpienv::collective::Group;
@@ -307,8 +307,8 @@ impl Group {
         self.transport.abort(code, last_words);
     }
 
-    /// How many bytes this rank has written to other ranks since it connected, over this group and all that share its
-    /// connections, protocol included; `None` over MPI.
+    /// How many bytes this rank has written to other ranks since it connected, including the protocol and all groups
+    /// that share its connections; `None` over MPI.
     ///
     /// ```
     /// assert_eq!(mpienv::collective::Group::alone().bytes_sent(), Some(0));
@@ -318,8 +318,8 @@ impl Group {
         self.transport.bytes_sent()
     }
 
-    /// How many connections this rank rejected while it connected, because they were not from ranks of this job: a port
-    /// scanner, a health check, another job.
+    /// How many connections this rank rejected while connecting, because they did not come from ranks of this job but,
+    /// for example, from a port scanner, a health check or another job.
     ///
     /// ```
     /// assert_eq!(mpienv::collective::Group::alone().rejected(), 0);

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::value::host_name::host_name;
 
-/// A rank's host and cores. Rank 0 adds the address at which its watch listens.
+/// A rank's host and cores. In an MPI job, rank 0 adds where its watch listens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HostInfo {
     pub host: String,
-    /// The same for all ranks that share cores, even in containers with other host names.
+    /// The machine's ID: the same for all ranks that share cores, even in containers with other host names.
     pub machine: String,
-    /// The network that the rank is in: containers of one machine have different ones.
+    /// The rank's network namespace, which usually differs between containers of one machine.
     pub network: String,
     /// The numbers of the cores that this rank may run on; empty if unknown.
     pub cores: BTreeSet<usize>,
@@ -32,7 +32,7 @@ pub(super) struct Listener {
     pub key: [u8; 32],
 }
 
-/// Not the key.
+/// Omits the key.
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Listener { port, addresses, key: _ } = self;
@@ -46,20 +46,20 @@ impl HostInfo {
         let parallel = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
         let quota = (parallel < cores.len()).then_some(parallel);
         let host = host_name().unwrap_or_default();
-        // Linux has an id for each boot of a machine, which its containers share.
+        // A machine's containers share its boot ID.
         let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_else(|_| host.clone());
         let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default().to_string_lossy().into_owned();
         HostInfo { host, machine, network, cores, quota, listens }
     }
 
-    /// Whether the other rank is on the same host: on the same machine, and in no other container.
+    /// Returns whether the other rank is on the same machine and in the same network namespace.
     #[cfg(target_os = "linux")]
     pub(super) fn is_with(&self, other: &HostInfo) -> bool {
         (&self.machine, &self.network) == (&other.machine, &other.network)
     }
 }
 
-/// Whether every rank has its own core, as far as is known. The same data gives the same answer on all ranks.
+/// Returns whether every rank has its own core, as far as is known. All ranks get the same answer from the same data.
 pub(super) fn have_a_core_each(infos: &[HostInfo]) -> bool {
     let mut machines = BTreeMap::<&str, (usize, BTreeSet<usize>, usize)>::new();
     for host_info in infos {
@@ -93,20 +93,20 @@ mod tests {
 
     #[test]
     fn ranks_have_a_core_each_where_their_machines_cores_are_as_many() {
-        // Bound to a core each, or to none.
+        // Each rank bound to its own core, or not bound.
         assert!(have_a_core_each(&[host_info("a", &[0], None), host_info("a", &[1], None)]));
         assert!(have_a_core_each(&[host_info("a", &[0, 1], None), host_info("a", &[0, 1], None)]));
         assert!(have_a_core_each(&[host_info("a", &[0], None), host_info("b", &[0], None)]));
-        // Bound to the same core, or more ranks than cores, if on one machine only.
+        // Two ranks bound to the same core, perhaps on only one of the machines.
         assert!(!have_a_core_each(&[host_info("a", &[0], None), host_info("a", &[0], None)]));
         assert!(!have_a_core_each(&[
             host_info("b", &[0], None),
             host_info("a", &[0], None),
             host_info("a", &[0], None)
         ]));
-        // A container with eight cores and the time of one.
+        // A container that sees three cores and has a CPU quota of one.
         assert!(!have_a_core_each(&[host_info("a", &[0, 1, 2], Some(1)), host_info("a", &[0, 1, 2], Some(1))]));
-        // A system that does not tell.
+        // A system that does not report its cores.
         assert!(!have_a_core_each(&[host_info("a", &[], None)]));
     }
 

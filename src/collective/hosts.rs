@@ -1,16 +1,16 @@
-//! Which ranks share a host, and what joins them.
+//! Finds out which ranks share a host, and connects them.
 
 use super::error::CollectiveError;
 use super::tcp::Tcp;
 use super::transport::Transport;
 
-/// Shares memory among the ranks of `tcp` on each host; all of them call this.
+/// Shares memory among the ranks of `tcp` on each host. All ranks must call this.
 #[cfg(target_os = "linux")]
 pub(super) fn join(tcp: Tcp) -> Result<Box<dyn Transport>, CollectiveError> {
     join_from(tcp, &super::host_info::HostInfo::own(None))
 }
 
-/// As [`join`], for a rank on this host.
+/// Like [`join`], with `info` as this rank's host.
 #[cfg(target_os = "linux")]
 pub(super) fn join_from(
     mut tcp: Tcp,
@@ -27,7 +27,7 @@ pub(super) fn join_from(
     }
     let info = serde_json::to_vec(info).unwrap_or_default();
     let all = tcp.gather(Call::ALL_GATHER, &info)?;
-    // The same program wrote them. If one cannot be parsed, nothing is known about that rank.
+    // All ranks run the same program. If one rank's data cannot be parsed, its host is unknown.
     let all: Vec<HostInfo> = all.iter().map(|info| serde_json::from_slice(info).unwrap_or_default()).collect();
     let firsts = firsts(&all, |one, other| one.is_with(other));
     let hosts = (0..).zip(&firsts).filter(|(rank, first)| rank == *first).count();
@@ -50,7 +50,7 @@ pub(super) fn join_from(
     let host = tcp.part(first as u32, 0)?;
     let among_firsts = tcp.part(u32::from(first != own), 0)?;
     let shared = if host.rank().size() == 1 { Ok(None) } else { Shared::new(host, spins)?.map(Some) };
-    // One host's reason is all hosts' reason: they must agree on what they do.
+    // If one host cannot share memory, no host does: all ranks must use the same transports.
     let why = shared.as_ref().err().map(|(_, why)| why.clone()).unwrap_or_default();
     let reasons = tcp.gather(Call::ALL_GATHER, why.as_bytes())?;
     match (shared, reasons.iter().find(|reason| !reason.is_empty())) {
@@ -61,13 +61,13 @@ pub(super) fn join_from(
     }
 }
 
-/// For each rank, the first one that is on its host.
+/// Returns, for each rank, the first rank on its host.
 #[cfg(target_os = "linux")]
 fn firsts<T>(all: &[T], is_with: impl Fn(&T, &T) -> bool) -> Vec<usize> {
     all.iter().map(|one| all.iter().position(|other| is_with(one, other)).unwrap_or_default()).collect()
 }
 
-/// Shared memory needs Linux.
+/// Returns `tcp` as it is: shared memory needs Linux.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn join(tcp: Tcp) -> Result<Box<dyn Transport>, CollectiveError> {
     Ok(Box::new(tcp))

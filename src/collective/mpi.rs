@@ -1,13 +1,13 @@
-//! Ranks joined by MPI, whose library is loaded at run time.
+//! Ranks connected by MPI, whose library is loaded at run time.
 //!
-//! If every rank has its own core, a sum is one blocking call that spins, which is fastest. Otherwise, and for all other
-//! calls, a call is started and polled, and yields in between: a spinning rank would take the core from the rank that it
-//! waits for. In both cases a watch thread ends the wait when a rank is lost.
+//! If every rank has its own core, a sum or an all-to-all is one blocking call that spins, which is fastest. Otherwise,
+//! and for all other calls, this module starts the call, polls it, and yields between polls: a spinning rank would take
+//! the core from the rank that it waits for. In both cases, a watch thread exits the process when a rank is lost.
 //!
-//! MPI recommends but does not promise that a sum has the same bits on all ranks. It has if every rank adds in the same
-//! order, or one rank adds and distributes, as Open MPI and MPICH do between equal machines.
+//! MPI recommends but does not guarantee that a sum has the same bits on all ranks. It does if every rank adds in the
+//! same order, or if one rank adds and distributes the result, as Open MPI and MPICH do between identical machines.
 //!
-//! MPI does not compare the calls of different ranks: one that makes another call fails with MPI's error, or makes all
+//! MPI does not compare the calls of different ranks. If a rank makes another call, MPI returns an error, or all ranks
 //! wait until the timeout.
 
 mod init;
@@ -29,25 +29,25 @@ use crate::value::rank::Rank;
 pub(super) use init::init;
 pub(super) use lost::OnLost;
 
-/// How long an MPI error waits for the watch to name the lost rank. On one machine that takes milliseconds.
+/// How long to hold back an MPI error so that the watch can name the lost rank. On one machine, it takes milliseconds.
 const WATCH_FIRST: Duration = Duration::from_secs(1);
 
-/// Ranks joined by MPI: all of a job, or a group split from them.
+/// Ranks connected by MPI: all ranks of a job, or a group split from them.
 #[derive(Debug)]
 pub(super) struct Mpi {
-    // Dropped before the ranks: a rank that has announced its exit is not reported as lost.
+    // Dropped before `ranks`, to announce this rank's exit: it must not be reported as lost.
     watch: Arc<Watch>,
     ranks: Ranks,
     timeout: Duration,
-    /// Whether every rank has its own core; the same on all ranks.
+    /// Whether every rank has its own core. The same on all ranks.
     spins: bool,
-    /// Buffer for sums that do not spin. It grows to the largest sum.
+    /// Buffers for sums that do not spin. They grow to the largest sum.
     sum: Sum,
     /// The library's name and version.
     library: String,
 }
 
-/// What MPI has while it sums: one vector for each type, of which a program seldom uses both.
+/// The buffers that MPI uses during a sum, one for each type. Most programs use only one.
 #[derive(Debug, Default)]
 struct Sum {
     singles: Vec<f32>,
@@ -70,17 +70,17 @@ impl Ranks {
 }
 
 impl Mpi {
-    /// Joins the ranks of `world`, which all call this. `timeout` limits every wait for them.
+    /// Connects the ranks of `world`, which must all call this. `timeout` limits every wait for a rank.
     ///
     /// # Errors
-    /// If the ranks cannot exchange their hosts, or the watch cannot start.
+    /// If the ranks cannot exchange their host information, or the watch cannot start.
     pub(super) fn new(world: World, timeout: Duration, on_lost: OnLost) -> Result<Mpi, CollectiveError> {
         let rank = world.communicator().rank();
         let socket = if rank.is_first() { Socket::open() } else { None };
         let own = HostInfo::own(socket.as_ref().and_then(Socket::listener_info));
         let own = serde_json::to_vec(&own).unwrap_or_default();
         let infos = world.communicator().all_gather_within(&own, timeout)?;
-        // The same program wrote them. If one cannot be parsed, nothing is known about that rank.
+        // All ranks run the same program. If one rank's data cannot be parsed, its host is unknown.
         let infos: Vec<HostInfo> =
             infos.iter().map(|host_info| serde_json::from_slice(host_info).unwrap_or_default()).collect();
         let spins = host_info::have_a_core_each(&infos);
@@ -94,13 +94,13 @@ impl Mpi {
     fn call<T>(&self, call: impl FnOnce(&Communicator) -> Result<T, MpiError>) -> Result<T, CollectiveError> {
         let result = self.watch.over(|| call(self.ranks.communicator()));
         if let Err(MpiError::Call { .. }) = result {
-            // MPI may notice a loss before the watch, which knows the rank and exits this process.
+            // MPI may notice a loss first. Wait for the watch, which names the rank and exits this process.
             thread::sleep(WATCH_FIRST);
         }
         Ok(result?)
     }
 
-    /// Starts a call and polls it.
+    /// Starts a call and polls it until it is done.
     fn wait<B: Default>(
         &self,
         start: impl FnOnce(&Communicator) -> Result<Request<B>, MpiError>,
@@ -118,7 +118,7 @@ impl From<MpiError> for CollectiveError {
     }
 }
 
-/// A sum of `values` over all ranks, with the buffer of their type.
+/// Sums `values` over all ranks, in place. Returns the buffer for the next sum.
 fn sum<T: Element>(mpi: &Mpi, values: &mut [T], mut buffer: Vec<T>) -> Result<Vec<T>, CollectiveError> {
     if mpi.spins {
         mpi.call(|ranks| ranks.all_reduce_sum(values))?;
@@ -131,7 +131,7 @@ fn sum<T: Element>(mpi: &Mpi, values: &mut [T], mut buffer: Vec<T>) -> Result<Ve
     Ok(sum)
 }
 
-/// This rank's part of a sum of `values`, put where it was.
+/// Replaces this rank's part of `values` with its sum over all ranks.
 fn sum_part<T: Element>(mpi: &Mpi, values: &mut [T]) -> Result<(), CollectiveError> {
     let rank = mpi.rank();
     let length = values.len() / rank.size() as usize;
@@ -147,7 +147,7 @@ fn sum_part<T: Element>(mpi: &Mpi, values: &mut [T]) -> Result<(), CollectiveErr
 }
 
 impl Mpi {
-    /// Gathers the numbers of all ranks and reduces them here, in rank order.
+    /// Gathers the numbers of all ranks and reduces them on this rank, in rank order.
     fn reduce_here(&mut self, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
         let kind = numbers.kind();
         let all = self.all_gather(numbers.bytes())?;
@@ -226,7 +226,7 @@ impl Transport for Mpi {
         let length = (bytes.len() as u64).to_le_bytes().to_vec();
         let length = self.wait(|ranks| ranks.start_broadcast(length, root))?;
         let length = length.as_slice().try_into().map_or(0, u64::from_le_bytes);
-        // Only the root's bytes and length count.
+        // Only the root's bytes and length matter.
         bytes.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
         *bytes = self.wait(|ranks| ranks.start_broadcast(std::mem::take(bytes), root))?;
         Ok(())
@@ -247,17 +247,17 @@ impl Transport for Mpi {
 
     fn close(self: Box<Self>) -> Result<(), CollectiveError> {
         let Mpi { watch, ranks, timeout, .. } = *self;
-        // A group ends with the world.
+        // Only the world is finalized.
         let Ranks::World(world) = ranks else { return Ok(()) };
         let limit = watch::limit(timeout);
         watch.over(|| world.communicator().start_barrier()?.wait_within(limit))?;
-        // All ranks are done and say so: a launcher that received a stop signal may kill one before MPI finalizes it.
+        // Announce the exit before finalizing: after a stop signal, a launcher may kill a rank during MPI_Finalize.
         watch.end();
         Ok(world.finalize_within(limit)?)
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
-        // MPI's own split waits without a limit, so wait for all ranks first.
+        // MPI_Comm_split has no time limit, so wait for all ranks first.
         self.barrier()?;
         let group = self.call(|ranks| ranks.split(color, key))?;
         let Mpi { timeout, spins, .. } = *self;

@@ -1,7 +1,8 @@
-//! Ranks of one host, joined by memory that they share.
+//! Ranks of one host, connected by shared memory.
 //!
-//! Every rank copies its numbers into the memory, where all others read them and add in rank order: the same bits on every
-//! rank, and those of TCP. The TCP connections stay: a rank that is killed closes them, and so the others know its name.
+//! Every rank copies its numbers into the memory. All ranks read them and add them in rank order, so every rank gets
+//! the same bits, which are also those of TCP. The TCP connections stay open: they close when a rank is killed, so that
+//! the others can name it.
 
 mod memory;
 #[cfg(test)]
@@ -21,15 +22,15 @@ use super::transport::Transport;
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
 
-/// How long a rank polls before it lets others run, if every rank has its own processor.
+/// How long a rank polls before it yields, if every rank has its own core.
 const SPIN: Duration = Duration::from_micros(50);
-/// How long it then polls, and lets others run in between, before it sleeps.
+/// How long after the start of the wait a rank polls and yields before it sleeps.
 const YIELD: Duration = Duration::from_millis(1);
-/// How long it then sleeps before it looks for lost ranks for the first time, and at most.
+/// The first and the longest sleep before a check for lost ranks.
 const NAPS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
-/// The largest sum that more than two ranks add directly, in bytes of all ranks. For a larger one, each adds its part.
+/// The largest sum that more than two ranks add directly, in bytes of all ranks. In a larger sum, each adds its part.
 const DIRECT: usize = 128 * 1024;
-/// Bytes that are added at a time: they stay in the processor's first cache while several ranks' numbers are added.
+/// Bytes that are added at a time. They stay in the L1 cache while several ranks' numbers are added.
 const BLOCK: usize = 8 * 1024;
 
 /// All ranks of a group, on one host.
@@ -37,14 +38,14 @@ const BLOCK: usize = 8 * 1024;
 pub(super) struct Shared {
     tcp: Tcp,
     memory: Memory,
-    /// Whether every rank has a processor to itself.
+    /// Whether every rank has its own core.
     spins: bool,
     /// Bytes that this rank has published.
     published: u64,
 }
 
 impl Shared {
-    /// Shares memory among the ranks of `tcp`, or says why that is not possible; the same on all of them.
+    /// Shares memory among the ranks of `tcp`, or returns why it cannot. The outcome is the same on all ranks.
     pub(super) fn new(mut tcp: Tcp, spins: bool) -> Result<Result<Shared, (Tcp, String)>, CollectiveError> {
         let (ranks, own) = (tcp.rank().size() as usize, tcp.rank().index() as usize);
         let created = if own == 0 { Some(memory::create(ranks)) } else { None };
@@ -75,12 +76,12 @@ impl Shared {
         self.published
     }
 
-    /// Waits until all ranks make this call, of which nothing else happens here.
+    /// Waits until all ranks make this call, without exchanging data.
     pub(super) fn meet(&mut self, call: Call) -> Result<(), CollectiveError> {
         self.round(call, |_, _| 0)
     }
 
-    /// Shows all ranks' bytes to all; returns them in rank order.
+    /// Publishes this rank's bytes and returns those of all ranks, in rank order.
     pub(super) fn show(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<&[u8]>, CollectiveError> {
         self.round(call, |slot, _| copy(slot, bytes))?;
         let ranks = self.memory.ranks();
@@ -88,7 +89,7 @@ impl Shared {
         Ok((0..ranks).map(|rank| &slots.of(rank)[..bytes.len()]).collect())
     }
 
-    /// Gives all ranks the first one's bytes.
+    /// Copies the first rank's bytes to all ranks.
     pub(super) fn pass_on(&mut self, call: Call, bytes: &mut [u8]) -> Result<(), CollectiveError> {
         let is_first = self.memory.own() == 0;
         self.round(call, |slot, _| if is_first { copy(slot, bytes) } else { 0 })?;
@@ -98,7 +99,8 @@ impl Shared {
         Ok(())
     }
 
-    /// One round: `fill` gets this rank's slot and the slots of the round before. Returns once all ranks have published.
+    /// Runs one round: `fill` gets this rank's slot and the previous round's slots. Returns once all ranks have
+    /// published.
     fn round(&mut self, call: Call, fill: impl FnOnce(&mut [u8], Slots<'_>) -> usize) -> Result<(), CollectiveError> {
         self.tcp.members().check()?;
         let own = self.memory.own();
@@ -117,7 +119,7 @@ impl Shared {
 
     fn wait_for(&self, rank: usize, call: Call) -> Result<(), CollectiveError> {
         let memory = &self.memory;
-        // Often it is there, and the clock need not be asked.
+        // Often the rank has already published. Do not read the clock then.
         if memory.has_published(rank) {
             return Ok(());
         }
@@ -150,7 +152,7 @@ impl Shared {
         }
     }
 
-    /// The slots of the round that is complete.
+    /// The slots of the completed round.
     fn slots(&mut self) -> Result<Slots<'_>, CollectiveError> {
         let own = self.memory.own();
         let members = self.tcp.members();
@@ -168,7 +170,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Overwrites this rank's `values` with the numbers of all ranks that begin at `start` in their slots.
+    /// Reduces the numbers of all ranks that begin at `start` in their slots, into this rank's `values`.
     fn add_up(
         &mut self,
         kind: ElementKind,
@@ -187,7 +189,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Every rank adds its part, and then reads the parts of all others.
+    /// Every rank adds its part and then reads the parts of all others.
     fn reduce_by_parts(&mut self, call: Call, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
         let (ranks, own, kind) = (self.memory.ranks(), self.memory.own(), numbers.kind());
         for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
@@ -210,28 +212,28 @@ impl Shared {
     }
 }
 
-/// Opens what rank 0 offers; the error is a reason for people.
+/// Opens the memory that rank 0 offers. The error is a reason to show to users.
 fn open(offer: &[u8], ranks: usize) -> Result<OwnedFd, String> {
     match serde_json::from_slice(offer) {
         Ok(offer) => memory::open(&offer, ranks).map_err(|error| error.to_string()),
-        // Rank 0 has created none, and says why.
+        // Rank 0 could not create the memory, and sent the reason instead.
         Err(_) => Err(printable(offer)),
     }
 }
 
-/// Why memory is not shared, from the reasons of all ranks, which are empty if there are none.
+/// Returns why memory is not shared, given a reason from every rank, which is empty if that rank succeeded.
 fn first_reason(reasons: &[Vec<u8>]) -> Option<String> {
     let (rank, reason) = reasons.iter().enumerate().find(|(_, reason)| !reason.is_empty())?;
     Some(format!("rank {rank} cannot share memory: {}", printable(reason)))
 }
 
-/// Puts bytes at the start of a slot; returns how many.
+/// Copies bytes to the start of a slot and returns how many.
 fn copy(slot: &mut [u8], bytes: &[u8]) -> usize {
     slot[..bytes.len()].copy_from_slice(bytes);
     bytes.len()
 }
 
-/// Overwrites `into` with the numbers of all ranks that begin at `start` in their slots, added in rank order.
+/// Reduces the numbers of all ranks that begin at `start` in their slots, in rank order, into `into`.
 fn add_blocks(kind: ElementKind, by: Reduction, ranks: usize, slots: Slots<'_>, start: usize, into: &mut [u8]) {
     for (index, into) in into.chunks_mut(BLOCK).enumerate() {
         let start = start + index * BLOCK;
@@ -283,7 +285,7 @@ impl Transport for Shared {
         loop {
             let is_first = all.is_empty();
             self.round(Call::ALL_GATHER, |slot, _| {
-                // The first round has the length before the bytes.
+                // In the first round, the length precedes the bytes.
                 let (head, room) = slot.split_at_mut(if is_first { length.len() } else { 0 });
                 head.copy_from_slice(&length[..head.len()]);
                 let now = room.len().min(bytes.len() - sent);
@@ -367,7 +369,7 @@ impl Transport for Shared {
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
-        // First here, where all are: one that calls anything else is named.
+        // Meet in shared memory first, so that a rank that makes another call is named.
         self.meet(Call::SPLIT)?;
         hosts::join(self.tcp.part(color, key)?)
     }

@@ -1,11 +1,11 @@
-//! Which ranks belong to which group of a split.
+//! Determines which ranks belong to which group of a split.
 
-/// What a rank sends to the others.
+/// Encodes what a rank sends to the others.
 pub(super) fn request(color: u32, key: u32) -> Vec<u8> {
     [color.to_le_bytes(), key.to_le_bytes()].concat()
 }
 
-/// The ranks of this color, ordered by key, then by rank, from all requests in rank order.
+/// The ranks of this color, ordered by key, then by rank. `requests` has one request from each rank, in rank order.
 pub(super) fn members<'a>(color: u32, requests: impl IntoIterator<Item = &'a Vec<u8>>) -> Vec<usize> {
     let mut members = Vec::new();
     for (rank, request) in requests.into_iter().enumerate() {

@@ -1,8 +1,8 @@
-//! Ranks joined by TCP, one connection to each peer.
+//! Ranks connected by TCP, with one connection to each peer.
 //!
-//! For a small sum, every rank sends its numbers to all others and adds in rank order. For a large one, every rank sends
-//! each other rank the part that this one adds, in rank order too, and then sends its part of the sum to all. Both give
-//! the same bits on all ranks.
+//! For a small sum, every rank sends its numbers to all others and adds in rank order. For a large sum, every rank
+//! sends each other rank the part that the other adds, also in rank order, and then sends its own part of the sum to
+//! all. Either way, all ranks get the same bits.
 
 mod handshake;
 mod inbox;
@@ -34,10 +34,10 @@ const DIRECT: usize = 512 * 1024;
 const DIRECT_EACH: usize = 64 * 1024;
 /// The most bytes that a rank may gather or broadcast.
 const LONGEST: usize = 1 << 31;
-/// The most bytes of a large sum that one rank adds at a time: a megabyte stays in the processor's cache.
+/// The most bytes of a large sum that one rank adds at a time. A megabyte stays in the processor's cache.
 const PIECE: usize = 1 << 20;
 
-/// All ranks of a job, joined by TCP, or a group of them.
+/// All ranks of a job, or a group of them, connected by TCP.
 #[derive(Debug)]
 pub(super) struct Tcp {
     rank: Rank,
@@ -46,12 +46,12 @@ pub(super) struct Tcp {
     others: Scratch,
     sum: Scratch,
     rejected: u64,
-    /// Why nothing better was chosen.
+    /// Why no better transport was chosen.
     why: String,
 }
 
 impl Tcp {
-    /// Connects all ranks, which meet at `place`. `timeout` limits this and every later wait for a rank.
+    /// Connects all ranks, which meet at `place`. `timeout` limits this call and every later wait for a rank.
     ///
     /// # Errors
     /// If the ranks do not meet, or one cannot be reached.
@@ -61,7 +61,7 @@ impl Tcp {
         Ok(Tcp { rejected: mesh.rejected, ..Tcp::of(rank, members) })
     }
 
-    /// With the reason that nothing better was chosen.
+    /// Sets the reason why no better transport was chosen.
     pub(super) fn because(self, why: impl Into<String>) -> Tcp {
         Tcp { why: why.into(), ..self }
     }
@@ -116,7 +116,8 @@ impl Tcp {
         Ok(())
     }
 
-    /// Block by block, so that a block stays in the processor's cache: each rank adds its part, and sends it to all.
+    /// Reduces block by block, so that a block stays in the processor's cache. Each rank adds its part and sends it to
+    /// all.
     fn reduce_blocks(&mut self, call: Call, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
         let (size, own) = (self.size(), self.own());
         for mut block in numbers.blocks(PIECE * size) {
@@ -128,7 +129,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// Every rank gets the bytes of every rank, in a call of this name.
+    /// Every rank gets the bytes of every rank, as part of `call`.
     pub(super) fn gather(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
         let own = (bytes.len() as u64).to_le_bytes();
         let mut lengths = vec![0; 8 * self.size()];
@@ -144,13 +145,13 @@ impl Tcp {
         Ok(all)
     }
 
-    /// What notices lost ranks, for those that wait for each other by other means.
+    /// The members, which notice lost ranks for a transport that waits for ranks by other means.
     #[cfg(target_os = "linux")]
     pub(super) fn members(&self) -> &Members {
         &self.members
     }
 
-    /// Why nothing better was chosen; empty if a program asked for it.
+    /// Why no better transport was chosen; empty if there is no reason to report.
     pub(super) fn why(&self) -> &str {
         &self.why
     }
@@ -171,7 +172,7 @@ impl Tcp {
         self.members.transfer(call, out, &mut inbox::Listed(from))
     }
 
-    /// The ranks of one color.
+    /// Splits off the ranks of this rank's color.
     pub(super) fn part(&mut self, color: u32, key: u32) -> Result<Tcp, CollectiveError> {
         let all = self.gather(Call::SPLIT, &split::request(color, key))?;
         let members = split::members(color, &all);

@@ -1,4 +1,4 @@
-//! Wrong calls and ranks that hang, the same over every transport that does not need a launcher.
+//! Mismatched calls and hung ranks, over every transport that does not need a launcher.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -9,8 +9,8 @@ use super::{CollectiveError, Group, hosts, threads};
 
 const PLENTY: Duration = Duration::from_secs(60);
 
-/// A rank hangs in a sum of so many numbers until all others have given it up: they name it. `ranks` runs all ranks, with a
-/// timeout as long as a busy machine may keep a rank from its turn.
+/// Checks that all other ranks name a rank that hangs in a sum of `length` numbers. `ranks` runs all ranks with a
+/// timeout long enough for a busy machine.
 pub(super) fn check_that_a_hung_rank_is_named(
     hung: u32,
     length: usize,
@@ -36,7 +36,7 @@ pub(super) fn check_that_a_hung_rank_is_named(
     }
 }
 
-/// What `run` returns on so many ranks, by transport.
+/// What `run` returns on `size` ranks, by transport.
 fn over_each<T: Send>(size: u32, run: impl Fn(&mut Group) -> T + Sync) -> Vec<(&'static str, Vec<T>)> {
     vec![
         ("threads", threads::run(size, PLENTY, |group| run(group)).unwrap()),
@@ -51,7 +51,7 @@ fn ranks_that_call_different_operations_are_named_with_what_they_called() {
         2 => group.barrier().unwrap_err().to_string(),
         _ => group.all_reduce_sum(&mut [1.0_f32; 10]).unwrap_err().to_string(),
     }) {
-        // Whoever found it, in one order or the other.
+        // Either rank may have found the difference.
         let [first, second] = ["rank 2 called barrier, rank ", " called all_reduce_sum of 10 f32, rank 2 barrier: "];
         for error in &errors {
             assert!(
@@ -76,7 +76,7 @@ fn numbers_of_another_type_or_reduction_or_root_are_another_call() {
     for (one, other) in [(0, 1), (0, 2), (0, 3), (4, 5), (3, 2)] {
         for (over, errors) in over_each(2, |group| {
             let call = if group.rank().is_first() { calls[one] } else { calls[other] };
-            // The root of a broadcast hears of it in its next call.
+            // The root of a broadcast hears of the difference in its next call.
             call(group).and_then(|()| group.barrier()).err().map(|error| error.to_string())
         }) {
             let named = errors.iter().flatten().any(|error| error.contains(" called "));
@@ -141,7 +141,7 @@ fn nothing_and_single_numbers_and_groups_of_one_are_no_special_case() {
             group.broadcast(&mut word, size - 1).unwrap();
             let mut one = [1_i64];
             group.all_reduce_sum(&mut one).unwrap();
-            // One number does not divide among several ranks: the last one has it.
+            // One number does not divide among several ranks: the last rank gets it.
             let part = group.reduce_scatter_sum(&[2_i64]).unwrap();
             let mut alone = group.split(group.rank().index(), 0).unwrap();
             alone.all_reduce_sum(&mut one).unwrap();

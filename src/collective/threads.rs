@@ -1,4 +1,4 @@
-//! Ranks as threads of one process, for tests and for trying a number of ranks.
+//! Ranks as threads of one process, for tests and experiments.
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +20,7 @@ use crate::value::rank::{Rank, RankError};
 /// The host that errors name.
 const HOST: &str = "this process";
 
-/// One of several ranks in one process, to be moved to its thread and made a [`Group`] there.
+/// One of several ranks in one process. Move it to its thread and convert it to a [`Group`] there.
 #[derive(Debug)]
 pub struct Threads {
     rank: Rank,
@@ -28,7 +28,7 @@ pub struct Threads {
     shared: Arc<Shared>,
     /// How many times this rank has split the group.
     splits: u64,
-    /// The rank that an earlier call failed for, and why.
+    /// The rank that made an earlier call fail, and why.
     failed: Option<(u32, String)>,
 }
 
@@ -38,11 +38,11 @@ struct Shared {
     names: Vec<u32>,
     board: Mutex<Board>,
     changed: Condvar,
-    /// The groups that some ranks have not taken yet, by the number of the split and the color.
+    /// The groups that some ranks have not joined yet, by the number of the split and the color.
     groups: Mutex<BTreeMap<(u64, u32), Taken>>,
 }
 
-/// A group of a split, and the number of ranks that have taken it.
+/// A group of a split, and the number of ranks that have joined it.
 #[derive(Debug)]
 struct Taken {
     shared: Arc<Shared>,
@@ -61,9 +61,9 @@ struct Board {
     gone: Vec<bool>,
 }
 
-/// The ranks of a group, each to be moved to its own thread.
+/// Returns the ranks of a group, each to be moved to its own thread.
 ///
-/// A rank that waits longer than `timeout`, at most ten years, for another gets an error.
+/// A rank gets an error if it waits for another longer than `timeout`, which is capped at ten years.
 ///
 /// ```
 /// use std::time::Duration;
@@ -140,7 +140,7 @@ impl Shared {
 }
 
 impl Threads {
-    /// As [`Threads::try_exchange`], but fails if an earlier call did.
+    /// Like [`Threads::try_exchange`], but fails if an earlier call failed.
     fn exchange(&mut self, call: Call, bytes: Vec<u8>) -> Result<Arc<Vec<Brought>>, CollectiveError> {
         if let Some((rank, reason)) = &self.failed {
             let (rank, reason) = (*rank, format!("{reason} (in an earlier call)"));
@@ -153,7 +153,7 @@ impl Threads {
         result
     }
 
-    /// Contributes bytes, waits for those of all others, and returns all in rank order.
+    /// Contributes bytes, waits for all other ranks, and returns all ranks' bytes in rank order.
     fn try_exchange(&self, call: Call, bytes: Vec<u8>) -> Result<Arc<Vec<Brought>>, CollectiveError> {
         let deadline = Instant::now() + self.timeout;
         let mut board = self.shared.board();
@@ -164,7 +164,7 @@ impl Threads {
             board.round += 1;
             self.shared.changed.notify_all();
         }
-        // The result stays until all have taken it: the next round ends only after all ranks have joined it.
+        // The result stays until all ranks have taken it: the next round completes only after all have joined it.
         while board.round == round {
             let missing = |rank: &Rank| board.brought[rank.index() as usize].is_none();
             if let Some(rank) = self.rank.all().filter(missing).find(|rank| board.gone[rank.index() as usize]) {
@@ -191,7 +191,7 @@ impl Threads {
     fn reduce(&mut self, call: Call, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
         let kind = numbers.kind();
         let all = self.exchange(call, numbers.bytes().to_vec())?;
-        // A vector of bytes may lie at any address; numbers may not.
+        // A vector of bytes may be unaligned for numbers.
         let mut row = Scratch::default();
         for (rank, (_, brought)) in all.iter().enumerate() {
             let row = row.bytes(brought.len());

@@ -6,8 +6,8 @@ use crate::value::rank::Rank;
 
 /// What carries the calls of a [`Group`](super::Group): shared memory, TCP, MPI or threads.
 ///
-/// Implement it to put something between a group and its transport, such as a counter or, in tests, a fault. Every rank
-/// makes the same calls in the same order; [`Group`](super::Group) has checked the arguments.
+/// Implement this trait to put something between a group and its transport, such as a counter or, in tests, a fault.
+/// Every rank makes the same calls in the same order. [`Group`](super::Group) has already checked the arguments.
 ///
 /// ```
 /// use mpienv::Rank;
@@ -50,7 +50,7 @@ pub trait Transport {
     /// This rank and the size of the group.
     fn rank(&self) -> Rank;
 
-    /// What it is, and why it was chosen.
+    /// What the transport is, and why it was chosen.
     fn describe(&self) -> String;
 
     /// Reduces the ranks' numbers element by element. Every rank gets the result in place.
@@ -59,10 +59,10 @@ pub trait Transport {
     /// If a rank is lost, hangs or makes another call.
     fn all_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError>;
 
-    /// As [`Transport::all_reduce`], but every rank needs only its part: the numbers from `rank * count / size` to
-    /// `(rank + 1) * count / size`. What is left in the others is undefined.
+    /// Like [`Transport::all_reduce`], but every rank needs only its part: the numbers from `rank * count / size` to
+    /// `(rank + 1) * count / size`. The other numbers are then undefined.
     ///
-    /// By default every rank computes all parts.
+    /// By default, every rank computes all parts.
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
@@ -76,10 +76,10 @@ pub trait Transport {
     /// As [`Transport::all_reduce`].
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError>;
 
-    /// Sends part r to rank r and returns the parts that every rank sent to this one, in rank order. There is a part for
-    /// every rank, and all have the same length.
+    /// Sends part r to rank r and returns the parts that every rank sent to this one, in rank order. There is one part
+    /// for each rank, and all parts have the same length.
     ///
-    /// By default all parts go to all ranks.
+    /// By default, all parts go to all ranks.
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
@@ -96,13 +96,13 @@ pub trait Transport {
     /// As [`Transport::all_reduce`].
     fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError>;
 
-    /// Returns once every rank has called it.
+    /// Returns once every rank has made this call.
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
     fn barrier(&mut self) -> Result<(), CollectiveError>;
 
-    /// One group for each `color`, ordered by `key`, then by rank; returns this rank's.
+    /// Splits the group into one group for each `color`, ordered by `key`, then by rank. Returns this rank's new group.
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
@@ -110,10 +110,10 @@ pub trait Transport {
 
     /// Calls `last_words` and exits all ranks of the job, including this one, with `code`.
     ///
-    /// By default, and if it cannot exit other ranks, it returns and does nothing.
+    /// By default, or if the transport cannot exit other ranks, returns without doing anything.
     fn abort(&mut self, _code: u8, _last_words: &mut dyn FnMut()) {}
 
-    /// Closes the transport once every rank has called it. By default there is nothing to close.
+    /// Closes the transport, after waiting for all ranks if it needs to. Does nothing by default.
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
@@ -121,7 +121,7 @@ pub trait Transport {
         Ok(())
     }
 
-    /// How many bytes this rank has written to other ranks, protocol included; `None`, the default, if that is unknown.
+    /// How many bytes this rank has written to other ranks, protocol included; `None`, the default, if unknown.
     fn bytes_sent(&self) -> Option<u64> {
         None
     }

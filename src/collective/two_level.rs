@@ -1,9 +1,10 @@
-//! Ranks of several hosts, with several ranks on some.
+//! Ranks on several hosts, some of which have several ranks.
 //!
-//! A sum is made in rank order, as everywhere: the first host adds up its ranks' numbers, the next host adds those of its
-//! ranks to that, and so on; the last one sends the result to all. Only one rank of each host sends: its host's share once,
-//! instead of every rank its own to every other. Numbers go in blocks, so that all hosts are busy. Everything but sums goes
-//! over TCP from rank to rank.
+//! An all-reduce combines numbers in rank order, as over the other transports. The first host adds up its ranks'
+//! numbers, the next host adds its ranks' numbers to that sum, and so on. The last host sends the result to all. Only
+//! one rank of each host sends, and it sends the host's sum once, so hosts exchange much less than if every rank sent
+//! to every other. Numbers are sent in blocks, so that all hosts are busy. All other calls go over TCP from rank to
+//! rank.
 
 #[cfg(test)]
 mod tests;
@@ -23,22 +24,22 @@ const BLOCK: usize = 256 * 1024;
 /// All ranks of a group.
 pub(super) struct TwoLevel {
     world: Tcp,
-    /// The ranks of this host; none if this is the only one.
+    /// The ranks of this host; `None` if this rank is alone on it.
     host: Option<Shared>,
-    /// The first ranks of all hosts, on those.
+    /// The first ranks of all hosts; `None` if this rank is not one of them.
     firsts: Option<Tcp>,
-    /// This host among all, in rank order.
+    /// This host's index among all hosts, in rank order.
     place: usize,
     hosts: usize,
-    /// Bytes that hosts pass on at a time; they fit one round on every host.
+    /// Bytes that hosts pass on at a time. They fit in one round on every host.
     block: usize,
-    /// What the hosts before this one have added up, and what this one adds to it.
+    /// The sum of the hosts before this one, and the sum that includes this host.
     before: Scratch,
     sum: Scratch,
 }
 
 impl TwoLevel {
-    /// The ranks of each host follow each other in `world`; the largest has so many.
+    /// The ranks of each host must be consecutive in `world`. `largest` is the largest number of ranks on a host.
     pub(super) fn new(
         world: Tcp,
         host: Option<Shared>,
@@ -57,7 +58,7 @@ impl TwoLevel {
         self.world.barrier_of(call)
     }
 
-    /// Adds this host's numbers of a block to what the hosts before it have added up.
+    /// Adds this host's numbers of a block to the sum of the hosts before it.
     fn add(&mut self, call: Call, kind: ElementKind, by: Reduction, values: &[u8]) -> Result<(), CollectiveError> {
         let rows = match &mut self.host {
             Some(host) => host.show(call, values)?,
@@ -70,7 +71,8 @@ impl TwoLevel {
         Ok(())
     }
 
-    /// Sends a block that this host has added to, and receives one that the host before has, and one that is complete.
+    /// Sends the block that this host has added to. Receives a block from the host before, and a complete one from the
+    /// last.
     fn exchange(
         &mut self,
         call: Call,
@@ -90,7 +92,7 @@ impl TwoLevel {
         firsts.exchange(call, |to| (added > 0 && next(to)).then_some(sum), &mut from)
     }
 
-    /// Meets the other ranks of this host first: one that makes another call is named, and does not wait elsewhere.
+    /// Meets the other ranks of this host first, so that a rank that makes another call is named.
     fn meet(&mut self, call: Call) -> Result<(), CollectiveError> {
         self.host.as_mut().map_or(Ok(()), |host| host.meet(call))
     }
@@ -118,7 +120,7 @@ impl Transport for TwoLevel {
         let length =
             |block: Option<usize>, blocks: &[&mut [u8]]| block.and_then(|at| blocks.get(at)).map_or(0, |b| b.len());
         for step in 0..blocks.len() + last {
-            // Each host is a step behind the one before.
+            // Each host is one step behind the previous host.
             let (own, complete) = (step.checked_sub(place), step.checked_sub(last));
             let before = (step + 1).checked_sub(place);
             let (added, before) = (length(own, &blocks), length(before, &blocks));

@@ -1,4 +1,4 @@
-//! The three ABIs of MPI: what a handle is, and the constants that each header defines.
+//! The three ABIs of MPI: the types of their handles and the constants in their headers.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -12,9 +12,9 @@ use super::request::{Call, Started};
 pub enum Abi {
     /// Open MPI 4 and 5: handles are addresses of objects in the library.
     OpenMpi,
-    /// MPICH, Intel MPI, MVAPICH, Cray MPICH: handles are numbers of an `int`.
+    /// MPICH, Intel MPI, MVAPICH, Cray MPICH: handles have the type `int`.
     Mpich,
-    /// The ABI of the MPI 5 standard, `libmpi_abi`: handles are small numbers in a pointer.
+    /// The ABI of the MPI 5 standard, `libmpi_abi`: handles are pointers with small integers as values.
     Standard,
 }
 
@@ -28,9 +28,9 @@ impl fmt::Display for Abi {
     }
 }
 
-/// What stands behind every handle of an ABI: an `int` or a pointer.
+/// The type of an ABI's handles: an `int` or a pointer.
 pub(super) trait Handle: Copy + 'static {
-    /// A call of a library with such handles, among those of either kind.
+    /// Wraps a started call of a library with such handles.
     fn started(call: Call<Self>) -> Started;
 }
 
@@ -51,7 +51,7 @@ impl Handle for c_int {
     }
 }
 
-// One type a kind of handle, so that a datatype given for a communicator does not compile.
+// One type for each kind of handle, so that passing a datatype for a communicator does not compile.
 
 /// `MPI_Comm`.
 #[derive(Clone, Copy)]
@@ -94,7 +94,7 @@ pub(super) struct Constants<W> {
 }
 
 impl Constants<c_int> {
-    /// As in the `mpi.h` of MPICH 3 to 5; Intel MPI has the same by the MPICH ABI initiative.
+    /// As in the `mpi.h` of MPICH 3 to 5. Intel MPI has the same constants, by the MPICH ABI initiative.
     pub(super) fn mpich() -> Constants<c_int> {
         Constants {
             comm_world: Comm(0x4400_0000),
@@ -131,8 +131,8 @@ impl Constants<Pointer> {
         }
     }
 
-    /// As in the `mpi.h` of Open MPI 4 and 5; `address` gives that of an object in the library, or
-    /// its name where there is none.
+    /// As in the `mpi.h` of Open MPI 4 and 5. `address` returns an object's address in the library, or its name if the
+    /// library lacks it.
     pub(super) fn open_mpi(
         address: impl Fn(&'static str) -> Result<*mut c_void, &'static str>,
     ) -> Result<Constants<Pointer>, &'static str> {
@@ -156,5 +156,5 @@ impl Constants<Pointer> {
 /// Only Open MPI has this object.
 pub(super) const OPEN_MPI_WORLD: &str = "ompi_mpi_comm_world";
 
-/// Every library of the MPICH ABI has this function (it is `MPI_DUP_FN` there), and no other.
+/// Only libraries with the MPICH ABI have this function, and all of them do: it is their `MPI_DUP_FN`.
 pub(super) const MPICH_DUP_FN: &str = "MPIR_Dup_fn";

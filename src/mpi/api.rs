@@ -1,4 +1,4 @@
-//! The calls of MPI with Rust's types: lengths checked, error codes made errors.
+//! The calls of MPI with Rust types, checked lengths, and errors instead of error codes.
 
 #![expect(unsafe_code, reason = "an MPI library is a C library, and it is loaded at run time")]
 
@@ -13,8 +13,8 @@ use crate::value::rank::Rank;
 
 /// A loaded library: its functions and the constants of its ABI.
 ///
-/// It is used by one thread. Between [`Api::init`] and [`Api::finalize`] every method may be
-/// called; before and after only those that say so.
+/// Only one thread uses it. Between [`Api::init`] and [`Api::finalize`], every method may be called; before and after,
+/// only those that say so.
 pub(super) struct Api<W> {
     functions: Functions<W>,
     constants: Constants<W>,
@@ -31,17 +31,17 @@ impl<W: Handle> Api<W> {
         Api { functions, constants }
     }
 
-    /// All ranks.
+    /// The communicator of all ranks.
     pub(super) fn world(&self) -> Comm<W> {
         self.constants.comm_world
     }
 
-    /// MPI_THREAD_FUNNELED: this process has threads, and one of them calls MPI.
+    /// MPI_THREAD_FUNNELED: this process has several threads, but only one of them calls MPI.
     pub(super) fn funneled(&self) -> c_int {
         self.constants.thread_funneled
     }
 
-    /// Before init, too.
+    /// Returns whether MPI is initialized. May be called before init.
     pub(super) fn is_initialized(&self) -> Result<bool, MpiError> {
         let mut flag = 0;
         // SAFETY: the argument points to an int.
@@ -49,7 +49,7 @@ impl<W: Handle> Api<W> {
         self.check("MPI_Initialized", code).map(|()| flag != 0)
     }
 
-    /// Initializes MPI, and returns the thread level that it gives.
+    /// Initializes MPI, and returns the thread level that MPI provides.
     pub(super) fn init(&self) -> Result<c_int, MpiError> {
         let mut provided = 0;
         // SAFETY: argc and argv may be null; `provided` is an int.
@@ -57,27 +57,27 @@ impl<W: Handle> Api<W> {
             (self.functions.init_thread)(ptr::null_mut(), ptr::null_mut(), self.funneled(), &raw mut provided)
         };
         self.check("MPI_Init_thread", code)?;
-        // Otherwise errors end the process. MPI 4 raises errors of no communicator on COMM_SELF.
+        // By default, errors exit the process. MPI 4 raises errors without a communicator on COMM_SELF.
         self.return_errors(self.constants.comm_world)?;
         self.return_errors(self.constants.comm_self)?;
         Ok(provided)
     }
 
     pub(super) fn finalize(&self) -> Result<(), MpiError> {
-        // SAFETY: it has no arguments.
+        // SAFETY: the function has no arguments.
         let code = unsafe { (self.functions.finalize)() };
         self.check("MPI_Finalize", code)
     }
 
-    /// Ends all processes of the communicator; returns where MPI cannot.
+    /// Exits all processes of the communicator. Returns only if MPI cannot.
     pub(super) fn abort(&self, comm: Comm<W>, code: c_int) {
         // SAFETY: the handle is a communicator's.
         unsafe { (self.functions.abort)(comm, code) };
     }
 
-    /// What the library calls itself: the name and version that its text begins with; before init, too.
+    /// The name and version at the start of the library's own version text. May be called before init.
     pub(super) fn version(&self) -> String {
-        // SAFETY: the callback's pointers are to a buffer longer than any ABI's longest text and to an int.
+        // SAFETY: the callback's pointers are to a buffer as long as any ABI's longest text and to an int.
         let text = one_line(|text, length| unsafe { (self.functions.get_library_version)(text, length) });
         let text = text.unwrap_or_default();
         // "Open MPI v4.1.4, package: ...", "MPICH Version:      5.0.2, MPICH Release date: ...".
@@ -85,7 +85,7 @@ impl<W: Handle> Api<W> {
         first.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// Makes MPI return the errors of a communicator.
+    /// Makes MPI return a communicator's errors.
     fn return_errors(&self, comm: Comm<W>) -> Result<(), MpiError> {
         // SAFETY: the handles are a communicator's and an error handler's.
         let code = unsafe { (self.functions.comm_set_errhandler)(comm, self.constants.errors_return) };
@@ -101,7 +101,7 @@ impl<W: Handle> Api<W> {
         // SAFETY: the handle is a communicator's; the pointer is to an int.
         let code = unsafe { (self.functions.comm_size)(comm, &raw mut size) };
         self.check("MPI_Comm_size", code)?;
-        // Negative ones become far too large ones.
+        // Negative numbers become far too large ones.
         Rank::new(rank.cast_unsigned(), size.cast_unsigned()).map_err(|error| MpiError::Call {
             call: "MPI_Comm_rank",
             code: 0,
@@ -111,7 +111,7 @@ impl<W: Handle> Api<W> {
 
     pub(super) fn duplicate(&self, comm: Comm<W>) -> Result<Comm<W>, MpiError> {
         let mut new = comm;
-        // SAFETY: the handle is a communicator's; the pointer is to one to be overwritten.
+        // SAFETY: the handle is a communicator's, and the pointer is to a handle that MPI overwrites.
         let code = unsafe { (self.functions.comm_dup)(comm, &raw mut new) };
         self.check("MPI_Comm_dup", code)?;
         self.return_errors(new).map(|()| new)
@@ -121,13 +121,13 @@ impl<W: Handle> Api<W> {
         const CALL: &str = "MPI_Comm_split";
         let (color, key) = (int(CALL, color)?, int(CALL, key)?);
         let mut new = comm;
-        // SAFETY: the handle is a communicator's; the pointer is to one to be overwritten.
+        // SAFETY: the handle is a communicator's, and the pointer is to a handle that MPI overwrites.
         let code = unsafe { (self.functions.comm_split)(comm, color, key, &raw mut new) };
         self.check(CALL, code)?;
         self.return_errors(new).map(|()| new)
     }
 
-    /// Frees a communicator, which is not used any more.
+    /// Frees a communicator, which must not be used afterwards.
     pub(super) fn free(&self, mut comm: Comm<W>) -> Result<(), MpiError> {
         // SAFETY: the pointer is to a communicator's handle.
         let code = unsafe { (self.functions.comm_free)(&raw mut comm) };
@@ -136,7 +136,7 @@ impl<W: Handle> Api<W> {
 
     pub(super) fn all_reduce_sum<T: Element>(&self, comm: Comm<W>, values: &mut [T]) -> Result<(), MpiError> {
         let (datatype, sum) = (self.datatype::<T>(), self.constants.sum);
-        // No values are a call, too: other ranks wait for it.
+        // Without values, make the call all the same: other ranks wait for it.
         let only = values.is_empty().then_some(&mut [] as &mut [T]);
         for part in only.into_iter().chain(values.chunks_mut(MOST)) {
             let count = int("MPI_Allreduce", part.len())?;
@@ -150,7 +150,7 @@ impl<W: Handle> Api<W> {
         Ok(())
     }
 
-    /// Sums in place; this rank's part of the sum, of `part` elements, comes first.
+    /// Sums in place. This rank's part of the sum, of `part` elements, then comes first.
     pub(super) fn reduce_scatter_sum<T: Element>(
         &self,
         comm: Comm<W>,
@@ -160,8 +160,8 @@ impl<W: Handle> Api<W> {
         const CALL: &str = "MPI_Reduce_scatter_block";
         let (datatype, sum, count) = (self.datatype::<T>(), self.constants.sum, int(CALL, part)?);
         let values = address(values.as_mut_ptr(), values.len());
-        // SAFETY: `values` are `count` elements of this datatype for each rank, which the caller has checked, that MPI
-        // reads and writes in place until it returns.
+        // SAFETY: `values` are `count` elements of this datatype for each rank, as the caller has checked. MPI reads
+        // and writes them in place until it returns.
         let code = unsafe {
             (self.functions.reduce_scatter_block)(self.constants.in_place, values, count, datatype, sum, comm)
         };
@@ -173,8 +173,8 @@ impl<W: Handle> Api<W> {
         const CALL: &str = "MPI_Alltoall";
         let (count, byte) = (int(CALL, part)?, self.constants.byte);
         let bytes = address(bytes.as_mut_ptr(), bytes.len());
-        // SAFETY: `bytes` are `count` bytes for each rank, which the caller has checked, that MPI reads and writes until it
-        // returns; what is sent is in place, so that its count and datatype are not read.
+        // SAFETY: `bytes` are `count` bytes for each rank, as the caller has checked. MPI reads and writes them until
+        // it returns. The data to send is in place, so MPI does not read its count and datatype.
         let code = unsafe { (self.functions.alltoall)(self.constants.in_place, 0, byte, bytes, count, byte, comm) };
         self.check(CALL, code)
     }
@@ -201,8 +201,7 @@ impl<W: Handle> Api<W> {
     /// Starts a sum in place.
     ///
     /// # Safety
-    /// `values` are `count` elements that no one else uses and that stay in place until the
-    /// request is done.
+    /// `values` are `count` elements that nothing else uses and that stay in place until the request is done.
     pub(super) unsafe fn start_all_reduce_sum<T: Element>(
         &self,
         comm: Comm<W>,
@@ -213,7 +212,7 @@ impl<W: Handle> Api<W> {
         let values = address(values, count);
         let (count, datatype, sum) = (int(CALL, count)?, self.datatype::<T>(), self.constants.sum);
         let mut request = self.constants.request_null;
-        // SAFETY: the caller keeps the elements for MPI; the request is to be overwritten.
+        // SAFETY: the caller keeps the elements for MPI, which overwrites the request.
         let code = unsafe {
             let start = self.functions.iallreduce;
             start(self.constants.in_place, values, count, datatype, sum, comm, &raw mut request)
@@ -221,10 +220,11 @@ impl<W: Handle> Api<W> {
         self.check(CALL, code).map(|()| request)
     }
 
-    /// Starts a sum in place, of which this rank's part comes first.
+    /// Starts a sum in place. This rank's part of the sum then comes first.
     ///
     /// # Safety
-    /// `values` are `part` elements for each rank that no one else uses and that stay in place until the request is done.
+    /// `values` are `part` elements for each rank. Nothing else uses them, and they stay in place until the request is
+    /// done.
     pub(super) unsafe fn start_reduce_scatter_sum<T: Element>(
         &self,
         comm: Comm<W>,
@@ -235,7 +235,7 @@ impl<W: Handle> Api<W> {
         let values = address(values, part);
         let (count, datatype, sum) = (int(CALL, part)?, self.datatype::<T>(), self.constants.sum);
         let mut request = self.constants.request_null;
-        // SAFETY: the caller keeps the elements for MPI; the request is to be overwritten.
+        // SAFETY: the caller keeps the elements for MPI, which overwrites the request.
         let code = unsafe {
             let start = self.functions.ireduce_scatter_block;
             start(self.constants.in_place, values, count, datatype, sum, comm, &raw mut request)
@@ -246,7 +246,8 @@ impl<W: Handle> Api<W> {
     /// Starts to exchange parts of `part` bytes, in place.
     ///
     /// # Safety
-    /// `bytes` are `part` bytes for each rank that no one else uses and that stay in place until the request is done.
+    /// `bytes` are `part` bytes for each rank. Nothing else uses them, and they stay in place until the request is
+    /// done.
     pub(super) unsafe fn start_all_to_all(
         &self,
         comm: Comm<W>,
@@ -257,8 +258,8 @@ impl<W: Handle> Api<W> {
         let bytes = address(bytes, part);
         let (count, byte) = (int(CALL, part)?, self.constants.byte);
         let mut request = self.constants.request_null;
-        // SAFETY: the caller keeps the bytes for MPI; what is sent is in place, so that its count and datatype are not
-        // read; the request is to be overwritten.
+        // SAFETY: the caller keeps the bytes for MPI. The data to send is in place, so MPI does not read its count and
+        // datatype. MPI overwrites the request.
         let code = unsafe {
             let start = self.functions.ialltoall;
             start(self.constants.in_place, 0, byte, bytes, count, byte, comm, &raw mut request)
@@ -269,8 +270,7 @@ impl<W: Handle> Api<W> {
     /// Starts a broadcast.
     ///
     /// # Safety
-    /// `bytes` are `count` bytes that no one else uses and that stay in place until the
-    /// request is done.
+    /// `bytes` are `count` bytes that nothing else uses and that stay in place until the request is done.
     pub(super) unsafe fn start_broadcast(
         &self,
         comm: Comm<W>,
@@ -282,14 +282,14 @@ impl<W: Handle> Api<W> {
         let bytes = address(bytes, count);
         let (count, root) = (int(CALL, count)?, int(CALL, root)?);
         let mut request = self.constants.request_null;
-        // SAFETY: the caller keeps the bytes for MPI; the request is to be overwritten.
+        // SAFETY: the caller keeps the bytes for MPI, which overwrites the request.
         let code = unsafe { (self.functions.ibcast)(bytes, count, self.constants.byte, root, comm, &raw mut request) };
         self.check(CALL, code).map(|()| request)
     }
 
     pub(super) fn start_barrier(&self, comm: Comm<W>) -> Result<RequestHandle<W>, MpiError> {
         let mut request = self.constants.request_null;
-        // SAFETY: the handle is a communicator's; the request is to be overwritten.
+        // SAFETY: the handle is a communicator's, and MPI overwrites the request.
         let code = unsafe { (self.functions.ibarrier)(comm, &raw mut request) };
         self.check("MPI_Ibarrier", code).map(|()| request)
     }
@@ -297,8 +297,8 @@ impl<W: Handle> Api<W> {
     /// Starts to gather blocks of one length, in place.
     ///
     /// # Safety
-    /// `blocks` is room for `count` bytes from every rank, with this rank's own in their place; it
-    /// stays where it is, and no one else uses it, until the request is done.
+    /// `blocks` has room for `count` bytes from every rank and already holds this rank's own. It stays in place, and
+    /// nothing else uses it, until the request is done.
     pub(super) unsafe fn start_all_gather(
         &self,
         comm: Comm<W>,
@@ -309,8 +309,8 @@ impl<W: Handle> Api<W> {
         let blocks = address(blocks, count);
         let (count, byte) = (int(CALL, count)?, self.constants.byte);
         let mut request = self.constants.request_null;
-        // SAFETY: the caller keeps the blocks for MPI; what is sent is in place, so that its count
-        // and datatype are not read; the request is to be overwritten.
+        // SAFETY: the caller keeps the blocks for MPI. The data to send is in place, so MPI does not read its count and
+        // datatype. MPI overwrites the request.
         let code = unsafe {
             let start = self.functions.iallgather;
             start(self.constants.in_place, 0, byte, blocks, count, byte, comm, &raw mut request)
@@ -318,12 +318,12 @@ impl<W: Handle> Api<W> {
         self.check(CALL, code).map(|()| request)
     }
 
-    /// Starts to gather blocks of lengths of their own, in place.
+    /// Starts to gather blocks of different lengths, in place.
     ///
     /// # Safety
-    /// `counts` and `places` have a number for every rank; `blocks` is `length` bytes, room for
-    /// `counts[rank]` at `places[rank]` from every rank, with this rank's own in their place; all three
-    /// stay where they are, and no one else writes to them, until the request is done.
+    /// `counts` and `places` have a number for every rank. `blocks` has `length` bytes, with room for `counts[rank]`
+    /// bytes at `places[rank]` from every rank, and already holds this rank's own. All three stay in place, and nothing
+    /// else uses `blocks` or writes to the others, until the request is done.
     pub(super) unsafe fn start_all_gather_varying(
         &self,
         comm: Comm<W>,
@@ -334,8 +334,8 @@ impl<W: Handle> Api<W> {
     ) -> Result<RequestHandle<W>, MpiError> {
         let (blocks, byte) = (address(blocks, length), self.constants.byte);
         let mut request = self.constants.request_null;
-        // SAFETY: the caller keeps all three for MPI; what is sent is in place, so that its count
-        // and datatype are not read; the request is to be overwritten.
+        // SAFETY: the caller keeps all three for MPI. The data to send is in place, so MPI does not read its count and
+        // datatype. MPI overwrites the request.
         let code = unsafe {
             let start = self.functions.iallgatherv;
             start(self.constants.in_place, 0, byte, blocks, counts, places, byte, comm, &raw mut request)
@@ -343,17 +343,17 @@ impl<W: Handle> Api<W> {
         self.check("MPI_Iallgatherv", code).map(|()| request)
     }
 
-    /// Whether a call that was started is done; after that, the request is null, which is always done.
+    /// Returns whether a started call is done. The request is then null, which is always done.
     pub(super) fn test(&self, call: &'static str, request: &mut RequestHandle<W>) -> Result<bool, MpiError> {
         let mut flag = 0;
-        // SAFETY: the request is one that MPI gave, or null; the status is ignored.
+        // SAFETY: the request is one that MPI returned, or null; the status is ignored.
         let code = unsafe { (self.functions.test)(request, &raw mut flag, self.constants.status_ignore) };
         self.check(call, code).map(|()| flag != 0)
     }
 
-    /// Waits until a call that was started is done.
+    /// Waits until a started call is done.
     pub(super) fn wait(&self, call: &'static str, request: &mut RequestHandle<W>) -> Result<(), MpiError> {
-        // SAFETY: the request is one that MPI gave, or null; the status is ignored.
+        // SAFETY: the request is one that MPI returned, or null; the status is ignored.
         let code = unsafe { (self.functions.wait)(request, self.constants.status_ignore) };
         self.check(call, code)
     }
@@ -370,24 +370,24 @@ impl<W: Handle> Api<W> {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: the callback's pointers are to a buffer longer than any ABI's longest text and to an int.
+        // SAFETY: the callback's pointers are to a buffer as long as any ABI's longest text and to an int.
         let text = one_line(|text, length| unsafe { (self.functions.error_string)(code, text, length) });
         Err(MpiError::Call { call, code, text: text.unwrap_or_else(|| "unknown to MPI_Error_string".to_owned()) })
     }
 }
 
-/// Where a buffer is, as MPI takes it.
+/// The address of a buffer, as MPI expects it.
 fn address<T>(first: *mut T, count: usize) -> *mut c_void {
-    // The address of an empty Vec of bytes is 1, and that is MPI_IN_PLACE in two ABIs.
+    // The address of an empty Vec of bytes is 1, which is MPI_IN_PLACE in two ABIs.
     if count == 0 { ptr::null_mut() } else { first.cast() }
 }
 
-/// A number as an `int`.
+/// Converts a number to an `int`.
 pub(super) fn int<N: Copy + TryInto<c_int> + TryInto<u64>>(call: &'static str, number: N) -> Result<c_int, MpiError> {
     number.try_into().map_err(|_| MpiError::TooLarge { call, value: number.try_into().unwrap_or(u64::MAX) })
 }
 
-/// A text that MPI writes, its lines joined.
+/// A text that MPI writes, joined to one line.
 fn one_line(write: impl FnOnce(*mut c_char, *mut c_int) -> c_int) -> Option<String> {
     let mut text = vec![0_u8; LONGEST_TEXT];
     let mut length = 0;

@@ -12,11 +12,11 @@ use super::request::{Blocks, Request};
 use super::session::{About, Session};
 use crate::value::rank::Rank;
 
-/// Ranks that call MPI together: all of them, or a part that [`split`](Communicator::split) made.
+/// Ranks that call MPI together: all ranks, or those of a [`split`](Communicator::split).
 ///
 /// Every rank of a communicator must make the same calls in the same order. A blocking call keeps a core busy until
 /// the other ranks have made it, and waits forever if one of them hangs. A started call
-/// ([`start_all_reduce_sum`](Communicator::start_all_reduce_sum), ...) can be waited for with a limit.
+/// ([`start_all_reduce_sum`](Communicator::start_all_reduce_sum), ...) can be waited for with a time limit.
 ///
 /// A communicator stays in the thread that initialized MPI: it is neither `Send` nor `Sync`.
 ///
@@ -52,7 +52,7 @@ pub struct Communicator {
     group: AnyAbi,
 }
 
-/// A communicator of a library of either kind.
+/// A communicator of a library with either type of handle.
 enum AnyAbi {
     Pointers(Group<Pointer>),
     Ints(Group<c_int>),
@@ -63,11 +63,11 @@ struct Group<W: Handle> {
     session: Rc<Session<W>>,
     comm: Comm<W>,
     rank: Rank,
-    /// Whether it was made here, and not by MPI.
+    /// Whether a split made the communicator, so that it must be freed.
     is_own: bool,
 }
 
-/// The same expression with the group of either kind.
+/// Evaluates the same expression with the group of either kind.
 macro_rules! with {
     ($group:pat = $either:expr => $expression:expr) => {
         match $either {
@@ -78,17 +78,17 @@ macro_rules! with {
 }
 
 impl Communicator {
-    /// All ranks, of a library whose handles are pointers.
+    /// The communicator of all ranks, for a library whose handles are pointers.
     pub(super) fn of_pointers(session: Session<Pointer>) -> Result<Communicator, MpiError> {
         Group::world(session).map(|group| Communicator { group: AnyAbi::Pointers(group) })
     }
 
-    /// All ranks, of a library whose handles are ints.
+    /// The communicator of all ranks, for a library whose handles are ints.
     pub(super) fn of_ints(session: Session<c_int>) -> Result<Communicator, MpiError> {
         Group::world(session).map(|group| Communicator { group: AnyAbi::Ints(group) })
     }
 
-    /// This process's rank among those of the communicator, according to MPI.
+    /// This process's rank in the communicator, according to MPI.
     #[must_use]
     pub fn rank(&self) -> Rank {
         with!(group = &self.group => group.rank)
@@ -106,66 +106,66 @@ impl Communicator {
     /// differ between libraries and sizes.
     ///
     /// # Errors
-    /// When MPI returns an error; the values are then undefined.
+    /// If MPI returns an error; the values are then undefined.
     pub fn all_reduce_sum<T: Element>(&self, values: &mut [T]) -> Result<(), MpiError> {
         with!(group = &self.group => group.session.run(|api| api.all_reduce_sum(group.comm, values)))
     }
 
-    /// Adds the ranks' `values` element by element; this rank's part of the sum, one of as many equal parts as there are
-    /// ranks, overwrites the first ones, and the rest is undefined (`MPI_Reduce_scatter_block`).
+    /// Adds the ranks' `values` element by element and divides the sum into one equal part for each rank. This rank's
+    /// part overwrites the first values; the others are then undefined (`MPI_Reduce_scatter_block`).
     ///
     /// # Errors
-    /// When the values do not divide into equal parts, a part has 2^31 values or more, or MPI returns an error.
+    /// If the values do not divide into equal parts, a part has 2^31 values or more, or MPI returns an error.
     pub fn reduce_scatter_sum<T: Element>(&self, values: &mut [T]) -> Result<(), MpiError> {
         let part = self.part("MPI_Reduce_scatter_block", values.len())?;
         with!(group = &self.group => group.session.run(|api| api.reduce_scatter_sum(group.comm, values, part)))
     }
 
-    /// Cuts the bytes into as many equal parts as there are ranks, sends part r to rank r, and puts what rank r sent in its
-    /// place (`MPI_Alltoall`). All ranks give as many bytes.
+    /// Divides the bytes into one equal part for each rank, sends part r to rank r, and replaces it with what rank r
+    /// sent (`MPI_Alltoall`). All ranks must pass the same number of bytes.
     ///
     /// # Errors
-    /// When the bytes do not divide into equal parts, a part has 2 GiB or more, or MPI returns an error.
+    /// If the bytes do not divide into equal parts, a part has 2 GiB or more, or MPI returns an error.
     pub fn all_to_all(&self, bytes: &mut [u8]) -> Result<(), MpiError> {
         let part = self.part("MPI_Alltoall", bytes.len())?;
         with!(group = &self.group => group.session.run(|api| api.all_to_all(group.comm, bytes, part)))
     }
 
-    /// One rank's share of a buffer.
+    /// The length of one rank's part of a buffer.
     fn part(&self, call: &'static str, length: usize) -> Result<usize, MpiError> {
         let size = self.size() as usize;
         if length.is_multiple_of(size) { Ok(length / size) } else { Err(MpiError::Indivisible { call, length, size }) }
     }
 
-    /// Every rank gets the bytes of rank `root` (`MPI_Bcast`). All ranks give as many bytes.
+    /// Every rank gets the bytes of rank `root` (`MPI_Bcast`). All ranks must pass the same number of bytes.
     ///
     /// # Errors
-    /// When MPI returns an error, for example for a root that is not a rank; the bytes are then undefined.
+    /// If MPI returns an error, for example because `root` is not a rank; the bytes are then undefined.
     pub fn broadcast(&self, bytes: &mut [u8], root: u32) -> Result<(), MpiError> {
         with!(group = &self.group => group.session.run(|api| api.broadcast(group.comm, bytes, root)))
     }
 
-    /// Returns when every rank has called it (`MPI_Barrier`).
+    /// Returns once every rank has made this call (`MPI_Barrier`).
     ///
     /// # Errors
-    /// When MPI returns an error.
+    /// If MPI returns an error.
     pub fn barrier(&self) -> Result<(), MpiError> {
         with!(group = &self.group => group.session.run(|api| api.barrier(group.comm)))
     }
 
-    /// Every rank gets the bytes of every rank, in the order of the ranks; lengths may differ.
+    /// Every rank gets the bytes of every rank, in rank order. Lengths may differ.
     ///
     /// # Errors
-    /// When MPI returns an error, or all bytes are 2 GiB or more.
+    /// If MPI returns an error, or the ranks' bytes are 2 GiB or more in total.
     pub fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, MpiError> {
         self.all_gather_by(bytes, Request::wait, Request::wait)
     }
 
-    /// As [`all_gather`](Communicator::all_gather), and gives up when the others do not come.
+    /// Like [`all_gather`](Communicator::all_gather), but gives up if the other ranks do not arrive in time.
     ///
     /// # Errors
-    /// When MPI returns an error, all bytes are 2 GiB or more, or one of its two exchanges takes
-    /// longer than `limit`.
+    /// If MPI returns an error, the ranks' bytes are 2 GiB or more in total, or one of the two exchanges takes longer
+    /// than `limit`.
     pub fn all_gather_within(&self, bytes: &[u8], limit: Duration) -> Result<Vec<Vec<u8>>, MpiError> {
         self.all_gather_by(bytes, |request| request.wait_within(limit), |request| request.wait_within(limit))
     }
@@ -189,7 +189,7 @@ impl Communicator {
     /// Starts [`all_reduce_sum`](Communicator::all_reduce_sum) (`MPI_Iallreduce`).
     ///
     /// # Errors
-    /// When MPI returns an error, or there are 2^31 values or more.
+    /// If MPI returns an error, or there are 2^31 values or more.
     pub fn start_all_reduce_sum<T: Element>(&self, values: Vec<T>) -> Result<Request<Vec<T>>, MpiError> {
         with!(group = &self.group => Request::<Vec<T>>::all_reduce_sum(&group.session, group.comm, values))
     }
@@ -215,7 +215,7 @@ impl Communicator {
     /// Starts [`broadcast`](Communicator::broadcast) (`MPI_Ibcast`).
     ///
     /// # Errors
-    /// When MPI returns an error, or there are 2^31 bytes or more.
+    /// If MPI returns an error, or there are 2^31 bytes or more.
     pub fn start_broadcast(&self, bytes: Vec<u8>, root: u32) -> Result<Request<Vec<u8>>, MpiError> {
         with!(group = &self.group => Request::broadcast(&group.session, group.comm, bytes, root))
     }
@@ -223,7 +223,7 @@ impl Communicator {
     /// Starts [`barrier`](Communicator::barrier) (`MPI_Ibarrier`).
     ///
     /// # Errors
-    /// When MPI returns an error.
+    /// If MPI returns an error.
     pub fn start_barrier(&self) -> Result<Request<()>, MpiError> {
         with!(group = &self.group => Request::barrier(&group.session, group.comm))
     }
@@ -240,8 +240,8 @@ impl Communicator {
 
     /// Splits the ranks into one communicator for each `color` (`MPI_Comm_split`).
     ///
-    /// The ranks of a new communicator are ordered by `key`, and by their present rank if keys are equal. The call
-    /// waits for the other ranks without a limit.
+    /// The ranks of a new communicator are ordered by `key`, then by their current rank. The call waits for the other
+    /// ranks without a time limit.
     ///
     /// # Errors
     /// Returns an error if MPI returns an error, or if `color` or `key` is 2^31 or more.
@@ -290,7 +290,7 @@ impl<W: Handle> Group<W> {
 impl<W: Handle> Drop for Group<W> {
     fn drop(&mut self) {
         if self.is_own && self.session.is_sound() {
-            // What cannot be freed is freed with the process.
+            // If this fails, the communicator is freed when the process exits.
             let _ = self.session.run(|api| api.free(self.comm));
         }
     }

@@ -16,7 +16,7 @@ pub trait Element: sealed::Sealed + Copy + 'static {
     const KIND: ElementKind;
 }
 
-/// Which datatype of MPI an element is.
+/// The MPI datatype of an element.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub enum ElementKind {

@@ -1,4 +1,4 @@
-//! Why MPI cannot be used, or a call failed.
+//! Why MPI cannot be used, or why a call failed.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::value::placement::Launcher;
 use crate::value::rank::Rank;
 
-/// Why MPI cannot be used, or a call failed.
+/// Why MPI cannot be used, or why a call failed.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MpiError {
@@ -19,21 +19,21 @@ pub enum MpiError {
     NoLibrary {
         /// The launcher that the library was chosen for.
         launcher: Launcher,
-        /// Each name that was tried, and what the loader said.
+        /// Each name that was tried, and the loader's error.
         tried: Vec<(PathBuf, String)>,
     },
-    /// A library without the functions or handles of any known MPI.
+    /// The library lacks the functions or handles of every known MPI.
     #[error(
         "{} is not an MPI library of a known ABI, it has no {missing}: set MPIENV_MPI_LIB to the libmpi of Open MPI, \
          MPICH or Intel MPI, or to a libmpi_abi", .library.display()
     )]
     NotRecognised {
-        /// The library, by the name that it was loaded by.
+        /// The name by which the library was loaded.
         library: PathBuf,
-        /// What it lacks.
+        /// What the library lacks.
         missing: &'static str,
     },
-    /// MPI was initialized in this process before, by other code.
+    /// Other code has already initialized MPI in this process.
     #[error("MPI is already initialized in this process: it can be initialized only once, and mpienv must do it")]
     AlreadyInitialized,
     /// The library cannot be used by a process that has threads.
@@ -42,9 +42,9 @@ pub enum MpiError {
          with support for threads", .library.display()
     )]
     ThreadLevel {
-        /// The library, by the name that it was loaded by.
+        /// The name by which the library was loaded.
         library: PathBuf,
-        /// The level that MPI_Init_thread gave.
+        /// The level that MPI_Init_thread returned.
         provided: i32,
         /// The number of MPI_THREAD_FUNNELED in this library.
         needed: i32,
@@ -57,12 +57,12 @@ pub enum MpiError {
     Call {
         /// The function.
         call: &'static str,
-        /// What it returned.
+        /// The error code.
         code: i32,
-        /// What MPI_Error_string says of it, in one line.
+        /// The text that MPI_Error_string returns for the code, in one line.
         text: String,
     },
-    /// The other ranks did not all come in time.
+    /// Not all other ranks arrived in time.
     #[error(
         "{call} did not complete within {} s: a rank hangs, is lost, or makes another call; stop the job with abort",
         .limit.as_secs_f64()
@@ -73,12 +73,12 @@ pub enum MpiError {
         /// How long this rank waited.
         limit: Duration,
     },
-    /// MPI and the launcher's variables give different ranks or sizes.
+    /// MPI and the launcher's variables disagree on the rank or the size.
     #[error("{}", Difference { library, version, launcher: *launcher, mpi: *mpi, environment: *environment })]
     Differs {
-        /// The library, by the name that it was loaded by.
+        /// The name by which the library was loaded.
         library: PathBuf,
-        /// What the library calls itself.
+        /// The library's name and version, as it reports them.
         version: String,
         /// The launcher that the library was chosen for.
         launcher: Launcher,
@@ -87,7 +87,7 @@ pub enum MpiError {
         /// The rank and size according to the environment.
         environment: Rank,
     },
-    /// A number that an `int` of C cannot hold.
+    /// A number does not fit in a C `int`.
     #[error("{call}: {value} does not fit MPI's 32-bit numbers: use a smaller number, or several calls")]
     TooLarge {
         /// The function.
@@ -95,12 +95,12 @@ pub enum MpiError {
         /// The number.
         value: u64,
     },
-    /// A buffer that does not divide into equal parts, one for each rank.
+    /// A buffer does not divide into equal parts, one for each rank.
     #[error("{call}: {length} values or bytes do not divide into {size} equal parts: add padding, or use another call")]
     Indivisible {
         /// The function.
         call: &'static str,
-        /// How many there are.
+        /// How many values or bytes there are.
         length: usize,
         /// How many ranks there are.
         size: usize,
@@ -110,17 +110,17 @@ pub enum MpiError {
         "cannot finalize MPI, {count} started calls were not waited for: wait for them, or stop the job with abort"
     )]
     Unfinished {
-        /// How many.
+        /// How many calls were not waited for.
         count: u32,
     },
-    /// MPI was finalized before.
+    /// MPI has already been finalized.
     #[error("MPI is already finalized in this process: finalize it after the last call")]
     Finalized,
 }
 
 debug_is_text!(MpiError);
 
-/// The names that were tried, with what the loader said.
+/// The names that were tried, with the loader's errors.
 struct Tried<'a>(&'a [(PathBuf, String)]);
 
 impl fmt::Display for Tried<'_> {

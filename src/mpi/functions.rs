@@ -1,4 +1,4 @@
-//! The functions of an MPI library, with their types in C.
+//! The functions of an MPI library, with their C types.
 
 #![expect(unsafe_code, reason = "an MPI library is a C library, and it is loaded at run time")]
 
@@ -8,24 +8,24 @@ use libloading::Library;
 
 use super::abi::{Comm, Datatype, Errhandler, Op, RequestHandle};
 
-/// A table of functions, and how it is filled: name in Rust, name in C, types of the arguments.
+/// Defines a table of functions and fills it, from each function's Rust name, C name and argument types.
 macro_rules! functions {
     ($($(#[$doc:meta])* $field:ident = $name:literal($($argument:ty),*);)*) => {
-        /// The functions of a loaded library; all of them return an error code, 0 for success.
+        /// The functions of a loaded library. Each returns an error code, which is 0 for success.
         pub(super) struct Functions<W> {
             $($(#[$doc])* pub $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
         }
 
         impl<W> Functions<W> {
-            /// The functions of a library, or the name of the first that it lacks.
+            /// Finds the functions of a library. The error is the name of the first missing one.
             ///
             /// # Safety
-            /// `W` is what the library's handles are, and the library is never unloaded.
+            /// `W` is the type of the library's handles, and the library is never unloaded.
             pub(super) unsafe fn find(library: &Library) -> Result<Functions<W>, &'static str> {
                 Ok(Functions {
                     $($field: {
-                        // SAFETY: the type is that of the function in the MPI standard, with the
-                        // handles of this library's ABI, which the caller knows.
+                        // SAFETY: the type is that of the function in the MPI standard, with this library's handles, of
+                        // which the caller guarantees the type.
                         let symbol = unsafe {
                             library.get::<unsafe extern "C" fn($($argument),*) -> c_int>($name)
                         };
@@ -39,7 +39,7 @@ macro_rules! functions {
 
 functions! {
     initialized = "MPI_Initialized"(*mut c_int);
-    /// argc, argv, the requested thread level, the provided one.
+    /// argc, argv, requested thread level, provided thread level.
     init_thread = "MPI_Init_thread"(*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int);
     finalize = "MPI_Finalize"();
     abort = "MPI_Abort"(Comm<W>, c_int);
@@ -49,10 +49,10 @@ functions! {
     comm_rank = "MPI_Comm_rank"(Comm<W>, *mut c_int);
     comm_size = "MPI_Comm_size"(Comm<W>, *mut c_int);
     comm_dup = "MPI_Comm_dup"(Comm<W>, *mut Comm<W>);
-    /// Communicator, color, key, the new communicator.
+    /// Communicator, color, key, new communicator.
     comm_split = "MPI_Comm_split"(Comm<W>, c_int, c_int, *mut Comm<W>);
     comm_free = "MPI_Comm_free"(*mut Comm<W>);
-    /// What is sent, what is received, count, ...
+    /// Send buffer, receive buffer, count, ...
     allreduce = "MPI_Allreduce"(*const c_void, *mut c_void, c_int, Datatype<W>, Op<W>, Comm<W>);
     /// Buffer, count, datatype, root, communicator.
     bcast = "MPI_Bcast"(*mut c_void, c_int, Datatype<W>, c_int, Comm<W>);

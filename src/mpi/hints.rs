@@ -1,4 +1,4 @@
-//! What a program tells Open MPI about its job, through parameters that Open MPI reads from the environment.
+//! Hints about a job, set as parameters that Open MPI reads from the environment.
 
 #![expect(unsafe_code, reason = "Open MPI reads its parameters from the environment of the process")]
 
@@ -6,16 +6,16 @@ use std::env;
 
 use super::MpiVars;
 
-/// Open MPI 4 and before call their component for shared memory vader.
+/// The component for shared memory is named vader in Open MPI 4 and earlier.
 pub(super) const VADER_EAGER_LIMIT: &str = "OMPI_MCA_btl_vader_eager_limit";
-/// Open MPI 5 calls it sm.
+/// The component for shared memory is named sm in Open MPI 5.
 pub(super) const SM_EAGER_LIMIT: &str = "OMPI_MCA_btl_sm_eager_limit";
 
-/// What a program knows about its job and Open MPI does not. Open MPI is faster with it. The default is no hints.
+/// What a program knows about its job but Open MPI does not. Open MPI is faster with hints. By default, there are none.
 ///
 /// Hints become parameters of Open MPI (`OMPI_MCA_...`, see `ompi_info --all` and
-/// <https://docs.open-mpi.org/en/main/mca.html>) where neither `mpirun --mca` nor the environment sets them. Other
-/// MPIs take no notice.
+/// <https://docs.open-mpi.org/en/main/mca.html>) unless `mpirun --mca` or the environment sets them. Other MPIs ignore
+/// hints.
 ///
 /// ```
 /// use mpienv::mpi::Hints;
@@ -35,40 +35,40 @@ impl Hints {
     /// No hints yet.
     ///
     /// # Safety
-    /// Hints are set as variables of this process's environment when they are given to
-    /// [`World::init_with`](super::World::init_with). No other thread may read or change the environment during that call,
-    /// except through `std::env`.
+    /// [`World::init_with`](super::World::init_with) sets hints as variables of this process's environment. During that
+    /// call, no other thread may read or change the environment, except through `std::env`.
     pub const unsafe fn new() -> Hints {
         Hints { one_machine: false, eager_limit: None }
     }
 
-    /// All ranks are on one machine: Open MPI is not to look for a network between machines, which is most of its
-    /// initialization. Every rank must say the same.
+    /// Sets whether all ranks are on one machine. If so, Open MPI does not look for a network between machines, which
+    /// takes most of its initialization time. Every rank must pass the same value.
     ///
-    /// `pml=ob1` and `btl=self,vader,tcp`, in Open MPI 5 `btl=self,sm,tcp`; nothing where any of `pml`, `mtl` and `btl` is
-    /// set.
+    /// Sets `pml=ob1` and `btl=self,vader,tcp`, or in Open MPI 5 `btl=self,sm,tcp`, unless any of `pml`, `mtl` and
+    /// `btl` is already set.
     pub const fn one_machine(self, one_machine: bool) -> Hints {
         Hints { one_machine, ..self }
     }
 
-    /// Sets the longest message, in bytes with its header, that is sent to a rank on the same machine at once. Before
-    /// a longer message Open MPI asks the receiver, which takes some microseconds. Open MPI's default is 4096.
+    /// Sets the longest message, in bytes including its header, that is sent to a rank on the same machine at once.
+    /// Before it sends a longer message, Open MPI asks the receiver, which takes some microseconds. Its default is
+    /// 4096.
     ///
-    /// `btl_vader_eager_limit`, in Open MPI 5 `btl_sm_eager_limit`.
+    /// Sets `btl_vader_eager_limit`, or in Open MPI 5 `btl_sm_eager_limit`, unless either is already set.
     pub const fn eager_limit(self, bytes: u32) -> Hints {
         Hints { eager_limit: Some(bytes), ..self }
     }
 
-    /// Puts the parameters into the environment, for the library's initialization, which is to follow.
+    /// Puts the parameters into the environment. The library must be initialized afterwards.
     #[expect(clippy::disallowed_methods, reason = "Open MPI reads its parameters nowhere else")]
     pub(super) fn set(&self, version: &str, vars: &MpiVars<'_>) {
         for (name, value) in self.parameters(version, vars) {
-            // SAFETY: the caller that made the hints keeps other threads from the environment.
+            // SAFETY: the caller of `Hints::new` has promised to keep other threads from the environment.
             unsafe { env::set_var(name, value) };
         }
     }
 
-    /// The variables that say so to a library of that version.
+    /// The variables that pass the hints to a library of that version.
     fn parameters(&self, version: &str, vars: &MpiVars<'_>) -> Vec<(&'static str, String)> {
         let Some(version) = version.strip_prefix("Open MPI v") else { return Vec::new() };
         let fifth = version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| major >= 5);
@@ -76,7 +76,7 @@ impl Hints {
         let mut parameters = Vec::new();
         if self.one_machine && !vars.transport_is_set {
             parameters.push(("OMPI_MCA_pml", "ob1".to_owned()));
-            // By name: ob1 alone would open InfiniBand's in Open MPI 4, which warns.
+            // Name the transports: with ob1 alone, Open MPI 4 would open InfiniBand's, which prints a warning.
             parameters.push(("OMPI_MCA_btl", format!("self,{shared_memory},tcp")));
         }
         if let Some(limit) = self.eager_limit.filter(|_| !vars.eager_limit_is_set) {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::environment::Environment;
 
-    // SAFETY: they are never set.
+    // SAFETY: these hints are never set in the environment.
     const NONE: Hints = unsafe { Hints::new() };
     const BOTH: Hints = NONE.one_machine(true).eager_limit(65536);
 
@@ -117,7 +117,7 @@ mod tests {
         for name in ["OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl"] {
             assert_eq!(given(BOTH, "Open MPI v4.1.4", &[name]), ["OMPI_MCA_btl_vader_eager_limit=65536"], "{name}");
         }
-        // Version 5 takes the name of version 4, too.
+        // Version 5 also accepts the name of version 4.
         for limit in [SM_EAGER_LIMIT, VADER_EAGER_LIMIT] {
             let names = given(BOTH, "Open MPI v5.0.11", &[limit]);
             assert_eq!(names, ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,sm,tcp"], "{limit}");

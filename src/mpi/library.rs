@@ -1,4 +1,4 @@
-//! Which files may be the launcher's MPI library, the likeliest first.
+//! Lists the files that may be the launcher's MPI library, the most likely first.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::MpiVars;
 use crate::launcher::{Launcher, MpiFamily};
 
-/// The files to try, in this order; a name without a folder is for the system's loader to find.
+/// The files to try, in this order. The system's loader finds names without a folder.
 ///
 /// `programs` are the programs that this process descends from, its parent first.
 pub(super) fn candidates(launcher: Launcher, vars: &MpiVars<'_>, programs: &[PathBuf]) -> Vec<PathBuf> {
@@ -20,7 +20,7 @@ pub(super) fn candidates(launcher: Launcher, vars: &MpiVars<'_>, programs: &[Pat
             names.iter().filter(|name| is_of_open_mpi(name)).map(|name| Path::new(prefix).join("lib").join(name)),
         );
     }
-    // What `pip install` and HPC modules lay out: bin/mpiexec, and lib/libmpi beside it.
+    // The layout of `pip install` and HPC modules: bin/mpiexec, and lib/libmpi next to bin.
     for prefix in
         programs.iter().filter(|program| is_launcher(program)).filter_map(|program| program.parent()?.parent())
     {
@@ -29,7 +29,7 @@ pub(super) fn candidates(launcher: Launcher, vars: &MpiVars<'_>, programs: &[Pat
         }
     }
     files.extend(names.iter().map(PathBuf::from));
-    // The same file by OPAL_PREFIX and beside the launcher is one attempt.
+    // Try a file only once, even if both OPAL_PREFIX and the launcher lead to it.
     let mut seen = Vec::new();
     files.retain(|file| {
         !seen.contains(file) && {
@@ -63,11 +63,12 @@ fn names(launcher: Launcher, vars: &MpiVars<'_>) -> Vec<&'static str> {
     let open_mpi_first = || [&[open_mpi][..], &file::MPICH].concat();
     let mpich_first = || [&file::MPICH[..], &[open_mpi]].concat();
     match launcher.spec().mpi {
-        // Never another's: MPICH's aborts under Open MPI's mpirun, and Open MPI's is alone under Hydra.
+        // Never another MPI's library: MPICH's aborts under Open MPI's mpirun, and Open MPI's runs as rank 0 of 1 under
+        // Hydra.
         MpiFamily::OpenMpi => vec![open_mpi],
         MpiFamily::Mpich | MpiFamily::CrayMpich => file::MPICH.to_vec(),
         MpiFamily::Spectrum => vec![spectrum, open_mpi],
-        // Open MPI 5 knows no other way than PMIx to meet its launcher.
+        // Open MPI 5 can reach its launcher only over PMIx.
         MpiFamily::PmiOrPmix if vars.slurm_mpi_type.is_some_and(speaks_pmix) => open_mpi_first(),
         MpiFamily::PmiOrPmix | MpiFamily::Pmi => mpich_first(),
         MpiFamily::None => open_mpi_first(),
@@ -78,7 +79,7 @@ fn speaks_pmix(mpi_type: &OsStr) -> bool {
     mpi_type.as_encoded_bytes().starts_with(b"pmix")
 }
 
-/// Whether a program is `mpirun`, or one that it starts on every node.
+/// Returns whether a program is `mpirun`, or one that `mpirun` starts on every node.
 fn is_launcher(program: &Path) -> bool {
     // orterun, orted: Open MPI 4; prterun, prted: 5; hydra_pmi_proxy: MPICH, Intel; mpispawn: MVAPICH.
     const STARTS: [&str; 6] = ["mpirun", "mpiexec", "orte", "prte", "hydra", "mpispawn"];
@@ -88,20 +89,20 @@ fn is_launcher(program: &Path) -> bool {
 
 /// The programs that this process descends from, its parent first; none if the system does not list them.
 pub(super) fn programs_above() -> Vec<PathBuf> {
-    // A launcher, `mpienv exec`, a wrapper script or two: far below this.
+    // Enough for a launcher, `mpienv exec` and some wrapper scripts.
     const MOST: usize = 16;
     let mut programs = Vec::new();
     let mut process = "self".to_owned();
     while programs.len() < MOST {
         let Some(parent) = parent(&process) else { break };
-        // Not readable where it is another user's, as Slurm's daemons are.
+        // Not readable if the process is another user's, as Slurm's daemons are.
         programs.push(std::fs::read_link(format!("/proc/{parent}/exe")).unwrap_or_default());
         process = parent;
     }
     programs
 }
 
-/// The process id of a process's parent; `None` for the first process, and without a /proc.
+/// The ID of a process's parent; `None` for the first process, or without /proc.
 fn parent(process: &str) -> Option<String> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim();
@@ -172,7 +173,7 @@ mod tests {
     fn the_programs_above_end_with_the_first_process() {
         let programs = programs_above();
         assert!(!programs.is_empty() && programs.len() <= 16, "{programs:?}");
-        // A test is started by cargo, a shell, a debugger: never by itself.
+        // Cargo, a shell or a debugger starts a test, but never the test itself.
         assert_ne!(programs[0], std::env::current_exe().unwrap());
     }
 }

@@ -1,4 +1,4 @@
-//! Loads an MPI library and recognises its ABI.
+//! Loads an MPI library and recognizes its ABI.
 
 #![expect(unsafe_code, reason = "an MPI library is a C library, and it is loaded at run time")]
 
@@ -14,7 +14,7 @@ use super::error::MpiError;
 use super::functions::Functions;
 use crate::value::placement::Launcher;
 
-/// A library of a known ABI, ready to be called.
+/// A library with a known ABI, ready to be called.
 pub(super) enum Loaded {
     OpenMpi(Api<Pointer>),
     Mpich(Api<c_int>),
@@ -22,7 +22,7 @@ pub(super) enum Loaded {
 }
 
 impl Loaded {
-    /// What the library calls itself.
+    /// The library's name and version, as it reports them.
     pub(super) fn version(&self) -> String {
         match self {
             Loaded::OpenMpi(api) | Loaded::Standard(api) => api.version(),
@@ -31,7 +31,7 @@ impl Loaded {
     }
 }
 
-/// Loads the first file that can be loaded; also returns its name.
+/// Loads the first file that can be loaded. Also returns its name.
 pub(super) fn load(launcher: Launcher, candidates: Vec<PathBuf>) -> Result<(Loaded, PathBuf), MpiError> {
     let mut tried = Vec::new();
     for name in candidates {
@@ -46,7 +46,7 @@ pub(super) fn load(launcher: Launcher, candidates: Vec<PathBuf>) -> Result<(Load
     Err(MpiError::NoLibrary { launcher, tried })
 }
 
-/// What the loader said, without its wrapping.
+/// The loader's own error text, without libloading's.
 fn reason(error: &libloading::Error) -> String {
     use std::error::Error as _;
     error.source().map_or_else(|| error.to_string(), |source| source.to_string())
@@ -55,7 +55,7 @@ fn reason(error: &libloading::Error) -> String {
 #[cfg(unix)]
 fn open(name: &Path) -> Result<Library, libloading::Error> {
     use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
-    // Global: the plug-ins of older Open MPI look libmpi's symbols up.
+    // Global, because the plug-ins of older Open MPI versions look up libmpi's symbols.
     // SAFETY: libmpi's initializers only set up its own data.
     unsafe { Library::open(Some(name.as_os_str()), RTLD_NOW | RTLD_GLOBAL) }.map(Into::into)
 }
@@ -66,15 +66,15 @@ fn open(name: &Path) -> Result<Library, libloading::Error> {
     unsafe { Library::new(name.as_os_str()) }
 }
 
-/// What is missing where the functions are MPI's.
+/// What is missing if a library has MPI's functions but no known ABI.
 const UNKNOWN_ABI: &str = "ompi_mpi_comm_world, no MPIR_Dup_fn, and no MPI_Abi_get_version that returns a version";
 
-/// Tells the ABI by what the library says and has; the error is what it lacks.
+/// Recognizes the ABI by the library's symbols. The error names what the library lacks.
 fn recognise(library: Library) -> Result<Loaded, &'static str> {
-    // Never unloaded: MPI leaves threads and exit handlers behind.
+    // Never unload the library: MPI leaves threads and exit handlers behind.
     let library = ManuallyDrop::new(library);
     address(&library, "MPI_Init_thread")?;
-    // First: a library of the standard ABI may stand on one that has Open MPI's objects.
+    // Check this first: a library with the standard ABI may depend on one that has Open MPI's objects.
     if is_standard(&library) {
         // SAFETY: handles of the standard ABI are pointers, and the library stays.
         let functions = unsafe { Functions::find(&library) }?;
@@ -92,21 +92,21 @@ fn recognise(library: Library) -> Result<Loaded, &'static str> {
     Ok(Loaded::Mpich(Api::new(functions, Constants::mpich())))
 }
 
-/// The address of a symbol, or its name where there is none.
+/// The address of a symbol. The error is its name, if the library lacks it.
 fn address(library: &Library, name: &'static str) -> Result<*mut c_void, &'static str> {
-    // SAFETY: nothing is read: an address is all that is taken.
+    // SAFETY: this only takes the address and does not read from it.
     let symbol = unsafe { library.get::<*mut c_void>(name) };
     symbol.map(|symbol| *symbol).map_err(|_| name)
 }
 
-/// Whether handles and constants are the standard's.
+/// Returns whether the library's handles and constants are those of the standard ABI.
 fn is_standard(library: &Library) -> bool {
     type AbiGetVersion = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
     // SAFETY: the type is that of the function in the MPI 5 standard.
     let Ok(version) = (unsafe { library.get::<AbiGetVersion>("MPI_Abi_get_version") }) else { return false };
     let (mut major, mut minor) = (-1, -1);
-    // SAFETY: both point to an int; the standard allows the call before MPI_Init. A library that
-    // has the function and another ABI, as MPICH 5's libmpi.so.12, says version -1.
+    // SAFETY: both point to an int, and the standard allows the call before MPI_Init. A library that has the function
+    // but another ABI, such as MPICH 5's libmpi.so.12, returns version -1.
     let code = unsafe { version(&raw mut major, &raw mut minor) };
     code == 0 && major >= 1
 }

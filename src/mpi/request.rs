@@ -1,4 +1,4 @@
-//! Calls that were started, and the memory that MPI has meanwhile.
+//! Started calls, and the memory that MPI uses until they are done.
 
 #![expect(unsafe_code, reason = "MPI uses a buffer while the call that was given it goes on")]
 
@@ -16,8 +16,8 @@ use crate::value::rank::Rank;
 
 /// A started call. MPI uses its buffer until the call is done.
 ///
-/// MPI makes progress on the call during [`test`](Request::test) or a wait. A started call cannot be canceled: if you
-/// drop a request before it is done, its buffer is leaked, and MPI can no longer be finalized.
+/// MPI makes progress on the call during [`test`](Request::test) or a wait. A started call cannot be canceled. If you
+/// drop a request before it is done, its buffer leaks, and MPI can no longer be finalized.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -43,13 +43,13 @@ pub struct Request<B: Default> {
     done: bool,
 }
 
-/// A call that was started, of a library of either kind.
+/// A started call of a library with either type of handle.
 pub(super) enum Started {
     Pointers(Call<Pointer>),
     Ints(Call<c_int>),
 }
 
-/// A call that was started.
+/// A started call.
 pub(super) struct Call<W: Handle> {
     session: Rc<Session<W>>,
     name: &'static str,
@@ -83,7 +83,7 @@ impl<W: Handle> Call<W> {
 }
 
 impl<B: Default> Request<B> {
-    /// Starts a call with memory that is in `buffer`, and that moving `buffer` does not move.
+    /// Starts a call that uses the memory of `buffer`, which must not move when `buffer` does.
     fn start<W: Handle>(
         session: &Rc<Session<W>>,
         name: &'static str,
@@ -97,17 +97,17 @@ impl<B: Default> Request<B> {
                 Ok(Request { buffer, started: W::started(call), done: false })
             }
             Err(error) => {
-                // Nothing says that MPI has let go of it.
+                // MPI may still use the buffer.
                 mem::forget(buffer);
                 Err(error)
             }
         }
     }
 
-    /// Whether the call is done; lets MPI go on with it (`MPI_Test`).
+    /// Lets MPI make progress on the call, and returns whether the call is done (`MPI_Test`).
     ///
     /// # Errors
-    /// When the call has failed.
+    /// If the call has failed.
     pub fn test(&mut self) -> Result<bool, MpiError> {
         if !self.done {
             self.done = match &mut self.started {
@@ -118,10 +118,10 @@ impl<B: Default> Request<B> {
         Ok(self.done)
     }
 
-    /// Waits until the call is done, however long (`MPI_Wait`), and returns the buffer.
+    /// Waits until the call is done, without a time limit (`MPI_Wait`), and returns the buffer.
     ///
     /// # Errors
-    /// When the call has failed; the buffer is lost then.
+    /// If the call has failed; the buffer is then lost.
     pub fn wait(mut self) -> Result<B, MpiError> {
         if !self.done {
             match &mut self.started {
@@ -132,10 +132,10 @@ impl<B: Default> Request<B> {
         Ok(self.finish())
     }
 
-    /// Waits until the call is done, at most as long as `limit`, and returns the buffer.
+    /// Waits until the call is done, but not longer than `limit`, and returns the buffer.
     ///
     /// # Errors
-    /// When the call has failed or took too long; the buffer is lost then.
+    /// If the call has failed or took too long; the buffer is then lost.
     pub fn wait_within(mut self, limit: Duration) -> Result<B, MpiError> {
         if !self.done {
             match &mut self.started {
@@ -155,7 +155,7 @@ impl<B: Default> Request<B> {
 impl<B: Default> Drop for Request<B> {
     fn drop(&mut self) {
         if !self.done {
-            // MPI, or the network card, may still write to it.
+            // MPI or the network card may still write to the buffer.
             mem::forget(mem::take(&mut self.buffer));
         }
     }
@@ -164,8 +164,8 @@ impl<B: Default> Drop for Request<B> {
 /// Blocks of all ranks, with the length and the place of each.
 pub(super) type Blocks = (Vec<u8>, Vec<c_int>, Vec<c_int>);
 
-// Here, beside the type that keeps the memory: what makes each of these sound is that a request
-// owns its buffer, and that the elements of a Vec stay where they are when the Vec moves.
+// These calls are sound because a request owns its buffer, and because the elements of a Vec stay in place when the Vec
+// moves.
 
 impl<T: Element> Request<Vec<T>> {
     /// `MPI_Iallreduce`.
@@ -246,7 +246,7 @@ impl Request<Vec<u8>> {
 }
 
 impl Request<Blocks> {
-    /// `MPI_Iallgatherv` of a block from each rank; `lengths` has the length of each rank's.
+    /// `MPI_Iallgatherv` of a block from each rank. `lengths` has the length of each rank's block.
     pub(super) fn all_gather_varying<W: Handle>(
         session: &Rc<Session<W>>,
         comm: Comm<W>,
@@ -282,7 +282,7 @@ impl Request<()> {
     }
 }
 
-/// Room for so many bytes, as far as there is memory.
+/// Allocates `length` zero bytes, or fails if there is not enough memory.
 fn zeroed(call: &'static str, length: usize) -> Result<Vec<u8>, MpiError> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(length).map_err(|_| MpiError::TooLarge { call, value: length as u64 })?;

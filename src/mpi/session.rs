@@ -1,4 +1,4 @@
-//! MPI from its initialization to its end, in this process.
+//! MPI in this process, from initialization to finalization.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -9,25 +9,25 @@ use super::abi::{Abi, Comm, Handle};
 use super::api::Api;
 use super::error::MpiError;
 
-/// How long a session that goes out of scope waits for the other ranks.
+/// How long a dropped session waits for the other ranks.
 const DROP_LIMIT: Duration = Duration::from_secs(1);
 
-/// MPI, initialized; shared by all that use it, and finalized with the last of them.
+/// Initialized MPI, shared by all communicators and requests and finalized with the last of them.
 pub(super) struct Session<W: Handle> {
     api: Api<W>,
-    /// All ranks once more, for the barrier before the end: no other call can be taken for it.
+    /// A second communicator of all ranks, so that no other call can match the barrier before MPI_Finalize.
     closing: Comm<W>,
     state: Cell<State>,
-    /// How many calls were started and are not done.
+    /// How many started calls are not done.
     started: Cell<u32>,
     pub about: About,
 }
 
-/// What a library is.
+/// The identity of a library.
 pub(super) struct About {
-    /// The name that it was loaded by.
+    /// The name by which the library was loaded.
     pub library: PathBuf,
-    /// What it calls itself.
+    /// The library's name and version, as it reports them.
     pub version: String,
     pub abi: Abi,
 }
@@ -35,7 +35,7 @@ pub(super) struct About {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Sound,
-    /// A call has failed: other ranks may be gone, or wait for a call that never comes.
+    /// A call has failed. Other ranks may be gone, or may wait for a call that never comes.
     Failed,
     Finalized,
 }
@@ -55,7 +55,7 @@ impl<W: Handle> Session<W> {
         Ok(Session { api, closing, state: Cell::new(State::Sound), started: Cell::new(0), about })
     }
 
-    /// Makes calls; an error is remembered.
+    /// Makes calls, and remembers whether one failed.
     pub(super) fn run<T>(&self, calls: impl FnOnce(&Api<W>) -> Result<T, MpiError>) -> Result<T, MpiError> {
         if self.state.get() == State::Finalized {
             return Err(MpiError::Finalized);
@@ -67,7 +67,7 @@ impl<W: Handle> Session<W> {
         result
     }
 
-    /// Counts a call that was started.
+    /// Counts a started call.
     pub(super) fn count_started(&self) {
         self.started.set(self.started.get().saturating_add(1));
     }
@@ -77,14 +77,14 @@ impl<W: Handle> Session<W> {
         self.started.set(self.started.get().saturating_sub(1));
     }
 
-    /// Whether what goes out of scope may still call MPI.
+    /// Returns whether destructors may still call MPI.
     pub(super) fn is_sound(&self) -> bool {
         self.state.get() == State::Sound && !thread::panicking()
     }
 
-    /// Finalizes MPI once all ranks have come to it.
+    /// Finalizes MPI once all ranks are ready to.
     ///
-    /// MPI_Finalize waits for the other ranks, some MPIs for ever: it is called when they are there.
+    /// In some MPIs, MPI_Finalize waits for the other ranks forever, so a barrier with a time limit precedes it.
     pub(super) fn end(&self, limit: Duration) -> Result<(), MpiError> {
         const CALL: &str = "the barrier before MPI_Finalize";
         let count = self.started.get();
@@ -103,7 +103,7 @@ impl<W: Handle> Session<W> {
         Ok(())
     }
 
-    /// Ends all ranks; returns where MPI cannot.
+    /// Exits all ranks. Returns only if MPI cannot.
     pub(super) fn abort(&self, code: i32) {
         if self.state.get() != State::Finalized {
             self.api.abort(self.api.world(), code);
@@ -114,25 +114,25 @@ impl<W: Handle> Session<W> {
 impl<W: Handle> Drop for Session<W> {
     fn drop(&mut self) {
         if self.is_sound() {
-            // There is no caller left: the launcher reports a rank that leaves without MPI_Finalize.
+            // There is no caller to return an error to. The launcher reports a rank that exits without MPI_Finalize.
             let _ = self.end(DROP_LIMIT);
         }
     }
 }
 
-/// Asks until it is done; false when it is not within the limit.
+/// Polls until `is_done` returns true. Returns false if that takes longer than `limit`.
 ///
-/// Asking is what makes MPI go on. Between questions it yields: where ranks share a core, the one
-/// that is waited for is to run, and MPI's own waits, which spin, take hundreds of times as long.
+/// Polling is what lets MPI make progress. This function yields between polls: if ranks share a core, the rank that is
+/// awaited must get to run. MPI's own waits spin, which then takes hundreds of times as long.
 pub(super) fn done_within(
     limit: Duration,
     mut is_done: impl FnMut() -> Result<bool, MpiError>,
 ) -> Result<bool, MpiError> {
-    // A rank that waits this long waits for work, not for a message.
+    // After this long, the delay is another rank's computation and not the network's.
     const PATIENCE: Duration = Duration::from_secs(1);
     let start = Instant::now();
     loop {
-        // A yield and a look at the clock cost as much as some questions.
+        // A yield and a clock read cost as much as several polls.
         for _ in 0..8 {
             if is_done()? {
                 return Ok(true);

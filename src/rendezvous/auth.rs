@@ -1,4 +1,4 @@
-//! Keys and tags: HMAC-SHA-256 over what both ends know. [`guide::wire_format`](crate::guide::wire_format) has the formulas.
+//! Keys and tags: HMAC-SHA-256 of data that both ends know. See [`guide::wire_format`](crate::guide::wire_format).
 
 use std::io;
 
@@ -10,10 +10,10 @@ pub(super) const LENGTH: usize = 32;
 /// Length of the digest that stands for a job's identity.
 pub(super) const JOB: usize = 16;
 
-/// Random bytes, or a key, or a digest.
+/// Random bytes, a key or a digest.
 pub(super) type Bytes32 = [u8; LENGTH];
 
-/// A number that never comes again.
+/// A random number that never repeats.
 pub(super) fn nonce() -> io::Result<Bytes32> {
     let mut nonce = [0; LENGTH];
     getrandom::fill(&mut nonce).map_err(|error| io::Error::other(error.to_string()))?;
@@ -27,7 +27,7 @@ pub(super) fn digest(parts: &[&[u8]]) -> Bytes32 {
 }
 
 fn hmac(key: &Bytes32, parts: &[&[u8]]) -> Hmac<Sha256> {
-    // HMAC pads a short key with zeros up to the hash's block, so this is the same key.
+    // HMAC pads a short key with zeros to the hash's block size, so this is the same key.
     let mut block = [0; 64];
     block[..LENGTH].copy_from_slice(key);
     let mut mac = Hmac::<Sha256>::new(&block.into());
@@ -39,7 +39,7 @@ fn derive(key: &Bytes32, parts: &[&[u8]]) -> Bytes32 {
     hmac(key, parts).finalize().into_bytes().into()
 }
 
-/// The job and the attempt that a key is for.
+/// The job and the attempt to which a key belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Run {
     /// Digest of the job's identity; zeros if it has none.
@@ -57,7 +57,7 @@ impl Run {
     }
 }
 
-/// Which processes of a job meet. The keys of one role open nothing to the other.
+/// Which processes of a job meet. The keys of one role are useless to the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Role {
     #[default]
@@ -84,25 +84,25 @@ impl JobKey {
         JobKey(derive(&digest(&[token]), &[role.label(), &run.job, &run.attempt.to_be_bytes()]))
     }
 
-    /// A key that was derived already.
+    /// Wraps a key that was already derived.
     #[cfg(feature = "collective")]
     pub(super) fn of_bytes(key: Bytes32) -> JobKey {
         JobKey(key)
     }
 
-    /// The two directions of a connection, of which these bytes say all: the greeting and the hello up to the proof.
+    /// Derives the keys of a connection from its greeting and its hello up to the proof.
     pub(super) fn session(&self, greeting: &[u8], hello: &[u8]) -> Session {
         let direction = |name: &[u8]| Direction { key: derive(&self.0, &[name, greeting, hello]), sequence: 0 };
         Session { of_rank: direction(b"mpienv from rank "), of_master: direction(b"mpienv from master ") }
     }
 
-    /// A key for another use, that only those have who were in the meeting with this number.
+    /// A key for other uses, specific to the meeting with this number.
     pub(super) fn of_meeting(&self, meeting: &Bytes32) -> Bytes32 {
         derive(&self.0, &[b"mpienv meeting", meeting])
     }
 }
 
-/// A key for `purpose` from another key.
+/// Derives a key for `purpose` from another key.
 pub(super) fn for_purpose(key: &Bytes32, purpose: &[u8]) -> Bytes32 {
     derive(key, &[b"mpienv purpose", purpose])
 }
@@ -116,14 +116,14 @@ pub(super) struct Session {
     pub(super) of_master: Direction,
 }
 
-/// One direction of a connection: its key, and how many messages have gone.
+/// One direction of a connection: its key, and the number of its next message.
 #[derive(Clone)]
 pub(crate) struct Direction {
     key: Bytes32,
     sequence: u64,
 }
 
-/// Not the key itself.
+/// Omits the key.
 impl std::fmt::Debug for Direction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Direction(message {})", self.sequence)
@@ -136,7 +136,7 @@ impl Direction {
         self.next(digest).finalize().into_bytes().into()
     }
 
-    /// Whether this is the tag of the next message; takes the same time for every wrong one.
+    /// Returns whether this is the tag of the next message. Takes the same time for every wrong tag.
     pub(super) fn verify(&mut self, digest: &Bytes32, tag: &[u8]) -> bool {
         self.next(digest).verify_slice(tag).is_ok()
     }
@@ -147,7 +147,7 @@ impl Direction {
         mac
     }
 
-    /// A key to seal with, instead of tags.
+    /// A key for encryption, which replaces the tags.
     #[cfg(feature = "collective")]
     pub(super) fn seal_key(&self) -> Bytes32 {
         derive(&self.key, &[b"mpienv seal"])

@@ -1,4 +1,4 @@
-//! A connection that stays open once all have met: messages in both directions, with the keys of its handshake.
+//! A connection that stays open after the meeting, for messages in both directions, with the keys of its handshake.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -41,7 +41,8 @@ impl Channel {
         self.rank
     }
 
-    /// Both directions. `silence`: how long the other end may say nothing, and how long it may take nothing.
+    /// Returns both directions. `silence` limits how long the other end may send nothing, and how long it may read
+    /// nothing.
     pub(crate) fn open(self, silence: Duration) -> io::Result<(Sender, Receiver)> {
         let Channel { stream, sent, received, .. } = self;
         stream.set_nonblocking(false)?;
@@ -63,25 +64,25 @@ impl Sender {
         self.stream.write_all(&[&message.bytes[..], &tag].concat())
     }
 
-    /// Closes one direction or both, while another thread may read or write.
+    /// Closes one or both directions, even while another thread reads or writes.
     pub(crate) fn shutdown(&self, how: Shutdown) {
-        // A connection that is gone needs no closing.
+        // If this fails, the connection is already closed.
         let _ = self.stream.shutdown(how);
     }
 
-    /// The same connection, to close it while another thread sends.
+    /// Another handle of the connection, to close it while another thread sends.
     pub(crate) fn closer(&self) -> io::Result<TcpStream> {
         self.stream.try_clone()
     }
 }
 
 impl Receiver {
-    /// From now on, how long the other end may say nothing.
+    /// Sets how long the other end may send nothing.
     pub(crate) fn patience(&self, silence: Duration) -> io::Result<()> {
         self.stream.set_read_timeout(Some(silence))
     }
 
-    /// The next message, if it is what the other end sent next, unchanged.
+    /// Receives the next message. Fails if a message was changed, repeated or left out.
     pub(crate) fn receive(&mut self) -> io::Result<Vec<u8>> {
         let mut raw = [0; REPLY_HEAD];
         self.stream.read_exact(&mut raw)?;
@@ -112,7 +113,7 @@ mod tests {
 
     type End = (Sender, Receiver);
 
-    /// Both ends of a connection, the first of them rank 0's, and the bare connection of the other.
+    /// Both ends of a connection, rank 0's first, and the bare socket of the other.
     fn ends() -> (End, End, TcpStream) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

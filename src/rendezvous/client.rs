@@ -1,4 +1,4 @@
-//! Every rank but 0: finds rank 0, says hello, waits for the report.
+//! Every rank except 0: finds rank 0, says hello, and waits for the report.
 
 pub(super) mod link;
 
@@ -15,22 +15,22 @@ use crate::value::port::Port;
 use crate::value::printable::printable;
 use link::{Bad, Link, is_timeout};
 
-/// Pause after the first try that failed; it doubles from try to try.
+/// Pause after the first failed attempt. It doubles with every attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
-/// Longest pause between two tries.
+/// Longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
-/// Longest pause after a name that did not resolve: many ranks share one name server.
+/// Longest pause after a failure to resolve a name: many ranks share one name server.
 const RESOLVE_PAUSE: Duration = Duration::from_secs(1);
-/// Longest wait for one address to take the connection.
+/// Longest wait for one address to accept the connection.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Longest wait for the welcome on one connection.
 const WELCOME: Duration = Duration::from_secs(10);
-/// Shortest time for a look at the other port.
+/// Shortest time limit for an attempt at the default port.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long after rank 0's deadline its report may arrive.
 const GRACE: Duration = ANSWER.saturating_add(DRAIN).saturating_add(Duration::from_secs(2));
 
-/// Joins the meeting: gets the table if asked for, otherwise rank 0's answer, and the connection to rank 0.
+/// Joins the meeting. Returns the table if `wants_table`, otherwise rank 0's reply, and the connection to rank 0.
 pub(super) fn join(
     settings: &Rendezvous,
     blob: Vec<u8>,
@@ -62,7 +62,7 @@ pub(super) fn join(
         let now = Instant::now();
         if let Some((port, before)) = settings.fallback_port()
             && now + before >= deadline
-            // The process there may belong to another job, so its refusal means nothing.
+            // That port may belong to another job, so a refusal means nothing.
             && let Ok(welcomed) = attempt(settings, port, &secret, &complaint, deadline.max(now + LOOK))
         {
             return wait(settings, &secret, welcomed);
@@ -77,25 +77,25 @@ pub(super) fn join(
     }
 }
 
-/// How a try failed.
+/// How an attempt failed.
 enum Failed {
     Again(ConnectFailure),
-    /// The deadline came while it waited. With more time it would have failed otherwise, so an earlier failure says more.
+    /// The deadline cut the attempt short, so an earlier failure says more.
     CutShort(ConnectFailure),
     Final(RendezvousError),
 }
 
-/// A rank 0 that has proven that it has the job's token.
+/// A connection to rank 0, which has proven that it has the job's token.
 struct Welcomed {
     line: Link,
     session: Session,
-    /// What rank 0's own deadline leaves.
+    /// The time until rank 0's own deadline.
     left: Duration,
     /// The meeting's number.
     meeting: Bytes32,
 }
 
-/// One try: resolve, connect, be greeted, say hello, be welcomed.
+/// Makes one attempt: resolves, connects, reads the greeting, says hello, reads the welcome.
 fn attempt(
     settings: &Rendezvous,
     port: Port,
@@ -111,7 +111,7 @@ fn attempt(
     let greeting = line.greeting().map_err(failed)?;
     let nonce = nonce().map_err(|error| Failed::Again(ConnectFailure::Other(error.to_string())))?;
     let (hello, mut session) = hello.encode(&secret.key, &greeting, &nonce);
-    // Another version may answer before it has read the whole hello: listen even when the writing fails.
+    // Another version may answer before it has read the whole hello, so read even if the write fails.
     let written = line.write_all(&hello);
     let head = line.head().map_err(|failure| match written {
         Err(error) if !is_timeout(&error) => {
@@ -132,7 +132,7 @@ fn attempt(
             let (left, meeting) = (take(&mut welcome).unwrap_or_default(), take(&mut welcome).unwrap_or_default());
             Ok(Welcomed { line, session, left: Duration::from_millis(u32::from_be_bytes(left).into()), meeting })
         }
-        // Who rejects a proof cannot prove anything to its sender either.
+        // This reply has no tag: a rank 0 that rejects the proof has another key.
         ReplyKind::OtherJob => {
             Err(Failed::Final(RendezvousError::OtherJob { rank: settings.rank.index(), master: settings.master() }))
         }
@@ -159,7 +159,7 @@ fn resolve(settings: &Rendezvous, port: Port, deadline: Instant) -> Result<Vec<S
     }
 }
 
-/// Connects to the first address that takes it; else how the last one failed that had its time.
+/// Connects to the first address that accepts. The error is that of the last address that had enough time.
 fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Failed> {
     let mut failure = None;
     for address in addresses {
@@ -168,7 +168,7 @@ fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Fai
             break;
         }
         match TcpStream::connect_timeout(address, left.min(CONNECT)) {
-            // A port without a listener can be this socket's own: it then connects to itself and holds rank 0's port.
+            // If nothing listens, the socket may connect to itself from the same port. It must not hold rank 0's port.
             Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
                 failure = Some(ConnectFailure::Refused)
             }
@@ -193,11 +193,11 @@ fn failure_of(error: &io::Error) -> ConnectFailure {
     }
 }
 
-/// Waits for the report of a rank 0 that has said welcome.
+/// Waits for rank 0's report after its welcome.
 fn wait(settings: &Rendezvous, secret: &Secret, welcomed: Welcomed) -> Result<(Gathered, Channel), RendezvousError> {
     let Welcomed { mut line, mut session, left, meeting } = welcomed;
     let started = Instant::now();
-    // A rank that started before rank 0 waits on: rank 0's report names what is wrong.
+    // Wait for rank 0's deadline even beyond this rank's own, because rank 0's report names what is wrong.
     line.deadline = started + left.min(settings.timeout) + GRACE;
     let reached = line.stream.peer_addr().map_err(|error| settings.lost(error))?;
     let mut head = next(settings, &mut line, started)?;
@@ -225,7 +225,7 @@ fn wait(settings: &Rendezvous, secret: &Secret, welcomed: Welcomed) -> Result<(G
     Ok((gathered, Channel::new(line.stream, 0, session.of_rank, session.of_master)))
 }
 
-/// The start of the next reply, or why there is none.
+/// Reads the head of the next reply. The error is why there is none.
 fn next(settings: &Rendezvous, line: &mut Link, started: Instant) -> Result<ReplyHead, RendezvousError> {
     line.head().map_err(|failure| match line.left() {
         Err(_) => RendezvousError::NoVerdict {

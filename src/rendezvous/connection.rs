@@ -1,4 +1,4 @@
-//! One connection at rank 0.
+//! One connection to rank 0, as rank 0 sees it.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -14,22 +14,22 @@ use crate::value::port::Port;
 
 /// How many unwanted bytes rank 0 reads from a connection before it closes it.
 const PATIENCE: usize = LONGEST_BLOB + 1024;
-/// Shorter messages are written together with their tag.
+/// Messages up to this length are written together with their tag.
 const SHORT: usize = 1024;
 
 /// How far a connection has come.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// Not identified yet: holds no more than the hello's head.
+    /// Has not completed its hello.
     Unknown(Box<HelloReader>),
-    /// A rank of this job that waits for the report.
+    /// Belongs to a rank of this job that waits for the report.
     Member {
         rank: u32,
         wants_table: bool,
-        /// Whether the rank counts among those that joined.
+        /// Whether the rank has joined the meeting.
         joined: bool,
     },
-    /// Turned away with an answer.
+    /// Rejected with an answer.
     Closing,
 }
 
@@ -38,21 +38,21 @@ pub(super) enum Stage {
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) peer: IpAddr,
-    /// The port that it came to.
+    /// The port of rank 0 that it connected to.
     pub(super) port: Port,
     /// Counts up with every connection, so that the oldest can be found.
     pub(super) serial: u64,
     pub(super) stage: Stage,
     /// The keys, once the other end has proven that it has the token.
     pub(super) session: Option<Box<Session>>,
-    /// A confirmation of which not all bytes have come.
+    /// The part of a confirmation that has arrived.
     heard: Vec<u8>,
     queue: VecDeque<Arc<[u8]>>,
     written: usize,
     discarded: usize,
 }
 
-/// What one read gave.
+/// The result of one read.
 pub(super) enum Input {
     Bytes(usize),
     Later,
@@ -64,7 +64,7 @@ pub(super) enum Input {
 pub(super) struct Altered;
 
 impl Connection {
-    /// A connection that is greeted with this nonce.
+    /// A new connection, to be greeted with this nonce.
     pub(super) fn new(stream: TcpStream, peer: IpAddr, port: Port, serial: u64, nonce: Bytes32) -> Connection {
         let stage = Stage::Unknown(Box::new(HelloReader::new(nonce)));
         let (session, heard, queue) = (None, Vec::new(), VecDeque::new());
@@ -83,7 +83,7 @@ impl Connection {
         }
     }
 
-    /// Whether the other end has closed, as far as the system knows now.
+    /// Returns whether the other end has closed, as far as the system knows.
     pub(super) fn is_closed(&self) -> bool {
         match self.stream.peek(&mut [0]) {
             Ok(length) => length == 0,
@@ -91,13 +91,13 @@ impl Connection {
         }
     }
 
-    /// Counts unwanted bytes; false if there were too many.
+    /// Counts unwanted bytes. Returns false if there were too many.
     pub(super) fn discard(&mut self, length: usize) -> bool {
         self.discarded = self.discarded.saturating_add(length);
         self.discarded <= PATIENCE
     }
 
-    /// Takes bytes of a rank that joined: whether a confirmation is complete; an error if it is not what the rank sent.
+    /// Takes bytes from a rank that joined. Returns whether a confirmation is complete, or an error if it was altered.
     pub(super) fn hear(&mut self, bytes: &[u8]) -> Result<bool, Altered> {
         let whole = HERE.len() + LENGTH;
         self.heard.extend(&bytes[..bytes.len().min(whole - self.heard.len())]);
@@ -110,7 +110,7 @@ impl Connection {
         if said == HERE && self.session.as_mut().is_some_and(is_good) { Ok(true) } else { Err(Altered) }
     }
 
-    /// Writes a message with the tag that this connection's next message has.
+    /// Writes a message with this connection's next tag.
     pub(super) fn say(&mut self, message: &Message) -> io::Result<()> {
         let Some(session) = &mut self.session else { return Ok(()) };
         let tag = session.of_master.tag(&message.digest);
@@ -121,13 +121,13 @@ impl Connection {
         self.send(tag.as_slice().into())
     }
 
-    /// Writes now what the socket takes, the rest later.
+    /// Writes as much of a frame as the socket accepts, and queues the rest.
     pub(super) fn send(&mut self, frame: Arc<[u8]>) -> io::Result<()> {
         self.queue.push_back(frame);
         self.flush()
     }
 
-    /// Goes on writing.
+    /// Writes as much of the queue as the socket accepts.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         while let Some(frame) = self.queue.front() {
             match self.stream.write(&frame[self.written..]) {

@@ -49,7 +49,7 @@ pub enum RendezvousError {
         /// What the system said.
         source: io::Error,
     },
-    /// Rank 0 has no room for more connections.
+    /// Rank 0 has no file descriptor left for another connection.
     #[error(
         "rank 0 ran out of open files after {joined} of {size} ranks had connected: each rank needs one; raise rank 0's \
          limit (`ulimit -n`) to {size} plus at least 64"
@@ -60,13 +60,13 @@ pub enum RendezvousError {
         /// The world size.
         size: u32,
     },
-    /// A rank brings too many bytes.
+    /// A rank's blob, or rank 0's reply, is too long.
     #[error("a rank may bring at most {LONGEST_BLOB} bytes to the rendezvous, not {length}; bring a smaller blob")]
     BlobTooLong {
         /// Length of the blob in bytes.
         length: usize,
     },
-    /// A token that no hello can carry.
+    /// The token is too long.
     #[error("a job token has at most {LONGEST_TOKEN} bytes, not {length}; choose a shorter MPIENV_TOKEN")]
     TokenTooLong {
         /// Length of the token in bytes.
@@ -95,17 +95,17 @@ pub enum RendezvousError {
         /// The master, as `host:port`.
         master: String,
     },
-    /// Rank 0 answered, and then was lost.
+    /// Rank 0 answered and was then lost.
     #[error("rank {rank} lost rank 0 at {master} before all ranks had connected: {reason}; see rank 0's output")]
     MasterLost {
         /// This rank.
         rank: u32,
         /// The master, as `host:port`.
         master: String,
-        /// What was seen.
+        /// What this rank noticed.
         reason: String,
     },
-    /// Rank 0 answered, but sent no verdict by its deadline.
+    /// Rank 0 answered, but sent no result by its deadline.
     #[error(
         "rank {rank} connected to rank 0 at {master}, but got no result within {}: rank 0's process is stopped, or its host \
          is cut off; see rank 0's output", seconds(*.waited)
@@ -118,19 +118,19 @@ pub enum RendezvousError {
         /// How long this rank waited.
         waited: Duration,
     },
-    /// Not all ranks came in time; all that came get this same text.
+    /// Not all ranks came in time. All ranks that came get this same text.
     #[error("{report}")]
     Missing {
         /// Rank 0's explanation, which names the missing ranks.
         report: String,
     },
-    /// Ranks came and were lost before all had come; all that came get this same text.
+    /// Ranks were lost before all had come. All ranks that came get this same text.
     #[error("{report}")]
     Lost {
         /// Rank 0's explanation, which names the lost ranks.
         report: String,
     },
-    /// Ranks came twice or disagreed; all that came get this same text.
+    /// Ranks came twice or disagreed. All ranks that came get this same text.
     #[error("{report}")]
     Mismatch {
         /// Rank 0's explanation, which names the ranks.
@@ -143,7 +143,7 @@ pub enum RendezvousError {
 
 debug_is_text!(RendezvousError);
 
-/// What a rank found where it looked for rank 0.
+/// What a rank found at rank 0's address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectFailure {
@@ -169,7 +169,7 @@ pub enum ConnectFailure {
     /// Something else listens there.
     #[error("another program answered ({0}); give all ranks another MASTER_PORT")]
     NotMpienv(String),
-    /// Something greets as rank 0 does, and does not have the job's token.
+    /// Something greets like rank 0, but does not have the job's token.
     #[error(
         "what answered cannot prove that it has this job's token: another program poses as rank 0, or something between \
          the hosts changes messages; check what listens there, or give all ranks another MASTER_PORT"
@@ -180,20 +180,20 @@ pub enum ConnectFailure {
     Other(String),
 }
 
-/// What an [`RendezvousError`] means for a program's exit code.
+/// What a [`RendezvousError`] means for a program's exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The deadline passed: another attempt may succeed.
+    /// The deadline passed. Another attempt may succeed.
     TimedOut,
-    /// A rank was lost, perhaps rank 0: another attempt may succeed.
+    /// A rank, perhaps rank 0, was lost. Another attempt may succeed.
     Lost,
-    /// The ranks or the port do not fit: another attempt will fail too.
+    /// The ranks or the settings are wrong. Another attempt will fail too.
     Refused,
 }
 
 impl RendezvousError {
-    /// Whether the deadline passed, a rank was lost, or the meeting was refused.
+    /// Returns whether the deadline passed, a rank was lost, or the meeting was refused.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -205,7 +205,7 @@ impl RendezvousError {
         }
     }
 
-    /// The text that all ranks get, cut at what a frame carries.
+    /// The text that all ranks get, truncated to what a frame can carry.
     pub(super) fn text(&self) -> String {
         let mut text = self.to_string();
         let mut end = text.len().min(LONGEST_TEXT);
@@ -217,7 +217,7 @@ impl RendezvousError {
     }
 }
 
-/// `60 s`, `1.5 s`, `20 ms`.
+/// Formats a duration: `60 s`, `1.5 s`, `20 ms`.
 pub(super) fn seconds(duration: Duration) -> String {
     if duration < Duration::from_secs(1) {
         format!("{} ms", duration.as_millis())

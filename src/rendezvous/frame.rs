@@ -1,4 +1,4 @@
-//! What goes over the wire; [`guide::wire_format`](crate::guide::wire_format) specifies it byte by byte.
+//! The messages on the wire. [`guide::wire_format`](crate::guide::wire_format) specifies them byte by byte.
 //!
 //! Rank 0 speaks first, so that a rank sends nothing to another program's port.
 
@@ -15,20 +15,20 @@ pub(super) use hello::BARE;
 pub(crate) use hello::Purpose;
 pub(super) use hello::{Hello, HelloReader, Reject, Secret};
 
-/// First bytes of every frame; the line end shows a transfer that rewrites text.
+/// First bytes of every frame. The line ending reveals a transfer that rewrites text.
 const MAGIC: [u8; 8] = *b"mpienv\r\n";
-/// Raised when the frames change.
+/// The protocol's version, increased whenever the frames change.
 const PROTOCOL: u16 = 5;
 /// Length of a reply's fixed part.
 pub(super) const REPLY_HEAD: usize = 21;
 /// What a rank sends to confirm that it is still there; a tag follows.
 pub(super) const HERE: [u8; 1] = [1];
-/// Length of the greeting: a reply with a nonce, and without a tag.
+/// Length of the greeting: a reply with a nonce and without a tag.
 pub(super) const GREETING: usize = REPLY_HEAD + LENGTH;
 /// Longest text of a failure, in bytes.
 pub(super) const LONGEST_TEXT: usize = 64 * 1024;
 
-/// The protocol and the crate's version that a program speaks.
+/// The versions of the protocol and of the crate in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version {
     protocol: u16,
@@ -36,7 +36,7 @@ pub(super) struct Version {
 }
 
 impl Version {
-    /// What this program speaks.
+    /// This program's versions.
     pub(super) const OWN: Version = Version {
         protocol: PROTOCOL,
         release: [
@@ -88,25 +88,25 @@ pub(super) fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
 /// What a reply carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReplyKind {
-    /// The hello was taken; the payload says how many milliseconds rank 0 will still wait, and the meeting's number.
+    /// The hello was accepted. The payload is how many more milliseconds rank 0 will wait, and the meeting's number.
     Welcome,
-    /// Everybody came, and here is the table.
+    /// All ranks came; the payload is the table.
     Table,
-    /// Everybody came; the payload is rank 0's answer.
+    /// All ranks came; the payload is rank 0's answer.
     Done,
-    /// Not everybody came in time; the payload is the text.
+    /// Not all ranks came in time; the payload is the text.
     TimedOut,
-    /// The ranks do not fit together; the payload is the text.
+    /// The ranks disagree; the payload is the text.
     Mismatch,
     /// The proof is wrong: the rank does not have this job's token.
     OtherJob,
-    /// Everybody came: is this rank still there?
+    /// All ranks came, and rank 0 asks whether this rank is still there.
     Ready,
-    /// A rank was lost before everybody came; the payload is the text.
+    /// A rank was lost before all ranks came; the payload is the text.
     Lost,
     /// Rank 0 of some job listens here; the payload is its nonce.
     Greeting,
-    /// What either end says on a connection that stays open after the meeting.
+    /// A message from either end, on a connection that stays open after the meeting.
     Message,
 }
 
@@ -140,7 +140,7 @@ impl ReplyKind {
     }
 }
 
-/// A reply without its tag. Payloads are bounded by their makers, far below 4 GiB.
+/// Encodes a reply without its tag. Callers keep payloads well below 4 GiB.
 pub(super) fn reply(kind: ReplyKind, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(REPLY_HEAD + payload.len());
     out.extend(MAGIC);
@@ -151,12 +151,12 @@ pub(super) fn reply(kind: ReplyKind, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What rank 0 says to every connection first.
+/// The first message from rank 0 on every connection.
 pub(super) fn greeting(nonce: &Bytes32) -> Vec<u8> {
     reply(ReplyKind::Greeting, nonce)
 }
 
-/// A reply for any number of ranks, each of which gets it with its own tag.
+/// A reply for any number of ranks. Each rank gets it with its own tag.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) bytes: Arc<[u8]>,
@@ -173,14 +173,14 @@ impl Message {
 /// The fixed part of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReplyHead {
-    /// As it came.
+    /// The bytes as received.
     pub(super) raw: [u8; REPLY_HEAD],
     pub(super) kind: ReplyKind,
     pub(super) length: u32,
 }
 
 impl ReplyHead {
-    /// `None` if the peer that answered is not mpienv.
+    /// Parses a head. Returns `None` if the peer is not mpienv.
     pub(super) fn decode(raw: [u8; REPLY_HEAD]) -> Option<ReplyHead> {
         let mut rest = raw.strip_prefix(&MAGIC)?;
         Version::take(&mut rest)?;
@@ -190,7 +190,7 @@ impl ReplyHead {
     }
 }
 
-/// Whether a job may have this token.
+/// Returns whether a token is short enough.
 pub(super) fn token_fits(token: &[u8]) -> bool {
     token.len() <= LONGEST_TOKEN
 }

@@ -1,7 +1,7 @@
-//! The meeting's handshake on other connections: between ranks that have met, or that share a key from elsewhere.
+//! The meeting's handshake on other connections, between ranks that have met or otherwise share a key.
 //!
-//! The rank that accepts greets as rank 0 does, the one that connects says hello, and the other welcomes it: each has then
-//! proven that it has the key. [`guide::wire_format`](crate::guide::wire_format) specifies it.
+//! The rank that accepts the connection sends the greeting, the rank that connects says hello, and the first rank sends
+//! the welcome. Both have then proven that they have the key. See [`guide::wire_format`](crate::guide::wire_format).
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ pub(crate) struct ConnectionKey {
 }
 
 impl ConnectionKey {
-    /// For connections to the rank `to`, from a key that all ranks share.
+    /// Derives the key for connections to the rank `to` from a key that all ranks share.
     pub(crate) fn new(shared: &Bytes32, purpose: Purpose, to: u32) -> ConnectionKey {
         let key = for_purpose(shared, format!("connections to rank {to}").as_bytes());
         ConnectionKey { secret: Secret::of_key(key), purpose }
@@ -34,18 +34,18 @@ impl ConnectionKey {
 pub(crate) struct Directions {
     /// What this end sends.
     pub(crate) outgoing: Direction,
-    /// What it receives.
+    /// What this end receives.
     pub(crate) incoming: Direction,
 }
 
 impl Directions {
-    /// Keys to encrypt with, outgoing and incoming.
+    /// The keys for encryption, outgoing and incoming.
     pub(crate) fn seal_keys(&self) -> [Bytes32; 2] {
         [self.outgoing.seal_key(), self.incoming.seal_key()]
     }
 }
 
-/// For connections whose messages are signed and not encrypted.
+/// For connections whose messages are signed but not encrypted.
 #[cfg(feature = "mpi")]
 impl Direction {
     /// The tag of the next message.
@@ -53,13 +53,13 @@ impl Direction {
         self.tag(&digest(&[message]))
     }
 
-    /// Whether this is the tag of the next message.
+    /// Returns whether this is the tag of the next message.
     pub(crate) fn is_signed(&mut self, message: &[u8], tag: &[u8]) -> bool {
         self.verify(&digest(&[message]), tag)
     }
 }
 
-/// Why a connection to a rank did not become one.
+/// Why a connection to a rank failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("{0}")]
@@ -75,14 +75,14 @@ pub(crate) struct Joining {
     line: Link,
 }
 
-/// A hello has been sent.
+/// A connection on which this rank has said hello.
 pub(crate) struct Introduced {
     line: Link,
     session: super::auth::Session,
 }
 
 impl Joining {
-    /// Every step takes until the deadline at most.
+    /// The deadline applies to all steps.
     pub(crate) fn new(stream: TcpStream, deadline: Instant) -> Joining {
         Joining { line: Link { stream, deadline } }
     }
@@ -127,7 +127,7 @@ impl Introduced {
     }
 }
 
-/// A connection that was accepted, and has not said hello.
+/// An accepted connection that has not said hello.
 pub(crate) struct Guest {
     reader: HelloReader,
     heard: usize,
@@ -138,19 +138,19 @@ pub(crate) struct Guest {
 pub(crate) struct Admitted {
     pub(crate) rank: u32,
     pub(crate) directions: Directions,
-    /// To send to it first.
+    /// The first bytes to send to the rank.
     pub(crate) welcome: Vec<u8>,
 }
 
-/// What came is not a hello from one of this job's ranks.
+/// The peer is not one of this job's ranks.
 #[derive(Debug)]
 pub(crate) struct Stranger;
 
 impl Guest {
-    /// The longest hello.
+    /// The length of a hello.
     pub(crate) const LONGEST: usize = BARE;
 
-    /// A new connection, and what to say to it first.
+    /// A guest for a new connection, and the greeting to send first.
     pub(crate) fn new(key: &ConnectionKey) -> io::Result<(Guest, Vec<u8>)> {
         let nonce = nonce()?;
         let purposes: &[Purpose] = match key.purpose {
@@ -160,12 +160,12 @@ impl Guest {
         Ok((Guest { reader: HelloReader::with_purposes(nonce, purposes), heard: 0 }, greeting(&nonce)))
     }
 
-    /// How many more bytes may be read: what follows the hello is for others.
+    /// How many more bytes to read. Bytes after the hello are not for this handshake.
     pub(crate) fn due(&self) -> usize {
         BARE - self.heard
     }
 
-    /// Takes the next bytes; `Some` when the hello of a rank of `size` is complete.
+    /// Takes the next bytes. Returns the rank once its hello is complete and has the world size `size`.
     pub(crate) fn feed(&mut self, bytes: &[u8], key: &ConnectionKey, size: u32) -> Result<Option<Admitted>, Stranger> {
         self.heard = (self.heard + bytes.len()).min(BARE);
         let Some(hello) = self.reader.feed(bytes, &key.secret).map_err(|_| Stranger)? else {

@@ -12,14 +12,14 @@ use super::resolve::resolve;
 use crate::value::host::Host;
 use crate::value::port::Port;
 
-/// Connections that the system keeps for rank 0 until it takes them; the system may hold fewer.
+/// How many connections may wait to be accepted. The system may allow fewer.
 const BACKLOG: i32 = 4096;
-/// How long the master's name may take to resolve; the other ranks come meanwhile.
+/// How long the master's name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Whether a connection could not be accepted because this process or the system has no open file left.
+/// Returns whether a connection could not be accepted because this process or the system has no file descriptor left.
 pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
-    // EMFILE and ENFILE, on Windows WSAEMFILE: the standard library has no kind for them.
+    // EMFILE, ENFILE and, on Windows, WSAEMFILE, for which the standard library has no `ErrorKind`.
     matches!(error.raw_os_error(), Some(24 | 23 | 10024))
 }
 
@@ -27,13 +27,13 @@ pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Addresses {
     Every,
-    /// What `localhost` may mean.
+    /// Every address that `localhost` may resolve to.
     Loopback,
     These(Vec<IpAddr>),
 }
 
 impl Addresses {
-    /// Those for a master, as this host knows it now.
+    /// The addresses for a master, as this host resolves it now.
     pub(super) fn of(master: &Host, bind: Option<IpAddr>) -> Addresses {
         let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
         let own: Vec<IpAddr> = interfaces.iter().map(|interface| interface.ip().to_canonical()).collect();
@@ -43,7 +43,7 @@ impl Addresses {
         })
     }
 
-    /// One by one; the unspecified address for all of them.
+    /// The addresses as a list, with the unspecified address for every address.
     pub(super) fn list(&self) -> Vec<IpAddr> {
         match self {
             Addresses::Every => vec![Ipv6Addr::UNSPECIFIED.into()],
@@ -53,7 +53,7 @@ impl Addresses {
     }
 }
 
-/// The master's own addresses, if all that it resolves to are this host's and other hosts can mean the same by them.
+/// The master's own addresses, if all of them are this host's and other hosts can reach it by them.
 fn choose(master: &Host, bind: Option<IpAddr>, own: &[IpAddr], resolve: impl FnOnce() -> Vec<IpAddr>) -> Addresses {
     if let Some(address) = bind {
         return if address.is_unspecified() { Addresses::Every } else { Addresses::These(vec![address]) };
@@ -64,7 +64,7 @@ fn choose(master: &Host, bind: Option<IpAddr>, own: &[IpAddr], resolve: impl FnO
     let mut found = master.address().map_or_else(resolve, |address| vec![address.to_canonical()]);
     found.sort_unstable();
     found.dedup();
-    // Debian gives a host's own name 127.0.1.1 in /etc/hosts: other hosts reach it by another address.
+    // Debian's /etc/hosts resolves a host's own name to 127.0.1.1, but other hosts reach it by another address.
     let is_for_all = |address: &IpAddr| {
         let is_link_local = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
         !address.is_loopback() && !address.is_unspecified() && !is_link_local && own.contains(address)
@@ -72,10 +72,10 @@ fn choose(master: &Host, bind: Option<IpAddr>, own: &[IpAddr], resolve: impl FnO
     if found.is_empty() || !found.iter().all(is_for_all) { Addresses::Every } else { Addresses::These(found) }
 }
 
-/// Rank 0's sockets.
+/// Opens rank 0's sockets.
 pub(crate) fn listen(addresses: &Addresses, port: Port) -> Result<Vec<TcpListener>, RendezvousError> {
     match addresses {
-        // One socket takes IPv6 and IPv4, if the host has IPv6 at all.
+        // If the host has IPv6, one socket accepts IPv6 and IPv4.
         Addresses::Every => match open(Ipv6Addr::UNSPECIFIED.into(), port) {
             Ok(socket) => Ok(vec![socket]),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(RendezvousError::PortInUse { port }),
@@ -83,7 +83,7 @@ pub(crate) fn listen(addresses: &Addresses, port: Port) -> Result<Vec<TcpListene
         },
         Addresses::Loopback => {
             let mut sockets = vec![named(Ipv4Addr::LOCALHOST.into(), port)?];
-            // `localhost` may resolve to ::1 first; a host without IPv6 never resolves it so.
+            // `localhost` may resolve to ::1 first, but not on a host without IPv6.
             match open(Ipv6Addr::LOCALHOST.into(), port) {
                 Ok(socket) => sockets.push(socket),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -107,7 +107,7 @@ fn named(address: IpAddr, port: Port) -> Result<TcpListener, RendezvousError> {
 fn open(address: IpAddr, port: Port) -> io::Result<TcpListener> {
     let address = SocketAddr::new(address, port.get());
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    // A run that ended a moment ago leaves connections that hold the port; Windows gives the flag another meaning.
+    // A run that just exited leaves connections that hold the port. On Windows, the flag has another meaning.
     #[cfg(unix)]
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
@@ -141,10 +141,10 @@ mod tests {
             ("fd00::4", &[], these(&["fd00::4"])),
             ("node4", &["10.0.0.4"], these(&["10.0.0.4"])),
             ("node4", &["fd00::4", "10.0.0.4", "10.0.0.4"], these(&["10.0.0.4", "fd00::4"])),
-            // Debian's own name, which other hosts resolve to something else.
+            // Debian's entry for the host's own name, which other hosts resolve to another address.
             ("node4", &["127.0.1.1"], Addresses::Every),
             ("node4", &["10.0.0.4", "127.0.1.1"], Addresses::Every),
-            // A service's or a gateway's address that leads here, and a name that does not resolve yet.
+            // Addresses of a service or a gateway that forwards here, and a name that does not resolve yet.
             ("203.0.113.9", &[], Addresses::Every),
             ("node4", &["10.0.0.4", "203.0.113.9"], Addresses::Every),
             ("node4", &[], Addresses::Every),

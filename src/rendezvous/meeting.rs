@@ -1,4 +1,4 @@
-//! What a rank has once all have met.
+//! What a rank gets once all ranks have met.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -7,7 +7,7 @@ use super::auth::{self, Bytes32};
 use super::table::{Origin, Row};
 use crate::value::port::Port;
 
-/// What a rank has of [`Rendezvous::gather_with_reply`](super::Rendezvous::gather_with_reply).
+/// What a rank gets from [`Rendezvous::gather_with_reply`](super::Rendezvous::gather_with_reply).
 ///
 /// ```
 /// use mpienv::rendezvous::{Gathered, Rendezvous};
@@ -31,9 +31,9 @@ use crate::value::port::Port;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Gathered {
-    /// Rank 0: what all ranks brought.
+    /// On rank 0: what all ranks brought.
     All(Meeting),
-    /// Any other rank: what rank 0 answers.
+    /// On any other rank: rank 0's reply.
     Reply(Vec<u8>),
 }
 
@@ -58,7 +58,7 @@ pub struct Meeting {
     key: Bytes32,
 }
 
-/// Not the key.
+/// Omits the key.
 impl fmt::Debug for Meeting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Meeting { members, rejected, listened, key: _ } = self;
@@ -97,16 +97,16 @@ impl Meeting {
         self.rejected
     }
 
-    /// The addresses that rank 0 listened on, with `::` for every address of its host; empty on the other ranks, and if there
-    /// are none.
+    /// The addresses that rank 0 listened on, with `::` for every address of its host. Empty on the other ranks, and in
+    /// a job of one rank.
     #[must_use]
     pub fn listened(&self) -> &[IpAddr] {
         &self.listened
     }
 
-    /// A key for `purpose` that all ranks of this meeting have, and no one else who does not have the token.
+    /// Derives a key for `purpose` that all ranks of this meeting have, and that no one can derive without the token.
     ///
-    /// It differs for every meeting and every purpose. If the token is not a secret, neither is the key.
+    /// The key differs for every meeting and every purpose. If the token is not a secret, neither is the key.
     ///
     /// ```
     /// use mpienv::rendezvous::Rendezvous;
@@ -140,14 +140,15 @@ impl Member {
         &self.blob
     }
 
-    /// The rank's IP address as rank 0 saw it; for ranks on rank 0's own host, the address by which this rank
-    /// reached rank 0.
+    /// The rank's IP address as rank 0 saw it. If that was a loopback address, the address by which this rank reached
+    /// rank 0.
     #[must_use]
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Where to connect to a port of that rank; link-local addresses get the zone by which this rank reached rank 0.
+    /// The address for connecting to a port of that rank. A link-local address gets the zone by which this rank reached
+    /// rank 0.
     #[must_use]
     pub fn at(&self, port: Port) -> SocketAddr {
         match self.address {

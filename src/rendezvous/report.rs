@@ -1,4 +1,4 @@
-//! What rank 0 found wrong, and the one text about it that all ranks get.
+//! The problems that rank 0 found, and the text about them that all ranks get.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,40 +9,40 @@ use super::frame::Version;
 use crate::value::host::Host;
 use crate::value::port::Port;
 
-/// How many of a kind the text names before it only counts.
+/// How many items of a kind the text names. It only counts the rest.
 const NAMED: usize = 8;
-/// How many of a kind are remembered at all.
+/// How many items of a kind rank 0 remembers.
 const REMEMBERED: usize = 10_000;
 
-/// What helps ranks with different world sizes.
+/// The remedy for different world sizes.
 const SIZES_REMEDY: &str =
     "two jobs share this MASTER_PORT, or a variable is left from an earlier launch: start all ranks with one command";
 
-/// What ranks say that do not say what rank 0 does -> those ranks.
+/// The ranks that disagree with rank 0, by their value.
 type Others = BTreeMap<u32, BTreeMap<u32, IpAddr>>;
 
-/// What rank 0 saw beside the ranks that joined.
+/// What rank 0 saw besides the ranks that joined.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     /// Ranks whose connection closed after the hello.
     pub(super) lost: BTreeMap<u32, IpAddr>,
-    /// Ranks that came and said nothing more when all had come.
+    /// Ranks that came but did not confirm that they were still there.
     pub(super) unanswered: BTreeMap<u32, IpAddr>,
     duplicates: Vec<(u32, Option<IpAddr>, IpAddr)>,
     sizes: Others,
     ports: Others,
     versions: BTreeMap<u32, (Version, IpAddr)>,
-    /// Connections turned away.
+    /// How many connections were rejected.
     pub(super) rejected: u64,
-    /// Connections that had not said who they are when the time was up.
+    /// How many connections had not identified themselves by the deadline.
     pub(super) silent: u64,
     other_jobs: BTreeSet<IpAddr>,
-    /// Where messages came from that are not what their rank sent.
+    /// The addresses from which altered messages came.
     altered: BTreeSet<IpAddr>,
 }
 
 impl Problems {
-    /// A rank came again; `first` is `None` where it is rank 0 itself.
+    /// Notes that a rank came twice. `first` is `None` if the rank is rank 0 itself.
     pub(super) fn duplicate(&mut self, rank: u32, first: Option<IpAddr>, second: IpAddr) {
         if self.duplicates.len() < REMEMBERED {
             self.duplicates.push((rank, first, second));
@@ -53,7 +53,7 @@ impl Problems {
         remember(&mut self.sizes, size, rank, from);
     }
 
-    /// A rank has another master port than rank 0.
+    /// Notes that a rank's master port differs from rank 0's.
     pub(super) fn port(&mut self, rank: u32, port: Port, from: IpAddr) {
         remember(&mut self.ports, port.get().into(), rank, from);
     }
@@ -70,30 +70,30 @@ impl Problems {
         }
     }
 
-    /// Messages from there are not what their rank sent.
+    /// Notes that a message from this address was altered.
     pub(super) fn altered(&mut self, from: IpAddr) {
         if self.altered.len() < REMEMBERED {
             self.altered.insert(from);
         }
     }
 
-    /// Ranks that can never meet, however long rank 0 waits.
+    /// How many ranks have problems that waiting cannot solve.
     pub(super) fn conflicts(&self) -> usize {
         let others = self.ports.values().map(BTreeMap::len).sum::<usize>();
         self.duplicates.len() + others + self.versions.len()
     }
 
-    /// Ranks with another world size than rank 0.
+    /// How many ranks have a world size that differs from rank 0's.
     pub(super) fn outliers(&self) -> usize {
         self.sizes.values().map(BTreeMap::len).sum()
     }
 
-    /// the answer to ranks with another world size.
+    /// The answer to ranks with another world size.
     pub(super) fn sizes_differ(&self, size: u32, joined: &[u32]) -> Option<String> {
         disagreement("the world size", &self.sizes, size, joined, SIZES_REMEDY)
     }
 
-    /// The report on a world of which `joined` came to `master`; missing ranks count only once the time is up.
+    /// The report if the ranks `joined` came to `master`. Missing ranks count only if `time_is_up`.
     pub(super) fn report(
         &self,
         size: u32,
@@ -237,7 +237,7 @@ fn remember(others: &mut Others, said: u32, rank: u32, from: IpAddr) {
     }
 }
 
-/// Who says what, if anybody says something else than rank 0 and those who `joined`.
+/// Describes which ranks have which value, if any rank disagrees with rank 0 and the ranks that `joined`.
 fn disagreement(on: &str, others: &Others, own: u32, joined: &[u32], remedy: &str) -> Option<String> {
     if others.is_empty() {
         return None;
@@ -265,13 +265,13 @@ fn addresses(set: BTreeSet<IpAddr>) -> String {
     named.join(", ") + &more(set.len())
 }
 
-/// `ranks 1,3-7 (10.0.0.1, 10.0.0.2)`
+/// Formats ranks with their addresses: `ranks 1,3-7 (10.0.0.1, 10.0.0.2)`.
 fn ranks_from(from: &BTreeMap<u32, IpAddr>) -> String {
     let list: Vec<u32> = from.keys().copied().collect();
     format!("{} ({})", ranks(&list), addresses(from.values().copied().collect()))
 }
 
-/// `rank 3`, `ranks 1,3-7`; the list is sorted.
+/// Formats ranks: `rank 3`, `ranks 1,3-7`. The list must be sorted.
 fn ranks(sorted: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &rank in sorted {
@@ -283,7 +283,7 @@ fn ranks(sorted: &[u32]) -> String {
     format!("{} {}", if sorted.len() == 1 { "rank" } else { "ranks" }, list(&runs))
 }
 
-/// The runs of `0..size` that are not in the set.
+/// The ranges of `0..size` that are not in `heard`.
 fn gaps(heard: &BTreeSet<u32>, size: u32) -> Vec<(u32, u32)> {
     let mut runs = Vec::new();
     let mut next = 0;

@@ -1,4 +1,4 @@
-//! The addresses of a name.
+//! Resolves names to addresses.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::mpsc;
@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use super::error::ConnectFailure;
 
-/// The host's addresses now; a separate thread resolves a name, since the system's resolver has no timeout. `None` if it takes
-/// longer than `patience`.
+/// Resolves a name in a separate thread, because the system's resolver has no timeout. Returns `None` after `patience`.
 pub(super) fn resolve(name: String, port: u16, patience: Duration) -> Option<Result<Vec<SocketAddr>, ConnectFailure>> {
     let (sender, receiver) = mpsc::channel();
     let ask = move || {
         let answer = (name.as_str(), port).to_socket_addrs().map(Vec::from_iter);
-        // After the deadline there is no receiver.
+        // After the timeout, there is no receiver.
         let _ = sender.send(answer);
     };
     if let Err(error) = thread::Builder::new().name("resolve".to_owned()).spawn(ask) {

@@ -29,17 +29,17 @@ use guesses::Guesses;
 use liveness::{Liveness, Presence};
 use outliers::Outliers;
 
-/// After something is wrong, how long rank 0 waits for the ranks that have not come yet, so that they get the report too.
+/// After the first problem, how long rank 0 waits for missing ranks, so that they get the report too.
 const SETTLE: Duration = Duration::from_secs(3);
-/// How long a rank whose connection broke may take to come back.
+/// How long a rank whose connection broke may take to reconnect.
 const RETURN: Duration = Duration::from_secs(1);
-/// Bytes read at a time, for all connections in turn.
+/// Size of the read buffer, which all connections share.
 const SCRATCH: usize = 64 * 1024;
 
-/// What rank 0 replies to the ranks that do not ask for the table.
+/// Makes rank 0's reply to the ranks that do not ask for the table.
 pub(super) type Reply<'a> = &'a mut dyn FnMut(&Meeting) -> Vec<u8>;
 
-/// What rank 0 has once all have met: the connections only if they stay.
+/// What rank 0 gets once all ranks have met. The connections are included only if they stay open.
 pub(super) type Served = (Meeting, Vec<Channel>);
 
 /// Serves the meeting as rank 0.
@@ -72,30 +72,30 @@ struct Server<'a> {
     poll: Poll,
     addresses: Addresses,
     listeners: Vec<(TcpListener, Port)>,
-    /// Another port to listen on, and from when.
+    /// The default port, to listen on from this time.
     fallback_port: Option<(Port, Instant)>,
-    /// Listeners may hold more connections than one turn takes.
+    /// Whether listeners may hold more connections than one turn accepted.
     more_to_accept: bool,
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
     serial: u64,
-    /// Connections that are not ranks' so far, the oldest first.
+    /// Connections that do not belong to ranks so far, oldest first.
     newcomers: BTreeMap<u64, usize>,
     guesses: Guesses,
     joined: BTreeMap<u32, Joined>,
     liveness: Liveness,
     problems: Problems,
     outliers: Outliers,
-    /// When something went wrong first, and last.
+    /// When the first and the last problem occurred.
     trouble: Option<(Instant, Instant)>,
-    /// This host's address as a rank reached it, at best not a loopback one.
+    /// This host's address as a rank reached it, preferably not a loopback address.
     seen: Option<SocketAddr>,
     /// The failure that all ranks get, once there is one.
     failure: Option<Message>,
-    /// A rank that was gone before it had all its bytes.
+    /// A rank whose connection closed before all its bytes were sent.
     stuck: Option<(u32, IpAddr)>,
     secret: Secret,
-    /// This meeting's number, which no other has.
+    /// This meeting's unique number.
     number: Bytes32,
     scratch: Box<[u8]>,
 }
@@ -151,7 +151,7 @@ impl<'a> Server<'a> {
             let now = Instant::now();
             if self.is_complete() {
                 self.probe_liveness();
-                // The probe may have removed a rank that was already gone.
+                // The probe may have found that a rank was gone.
                 if self.is_complete() && self.liveness.is_done() {
                     return self.succeed(own, answer, &mut events);
                 }
@@ -164,7 +164,7 @@ impl<'a> Server<'a> {
             let wait = match self.fallback_port {
                 Some((port, from)) if now >= from => {
                     self.fallback_port = None;
-                    // If another job uses that port, ranks that went there stay unknown.
+                    // If another job uses that port, ranks that try it cannot be named.
                     let _ = self.listen(port);
                     continue;
                 }
@@ -186,7 +186,7 @@ impl<'a> Server<'a> {
         meeting
     }
 
-    /// Ranks that came and are still there, rank 0 included.
+    /// How many ranks came and are still there, rank 0 included.
     fn present(&self) -> usize {
         self.joined.len() + 1
     }
@@ -199,11 +199,11 @@ impl<'a> Server<'a> {
         self.present() == self.size() && self.problems.conflicts() == 0
     }
 
-    /// When rank 0 stops waiting, as things are.
+    /// When rank 0 stops waiting, as far as is known now.
     fn ends_at(&self) -> Instant {
         let deadline = if self.is_complete() { self.liveness.ends_at(self.deadline) } else { self.deadline };
         let Some((first, last)) = self.trouble else { return deadline };
-        // A single connection with another world size does not end what the others agree on.
+        // Ranks with another world size stop the meeting only if they outnumber the others.
         let is_outvoted = self.problems.outliers() > self.present();
         if self.problems.conflicts() == 0 && self.problems.lost.is_empty() && !is_outvoted {
             return deadline;
@@ -225,7 +225,7 @@ impl<'a> Server<'a> {
     fn report(&mut self, now: Instant) -> RendezvousError {
         let time_is_up = now >= self.deadline;
         if time_is_up {
-            // Earlier, a connection without a whole hello may still be a rank's.
+            // Before the deadline, a connection without a complete hello may still be a rank's.
             let silent = |connection: &&Connection| matches!(connection.stage, Stage::Unknown(_));
             self.problems.silent = self.connections.iter().flatten().filter(silent).count() as u64;
             self.note_the_silent();
@@ -236,7 +236,7 @@ impl<'a> Server<'a> {
         self.problems.report(self.settings.rank.size(), master, &joined, waited, time_is_up)
     }
 
-    /// Waits for something to happen, at most so long, and does what there is to do.
+    /// Waits for events, at most `wait`, and handles them.
     fn turn(&mut self, wait: Duration, events: &mut Events) -> Result<(), RendezvousError> {
         let wait = if self.more_to_accept { Duration::ZERO } else { wait };
         match self.poll.poll(events, Some(wait)) {
@@ -285,7 +285,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// A message that the other end believes, because only this job's rank 0 can make its tag.
+    /// Sends a message with a tag, which proves that the message comes from this job's rank 0.
     fn say(&mut self, id: usize, message: &Message) {
         let Some(Some(connection)) = self.connections.get_mut(id) else { return };
         if connection.say(message).is_err() {
@@ -300,7 +300,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Forgets a connection, and says what that means.
+    /// Removes a connection, and notes what its loss means for the meeting.
     fn close(&mut self, id: usize) {
         let Some(connection) = self.connections.get_mut(id).and_then(Option::take) else { return };
         self.free.push(id);

@@ -1,32 +1,32 @@
 //! The table of all members, encoded once and sent to every rank.
 //!
-//! Runs of ranks with the same address and blob length share one head, so that the table of a large world with
-//! empty blobs takes a few bytes a host: count (4), address (1 + 0, 4 or 16), blob length (4), blobs.
+//! Consecutive ranks with the same address and blob length share one head, so that the table of a large world with
+//! empty blobs takes a few bytes per host: count (4), address (1 + 0, 4 or 16), blob length (4), blobs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::frame::take;
 use super::{LARGEST_TABLE, LONGEST_BLOB};
 
-/// Most bytes before the blobs of a run.
+/// The most bytes before the blobs of a run.
 const LONGEST_HEAD: usize = 4 + 1 + 16 + 4;
 
 /// Where rank 0 saw a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// On rank 0's own host, by a loopback address that means another host to the others.
+    /// On rank 0's own host, by a loopback address, which would mean another host to other ranks.
     WithFirst,
     Address(IpAddr),
 }
 
-/// One row.
+/// One rank's row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) place: Origin,
     pub(super) blob: Box<[u8]>,
 }
 
-/// The rows as bytes, in rank order.
+/// Encodes the rows, in rank order.
 pub(super) fn encode(rows: &[Row]) -> Vec<u8> {
     let mut out = Vec::new();
     for run in rows.chunk_by(|a, b| a.place == b.place && a.blob.len() == b.blob.len()) {
@@ -51,13 +51,13 @@ pub(super) fn encode(rows: &[Row]) -> Vec<u8> {
     out
 }
 
-/// Most bytes that the table of `size` ranks can have.
+/// The most bytes that the table of `size` ranks can have.
 pub(super) fn largest(size: u32) -> usize {
     let size = usize::try_from(size).unwrap_or(usize::MAX);
     size.saturating_mul(LONGEST_HEAD + LONGEST_BLOB).min(LARGEST_TABLE)
 }
 
-/// The rows of `size` ranks; `None` if the bytes are not such a table.
+/// Decodes the rows of `size` ranks. Returns `None` if the bytes are not a table of that size.
 pub(super) fn decode(mut bytes: &[u8], size: u32) -> Option<Vec<Row>> {
     let size = usize::try_from(size).ok()?;
     let mut rows = Vec::new();

@@ -1,4 +1,4 @@
-//! MPI's initialization, within a limit.
+//! Initializes MPI with a time limit.
 
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -11,7 +11,7 @@ use crate::collective::error::{CollectiveError, ConnectError};
 use crate::environment::Environment;
 use crate::mpi::{Hints, MpiError, MpiVars, World};
 
-/// Initializes MPI, or says why there is none, which is an error if MPI is `required`.
+/// Initializes MPI. If MPI is not `required`, returns why it is not used instead of an error.
 pub(in crate::collective) fn init(
     info: &ClusterInfo,
     timeout: Duration,
@@ -30,7 +30,7 @@ pub(in crate::collective) fn init(
         None => World::init(info.launcher(), &vars),
     };
     let world = match world {
-        // A library that the user named is not skipped.
+        // Do not skip a library that the user named.
         Err(MpiError::NoLibrary { .. }) if !required && vars.library.is_none() => {
             return Ok(Err("no MPI library could be loaded; MPI as the backend shows why"));
         }
@@ -41,7 +41,7 @@ pub(in crate::collective) fn init(
     Ok(Ok(world))
 }
 
-/// Exits the process after `limit`, unless the result is dropped first. MPI's initialization waits without a limit.
+/// Exits the process after `limit`, unless the result is dropped first. MPI's initialization itself has no time limit.
 fn limit(limit: Duration, on_lost: OnLost) -> io::Result<Sender<()>> {
     let (done, wait) = mpsc::channel();
     thread::Builder::new().name("mpi-init".to_owned()).spawn(move || {

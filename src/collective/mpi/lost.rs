@@ -1,11 +1,11 @@
-//! How a process exits whose main thread waits inside MPI for a rank that never comes.
+//! Exits a process whose main thread may be blocked in MPI, waiting for a lost rank.
 
 use crate::collective::error::CollectiveError;
 
-/// What a program does before it exits because of a lost rank: it prints the error, and returns the exit code.
+/// Runs before the process exits because of a lost rank, and returns the exit code. By default it prints the error.
 pub(in crate::collective) type OnLost = fn(&CollectiveError) -> u8;
 
-/// Exits the process from any thread. Nothing is dropped: the main thread may be somewhere it never returns from.
+/// Exits the process from any thread. Nothing is dropped: the main thread may never return from MPI.
 pub(in crate::collective) fn exit(error: &CollectiveError, on_lost: OnLost) -> ! {
     let code = on_lost(error);
     #[cfg(unix)]

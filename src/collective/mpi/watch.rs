@@ -1,8 +1,9 @@
-//! Monitors the ranks of an MPI job, since MPI does not report which rank is lost or hangs.
+//! Monitors the ranks of an MPI job, because MPI does not report which rank is lost or hangs.
 //!
-//! Every rank has a watch thread, connected to that of rank 0. It regularly reports that it is alive and how many calls
-//! its main thread has begun and ended. Rank 0 sees which rank is gone, silent or late and informs all others; then every
-//! rank prints it and exits. A main thread that waits in MPI cannot be interrupted, so the watch thread exits the process.
+//! Every rank has a watch thread, connected to rank 0's. It regularly reports that the rank is alive and how many calls
+//! its main thread has begun and ended. Rank 0 detects which rank is gone, silent or late and informs all others. Every
+//! rank then reports the error and exits. A main thread that waits in MPI cannot be interrupted, so the watch thread
+//! exits.
 
 mod channel;
 mod coordinator;
@@ -25,17 +26,17 @@ use crate::value::rank::Rank;
 use mio::{Poll, Token, Waker};
 
 const WAKE: Token = Token(usize::MAX);
-/// How long to wait until ranks have read the last message: closing the connection earlier may lose it.
+/// How long to wait for ranks to read the last message. Closing the connection earlier may lose it.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// Rank 0's socket, before the other ranks know it.
+/// Rank 0's listening socket, not yet announced to the other ranks.
 pub(super) struct Socket {
     listener: TcpListener,
     key: [u8; 32],
 }
 
 impl Socket {
-    /// A socket on a port that the system chooses. Without one, lost ranks cannot be named.
+    /// Opens a socket on a port that the system chooses. Without one, lost ranks cannot be named.
     pub(super) fn open() -> Option<Socket> {
         let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0));
         let listener = listener.or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))).ok()?;
@@ -49,7 +50,7 @@ impl Socket {
         let port = self.listener.local_addr().ok()?.port();
         let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
         let mut addresses: Vec<_> = interfaces.iter().map(if_addrs::Interface::ip).collect();
-        // A link-local IPv6 address needs the name of the link, which differs between hosts.
+        // A link-local IPv6 address needs an interface name, which differs between hosts.
         addresses.retain(|address| !address.is_loopback() && !is_of_one_link(address));
         Some(Listener { port, addresses, key: self.key })
     }
@@ -62,12 +63,12 @@ fn is_of_one_link(address: &std::net::IpAddr) -> bool {
 /// What the main thread shares with the watch thread.
 #[derive(Debug, Default)]
 struct Heartbeat {
-    /// Calls begun and ended: odd within a call.
+    /// Calls begun plus calls ended: odd during a call.
     calls: AtomicU64,
     ended: AtomicBool,
 }
 
-/// A rank's watch, until it goes out of scope.
+/// A rank's watch. Dropping it announces that this rank exits normally.
 #[derive(Debug)]
 pub(super) struct Watch {
     heartbeat: Arc<Heartbeat>,
@@ -76,7 +77,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Starts the watch. `infos` come from all ranks, in rank order.
+    /// Starts the watch. `infos` are those of all ranks, in rank order.
     pub(super) fn begin(
         rank: Rank,
         socket: Option<Socket>,
@@ -103,7 +104,7 @@ impl Watch {
         Ok(Watch { heartbeat, waker, thread })
     }
 
-    /// Makes a call that waits for other ranks.
+    /// Makes a call that waits for other ranks, and counts it.
     pub(super) fn over<T>(&self, call: impl FnOnce() -> T) -> T {
         self.heartbeat.calls.fetch_add(1, Ordering::Relaxed);
         let result = call();
@@ -111,10 +112,10 @@ impl Watch {
         result
     }
 
-    /// Announces that this rank exits normally. Returns once the others know it, as far as this rank can tell.
+    /// Announces that this rank exits normally. Waits for the watch thread to send it, but at most `LAST_WORD`.
     pub(super) fn end(&self) {
         self.heartbeat.ended.store(true, Ordering::Relaxed);
-        // If the thread cannot be woken, it sees the end at its next beat.
+        // If the thread cannot be woken, it notices at its next beat.
         let _ = self.waker.wake();
         let begun = Instant::now();
         while !self.thread.is_finished() && begun.elapsed() < LAST_WORD {
@@ -141,13 +142,13 @@ impl Times {
         Times { beat: (timeout / 8).clamp(Duration::from_millis(20), Duration::from_secs(2)), timeout }
     }
 
-    /// How long a rank waits for rank 0 to name the late rank.
+    /// How long a rank waits for rank 0 to name a late rank.
     fn patience(self) -> Duration {
         self.timeout + 4 * self.beat
     }
 }
 
-/// How long a main thread may wait in MPI: longer than its watch takes to exit the process.
+/// How long a main thread may wait in MPI: longer than the watch takes to exit the process.
 pub(super) fn limit(timeout: Duration) -> Duration {
     Times::of(timeout).patience() + Duration::from_secs(1)
 }
@@ -162,7 +163,7 @@ struct Own {
 }
 
 impl Own {
-    /// How many calls the main thread has begun and ended.
+    /// Returns how many calls the main thread has begun and ended, and notes when that changed.
     fn look(&mut self, now: Instant) -> u64 {
         let calls = self.heartbeat.calls.load(Ordering::Relaxed);
         if calls != self.calls {
@@ -176,7 +177,7 @@ impl Own {
         self.heartbeat.ended.load(Ordering::Relaxed)
     }
 
-    /// Whether the main thread has waited so long that rank 0 will not name the late rank.
+    /// Returns whether the main thread has waited so long that rank 0 will no longer name a late rank.
     fn has_waited_in_vain(&self, now: Instant) -> bool {
         self.calls % 2 == 1 && now - self.since >= self.times.patience()
     }
@@ -194,7 +195,7 @@ fn host(rank: u32, hosts: &[String]) -> String {
     hosts.get(rank as usize).cloned().unwrap_or_default()
 }
 
-/// Why a rank whose connection has ended is lost.
+/// Describes why a rank is lost whose connection closed or failed.
 fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {

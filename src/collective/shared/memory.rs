@@ -1,9 +1,9 @@
 //! Memory that the ranks of one host share, and the order in which they use it.
 //!
-//! The memory is a file without a name (`memfd_create`): ranks open it through `/proc/PID/fd`, and nothing of it is left
-//! when the last of them is gone, however they died. Ranks use it in rounds. In a round every rank fills its own slot,
-//! publishes it, waits for all others, and then reads any slot. A rank has two slots, for odd and even rounds: when it
-//! fills one, all others have finished with it, because they have published the round in between.
+//! The memory is an unnamed file (`memfd_create`). Ranks open it through `/proc/PID/fd`. It disappears with the last
+//! rank, even if ranks are killed. Ranks use it in rounds. In a round, every rank fills its own slot, publishes it,
+//! waits for all others, and then reads any slot. A rank has two slots, for odd and even rounds. When it fills one, all
+//! others have finished reading it, because they have published the round in between.
 
 #![expect(unsafe_code, reason = "memory that other processes write to")]
 
@@ -23,22 +23,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::collective::call::Call;
 
-/// Two cache lines, which processors load together: what different ranks write is that far apart.
+/// Two cache lines, which processors load together. Data that different ranks write is this far apart.
 const LINE: usize = 128;
 const PAGE: usize = 4096;
-/// The most bytes that a rank publishes in a round: what is read soon stays in the processor's cache.
+/// The most bytes that a rank publishes in a round. They stay in the processor's cache until they are read.
 const SLOT: usize = 512 * 1024;
 /// The most bytes of all slots.
 const MOST: usize = 64 << 20;
 
-/// Where one rank's part in the rounds is seen by the others. Zeros are a valid start.
+/// The state of one rank in the rounds, which the others read. All zeros is a valid start.
 #[repr(C, align(128))]
 struct Place {
     /// The last round that the rank has published.
     published: AtomicU32,
-    /// The processor that it ran on then.
+    /// The processor that the rank ran on when it published.
     processor: AtomicU32,
-    /// Its calls in even and odd rounds.
+    /// The rank's calls in even and odd rounds.
     calls: [Described; 2],
     sleepers: Sleepers,
 }
@@ -50,7 +50,7 @@ struct Described {
     count: AtomicU64,
 }
 
-/// How many ranks sleep until the place changes; apart from it, as other ranks write this.
+/// How many ranks sleep until this one publishes. On cache lines of its own, because other ranks write it.
 #[repr(C, align(128))]
 struct Sleepers(AtomicU32);
 
@@ -60,7 +60,7 @@ pub(super) struct Offer {
     process: u32,
     descriptor: i32,
     length: u64,
-    /// Random, and the first bytes of the memory: another file of the same number is not taken for it.
+    /// The first bytes of the memory, which are random: they distinguish it from another file with the same descriptor.
     nonce: [u8; 16],
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Memory {
     slot: usize,
     /// The last round that this rank has published.
     round: u32,
-    /// Whether all ranks have published it.
+    /// Whether all ranks have published that round.
     is_complete: bool,
 }
 
@@ -89,18 +89,18 @@ impl<'a> Slots<'a> {
     /// What a rank has published.
     pub(super) fn of(self, rank: usize) -> &'a [u8] {
         let (at, length) = self.memory.slot_at(rank, self.round);
-        // SAFETY: the bytes lie within the memory, and no rank writes to them: each has published this round, and writes
-        // the next one elsewhere. This rank writes the slot after it only through `next`, which is another one.
+        // SAFETY: the bytes lie within the memory, and no rank writes to them: every rank has published this round and
+        // writes the next round to its other slot. This rank, too, gets only its other slot from `next`.
         unsafe { std::slice::from_raw_parts(at.as_ptr(), length) }
     }
 }
 
-/// The number of the processor that runs this.
+/// The number of the processor that this thread runs on.
 fn processor() -> u32 {
     u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(u32::MAX)
 }
 
-/// The most bytes that a rank can publish in a round, with so many ranks.
+/// The most bytes that each of `ranks` ranks can publish in a round.
 pub(in crate::collective) fn slot_length(ranks: usize) -> usize {
     (MOST / (2 * ranks)).clamp(PAGE, SLOT) / PAGE * PAGE
 }
@@ -113,14 +113,14 @@ fn total(ranks: usize) -> usize {
     slots_begin(ranks) + 2 * ranks * slot_length(ranks)
 }
 
-/// New memory for so many ranks, and what the others need to open it while the file is open here.
+/// Creates memory for `ranks` ranks. The others can open it by the offer while the returned file is open.
 pub(super) fn create(ranks: usize) -> io::Result<(OwnedFd, Offer)> {
     let mut nonce = [0; 16];
     getrandom::fill(&mut nonce).map_err(io::Error::other)?;
     let file = rustix::fs::memfd_create("mpienv-collective", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let length = total(ranks) as u64;
     rustix::fs::ftruncate(&file, length)?;
-    // Now, while there is an error for it: later, memory that is not there would end the process.
+    // Allocate now, when a lack of memory is an error. Later, it would kill the process.
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length)?;
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     let file = File::from(file);
@@ -129,16 +129,16 @@ pub(super) fn create(ranks: usize) -> io::Result<(OwnedFd, Offer)> {
     Ok((file.into(), offer))
 }
 
-/// Opens another rank's memory; fails if what is found there is not it.
+/// Opens another rank's memory. Fails if the file is not that memory.
 pub(super) fn open(offer: &Offer, ranks: usize) -> io::Result<OwnedFd> {
     let path = format!("/proc/{}/fd/{}", offer.process, offer.descriptor);
     let other = |what: &str| io::Error::other(format!("{path} is {what}"));
-    // Before it is opened: to open a pipe or a terminal does something.
+    // Check before opening, because opening a pipe or a terminal has side effects.
     check(&std::fs::metadata(&path)?, offer).map_err(other)?;
     let options = (OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC).bits();
     let file = File::options().read(true).write(true).custom_flags(options.cast_signed()).open(&path)?;
     check(&file.metadata()?, offer).map_err(other)?;
-    // Without this seal, another process could shorten it, which would end this one.
+    // Without this seal, another process could shorten the file, which would kill this one.
     let seals = rustix::fs::fcntl_get_seals(&file)?;
     let mut nonce = [0; 16];
     file.read_exact_at(&mut nonce, 0)?;
@@ -157,14 +157,14 @@ fn check(found: &std::fs::Metadata, offer: &Offer) -> Result<(), &'static str> {
 }
 
 impl Memory {
-    /// Maps the memory of so many ranks for the one with the index `own`.
+    /// Maps the memory of `ranks` ranks, for the rank with the index `own`.
     pub(super) fn map(file: &OwnedFd, ranks: usize, own: usize) -> io::Result<Memory> {
         let length = total(ranks);
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
         // SAFETY: the system chooses an address that nothing else uses.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, access, flags, file, 0) }?;
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        // Before the first round all slots are free, as after a complete one.
+        // Before the first round, all slots are free, as after a completed round.
         Ok(Memory { base, length, ranks, own, slot: slot_length(ranks), round: 0, is_complete: true })
     }
 
@@ -183,12 +183,12 @@ impl Memory {
 
     fn place(&self, rank: usize) -> &Place {
         assert!(rank < self.ranks);
-        // SAFETY: the places lie within the memory behind its first line, at an address that suits them. They consist of
-        // atomics only, which other processes may change, and of which every value is valid.
+        // SAFETY: the places lie within the memory after its first line, at aligned addresses. They consist only of
+        // atomics, which other processes may change and for which every value is valid.
         unsafe { &*self.base.add(LINE + rank * size_of::<Place>()).cast::<Place>().as_ptr() }
     }
 
-    /// Where a rank's slot of a round is, and its length.
+    /// The address and the length of a rank's slot in a round.
     fn slot_at(&self, rank: usize, round: u32) -> (NonNull<u8>, usize) {
         assert!(rank < self.ranks);
         let index = 2 * rank + (round % 2) as usize;
@@ -196,19 +196,19 @@ impl Memory {
         (unsafe { self.base.add(slots_begin(self.ranks) + index * self.slot) }, self.slot)
     }
 
-    /// This rank's slot of the next round, to be filled, and all slots of the present one; none if not all ranks have
-    /// published the present one.
+    /// This rank's slot of the next round, to be filled, and all slots of the current round; `None` if not all ranks
+    /// have published the current round.
     pub(super) fn next(&mut self) -> Option<(&mut [u8], Slots<'_>)> {
         self.slots()?;
         let (at, length) = self.slot_at(self.own, self.round.wrapping_add(1));
-        // SAFETY: the bytes lie within the memory. All ranks have published the present round: they have finished with the
-        // one before, which was in this slot, and will read it again when this rank has published the next one, for which
-        // it needs this borrow no more. The present round's slots are others.
+        // SAFETY: the bytes lie within the memory. All ranks have published the current round, so they have finished
+        // with the previous one, which was in this slot. They read the slot again only after this rank publishes the
+        // next round, when this borrow has ended. The current round uses the other slots.
         let own = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), length) };
         Some((own, Slots { memory: self, round: self.round }))
     }
 
-    /// Shows this rank's next slot to all others.
+    /// Publishes this rank's next slot to all others.
     pub(super) fn publish(&mut self, call: Call) {
         self.round = self.round.wrapping_add(1);
         self.is_complete = self.ranks == 1;
@@ -217,47 +217,47 @@ impl Memory {
         described.codes.store(u32::from(u16::from_le_bytes(call.codes())), Ordering::Relaxed);
         described.count.store(call.count, Ordering::Relaxed);
         place.processor.store(processor(), Ordering::Relaxed);
-        // Sequentially consistent as in `sleep`: either this rank sees the sleeper, or the sleeper the round.
+        // Sequentially consistent, as in `sleep`: either this rank sees the sleeper, or the sleeper sees the round.
         place.published.store(self.round, Ordering::SeqCst);
         if place.sleepers.0.load(Ordering::SeqCst) > 0 {
-            // A sleeper that is not woken wakes by itself, a little later.
+            // If this fails, the sleeper wakes at its own timeout, a little later.
             let _ = futex::wake(&place.published, futex::Flags::empty(), i32::MAX.cast_unsigned());
         }
     }
 
-    /// Whether a rank has published the present round.
+    /// Returns whether a rank has published the current round.
     pub(super) fn has_published(&self, rank: usize) -> bool {
         let published = self.place(rank).published.load(Ordering::Acquire);
-        // It may be one round ahead.
+        // The rank may be one round ahead.
         published.wrapping_sub(self.round).cast_signed() >= 0
     }
 
-    /// Whether a rank ran on this processor when it last published: if so, it cannot run while this rank does.
+    /// Returns whether a rank ran on this processor when it last published. If so, it may not run while this rank does.
     pub(super) fn is_on_this_processor(&self, rank: usize) -> bool {
         self.place(rank).processor.load(Ordering::Relaxed) == processor()
     }
 
-    /// Sleeps until a rank publishes the present round, but not longer than `longest`.
+    /// Sleeps until a rank publishes the current round, but not longer than `longest`.
     pub(super) fn sleep(&self, rank: usize, longest: Duration) {
         let place = self.place(rank);
         place.sleepers.0.fetch_add(1, Ordering::SeqCst);
         let published = place.published.load(Ordering::SeqCst);
         if published.wrapping_sub(self.round).cast_signed() < 0 {
             let longest = longest.try_into().ok();
-            // Woken, interrupted, or too late: the caller looks.
+            // Woken, interrupted or timed out: the caller checks.
             let _ = futex::wait(&place.published, futex::Flags::empty(), published, longest.as_ref());
         }
         place.sleepers.0.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// The call that a rank makes in the present round, which it has published.
+    /// The call that a rank makes in the current round, which it must have published.
     pub(super) fn call(&self, rank: usize) -> Call {
         let described = &self.place(rank).calls[(self.round % 2) as usize];
         let [operation, kind, ..] = described.codes.load(Ordering::Relaxed).to_le_bytes();
         Call::from_codes([operation, kind], described.count.load(Ordering::Relaxed))
     }
 
-    /// The slots of the present round, once all ranks have published it.
+    /// The slots of the current round, once all ranks have published it.
     pub(super) fn slots(&mut self) -> Option<Slots<'_>> {
         self.is_complete = self.is_complete || (0..self.ranks).all(|rank| self.has_published(rank));
         self.is_complete.then_some(Slots { memory: self, round: self.round })
@@ -266,7 +266,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and nothing borrows from it any more.
+        // SAFETY: the memory was mapped with this length, and nothing borrows from it any longer.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.length) };
     }
 }
@@ -286,7 +286,7 @@ mod tests {
         drop(file);
         assert!(open(&offer, 2).is_err(), "closed");
 
-        // A pipe, whose opening would wait for a writer.
+        // Opening this pipe would wait for a writer.
         let (reader, _writer) = std::io::pipe().unwrap();
         offer.descriptor = reader.as_raw_fd();
         let error = open(&offer, 2).unwrap_err().to_string();

@@ -6,7 +6,7 @@ use crate::collective::threads;
 
 const PLENTY: Duration = Duration::from_secs(60);
 
-/// Runs ranks that share memory, each in its own thread.
+/// Runs `run` on every rank, each in its own thread, over shared memory.
 fn ranks<T: Send>(size: u32, run: impl Fn(Shared) -> T + Sync) -> Vec<T> {
     sharing_within(PLENTY, size, run)
 }
@@ -48,7 +48,7 @@ fn results(group: &mut Group, length: usize) -> Vec<Vec<u8>> {
 
 #[test]
 fn ranks_that_share_memory_get_what_threads_get_bit_by_bit() {
-    // In the larger ones, numbers do not fit one round.
+    // In the larger cases, the numbers do not fit in one round.
     for (size, length) in [(2, 0), (2, 1), (2, 7850), (2, 100_000), (3, 7), (3, 40_000), (4, 7850), (5, 70_001)] {
         let shared = ranks(size, |shared| results(&mut group(shared), length));
         let by_threads = threads::run(size, PLENTY, |group| results(group, length)).unwrap();
@@ -61,7 +61,7 @@ fn split_groups_share_memory_of_their_own() {
     let all = ranks(6, |shared| {
         let mut world = group(shared);
         let own = world.rank().index();
-        // By columns in turned order, by rows in that of the ranks, and single ranks.
+        // By columns in reverse rank order, by rows in rank order, and each rank by itself.
         let mut groups =
             [world.split(own % 2, 9 - own).unwrap(), world.split(own / 3, 0).unwrap(), world.split(own, 0).unwrap()];
         let described = groups.each_ref().map(Group::describe);
@@ -90,7 +90,7 @@ fn a_rank_that_is_killed_is_named_by_all_others() {
             let mut values = vec![1.0_f32; length];
             shared.all_reduce(Numbers::new(&mut values), Reduction::Sum).unwrap();
             if shared.rank().index() == 2 {
-                // As the system does for a killed process: the connections close.
+                // As when a process is killed: its connections close.
                 shared.tcp.members().fail_silently();
                 return None;
             }
@@ -141,7 +141,7 @@ fn a_rank_that_calls_something_else_is_named_with_both_calls() {
 #[test]
 fn the_reason_why_memory_is_not_shared_is_the_same_on_all_ranks() {
     let reasons = ranks_within(PLENTY, 3, |mut tcp| {
-        // Another rank than 0 fails to map.
+        // A rank other than 0 fails to map the memory.
         let mapped = if tcp.rank().index() == 2 { Err("no such file".to_owned()) } else { Ok(()) };
         let reasons = tcp.gather(Call::ALL_GATHER, mapped.err().unwrap_or_default().as_bytes()).unwrap();
         first_reason(&reasons)

@@ -1,4 +1,4 @@
-//! The first bytes between two ranks, which keep everyone else out.
+//! The handshake between two ranks, which rejects all other connections.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use crate::value::rank::Rank;
 
 /// Pause between two reads of connections that have not said hello yet.
 const PAUSE: Duration = Duration::from_micros(500);
-/// How many connections to accept before reading: a flood of them must not keep ranks waiting.
+/// How many connections to accept before reading, so that a flood of them does not keep ranks waiting.
 const AT_ONCE: usize = 64;
 /// How many connections, besides one for each rank, may wait before they say hello.
 const SILENT: usize = 256;
@@ -20,10 +20,10 @@ const SILENT: usize = 256;
 /// A connection to a rank, and its keys.
 pub(super) type Joined = (TcpStream, Directions);
 
-/// Connects to all lower ranks, of which these are the addresses; `shared` is the key that all ranks have.
+/// Connects to all lower ranks at their `addresses`. `shared` is the key that all ranks have.
 ///
-/// Each gets a hello right after it is connected, because silent connections give way to newer ones. All get theirs before
-/// any welcome is waited for.
+/// Says hello right after each connection is made, because ranks close silent connections in favor of newer ones. Says
+/// all hellos before it waits for any welcome.
 pub(super) fn join(
     addresses: &[SocketAddr],
     rank: Rank,
@@ -44,10 +44,10 @@ pub(super) fn join(
     introduced.into_iter().map(welcomed).collect()
 }
 
-/// Why not all ranks have come.
+/// Why not all ranks have connected.
 #[derive(Debug)]
 pub(super) enum Absence {
-    /// That rank did not arrive in time.
+    /// The rank that did not arrive in time.
     Rank(usize),
     /// No connection can be accepted.
     Socket(io::Error),
@@ -61,7 +61,7 @@ struct Silent {
     guest: Guest,
 }
 
-/// Accepts the connections of all higher ranks, and returns how many others there were.
+/// Accepts the connections of all higher ranks. Returns how many other connections were rejected.
 pub(super) fn accept(
     listener: &TcpListener,
     rank: Rank,
@@ -84,7 +84,7 @@ pub(super) fn accept(
         }
         rejected += take(listener, &key, &mut silent)?;
         rejected += hear(&mut silent, &key, &higher, places);
-        // The oldest connections are closed.
+        // Close the oldest connections.
         let surplus = silent.len().saturating_sub(places.len() + SILENT);
         rejected += silent.drain(..surplus).count() as u64;
         std::thread::sleep(PAUSE);
@@ -92,10 +92,10 @@ pub(super) fn accept(
     Ok(rejected + silent.len() as u64)
 }
 
-/// Accepts pending connections; returns how many older ones were closed for them.
+/// Accepts pending connections. Returns how many connections were closed, some of them to make room.
 fn take(listener: &TcpListener, key: &ConnectionKey, silent: &mut Vec<Silent>) -> Result<u64, Absence> {
     let mut gone = 0;
-    // Only connections that were read at least once are closed: a rank says hello right after it is greeted.
+    // Close only connections that were read at least once: a rank says hello right after the greeting.
     let mut heard = silent.len();
     for _ in 0..AT_ONCE {
         match listener.accept() {
@@ -115,7 +115,7 @@ fn take(listener: &TcpListener, key: &ConnectionKey, silent: &mut Vec<Silent>) -
                 heard -= 1;
                 gone += 1;
             }
-            // It is already closed, or was never established.
+            // The connection is already closed, or was never established.
             Err(_) => {}
         }
     }
@@ -131,7 +131,7 @@ fn greet(mut stream: TcpStream, key: &ConnectionKey) -> io::Result<Silent> {
     Ok(Silent { stream, guest })
 }
 
-/// Moves ranks to their places; returns how many connections were not from ranks, or came twice.
+/// Moves ranks to their places. Returns how many connections were not from ranks or were duplicates.
 fn hear(silent: &mut Vec<Silent>, key: &ConnectionKey, higher: &Range<usize>, places: &mut [Option<Joined>]) -> u64 {
     let mut rejected = 0;
     let mut index = 0;
@@ -147,7 +147,7 @@ fn hear(silent: &mut Vec<Silent>, key: &ConnectionKey, higher: &Range<usize>, pl
         let Silent { mut stream, .. } = silent.remove(index);
         let place = admitted.and_then(|admitted| Some((places.get_mut(admitted.rank as usize)?, admitted)));
         match place {
-            // It is short, so that a new connection takes all of it.
+            // The welcome is short, so a new connection accepts all of it.
             Some((place @ None, Admitted { directions, welcome, .. })) if stream.write_all(&welcome).is_ok() => {
                 *place = Some((stream, directions));
             }
@@ -157,7 +157,7 @@ fn hear(silent: &mut Vec<Silent>, key: &ConnectionKey, higher: &Range<usize>, pl
     rejected
 }
 
-/// The rank that says hello, once all of it has come. Reads no byte beyond it.
+/// Returns the rank once its hello is complete. Does not read beyond the hello.
 fn read(stream: &mut TcpStream, guest: &mut Guest, key: &ConnectionKey, size: u32) -> io::Result<Option<Admitted>> {
     let stranger = || io::Error::from(io::ErrorKind::InvalidData);
     let mut rest = [0; Guest::LONGEST];
@@ -193,7 +193,7 @@ mod tests {
         Instant::now() + Duration::from_secs(20)
     }
 
-    /// Rank 0 of `size`, waiting for all others at `listener`.
+    /// Accepts all others at `listener`, as rank 0 of `size`.
     fn accept_all(listener: &TcpListener, size: u32, deadline: Instant) -> Result<u64, Absence> {
         let mut places: Vec<Option<Joined>> = (0..size).map(|_| None).collect();
         let done = accept(listener, rank(0, size), &KEY, &mut places, deadline, &AtomicBool::new(false));
@@ -205,7 +205,7 @@ mod tests {
         join(&[address], rank, &KEY, soon()).unwrap().remove(0)
     }
 
-    /// Connects, and answers the greeting with what this makes of it.
+    /// Connects, and sends what `answer` returns for the greeting.
     fn answered(address: SocketAddr, answer: impl FnOnce(&[u8]) -> Vec<u8>) -> TcpStream {
         let mut stream = TcpStream::connect(address).unwrap();
         let mut greeting = [0; 53];
@@ -214,7 +214,7 @@ mod tests {
         stream
     }
 
-    /// A hello of a rank with these keys: of the meeting, of the rank that it goes to, of its own number and purpose.
+    /// Connects and says hello with the meeting's `key`, to the rank `to`, as the rank `from`, for `purpose`.
     fn hello(key: [u8; 32], to: u32, from: u32, purpose: Purpose) -> impl Fn(SocketAddr) -> TcpStream {
         move |address| {
             let stream = TcpStream::connect(address).unwrap();
@@ -245,7 +245,8 @@ mod tests {
                 b"mpienv\r\n",
             ];
             let mut rejected: Vec<_> = (0..10).flat_map(|_| bytes.map(|bytes| said(address, bytes))).collect();
-            // Another meeting's key, another rank's, another use of the key, and numbers that no higher rank has.
+            // Another meeting's key, another rank's key, another purpose, and numbers that are not those of higher
+            // ranks.
             let hellos = [
                 hello([8; 32], 0, 1, Purpose::Collective),
                 hello(KEY, 1, 2, Purpose::Collective),
@@ -255,7 +256,7 @@ mod tests {
             ];
             rejected.extend(hellos.iter().map(|hello| hello(address)));
             let first = come(address, rank(1, 3));
-            // It has come already.
+            // Rank 1 has already connected.
             rejected.push(hello(KEY, 0, 1, Purpose::Collective)(address));
             let last = come(address, rank(2, 3));
             (rejected, first, last)
@@ -269,7 +270,7 @@ mod tests {
     fn a_hello_that_was_heard_before_is_rejected() {
         let (listener, address) = listen();
         let waiting = thread::spawn(move || accept_all(&listener, 3, soon()));
-        // Between rank 1 and rank 0, on a connection that ends before rank 0 hears the hello.
+        // An attacker sits between rank 1 and rank 0, and withholds the hello on the connection that it belongs to.
         let between = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = between.local_addr().unwrap();
         let victim = thread::spawn(move || join(&[at], rank(1, 3), &KEY, Instant::now() + Duration::from_secs(2)));
@@ -280,7 +281,7 @@ mod tests {
             heard.read_exact(&mut hello).unwrap();
             Vec::new()
         });
-        // On another connection it answers another greeting.
+        // On another connection, the hello does not match the greeting.
         let attackers = [answered(address, |_| hello.clone()), answered(address, |_| hello.clone())];
         let ranks = [come(address, rank(1, 3)), come(address, rank(2, 3))];
         drop((heard, between));
@@ -289,7 +290,7 @@ mod tests {
         drop((held, attackers, ranks));
     }
 
-    /// The hello of rank 1 to rank 0 after the greeting, changed at one place.
+    /// Returns whether rank 0 admits rank 1's hello after `change`.
     fn is_admitted(change: impl FnOnce(&mut [u8])) -> bool {
         let key = ConnectionKey::new(&KEY, Purpose::Collective, 0);
         let (mut guest, greeting) = Guest::new(&key).unwrap();
@@ -308,7 +309,7 @@ mod tests {
     #[test]
     fn a_hello_between_ranks_cannot_be_given_another_ranks_number_or_be_changed_otherwise() {
         assert!(is_admitted(|_| ()));
-        // The number, and then a bit of every byte.
+        // Change the rank's number, and then one bit of every byte.
         assert!(!is_admitted(|hello| hello[19] = 2));
         for at in 0..Guest::LONGEST {
             assert!(!is_admitted(|hello| hello[at] ^= 1), "byte {at}");
@@ -372,7 +373,7 @@ mod tests {
         let (listener, address) = listen();
         let begun = Instant::now();
         let until = begun + Duration::from_secs(1);
-        // It stops at the deadline, or so long after it that a busy machine cannot be the cause.
+        // Far beyond the deadline, so that a busy machine cannot fail this test.
         let limit = begun + Duration::from_secs(20);
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {

@@ -52,7 +52,7 @@ impl Inbox for Parts<'_> {
     }
 }
 
-/// Bytes from the peers in a list.
+/// Bytes from the listed peers.
 #[cfg(target_os = "linux")]
 pub(super) struct Listed<'a, 'b>(pub(super) &'a mut [(usize, &'b mut [u8])]);
 

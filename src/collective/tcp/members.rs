@@ -1,4 +1,4 @@
-//! A group of connected ranks: all of them, or some.
+//! A group of connected ranks: all or some of the job's.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,16 +11,16 @@ use super::transfer::Links;
 use crate::collective::call::Call;
 use crate::collective::error::CollectiveError;
 
-/// Ranks of a group, by their place in it. A member's index among the links is its rank in the world.
+/// The ranks of a group, by place. A member's index among the links is its rank in the world.
 #[derive(Debug)]
 pub(in crate::collective) struct Members {
-    /// Shared by all groups of this rank. Any two ranks make their calls in the same order, whatever the group.
+    /// Shared by all groups of this rank. Any two ranks make their common calls in the same order, in whichever groups.
     links: Rc<RefCell<Links>>,
     /// The world ranks of the group, by place.
     members: Vec<usize>,
     /// The place of every world rank; `None` outside the group.
     places: Vec<Option<usize>>,
-    /// Of the last transfer.
+    /// The number of the last transfer.
     number: u32,
 }
 
@@ -48,14 +48,14 @@ impl Members {
         Members { links: Rc::new(RefCell::new(links)), members, places, number: 0 }
     }
 
-    /// The members at the places `chosen`, in that order. All of them call it with the same `color`.
+    /// A group of the members at the places `chosen`, in that order. All of them must pass the same `color`.
     pub(super) fn part(&self, chosen: &[usize], color: u32) -> Members {
         let members: Vec<usize> = chosen.iter().filter_map(|&place| self.members.get(place).copied()).collect();
         let mut places = vec![None; self.places.len()];
         for (place, &member) in members.iter().enumerate() {
             places[member] = Some(place);
         }
-        // Far from the numbers of other groups, so that a call on the wrong one is noticed.
+        // Far from the numbers of other groups, so that a call on the wrong group is noticed.
         let number = self.number.wrapping_add(color.wrapping_add(1).wrapping_mul(0x9e37_79b1)).rotate_left(16);
         Members { links: Rc::clone(&self.links), members, places, number }
     }
@@ -64,7 +64,7 @@ impl Members {
         self.members.len()
     }
 
-    /// Sends `out(place)` to each member and fills `inbox`, all at once, as a part of a call.
+    /// Sends `out(place)` to each member and fills `inbox`, all at once, as part of a call.
     pub(super) fn transfer<'b>(
         &mut self,
         call: Call,
@@ -78,14 +78,14 @@ impl Members {
         self.links.borrow_mut().transfer(transfer, |peer| out(place(places, peer)?), &mut inbox)
     }
 
-    /// Fails as an earlier call did, if one failed.
+    /// Fails if an earlier call failed, or if a rank was lost after its part in the last call.
     #[cfg(target_os = "linux")]
     pub(in crate::collective) fn check(&self) -> Result<(), CollectiveError> {
         self.links.borrow_mut().check()
     }
 
-    /// Looks whether a rank is lost, while this one waits for the member at `place` by other means, since that time. If
-    /// that one `has_come`, the call goes on and the next one fails.
+    /// Checks for lost ranks, while this rank has been waiting since `since` for the member at `place` by other means.
+    /// If that member `has_come`, this call goes on and the next one fails.
     #[cfg(target_os = "linux")]
     pub(in crate::collective) fn look(
         &self,
@@ -97,7 +97,7 @@ impl Members {
         self.links.borrow_mut().look(call, self.member(place), since, has_come)
     }
 
-    /// Gives up on the member at `place`, which this rank has waited for too long by other means.
+    /// Gives up on the member at `place`, after waiting too long for it by other means.
     #[cfg(target_os = "linux")]
     pub(in crate::collective) fn late(&self, place: usize) -> CollectiveError {
         self.links.borrow_mut().late(self.member(place))
@@ -119,12 +119,12 @@ impl Members {
         self.members.get(place).copied().unwrap_or(place)
     }
 
-    /// The loss of the rank at a place.
+    /// The error for the loss of the rank at a place.
     pub(super) fn lost(&self, place: usize, reason: String) -> CollectiveError {
         self.links.borrow().lost(self.member(place) as u32, reason)
     }
 
-    /// How many bytes this rank has written to all others, in all groups, including heads.
+    /// How many bytes this rank has written to all others, in all groups, including frame heads.
     pub(super) fn written(&self) -> u64 {
         self.links.borrow().written()
     }

@@ -20,7 +20,7 @@ use crate::value::rank::Rank;
 
 /// How many connections may wait to be accepted. The system may allow fewer.
 const BACKLOG: i32 = 4096;
-/// How many keep-alive probes may go unanswered. With their pauses they take half the timeout.
+/// How many keep-alive probes may go unanswered. Together with the pauses between them, they take half the timeout.
 const PROBES: u32 = 4;
 
 /// Where the ranks of a job meet.
@@ -30,15 +30,15 @@ pub(in crate::collective) struct MeetingPoint {
     pub(in crate::collective) host: Host,
     /// How this rank meets the others there.
     pub(in crate::collective) rendezvous: Rendezvous,
-    /// Whether a user gave the token, so that messages are encrypted.
+    /// Whether the token is a secret, so that messages are encrypted.
     pub(in crate::collective) is_secret: bool,
 }
 
 /// The connections to all other ranks.
 pub(super) struct Mesh {
-    /// The place of this rank is `None`.
+    /// By rank; `None` for this rank.
     pub(super) peers: Vec<Option<Peer>>,
-    /// How many connections were not from ranks of this job; on rank 0 including those at the master's port.
+    /// How many connections were not from ranks of this job. On rank 0, this includes those at the master's port.
     pub(super) rejected: u64,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Re
     let mut places: Vec<Option<Joined>> = Vec::new();
     places.resize_with(rank.size() as usize, || None);
     let stop = AtomicBool::new(false);
-    // At the same time, so that no rank waits for another one's turn.
+    // Accept and join at the same time, so that no rank waits for its turn.
     let (accepted, joined) = std::thread::scope(|scope| {
         let places = &mut places;
         let accepted = scope.spawn(|| handshake::accept(&listener, rank, &key, places, deadline, &stop));
@@ -97,10 +97,10 @@ pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Re
     Ok(Mesh { peers: peers.collect::<Result<_, ConnectError>>()?, rejected: rejected + meeting.rejected() })
 }
 
-/// The offset of whether a rank's token is a secret, in what it brings. If one says so, all messages are encrypted.
+/// The offset in a rank's blob of whether its token is a secret. If one rank's is, all messages are encrypted.
 const SEALS: usize = 3;
 
-/// Meets all ranks; each brings where it listens.
+/// Meets all ranks. Each rank's blob says where it listens.
 fn meet(place: &MeetingPoint, listener: &TcpListener, timeout: Duration) -> Result<Meeting, ConnectError> {
     let local = listener.local_addr()?;
     let mut blob = vec![match local.ip() {
@@ -114,9 +114,10 @@ fn meet(place: &MeetingPoint, listener: &TcpListener, timeout: Duration) -> Resu
     Ok(place.rendezvous.clone().timeout(timeout).all_gather(blob)?)
 }
 
-/// Makes the system close a connection whose other host is silent for `timeout`, after a cut cable or a power failure.
+/// Makes the system close a connection if the other host is silent for `timeout`, as after a cut cable or a power
+/// failure.
 ///
-/// The host of a hung process still answers, so unacknowledged data gets the same timeout as a rank.
+/// The host of a hung process still answers, so the limit for unacknowledged data is the same as for a rank.
 fn notice_cuts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     let socket = SockRef::from(stream);
     // In whole seconds, within the system's limits.
@@ -130,7 +131,7 @@ fn notice_cuts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// A socket on a port that the system chooses, on loopback only if the master is.
+/// A socket on a port that the system chooses, bound to loopback only if the master's address is loopback.
 fn listen(host: &Host) -> io::Result<TcpListener> {
     if host.is_loopback() {
         return open(host.address().unwrap_or(Ipv4Addr::LOCALHOST.into()));
@@ -142,7 +143,7 @@ fn open(address: IpAddr) -> io::Result<TcpListener> {
     let address = SocketAddr::new(address, 0);
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     if address.is_ipv6() {
-        // One socket accepts IPv4 too.
+        // Accept IPv4 on the same socket.
         socket.set_only_v6(false)?;
     }
     socket.bind(&address.into())?;
@@ -175,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_host_name_that_commands_a_terminal_does_not() {
-        // Free until a moment ago, and below the ports of outgoing connections.
+        // Free a moment ago, and below the usual ports of outgoing connections.
         let free = (20_000..).find(|&port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()).and_then(Port::new);
         let meet = move |index: u32| {
             let rank = Rank::new(index, 2).unwrap();
@@ -199,7 +200,7 @@ mod tests {
             assert!(socket.keepalive().unwrap());
             let interval = socket.tcp_keepalive_interval().unwrap() * socket.tcp_keepalive_retries().unwrap();
             assert_eq!((socket.tcp_keepalive_time().unwrap() + interval).as_secs(), probing);
-            // With it set, a connection without answers ends at this time and not at that of the probes.
+            // If set, this limit and not that of the probes closes a connection without answers.
             assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(timeout)));
         }
     }

@@ -10,24 +10,24 @@ use super::seal::{SEALED_HEAD, Seal, TAG, sealed_length};
 use crate::collective::call::Call;
 use crate::value::printable::printable;
 
-/// The length of a frame's head: kind (1), operation (1), element (1), padding (1), transfer or blamed
-/// rank (4), length (8), numbers (8); little-endian.
+/// The length of a frame's head: kind (1), operation (1), element (1), padding (1), transfer or blamed rank (4),
+/// length (8), the call's count (8); little-endian.
 pub(super) const HEAD: usize = 24;
 const DATA: u8 = 1;
 const BYE: u8 = 2;
 const ABORT: u8 = 3;
 const SUSPECT: u8 = 4;
 const DIFFERENCE: u8 = 5;
-/// Longest reason in a frame of one that gives up, in bytes.
+/// Longest reason in the frame of a rank that gives up, in bytes.
 const LONGEST_REASON: usize = 1024;
-/// How long the rest of such a frame may take to arrive.
+/// How long the reason may take to arrive after its frame's head.
 const REST: Duration = Duration::from_millis(500);
 
 /// The connection to another rank.
 #[derive(Debug)]
 pub(super) struct Peer {
     stream: TcpStream,
-    /// Encrypts and checks what is exchanged, if the job has a secret.
+    /// Encrypts and authenticates all frames, if the job has a secret.
     seal: Option<Box<Seal>>,
     /// The host's name and address, for errors.
     pub(super) host: String,
@@ -35,15 +35,15 @@ pub(super) struct Peer {
     /// Bytes of the current frame, including its head.
     received: usize,
     sent: usize,
-    /// What is left to send of the short frames.
+    /// Unsent bytes of short frames (a goodbye, a reason or a suspicion).
     unsent: Vec<u8>,
     /// Length of the incoming frame, including its head.
     due: usize,
-    /// Bytes of all data frames, including heads.
+    /// Bytes sent in all data frames, including heads.
     pub(super) written: u64,
-    /// Whether nothing more is due to it or from it in the current transfer.
+    /// Whether the current transfer to and from this peer is complete.
     pub(super) is_through: bool,
-    /// Whether it has closed the connection, of which there may still be data to read.
+    /// Whether the peer has closed the connection. There may still be data to read.
     pub(super) is_closed: bool,
 }
 
@@ -59,30 +59,30 @@ pub(super) struct Transfer {
 #[derive(Debug)]
 pub(super) enum Fault {
     Lost(String),
-    /// It made another call.
+    /// The peer made another call.
     Differs(Call),
-    /// It gave up and blames a rank.
+    /// The peer gave up and blames a rank.
     Abort {
         blamed: u32,
         reason: Reason,
     },
-    /// It timed out waiting for a rank, which may itself wait for another.
+    /// The peer timed out waiting for a rank, which may itself wait for another.
     Suspect {
         blamed: u32,
     },
 }
 
-/// Why a rank gives up on another one.
+/// Why a rank gives up on another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// What is known of its loss.
+    /// What is known about its loss.
     Lost(String),
     /// The error of a rank that found different calls.
     Difference(String),
 }
 
 impl Fault {
-    /// It exited in good order, but this rank still waits for it.
+    /// The peer exited normally, but this rank still waits for it.
     pub(super) fn left() -> Fault {
         Fault::Lost("it exited before this rank did".to_owned())
     }
@@ -127,7 +127,7 @@ impl Peer {
         }
     }
 
-    /// The length of a frame that carries so many bytes, and that of its head.
+    /// The lengths on the wire of a frame that carries `bytes` bytes, and of its head.
     fn lengths(&self, bytes: usize) -> (usize, usize) {
         if self.seal.is_some() { (sealed_length(bytes), SEALED_HEAD) } else { (HEAD + bytes, HEAD) }
     }
@@ -156,7 +156,7 @@ impl Peer {
         Ok(Progress { done: self.sent == total, moved: self.sent > before })
     }
 
-    /// Reads what the socket has of a frame, which must carry as many bytes as `into` has.
+    /// Reads what the socket has of a frame, which must carry exactly `into.len()` bytes.
     pub(super) fn pull(&mut self, transfer: Transfer, into: &mut [u8]) -> Result<Progress, Fault> {
         let (total, head_length) = self.lengths(into.len());
         self.due = total;
@@ -216,7 +216,7 @@ impl Peer {
         Fault::Abort { blamed, reason: if is_difference { Reason::Difference(text) } else { Reason::Lost(text) } }
     }
 
-    /// Reads the rest of a frame, which may come in pieces; gives how much has come in time.
+    /// Reads the rest of a frame, which may arrive in pieces. Returns how many bytes arrived in time.
     fn read_rest(&mut self, into: &mut [u8]) -> usize {
         let (mut length, until) = (0, Instant::now() + REST);
         while length < into.len() {
@@ -232,7 +232,7 @@ impl Peer {
         length
     }
 
-    /// Checks, before or between frames, whether this rank is gone. Data frames are left alone.
+    /// Checks, before or between frames, whether the peer is gone or has given up. Leaves data and goodbyes unread.
     pub(super) fn last_words(&mut self) -> Option<Fault> {
         if self.received > 0 && self.received < self.due {
             return None;
@@ -255,15 +255,15 @@ impl Peer {
         }
     }
 
-    /// Whether it has closed the connection and [`Peer::last_words`] has something to take: what follows data or a goodbye
-    /// cannot be seen before those are read.
+    /// Returns whether the peer has closed the connection and [`Peer::last_words`] has something to read. Frames behind
+    /// unread data or a goodbye are not visible yet.
     pub(super) fn has_last_words(&self) -> bool {
         self.is_closed
             && self.is_through
             && matches!(self.next_head(), Err(_) | Ok(Some([ABORT | DIFFERENCE | SUSPECT, ..])))
     }
 
-    /// The head of the next frame if all of it has come. It is left there.
+    /// Peeks at the head of the next frame, if all of it has arrived.
     fn next_head(&self) -> io::Result<Option<[u8; HEAD]>> {
         let (mut bytes, length) = ([0; SEALED_HEAD], self.lengths(0).1);
         match self.stream.peek(&mut bytes[..length]) {
@@ -278,7 +278,7 @@ impl Peer {
         }
     }
 
-    /// Takes the head that was looked at.
+    /// Consumes the head of the next frame, after `next_head`.
     fn take_head(&mut self) -> Option<()> {
         let (mut bytes, length) = ([0; SEALED_HEAD], self.lengths(0).1);
         self.stream.read_exact(&mut bytes[..length]).ok()?;
@@ -288,25 +288,25 @@ impl Peer {
         Some(())
     }
 
-    /// Whether the next frame is a goodbye; it is left alone.
+    /// Returns whether the next frame is a goodbye, without reading it.
     #[cfg(target_os = "linux")]
     pub(super) fn has_said_goodbye(&self) -> bool {
         matches!(self.next_head(), Ok(Some([BYE, ..])))
     }
 
-    /// Sends a short frame, as far as the socket takes it; whether there is nothing left to send.
+    /// Sends a short frame, as far as the socket accepts it. Returns whether nothing is left to send.
     fn say(&mut self, kind: u8, blamed: u32, text: &[u8]) -> bool {
         let head = head(kind, blamed, text.len() as u64, Call::default());
         let message = match &mut self.seal {
             None => Ok([&head, text].concat()),
             Some(seal) => seal.message(&head, text),
         };
-        // What cannot be encrypted is not sent: the connection ends anyway.
+        // Do not send what cannot be encrypted: the connection closes anyway.
         self.unsent.extend(message.unwrap_or_default());
         self.say_rest()
     }
 
-    /// Sends more of the short frames; whether there is nothing left that can be sent.
+    /// Sends more of the short frames. Returns whether nothing is left that can be sent.
     pub(super) fn say_rest(&mut self) -> bool {
         while !self.unsent.is_empty() {
             match self.stream.write(&self.unsent) {
@@ -324,7 +324,7 @@ impl Peer {
         self.say(BYE, 0, &[]);
     }
 
-    /// Reports the rank to blame; whether there is nothing left to send. No frame may be half sent.
+    /// Reports the rank to blame. Returns whether nothing is left to send. No frame may be half sent.
     pub(super) fn abort(&mut self, blamed: u32, reason: &Reason) -> bool {
         let (kind, text) = match reason {
             Reason::Lost(text) => (ABORT, text),
@@ -340,19 +340,19 @@ impl Peer {
         }
     }
 
-    /// Closes the sending side. The other end sees it after it has read everything.
+    /// Closes the sending side. The other end notices after it has read everything.
     pub(super) fn hang_up(&mut self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
     }
 
-    /// Whether a frame with so many bytes of data is partly sent.
+    /// Returns whether a frame with `length` bytes of data is partly sent.
     pub(super) fn is_half_sent(&self, length: usize) -> bool {
         let is_pending = self.seal.as_ref().is_some_and(|seal| seal.is_pending());
         is_pending || self.sent > 0 && self.sent < self.lengths(length).0
     }
 }
 
-/// What an error of a connection means.
+/// Describes a connection error for users.
 fn meaning(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
@@ -362,7 +362,7 @@ fn meaning(error: &io::Error) -> String {
     }
 }
 
-/// A head as it came.
+/// The head of a received frame.
 struct Head {
     kind: u8,
     number: u32,

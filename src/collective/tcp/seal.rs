@@ -1,7 +1,7 @@
-//! Frames that an attacker on the way cannot read or change: AES-256-GCM with a number for each sealed piece.
+//! Frames that an attacker in the middle cannot read or change: AES-256-GCM with a number for each sealed piece.
 //!
-//! A frame's head is one piece, and its bytes are pieces of at most [`PIECE`]. A piece that was changed, repeated, left out
-//! or moved does not open.
+//! A frame's head is one piece, and its bytes are pieces of at most [`PIECE`]. Opening fails if a piece was changed,
+//! repeated, left out or moved.
 
 use std::io::{self, IoSliceMut, Read, Write};
 
@@ -18,17 +18,17 @@ pub(super) const PIECE: usize = 64 * 1024;
 /// The length of a sealed head.
 pub(super) const SEALED_HEAD: usize = HEAD + TAG;
 
-/// The length of a frame that carries so many bytes, as it is sent.
+/// The length on the wire of a frame that carries `bytes` bytes.
 pub(super) const fn sealed_length(bytes: usize) -> usize {
     SEALED_HEAD + bytes + TAG * bytes.div_ceil(PIECE)
 }
 
-/// What a connection with keys has.
+/// The encryption state of a connection.
 #[derive(Debug)]
 pub(super) struct Seal {
     out: Numbered,
     into: Numbered,
-    /// Sealed bytes that are being sent, and how many of them are.
+    /// Sealed bytes to send, and how many of them have been sent.
     wire: Vec<u8>,
     gone: usize,
     /// How many bytes of the current frame are sealed; `None` before its head is.
@@ -45,7 +45,7 @@ struct Numbered {
     number: u64,
 }
 
-/// Not the key.
+/// Omits the key.
 impl std::fmt::Debug for Numbered {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Numbered({})", self.number)
@@ -84,7 +84,7 @@ impl Numbered {
     }
 }
 
-/// The error that names a rank whose messages do not arrive as it sent them.
+/// The error for a message that did not arrive as the peer sent it.
 fn altered() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a message from it was changed, repeated or left out on the way")
 }
@@ -108,7 +108,7 @@ impl Seal {
         self.sealed = None;
     }
 
-    /// Whether sealed bytes wait to be sent: what is sealed cannot be taken back.
+    /// Returns whether sealed bytes wait to be sent. They must be, because the peer counts pieces.
     pub(super) fn is_pending(&self) -> bool {
         self.gone < self.wire.len()
     }
@@ -136,7 +136,7 @@ impl Seal {
         Ok(length)
     }
 
-    /// Seals a piece after those that wait.
+    /// Seals a piece and appends it to the bytes to send.
     fn append(&mut self, piece: &[u8]) -> io::Result<()> {
         let from = self.wire.len();
         self.wire.extend_from_slice(piece);
@@ -145,7 +145,7 @@ impl Seal {
         Ok(())
     }
 
-    /// A whole short frame, to be sent at once.
+    /// Seals a whole short frame.
     pub(super) fn message(&mut self, head: &[u8; HEAD], bytes: &[u8]) -> io::Result<Vec<u8>> {
         self.wire.clear();
         self.append(head)?;
@@ -156,7 +156,7 @@ impl Seal {
         Ok(std::mem::take(&mut self.wire))
     }
 
-    /// Reads more of a frame of which so many bytes have come; its head is then in `head`, and its bytes in `bytes`.
+    /// Reads more of a frame, of which `received` bytes have arrived, into `head` and then into `bytes`.
     pub(super) fn read(
         &mut self,
         stream: &mut TcpStream,

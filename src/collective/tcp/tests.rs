@@ -17,7 +17,7 @@ mod bytes;
 mod groups;
 mod last_words;
 
-/// The calls of a group, on its transport.
+/// Calls of a group, made directly on a transport.
 trait Calls: Transport {
     fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
         self.all_reduce(Numbers::new(values), Reduction::Sum)
@@ -61,7 +61,7 @@ pub(in crate::collective) fn ranks_within<T: Send>(
     ranks_with(true, timeout, size, run)
 }
 
-/// Ranks that encrypt what they exchange if their token is a secret.
+/// Like `ranks`; encrypts messages if the token `is_secret`.
 fn ranks_with<T: Send>(is_secret: bool, timeout: Duration, size: u32, run: impl Fn(Tcp) -> T + Sync) -> Vec<T> {
     let port = free_port();
     thread::scope(|scope| {
@@ -151,7 +151,7 @@ fn a_lost_rank_is_named_by_all_others() {
             let mut values = vec![1.0; length];
             let first = tcp.all_reduce_sum(&mut values).err();
             if tcp.rank().index() == 2 {
-                // As the system does when a process is killed: no goodbye.
+                // As when a process is killed: no goodbye.
                 tcp.members.fail_silently();
                 return None;
             }
@@ -236,7 +236,7 @@ fn ranks_that_bring_different_lengths_are_named() {
                 CollectiveError::Length { rank, found, expected } => {
                     assert_eq!((*rank, (*found, *expected)), (1 - own, lengths));
                 }
-                // The other saw it first and said so.
+                // The other rank noticed first and reported it.
                 CollectiveError::Disagree { rank, difference } => {
                     assert!(*rank == 1 - own && difference.contains("numbers to a sum of"), "{error}");
                 }

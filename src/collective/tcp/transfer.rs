@@ -13,9 +13,9 @@ use super::peer::{Fault, Peer, Reason, Transfer};
 use crate::collective::call::Call;
 use crate::collective::error::CollectiveError;
 
-/// How long a rank polls before it sleeps, if every rank has its own processor.
+/// How long a rank polls before it sleeps, if there are at least as many processors as ranks.
 const SPIN: Duration = Duration::from_micros(50);
-/// How long a call waits for its other ranks, if nothing comes, after a rank that has done its part in it is lost.
+/// After the loss of a rank that has done its part in a call, how long the call waits while nothing else arrives.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The connections to all peers.
@@ -28,9 +28,9 @@ pub(super) struct Links {
     spin: Duration,
     /// The current or last transfer.
     current: Transfer,
-    /// The peer that this rank sleeps for, and since when.
+    /// The peer that this rank waits for, and since when.
     awaited: Option<(usize, Instant)>,
-    /// A peer that has done its part in the current call, and was lost or gave up then: the next call fails.
+    /// A peer that was lost or gave up after its part in the current call, and when. The next call fails.
     noted: Option<(Culprit, Instant)>,
     /// The first failure. Every later call fails in the same way.
     failed: Option<(u32, Reason)>,
@@ -101,7 +101,7 @@ impl Links {
         }
     }
 
-    /// Fails as an earlier call did, if one failed, or for a peer that was lost after its part in the last call.
+    /// Fails if an earlier call failed, or if a peer was lost after its part in the last call.
     pub(super) fn check(&mut self) -> Result<(), CollectiveError> {
         if let Some((rank, reason)) = &self.failed {
             let earlier = |text| format!("{text} (in an earlier call)");
@@ -113,8 +113,8 @@ impl Links {
         self.noted.take().map_or(Ok(()), |(culprit, _)| Err(self.give_up(&|_| None, culprit)))
     }
 
-    /// Looks whether a peer is lost or has given up, while this rank waits since then for `awaited` by other means than
-    /// its connection. If that peer `has_come`, the call goes on and the next one fails.
+    /// Checks for peers that are lost or have given up, while this rank has been waiting since `since` for `awaited` by
+    /// means other than its connection. If `awaited` `has_come`, this call goes on and the next one fails.
     #[cfg(target_os = "linux")]
     pub(super) fn look(
         &mut self,
@@ -137,12 +137,12 @@ impl Links {
         culprit.map_or(Ok(()), |culprit| Err(self.give_up(&|_| None, culprit)))
     }
 
-    /// The noted peer, once nothing has come for so long since then and since `moved_at` that more is not to be expected.
+    /// Takes the noted peer once nothing has arrived for `GRACE`, counted from the note and from `moved_at`.
     fn noted_since(&mut self, moved_at: Instant) -> Option<Culprit> {
         self.noted.take_if(|(_, noted)| moved_at.max(*noted).elapsed() >= GRACE).map(|(culprit, _)| culprit)
     }
 
-    /// Gives up on `awaited`, which this rank has waited for too long by other means than its connection.
+    /// Gives up on `awaited`, after waiting too long for it by means other than its connection.
     #[cfg(target_os = "linux")]
     pub(super) fn late(&mut self, awaited: usize) -> CollectiveError {
         self.attribute_timeout(&|_| None, awaited, None)
@@ -155,7 +155,7 @@ impl Links {
         self.give_up(&|_| None, Culprit(peer, Fault::Differs(found)))
     }
 
-    /// How long a rank is waited for.
+    /// How long to wait for a rank.
     #[cfg(target_os = "linux")]
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
@@ -185,7 +185,7 @@ impl Links {
             if let Some(bytes) = out(index) {
                 let progress = match peer.push(self.current, bytes) {
                     Ok(progress) => progress,
-                    // What it sent before it closed says more than the close.
+                    // What the peer sent before it closed says more than the close.
                     Err(close) => {
                         let due = inbox.from(index).and_then(|bytes| peer.pull(self.current, bytes).err());
                         let is_known = |fault: &Fault| !matches!(fault, Fault::Lost(_));
@@ -209,20 +209,20 @@ impl Links {
         Ok((waits_for, moved))
     }
 
-    /// Sleeps until a socket is ready. Returns the fault of a peer from which something is due, if this rank still waits.
-    /// Another peer's fault is noted for the next call. Peers that have given up and still listen are seen only if
-    /// `is_idle`, when nothing is due by connection.
+    /// Sleeps until a socket is ready. Returns a peer's fault if it affects this call: the peer suspects another rank,
+    /// or has not done its part and this rank still waits. Notes any other fault for the next call. Peers that gave up
+    /// without closing are noticed only if `is_idle`, when no data is due over the connections.
     fn sleep(&mut self, longest: Duration, is_idle: bool, still_waits: impl Fn() -> bool) -> Option<Culprit> {
-        // The system reports a close once, perhaps while data are still to be read.
+        // The system reports a close only once, perhaps while there is still data to read.
         let is_news = self.noted.is_none() && self.peers.iter().flatten().any(Peer::has_last_words);
         let longest = if is_news { Duration::ZERO } else { longest };
         if let Err(error) = self.poll.poll(&mut self.events, Some(longest))
             && error.kind() != io::ErrorKind::Interrupted
         {
-            // Not a peer's fault, but no peer can be waited for any more.
+            // Not a peer's fault, but this rank can no longer wait for any peer.
             return Some(Culprit(usize::MAX, Fault::Lost(error.to_string())));
         }
-        // In the order in which they were closed: a rank that gives up because of another closes after it.
+        // In the order in which peers closed: a rank that gives up because of another closes after it.
         let mut news: Vec<usize> = Vec::new();
         for event in &self.events {
             let Token(index) = event.token();
@@ -237,7 +237,7 @@ impl Links {
         for index in news {
             let Some(Some(peer)) = self.peers.get_mut(index) else { continue };
             let Some(fault) = peer.last_words() else { continue };
-            // After its last words: what a peer has done for this call, it has done before them.
+            // Check this after reading the last words: a peer does its part in a call before it sends them.
             let ends_call = matches!(fault, Fault::Suspect { .. }) || !peer.is_through && still_waits();
             if ends_call {
                 return Some(Culprit(index, fault));

@@ -37,7 +37,7 @@ fn every_rank_gets_what_the_others_bring() {
 fn a_split_makes_groups_ordered_by_key() {
     let sums = run(6, LONG, |rank| {
         let own = rank.rank().index();
-        // Twice the same colors, in turned order: 4 2 0 and 5 3 1.
+        // The same colors twice, in reverse rank order: 4 2 0 and 5 3 1.
         let mut groups = [rank.split(own % 2, 9 - own).unwrap(), rank.split(own % 2, 9 - own).unwrap()];
         let mut sum = [0.0_f32];
         for group in &mut groups {

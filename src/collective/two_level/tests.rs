@@ -1,4 +1,4 @@
-//! Hosts that are only claimed: all ranks are threads of this process.
+//! Simulated hosts: all ranks are threads of this process.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::collective::tests::check_that_a_hung_rank_is_named;
 
 const PLENTY: Duration = Duration::from_secs(60);
 
-/// Runs ranks on the hosts of these numbers, each in its own thread.
+/// Runs one rank, in its own thread, for each entry of `hosts`, which is the number of its simulated host.
 fn ranks<T: Send>(timeout: Duration, hosts: &[u8], run: impl Fn(Group) -> T + Sync) -> Vec<T> {
     ranks_within(timeout, hosts.len() as u32, |tcp| {
         let network = hosts[tcp.rank().index() as usize].to_string();
@@ -54,7 +54,7 @@ fn every_other_call_works_across_hosts() {
         group.barrier().unwrap();
         // One host's ranks, and one rank of each host.
         let [mut host, mut across] = [own / 2, own % 2].map(|color| group.split(color, 0).unwrap());
-        // The claimed hosts end with the split: the new groups see where they are.
+        // Split groups detect the real host again.
         assert_eq!([host.describe(), across.describe()], ["shared memory", "shared memory"]);
         let mut sums = [[own], [own]];
         host.all_reduce_sum(&mut sums[0]).unwrap();
@@ -77,8 +77,8 @@ fn one_rank_of_each_host_sends_its_hosts_share() {
         group.all_reduce_sum(&mut [0.5_f32; LENGTH as usize / 4]).unwrap();
         group.bytes_sent().unwrap() - before
     });
-    // Into the memory: every rank its numbers, and the first one the result. To the other host: one message,
-    // with the tags of its head and of its numbers.
+    // Every rank writes its numbers to the memory, and the first rank also the result. Each host sends one message to
+    // the other, with the tags of its head and of its numbers.
     let first = 2 * LENGTH + (LENGTH + 24 + 2 * 16);
     assert_eq!(sent, [first, LENGTH, first, LENGTH]);
 }
@@ -96,7 +96,7 @@ fn a_rank_that_hangs_is_named_on_every_host() {
 
 #[test]
 fn a_rank_that_makes_another_call_on_another_host_is_named() {
-    // Often: the error may reach a rank that is still in the call before.
+    // Repeat this, because the error may reach a rank that is still in the previous call.
     for _ in 0..20 {
         let errors = ranks(PLENTY, &[0, 0, 1, 1], |mut group| {
             group.barrier().unwrap();

@@ -1,4 +1,4 @@
-//! A connection to what should be rank 0: reads whole messages, believes those with a good tag, stops at a deadline.
+//! A connection to what should be rank 0. It reads whole messages, accepts only valid tags, and stops at a deadline.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use crate::rendezvous::auth::{LENGTH, Session, digest};
 use crate::rendezvous::error::ConnectFailure;
 use crate::rendezvous::frame::{GREETING, HERE, REPLY_HEAD, ReplyHead, ReplyKind, reply};
 
-/// A connection whose reads and writes end at a deadline.
+/// A connection whose reads and writes fail after a deadline.
 pub(in crate::rendezvous) struct Link {
     pub(in crate::rendezvous) stream: TcpStream,
     pub(in crate::rendezvous) deadline: Instant,
@@ -20,7 +20,7 @@ impl Link {
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
     }
 
-    /// The greeting, byte for byte: nothing is sent before it, because other programs log what they cannot read.
+    /// Reads the whole greeting. Nothing is sent before it arrives, because other programs log what they cannot parse.
     pub(in crate::rendezvous) fn greeting(&mut self) -> Result<[u8; GREETING], ConnectFailure> {
         let head = self.head()?;
         if head.kind != ReplyKind::Greeting || usize::try_from(head.length) != Ok(LENGTH) {
@@ -33,7 +33,7 @@ impl Link {
         Ok(greeting)
     }
 
-    /// The fixed part of the next reply.
+    /// Reads the fixed part of the next reply.
     pub(in crate::rendezvous) fn head(&mut self) -> Result<ReplyHead, ConnectFailure> {
         let mut head = [0; REPLY_HEAD];
         let mut filled = 0;
@@ -46,7 +46,7 @@ impl Link {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(ConnectFailure::NotMpienv(broke_off(&error))),
             }
-            // The first wrong byte is enough: a server that greets and then waits is recognized at once.
+            // Check after every read, to recognize at once another server that greets and then waits.
             let known = filled.min(8);
             if head[..known] != reply(ReplyKind::Done, &[])[..known] {
                 return Err(ConnectFailure::NotMpienv(format!(
@@ -58,7 +58,7 @@ impl Link {
         ReplyHead::decode(head).ok_or_else(|| ConnectFailure::NotMpienv("its answer cannot be read".to_owned()))
     }
 
-    /// The rest of a reply, if its tag is good: at most `most` bytes, allocated as they come.
+    /// Reads the rest of a reply, at most `most` bytes, allocated as they arrive. Fails if the tag is wrong.
     pub(in crate::rendezvous) fn payload(
         &mut self,
         session: &mut Session,
@@ -82,7 +82,7 @@ impl Link {
         }
     }
 
-    /// Says that this rank is still there.
+    /// Confirms that this rank is still there.
     pub(in crate::rendezvous) fn confirm(&mut self, session: &mut Session) -> io::Result<()> {
         let tag = session.of_rank.tag(&digest(&[&HERE]));
         self.write_all(&[&HERE[..], &tag].concat())
@@ -107,12 +107,12 @@ impl Write for Link {
     }
 }
 
-/// Why a message cannot be had.
+/// Why a message cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::rendezvous) enum Bad {
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Its sender does not have the token, or it is not the message that is due.
+    /// The sender does not have the token, or the message is not the expected one.
     #[error("its message was changed, repeated or left out on the way")]
     Tag,
 }

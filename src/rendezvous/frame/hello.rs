@@ -1,11 +1,11 @@
-//! What a rank says first: who it is, the proof that it has the job's token, and its blob.
+//! The first message from a rank: its identity, the proof that it has the job's token, and its blob.
 
 use super::{MAGIC, Version, greeting, take};
 use crate::rendezvous::LONGEST_BLOB;
 use crate::rendezvous::auth::{Bytes32, JobKey, LENGTH, Role, Run, Session, digest};
 use crate::value::port::Port;
 
-/// Length of what comes before the proof.
+/// Length of the part before the proof.
 const CLAIM: usize = 83;
 
 /// Length of a hello without a blob.
@@ -16,13 +16,13 @@ pub(in crate::rendezvous) const BARE: usize = CLAIM + 2 * LENGTH;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Purpose {
-    /// To wait for the report of a meeting alone.
+    /// To wait only for the report of a meeting.
     Report,
     /// To wait for the table of a meeting.
     Table,
     /// To report, at another port, the rank's own master port.
     OtherPort,
-    /// To exchange messages of collective calls with another rank.
+    /// To exchange the messages of collective calls with another rank.
     Collective,
     /// To be monitored by rank 0 in an MPI job.
     Watch,
@@ -31,14 +31,14 @@ pub(crate) enum Purpose {
 impl Purpose {
     const ALL: [Purpose; 5] =
         [Purpose::Report, Purpose::Table, Purpose::OtherPort, Purpose::Collective, Purpose::Watch];
-    /// What rank 0 of a meeting hears.
+    /// The purposes that rank 0 of a meeting accepts.
     const OF_MEETING: &[Purpose] = &[Purpose::Report, Purpose::Table, Purpose::OtherPort];
 }
 
-/// What this end knows of the job.
+/// What this end knows about the job.
 #[derive(Clone)]
 pub(in crate::rendezvous) struct Secret {
-    /// None for a key that no token gives.
+    /// `None` if the key does not come from a token.
     token: Option<Vec<u8>>,
     role: Role,
     pub(in crate::rendezvous) run: Run,
@@ -50,13 +50,13 @@ impl Secret {
         Secret { token: Some(token.to_vec()), role, run, key: JobKey::new(token, role, run) }
     }
 
-    /// A key that both ends have.
+    /// Uses a key that both ends have.
     #[cfg(feature = "collective")]
     pub(in crate::rendezvous) fn of_key(key: Bytes32) -> Secret {
         Secret { token: None, role: Role::Ranks, run: Run::default(), key: JobKey::of_bytes(key) }
     }
 
-    /// The connection's keys if the other end belongs to this run of a job.
+    /// The connection's keys, for the run of the job that the other end claims.
     fn session(&self, run: Run, greeting: &[u8], claim: &[u8]) -> Session {
         let token = self.token.as_ref().filter(|_| run != self.run);
         let other = token.map(|token| JobKey::new(token, self.role, run));
@@ -64,7 +64,7 @@ impl Secret {
     }
 }
 
-/// What a rank says first.
+/// The first message from a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::rendezvous) struct Hello {
     pub(in crate::rendezvous) version: Version,
@@ -78,7 +78,7 @@ pub(in crate::rendezvous) struct Hello {
 }
 
 impl Hello {
-    /// The answer to a greeting, and the keys of the connection from here on; the caller has checked the blob's length.
+    /// Encodes the answer to a greeting, and derives the connection's keys. The caller has checked the blob's length.
     pub(in crate::rendezvous) fn encode(&self, key: &JobKey, greeting: &[u8], nonce: &Bytes32) -> (Vec<u8>, Session) {
         let mut out = Vec::with_capacity(CLAIM + LENGTH + self.blob.len() + LENGTH);
         out.extend(MAGIC);
@@ -102,22 +102,22 @@ impl Hello {
 /// Why a connection is not one of this job's ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rendezvous) enum Reject {
-    /// No hello: a scanner, a browser, noise.
+    /// Not a hello, but for example from a port scanner or a browser.
     NotMpienv,
     /// A hello whose sender does not have this job's token.
     OtherJob,
-    /// A hello with this job's token, but of another job or of another attempt.
+    /// A hello with this job's token, but from another job or another attempt.
     OtherRun { rank: u32, run: Run },
-    /// A hello of this job, by another version: all ranks of a job run the same program.
+    /// A hello of this job, from another version. All ranks of a job must run the same program.
     OtherVersion { rank: u32, version: Version },
-    /// The proof was right, and what followed was not what the rank sent.
+    /// The proof was valid, but the rest of the hello was altered.
     Altered,
 }
 
-/// Reads one hello from bytes that come in any pieces.
+/// Reads one hello from bytes that arrive in any pieces.
 ///
-/// Holds at most 115 bytes before the proof is known to be right, and then at most the blob's announced length,
-/// which is checked first and only allocated as bytes arrive.
+/// Holds at most 115 bytes until the proof is valid, and then at most the blob's announced length and its tag. The
+/// length is checked first, and memory is allocated only as bytes arrive.
 #[derive(Debug)]
 pub(in crate::rendezvous) struct HelloReader {
     nonce: Bytes32,
@@ -135,22 +135,22 @@ impl HelloReader {
         HelloReader::with_purposes(nonce, Purpose::OF_MEETING)
     }
 
-    /// As [`HelloReader::new`], for a hello that may be for one of these.
+    /// Like [`HelloReader::new`], for a hello with one of these purposes.
     pub(in crate::rendezvous) fn with_purposes(nonce: Bytes32, purposes: &'static [Purpose]) -> HelloReader {
         HelloReader { nonce, head: Vec::new(), hello: None, session: None, blob_length: 0, purposes }
     }
 
-    /// Whether the sender has not proven yet that it has the token.
+    /// Returns whether the sender has not proven yet that it has the token.
     pub(in crate::rendezvous) fn is_unproven(&self) -> bool {
         self.session.is_none()
     }
 
-    /// The keys, once the proof was right.
+    /// Takes the keys, once the proof was valid.
     pub(in crate::rendezvous) fn take_session(&mut self) -> Option<Session> {
         self.session.take()
     }
 
-    /// Takes the next bytes; `Some` when the hello is complete.
+    /// Takes the next bytes. Returns the hello once it is complete.
     pub(in crate::rendezvous) fn feed(&mut self, mut bytes: &[u8], secret: &Secret) -> Result<Option<Hello>, Reject> {
         if self.hello.is_none() {
             let wanted = (CLAIM + LENGTH - self.head.len()).min(bytes.len());
@@ -211,7 +211,7 @@ impl HelloReader {
     }
 }
 
-/// The hello without its blob, and the blob's length.
+/// Parses the hello without its blob, and the blob's length.
 fn fields(claim: &[u8]) -> Option<(Hello, u32)> {
     let mut rest = claim.strip_prefix(&MAGIC)?;
     let version = Version::take(&mut rest)?;

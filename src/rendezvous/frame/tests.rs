@@ -1,4 +1,4 @@
-//! Frames as bytes, true ones and noise.
+//! Valid frames and noise, as bytes.
 
 use proptest::prelude::*;
 
@@ -84,7 +84,7 @@ fn another_job_and_another_attempt_with_the_same_token_are_named() {
         let key = Secret::new(b"secret", Role::Ranks, run).key;
         let (wire, _) = Hello { run, ..hello(b"") }.encode(&key, &greeting(&NONCE), &[6; LENGTH]);
         assert_eq!(heard(&wire), Err(Reject::OtherRun { rank: 3, run }));
-        // Who only claims the run does not have its key.
+        // A sender that only claims the run does not have its key.
         let (wire, _) = Hello { run, ..hello(b"") }.encode(&secret().key, &greeting(&NONCE), &[6; LENGTH]);
         assert_eq!(heard(&wire), Err(Reject::OtherJob));
     }
@@ -133,7 +133,7 @@ proptest! {
         pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..400), 0..8),
         genuine in 0usize..211,
     ) {
-        // Some true bytes first, so that the noise reaches every field.
+        // Start with valid bytes, so that the noise reaches every field.
         let wire = wire(&hello(&[7; 64]));
         let mut reader = HelloReader::new(NONCE);
         let mut alive = reader.feed(&wire[..genuine], &secret()).is_ok();

@@ -13,9 +13,9 @@ use crate::rendezvous::frame::greeting;
 use crate::rendezvous::listen::is_out_of_files;
 use crate::value::port::Port;
 
-/// Connections taken before the others are looked at again.
+/// How many connections to accept before reading from the others again.
 const AT_ONCE: usize = 512;
-/// Connections that have not proven yet that they are ranks, besides one for each rank: the oldest then makes room.
+/// How many connections, besides one for each rank, may be unidentified before the oldest is closed.
 pub(super) const HALF_OPEN: usize = 2048;
 
 impl Server<'_> {
@@ -33,7 +33,7 @@ impl Server<'_> {
                 Ok((stream, peer)) => self.admit(stream, peer, port)?,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => turn += 1,
                 Err(error) if is_out_of_files(&error) => self.make_room()?,
-                // The connection is gone again, or was never whole: look at the next.
+                // The connection is already closed, or was never established: try the next one.
                 Err(_) => {}
             }
         }
@@ -42,7 +42,7 @@ impl Server<'_> {
     }
 
     fn admit(&mut self, mut stream: mio::net::TcpStream, peer: SocketAddr, port: Port) -> Result<(), RendezvousError> {
-        // A nonce for each connection: a hello that was heard on one is worth nothing on another.
+        // Each connection has its own nonce, so that a hello recorded on one is useless on another.
         let nonce = nonce().map_err(RendezvousError::System)?;
         if self.newcomers.len() >= self.size().saturating_add(HALF_OPEN) {
             self.close_oldest();
@@ -57,7 +57,7 @@ impl Server<'_> {
             self.free.push(id);
             return Ok(());
         }
-        // Answers are small and complete: nothing to wait for.
+        // Answers are small and complete: do not delay them.
         let _ = stream.set_nodelay(true);
         self.serial += 1;
         self.newcomers.insert(self.serial, id);
@@ -66,7 +66,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Closes the oldest connection that is not a rank's, so that the next can be accepted.
+    /// Closes the oldest connection that does not belong to a rank, so that the next one can be accepted.
     fn make_room(&mut self) -> Result<(), RendezvousError> {
         match self.close_oldest() {
             true => Ok(()),

@@ -1,4 +1,4 @@
-//! The report's way to every rank: the list of all, or why there is none.
+//! Sends the report to every rank: the table of all ranks, or why there is none.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::rendezvous::{Channel, DRAIN, LARGEST_TABLE, LONGEST_BLOB};
 const CLOSE: Duration = Duration::from_secs(2);
 
 impl Server<'_> {
-    /// The table, or the answer, to all ranks.
+    /// Sends every rank the table or rank 0's reply.
     pub(super) fn succeed(
         mut self,
         own: Row,
@@ -39,7 +39,7 @@ impl Server<'_> {
                     .map(|joined| Row { place: joined.row.place, blob: std::mem::take(&mut joined.row.blob) }),
             )
             .collect();
-        // The port is free for others from here on.
+        // From here on, other programs can use the port.
         self.listeners.clear();
         self.more_to_accept = false;
         for id in 0..self.connections.len() {
@@ -64,7 +64,7 @@ impl Server<'_> {
             }
         }
         self.deliver(events)?;
-        // All is written, or the connection is lost: a rank that got its table may close before the others did.
+        // Everything is written or the connection is lost. A rank that has its table may close before the others do.
         if let Some(error) = self.undelivered() {
             return Err(error);
         }
@@ -76,7 +76,7 @@ impl Server<'_> {
         Ok((meeting, Vec::new()))
     }
 
-    /// The connections of all ranks, which say nothing before rank 0 does.
+    /// Takes the connections of all ranks, which send nothing before rank 0 does.
     fn keep_connections(&mut self) -> Result<Vec<Channel>, RendezvousError> {
         let mut channels = Vec::with_capacity(self.joined.len());
         for (&rank, joined) in &self.joined {
@@ -95,8 +95,8 @@ impl Server<'_> {
         }
     }
 
-    /// Waits a moment until the ranks have closed their connections: the end that closes first holds the port for a minute,
-    /// and rank 0's program may have to listen there.
+    /// Waits briefly for the ranks to close their connections: the end that closes first holds the port for a minute,
+    /// and rank 0's program may have to listen on that port.
     fn let_ranks_close(&mut self, events: &mut Events) {
         let until = Instant::now() + CLOSE;
         loop {
@@ -109,7 +109,7 @@ impl Server<'_> {
         }
     }
 
-    /// The failure to all ranks that came, and to those that come meanwhile.
+    /// Sends the failure to all ranks that came, and to those that come meanwhile.
     pub(super) fn fail(mut self, error: RendezvousError, events: &mut Events) -> RendezvousError {
         let kind = match error {
             RendezvousError::Missing { .. } => ReplyKind::TimedOut,
@@ -123,12 +123,12 @@ impl Server<'_> {
                 self.say(id, &failure);
             }
         }
-        // What keeps the explanation from a rank does not change the explanation.
+        // A failure to deliver the error does not change the error.
         let _ = self.deliver(events);
         error
     }
 
-    /// Writes until nothing is left, or the time for that is over.
+    /// Writes until nothing is left or the time limit has passed.
     fn deliver(&mut self, events: &mut Events) -> Result<(), RendezvousError> {
         let until = Instant::now() + DRAIN;
         loop {

@@ -1,27 +1,27 @@
-//! How many wrong tokens an address may try: after that its hellos wait.
+//! Limits how many wrong tokens an address may try. After that, rank 0 closes its connections for a while.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-/// Wrong tokens that an address may try at once; one host's ranks of another job are fewer.
+/// How many wrong tokens an address may try at once: more than another job usually has ranks on one host.
 pub(super) const AT_ONCE: u32 = 200;
-/// Wrong tokens that it may try in a second after that.
+/// How many wrong tokens an address may try per second after that.
 const PER_SECOND: u32 = 20;
-/// Addresses that are remembered one by one; the others count as one.
+/// How many addresses are counted one by one. All others count as one address.
 const REMEMBERED: usize = 10_000;
-/// How often at most addresses are forgotten.
+/// Shortest time between two removals of addresses.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// The wrong tokens of all addresses.
 #[derive(Debug, Default)]
 pub(super) struct Guesses {
     of: BTreeMap<IpAddr, Left>,
-    /// When those that may try as often as any were forgotten last.
+    /// When addresses without recent wrong tokens were last removed.
     swept: Option<Instant>,
 }
 
-/// What an address has left, and since when.
+/// How many tries an address has left, and since when.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     tries: u32,
@@ -39,7 +39,7 @@ impl Left {
 }
 
 impl Guesses {
-    /// Whether a hello from this address is looked at now.
+    /// Returns whether this address may try a token now.
     pub(super) fn allow(&self, address: IpAddr, now: Instant) -> bool {
         self.of.get(&self.key(address)).is_none_or(|left| left.at(now).tries > 0)
     }
@@ -62,7 +62,7 @@ impl Guesses {
     }
 }
 
-/// A host has 2^64 IPv6 addresses to come from.
+/// Returns the /64 network of an IPv6 address, because one host can use all 2^64 addresses in it.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

@@ -1,4 +1,4 @@
-//! What connections say: hellos of ranks, hellos of strangers, and whether a rank is still there.
+//! Handles what connections send: hellos from ranks and strangers, and confirmations that a rank is still there.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::rendezvous::frame::{Hello, Message, Purpose, Reject, ReplyKind, reply
 use crate::rendezvous::table::{Origin, Row};
 use crate::value::port::Port;
 
-/// How long a close may take to arrive after a connection that was made later.
+/// How long after a newer connection an older one's close may arrive.
 const OVERTAKEN: Duration = Duration::from_millis(200);
 
 impl Server<'_> {
@@ -51,7 +51,7 @@ impl Server<'_> {
         }
     }
 
-    /// A connection is not one of this job's ranks.
+    /// Handles a connection that does not belong to one of this job's ranks.
     fn reject(&mut self, id: usize, peer: IpAddr, port: Port, reject: Reject) {
         let is_elsewhere = port != self.settings.port;
         match reject {
@@ -62,7 +62,7 @@ impl Server<'_> {
             }
             Reject::OtherJob => {
                 self.guesses.count(peer, Instant::now());
-                // At the other port that job's own rank 0 may be about to start.
+                // On the default port, that job's own rank 0 may be about to start.
                 if is_elsewhere {
                     return self.close(id);
                 }
@@ -86,10 +86,11 @@ impl Server<'_> {
         }
     }
 
-    /// Whether a connection is closed, or will be in a moment: on a busy machine a new connection overtakes a close.
+    /// Returns whether a connection is or soon will be closed: on a busy machine, a new connection may overtake a
+    /// close.
     fn is_closed_soon(&self, id: usize) -> bool {
         let Some(Some(connection)) = self.connections.get(id) else { return false };
-        // Not for a second duplicate: the meeting has failed already.
+        // Do not wait after an earlier problem: the meeting has probably failed already.
         let until = Instant::now() + if self.trouble.is_none() { OVERTAKEN } else { Duration::ZERO };
         while !connection.is_closed() {
             if Instant::now() >= until {
@@ -100,7 +101,7 @@ impl Server<'_> {
         true
     }
 
-    /// The connection gets one more answer and counts no longer.
+    /// Makes a connection count no longer. It gets one more answer.
     fn turn_away(&mut self, id: usize) {
         let Some(Some(connection)) = self.connections.get_mut(id) else { return };
         let stage = std::mem::replace(&mut connection.stage, Stage::Closing);
@@ -109,7 +110,7 @@ impl Server<'_> {
         }
     }
 
-    /// A hello of this job is complete.
+    /// Handles a complete hello of this job.
     fn hear(&mut self, id: usize, peer: IpAddr, port: Port, hello: Hello) {
         let Hello { rank, size, purpose, blob, .. } = hello;
         let wants_table = purpose == Purpose::Table;
@@ -126,7 +127,7 @@ impl Server<'_> {
             return self.join(id, rank, wants_table, false);
         }
         if let Some(earlier) = self.joined.get(&rank).map(|joined| joined.id) {
-            // A rank whose first connection broke comes again before the break is noticed.
+            // A rank whose first connection broke may reconnect before rank 0 notices.
             if self.is_closed_soon(earlier) {
                 self.close(earlier);
             }

@@ -1,4 +1,5 @@
-//! Who is still there, once all have come: a rank may be cut off or stopped while the last ones are waited for.
+//! Checks which ranks are still there once all have come: a rank may be cut off or stopped while it waits for the
+//! others.
 
 use std::time::Instant;
 
@@ -15,12 +16,12 @@ pub(super) enum Presence {
     Confirmed,
 }
 
-/// What all ranks' presence comes to.
+/// Counts the ranks by presence.
 #[derive(Debug, Default)]
 pub(super) struct Liveness {
     unknown: usize,
     asked: usize,
-    /// When it was asked last.
+    /// When ranks were last asked.
     since: Option<Instant>,
 }
 
@@ -37,19 +38,19 @@ impl Liveness {
         }
     }
 
-    /// Whether all that joined have said that they are still there.
+    /// Returns whether all ranks that joined have confirmed that they are still there.
     pub(super) fn is_done(&self) -> bool {
         self.unknown == 0 && self.asked == 0
     }
 
-    /// Until when answers are waited for.
+    /// When rank 0 stops waiting for answers.
     pub(super) fn ends_at(&self, deadline: Instant) -> Instant {
         self.since.map_or(deadline, |since| deadline.max(since + ANSWER))
     }
 }
 
 impl Server<'_> {
-    /// Asks those that were not asked yet.
+    /// Asks the ranks that were not asked yet.
     pub(super) fn probe_liveness(&mut self) {
         if self.liveness.unknown == 0 {
             return;
@@ -67,7 +68,7 @@ impl Server<'_> {
         }
     }
 
-    /// A rank says something after its hello: that it is still there.
+    /// Notes that a rank has confirmed that it is still there.
     pub(super) fn confirm(&mut self, rank: u32) {
         if let Some(joined) = self.joined.get_mut(&rank).filter(|joined| joined.presence == Presence::Asked) {
             joined.presence = Presence::Confirmed;
@@ -75,7 +76,7 @@ impl Server<'_> {
         }
     }
 
-    /// Puts those that did not answer into the problems.
+    /// Adds the ranks that did not answer to the problems.
     pub(super) fn note_the_silent(&mut self) {
         let silent = self.joined.iter().filter(|(_, joined)| joined.presence == Presence::Asked);
         for (&rank, joined) in silent {

@@ -1,4 +1,4 @@
-//! Ranks with another world size: they get their error while the others go on.
+//! Ranks with another world size, which get their error while the others go on.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use crate::rendezvous::auth::Run;
 use crate::rendezvous::connection::Stage;
 use crate::rendezvous::frame::{Message, ReplyKind};
 
-/// Connections of ranks with another world size, the first to come first.
+/// Connections of ranks with another world size, in order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Outliers {
     waiting: VecDeque<(Instant, usize, u64)>,
@@ -21,7 +21,8 @@ impl Outliers {
 }
 
 impl Server<'_> {
-    /// Sends the error to those that have waited long enough at `now`, or to all. Returns when the next is due.
+    /// Sends the error to the ranks that have waited long enough at `now`, or to all if `None`. Returns how long until
+    /// the next is due.
     pub(super) fn answer_outliers(&mut self, now: Option<Instant>) -> Duration {
         while let Some(&(due, id, serial)) = self.outliers.waiting.front() {
             if let Some(now) = now
@@ -41,7 +42,7 @@ impl Server<'_> {
     }
 }
 
-/// The answer to a rank that has the job's token, and is not in this run of the job.
+/// The answer to a rank that has the job's token but does not belong to this run of the job.
 pub(super) fn of_another_run(rank: u32, run: Run, own: Run) -> String {
     match run.job == own.job {
         true => format!(

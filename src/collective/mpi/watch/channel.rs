@@ -1,4 +1,4 @@
-//! A connection between the watches of two ranks: signed JSON messages, each with its length in front.
+//! A connection between the watches of two ranks: signed JSON messages, each preceded by its length.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::rendezvous::handshake::Directions;
 
-/// What the watches send to each other.
+/// What the watches send each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Message {
-    /// The sender is alive, and its main thread has begun and ended so many calls.
+    /// The sender is alive. `calls` counts the calls that its main thread has begun plus those that it has ended.
     Beat { calls: u64 },
     /// Rank 0 reports that a rank's process or host is gone.
     Lost { rank: u32, reason: String },
@@ -21,9 +21,9 @@ pub(super) enum Message {
     Bye,
 }
 
-/// The longest message that is read. They are far shorter.
+/// The longest message to accept. Real messages are far shorter.
 const LONGEST: usize = 4096;
-/// Of the length in front of a message, and of the tag behind it.
+/// Bytes of the length before a message, and of the tag after it.
 const HEAD: usize = 4;
 const TAG: usize = 32;
 
@@ -33,7 +33,7 @@ pub(super) struct Channel {
     pub stream: TcpStream,
     directions: Directions,
     read: Vec<u8>,
-    /// The rest of a message that was sent in part.
+    /// The unsent rest of a message.
     unsent: Vec<u8>,
 }
 
@@ -42,7 +42,7 @@ impl Channel {
         Channel { stream, directions, read: Vec::new(), unsent: Vec::new() }
     }
 
-    /// Sends a message. If the other side does not read, the message is dropped: that side is silent too.
+    /// Sends a message, or drops it while an earlier one is unsent: a peer that does not read soon counts as silent.
     pub(super) fn send(&mut self, message: &Message) -> io::Result<()> {
         self.flush()?;
         let Ok(text) = serde_json::to_vec(message) else { return Ok(()) };
@@ -68,7 +68,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Appends the messages that have arrived. Returns an error once the connection has ended.
+    /// Appends the messages that have arrived. Returns an error once the connection is closed.
     pub(super) fn receive(&mut self, messages: &mut Vec<Message>) -> io::Result<()> {
         let mut chunk = [0; 1024];
         loop {
@@ -86,7 +86,7 @@ impl Channel {
         }
     }
 
-    /// The next message, if all of it has come.
+    /// Returns the next message if all of it has arrived.
     fn next(&mut self) -> io::Result<Option<Message>> {
         let Some(&head) = self.read.first_chunk::<HEAD>() else { return Ok(None) };
         let signed = HEAD.saturating_add(u32::from_be_bytes(head) as usize);

@@ -1,4 +1,4 @@
-//! Rank 0's watch: it monitors all ranks and reports the lost one to all others.
+//! Rank 0's watch, which monitors all ranks and reports a lost or late one to all others.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -17,7 +17,7 @@ use crate::rendezvous::handshake::{ConnectionKey, Guest, Purpose};
 const LISTENER: Token = Token(usize::MAX - 1);
 /// How many connections, besides one for each rank, may wait before they identify themselves.
 const MOST_UNKNOWN: usize = 256;
-/// How many connections to accept before the others are read.
+/// How many connections to accept before reading from the existing ones.
 const AT_ONCE: usize = 64;
 /// How long a connection may take to identify its rank.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -32,7 +32,7 @@ struct Caller {
     line: Line,
     /// Its rank, once known.
     rank: Option<u32>,
-    /// Whether the rank uses this connection. Until then it may still try another address.
+    /// Whether the rank has sent a beat. Until then, it may still switch to another address.
     is_confirmed: bool,
     heard: Instant,
     calls: u64,
@@ -52,7 +52,7 @@ struct Coordinator<'a> {
     confirmed: usize,
 }
 
-/// Watches until this rank exits, or returns the lost or late rank.
+/// Watches until this rank exits. Returns the error if another rank is lost or late before that.
 pub(super) fn watch(own: Own, socket: Socket, poll: Poll, hosts: &[String]) -> Option<CollectiveError> {
     let Socket { listener, key } = socket;
     listener.set_nonblocking(true).ok()?;
@@ -85,7 +85,7 @@ impl Coordinator<'_> {
     fn run(&mut self) -> Option<CollectiveError> {
         let mut events = Events::with_capacity(1024);
         let mut beat = Instant::now();
-        // Whether connections wait that the system does not report again.
+        // Connections may be waiting that the system will not report again.
         let mut more = false;
         loop {
             let longest = if more { Duration::ZERO } else { beat.saturating_duration_since(Instant::now()) };
@@ -108,7 +108,7 @@ impl Coordinator<'_> {
                     }
                 }
             }
-            // On the beat, connections that were left because no file descriptor was free.
+            // On each beat, retry connections that found no free file descriptor.
             if more || now >= beat {
                 more = self.accept(now);
             }
@@ -123,7 +123,7 @@ impl Coordinator<'_> {
         }
     }
 
-    /// Accepts some connections; returns whether more may wait. A flood of them must not keep the ranks' messages waiting.
+    /// Accepts some connections, so that a flood does not delay the ranks. Returns whether more may be waiting.
     fn accept(&mut self, now: Instant) -> bool {
         for _ in 0..AT_ONCE {
             let Some(listener) = &self.listener else { return false };
@@ -154,7 +154,7 @@ impl Coordinator<'_> {
         true
     }
 
-    /// Closes the oldest connection that is not a rank's; returns whether there was one.
+    /// Closes the oldest connection without a known rank. Returns whether there was one.
     fn make_room(&mut self) -> bool {
         let oldest = self.callers.iter().find(|(_, caller)| caller.rank.is_none()).map(|(&id, _)| id);
         oldest.and_then(|id| self.callers.remove(&id)).is_some()
@@ -169,7 +169,7 @@ impl Coordinator<'_> {
         }
     }
 
-    /// Reads the hello of a connection until it is known; returns whether it may be a rank.
+    /// Reads what has arrived of a connection's hello. Returns false if the sender is not a rank.
     fn hear_hello(&mut self, id: usize, now: Instant) -> bool {
         let Some(caller) = self.callers.get_mut(&id) else { return true };
         let size = self.hosts.len() as u32;
@@ -201,7 +201,7 @@ impl Coordinator<'_> {
         true
     }
 
-    /// Handles the messages of a connection; returns the rank if its connection has ended.
+    /// Handles a connection's messages. Returns the error if the rank is lost.
     fn receive(&mut self, id: usize, now: Instant) -> Option<CollectiveError> {
         if !self.hear_hello(id, now) {
             self.callers.remove(&id);
@@ -223,13 +223,13 @@ impl Coordinator<'_> {
                         caller.since = now;
                     }
                 }
-                // A rank that exits normally.
+                // The rank exits normally.
                 _ => stays = false,
             }
         }
         let rank = caller.rank.filter(|_| caller.is_confirmed);
         if is_new {
-            // An earlier connection of this rank, whose close was lost on the way.
+            // Drop this rank's earlier connections, whose close has not arrived.
             self.callers.retain(|&other, caller| other == id || caller.is_confirmed || caller.rank != rank);
             self.count_confirmed();
         }
@@ -242,7 +242,7 @@ impl Coordinator<'_> {
         rank.map(|rank| CollectiveError::Lost { rank, host: host(rank, self.hosts), reason: reason(&error) })
     }
 
-    /// Sends a message to all ranks. If that fails, the next read finds the rank lost.
+    /// Sends a message to all ranks. If sending fails, the next read reports the rank as lost.
     fn send_to_all(&mut self, message: &Message) {
         for caller in self.callers.values_mut() {
             if let Line::Known(channel) = &mut caller.line {
@@ -251,7 +251,7 @@ impl Coordinator<'_> {
         }
     }
 
-    /// Waits until all ranks but the late one have closed their connections.
+    /// Waits briefly until all ranks except the late one have closed their connections.
     fn drain(&mut self, late: Option<u32>) {
         self.callers.retain(|_, caller| caller.rank.is_some() && caller.rank != late);
         let is_open = |caller: &mut Caller| match &mut caller.line {
@@ -270,7 +270,7 @@ impl Coordinator<'_> {
         }
     }
 
-    /// The rank that has been silent, or missing from a call in which others wait, for too long.
+    /// Returns the error if a rank has been silent, or missing from a call in which others wait, for too long.
     fn late(&mut self, now: Instant) -> Option<CollectiveError> {
         let timeout = self.own.times.timeout;
         self.callers.retain(|_, caller| caller.rank.is_some() || now - caller.heard < HANDSHAKE);

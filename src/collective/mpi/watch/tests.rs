@@ -11,7 +11,7 @@ use crate::rendezvous::handshake::{ConnectionKey, Purpose};
 const TIMEOUT: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(20);
 
-/// Ranks that watch, each by its own thread; what each of them finds.
+/// The watches of several ranks, each in its own thread, and what each one finds.
 struct Ranks {
     heartbeats: Vec<Arc<Heartbeat>>,
     found: Vec<Receiver<Option<String>>>,
@@ -23,7 +23,7 @@ impl Ranks {
         Ranks::after(size, |_| {})
     }
 
-    /// The ranks, of which all but rank 0 begin after something was done at rank 0's port.
+    /// Like `Ranks::new`, but calls `before` with rank 0's port before the other ranks start.
     fn after(size: u32, before: impl FnOnce(u16)) -> Ranks {
         let mut before = Some(before);
         let hosts: Vec<String> = (0..size).map(|rank| format!("node{rank}")).collect();
@@ -53,7 +53,7 @@ impl Ranks {
                 tell.send(lost.map(|error| error.to_string()))
             });
         }
-        // All have met: a rank that nobody has seen is not missed.
+        // Let all ranks connect: a rank that never connected is not reported as missing.
         thread::sleep(TIMEOUT / 2);
         ranks
     }
@@ -78,7 +78,7 @@ impl Ranks {
 #[test]
 fn nobody_is_missed_where_all_end() {
     let ranks = Ranks::new(4);
-    // Longer than the timeout: nobody waits within a call.
+    // No rank is inside a call (the counts are even), so none is late even after the timeout.
     ranks.calls(&[6, 6, 2, 8]);
     thread::sleep(2 * TIMEOUT);
     ranks.end();
@@ -108,11 +108,11 @@ fn where_all_wait_in_the_same_call_nobody_is_named() {
     }
 }
 
-/// A thousand connections that say nothing, and some that say what no rank says.
+/// A thousand silent connections, and some that send what no rank sends.
 fn strangers(port: u16) -> Vec<TcpStream> {
     let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     let mut strangers: Vec<_> = (0..1000).map(|_| connect()).collect();
-    // The last one is longer than any line may be, and has no end.
+    // The last one is longer than any hello.
     let greetings: [&[u8]; 5] =
         [b"GET / HTTP/1.1\r\n\r\n", b"mpienv\r\n", b"\0\0\0\x15{\"beat\":{\"calls\":1}}", b"", &[b'x'; 100_000]];
     for greeting in greetings {
@@ -136,7 +136,7 @@ fn strangers_give_way_and_change_nothing_and_the_port_closes_once_all_have_come(
     assert_eq!(ranks.found(), [const { None }; 3]);
 }
 
-/// What rank 0 finds when rank 1 greets as it should and then sends this.
+/// What rank 0 finds if rank 1 completes the handshake and then calls `said`.
 fn found_after(said: impl FnOnce(&mut Channel)) -> Option<String> {
     let socket = Socket::open().unwrap();
     let address = (Ipv4Addr::LOCALHOST, socket.listener_info().unwrap().port).into();
@@ -156,7 +156,7 @@ fn found_after(said: impl FnOnce(&mut Channel)) -> Option<String> {
     let mut channel = worker::shake_hands(address, &key, Rank::new(1, 2).unwrap()).unwrap();
     channel.send(&Message::Beat { calls: 0 }).unwrap();
     said(&mut channel);
-    // Rank 0 has found what there is to find.
+    // Give rank 0 time to find the fault.
     thread::sleep(TIMEOUT / 4);
     heartbeat.ended.store(true, Ordering::Relaxed);
     zero.join().unwrap()

@@ -1,4 +1,4 @@
-//! The watch of every rank but 0: it monitors rank 0 and receives its reports.
+//! The watch of every rank except 0, which monitors rank 0 and receives its reports.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::thread;
@@ -19,7 +19,7 @@ const RETRY: Duration = Duration::from_millis(50);
 const ANSWER: Duration = Duration::from_secs(1);
 const FIRST: Token = Token(0);
 
-/// Watches until this rank exits, or returns the lost or late rank.
+/// Watches until this rank exits. Returns the error if another rank is lost or late before that.
 pub(super) fn watch(
     mut own: Own,
     listens: Option<Listener>,
@@ -37,7 +37,7 @@ pub(super) fn watch(
             events.clear();
         }
         if own.has_ended() {
-            // If it does not arrive, rank 0 sees the connection end.
+            // If this fails, rank 0 sees the connection close.
             channel.map(|mut channel| channel.send(&Message::Bye));
             return None;
         }
@@ -70,11 +70,11 @@ pub(super) fn watch(
             beat = now + own.times.beat;
             let calls = own.look(now);
             if let Some(channel) = &mut channel {
-                // If it cannot be sent, the next read finds that the connection has ended.
+                // If sending fails, the next read finds the connection closed.
                 let _ = channel.send(&Message::Beat { calls });
             }
             if own.has_waited_in_vain(now) {
-                // This rank exits by itself: rank 0 must not report it as lost.
+                // This rank exits on its own: rank 0 must not report it as lost.
                 channel.map(|mut channel| channel.send(&Message::Bye));
                 return Some(own.some_rank_is_late());
             }
@@ -82,7 +82,7 @@ pub(super) fn watch(
     }
 }
 
-/// A connection to rank 0, at the first of its addresses that answers within the timeout.
+/// Connects to rank 0 at the first of its addresses that answers within the timeout.
 fn connect(own: &Own, listens: &Listener, hosts: &[String], poll: &Poll) -> Option<Channel> {
     let here: &[IpAddr] = &[IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
     let is_here = host(0, hosts) == host(own.rank.index(), hosts);
@@ -102,7 +102,7 @@ fn connect(own: &Own, listens: &Listener, hosts: &[String], poll: &Poll) -> Opti
     None
 }
 
-/// Connects and waits for rank 0's welcome: the same address may belong to another machine.
+/// Connects and waits for rank 0's welcome: seen from here, the address may belong to another machine.
 pub(super) fn shake_hands(address: SocketAddr, key: &ConnectionKey, rank: Rank) -> Result<Channel, Refusal> {
     let stream = TcpStream::connect_timeout(&address, ANSWER)?;
     stream.set_nodelay(true)?;

@@ -1,4 +1,4 @@
-//! What someone on the way between two ranks can do to their messages.
+//! What an attacker between two ranks can do to their messages.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -18,7 +18,7 @@ const LENGTH: usize = 7850;
 const MESSAGE: usize = sealed_length(4 * LENGTH);
 const ALTERED: &str = "a message from it was changed, repeated or left out on the way";
 
-/// What someone on the way does with what one rank sends, and with what the other sends.
+/// How an attacker passes on one rank's messages, and whether that rank is 1 (up) or 0.
 type OnTheWay<'a> = (&'a (dyn Fn(&mut TcpStream, &mut TcpStream) + Sync), bool);
 
 /// Passes on everything.
@@ -26,7 +26,7 @@ fn pass_on(from: &mut TcpStream, to: &mut TcpStream) {
     let _ = std::io::copy(from, to);
 }
 
-/// Passes on so many bytes.
+/// Passes on and returns `length` bytes.
 fn pass(length: usize, from: &mut TcpStream, to: &mut TcpStream) -> Vec<u8> {
     let mut bytes = vec![0; length];
     // The rank may have given up.
@@ -37,7 +37,7 @@ fn pass(length: usize, from: &mut TcpStream, to: &mut TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// A rank whose connection to the other one is this.
+/// A rank with this connection to the other one.
 fn of_pair(rank: Rank, joined: handshake::Joined, is_sealed: bool) -> Tcp {
     let (stream, directions) = joined;
     stream.set_nonblocking(true).unwrap();
@@ -48,7 +48,7 @@ fn of_pair(rank: Rank, joined: handshake::Joined, is_sealed: bool) -> Tcp {
     Tcp::of(rank, Members::world(Links::new(peers, PLENTY).unwrap()))
 }
 
-/// Runs two ranks, and someone between them who acts on what rank 1 sends, or on what rank 0 sends, after the hello.
+/// Runs two ranks with an attacker between them, who acts on one rank's messages after the handshake.
 fn between<T: Send>((act, is_up): OnTheWay<'_>, is_sealed: bool, run: impl Fn(Tcp) -> T + Sync) -> Vec<T> {
     let [zero, way] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     let [at_zero, at_way] = [&zero, &way].map(|listener| listener.local_addr().unwrap());
@@ -58,7 +58,7 @@ fn between<T: Send>((act, is_up): OnTheWay<'_>, is_sealed: bool, run: impl Fn(Tc
         scope.spawn(move || {
             let mut up = way.accept().unwrap().0;
             let mut down = TcpStream::connect(at_zero).unwrap();
-            // The handshake, which is not what this is about.
+            // Pass on the handshake unchanged.
             pass(53, &mut down, &mut up);
             pass(147, &mut up, &mut down);
             pass(53, &mut down, &mut up);
@@ -94,7 +94,7 @@ fn between<T: Send>((act, is_up): OnTheWay<'_>, is_sealed: bool, run: impl Fn(Tc
     })
 }
 
-/// The first number after two sums, and after what a rank hears of the other one's failure.
+/// The first number after two sums and a barrier, in which a rank hears of the other one's failure.
 fn sums(mut tcp: Tcp) -> Result<f32, String> {
     let mut values = vec![0.5; LENGTH];
     let run = |tcp: &mut Tcp, values: &mut [f32]| {
@@ -105,7 +105,7 @@ fn sums(mut tcp: Tcp) -> Result<f32, String> {
     run(&mut tcp, &mut values).map(|()| values[0]).map_err(|error: CollectiveError| error.to_string())
 }
 
-/// One rank says that the other's message was altered, and the other that it was given up for that.
+/// Checks that the victim reports the sender's message as altered, and that the sender's error names the victim.
 fn check_altered(found: &[Result<f32, String>], is_up: bool, what: &str) {
     let (victim, sender) = if is_up { (0, 1) } else { (1, 0) };
     let error = found[victim].as_ref().unwrap_err();
@@ -116,7 +116,7 @@ fn check_altered(found: &[Result<f32, String>], is_up: bool, what: &str) {
 
 #[test]
 fn one_byte_of_a_gradient_that_was_changed_on_the_way_is_detected_whichever_it_is() {
-    // Of the head, its tag, the numbers and their tag; in the first message and in the second.
+    // Bytes of the head, its tag, the numbers and their tag, in the first message and in the second.
     let in_one = [0, 1, 4, 8, 23, 24, SEALED_HEAD - 1, SEALED_HEAD, 10_000, MESSAGE - 17, MESSAGE - 16, MESSAGE - 1];
     for at in in_one.into_iter().chain([MESSAGE, MESSAGE + 9_000]) {
         for is_up in [true, false] {
@@ -164,7 +164,7 @@ fn a_gradient_sent_back_to_its_rank_is_detected() {
         let mut message = vec![0; MESSAGE];
         from.read_exact(&mut message).unwrap();
         let _ = from.write_all(&message);
-        // What rank 0 sends does not come in between.
+        // Rank 0 sends nothing meanwhile.
         thread::sleep(Duration::from_millis(300));
     };
     let found = between((&back, true), true, |tcp| if tcp.own() == 0 { idle(tcp) } else { sums(tcp) });
@@ -190,7 +190,7 @@ fn a_gradient_that_is_cut_off_is_a_lost_rank() {
     }
 }
 
-/// Whether someone on the way reads the numbers that rank 1 sends.
+/// Returns whether someone between the ranks can read the numbers that rank 1 sends.
 fn shows_numbers(is_sealed: bool) -> bool {
     let heard = std::sync::Mutex::new(Vec::new());
     let listen = |from: &mut TcpStream, to: &mut TcpStream| {
@@ -224,7 +224,7 @@ fn a_gradient_that_was_changed_on_the_way_is_summed_without_a_secret() {
         pass_on(from, to);
     };
     let found = between((&change, true), false, sums);
-    // Of 2.
+    // Without the change, the sum is 2.
     assert!(*found[0].as_ref().unwrap() < 1.5);
 }
 

@@ -9,10 +9,10 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// What a rank hears in two groups that cross each other, in all ranks between them, and in a group of a group.
+/// What a rank receives in two groups that cross each other, in the world, and in a group split from a group.
 fn heard(world: &mut Group, length: usize) -> Vec<Vec<u8>> {
     let own = world.rank().index();
-    // By columns in turned order, by rows in that of the ranks: 4 2 0 and 5 3 1; 0 1 2 and 3 4 5.
+    // By columns in reverse rank order, by rows in rank order: 4 2 0 and 5 3 1; 0 1 2 and 3 4 5.
     let mut column = world.split(own % 2, 9 - own).unwrap();
     let mut row = world.split(own / 3, 0).unwrap();
     // 4 0 and 2; 5 1 and 3.
@@ -85,7 +85,7 @@ fn a_group_outlives_the_one_that_it_is_split_from() {
     assert_eq!(all, [[0, 1], [0, 1], [2, 3], [2, 3]]);
 }
 
-/// How long this thread has run on a processor.
+/// How long this thread has run on any processor.
 #[cfg(target_os = "linux")]
 fn on_processor() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
@@ -142,7 +142,7 @@ fn a_rank_that_hangs_in_a_group_is_named_by_its_rank_in_the_world() {
             thread::sleep(Duration::from_secs(3));
             return None;
         }
-        // The other group is well, and waits for this one later.
+        // The other group works, and waits for this one later.
         let first = group.all_reduce_sum(&mut [1.0]).err();
         assert_eq!(first.is_some(), own == 3);
         Some(first.unwrap_or_else(|| world.barrier().unwrap_err()))
@@ -164,7 +164,7 @@ fn lengths_that_differ_in_a_group_are_named_by_the_rank_in_the_world() {
         let mut group = world.split(own / 2, 0).unwrap();
         let mut sum = |length| group.all_reduce_sum(&mut vec![1.0; length]).err();
         if own < 2 {
-            // Who still waits for others passes on what it hears, and would be named for that.
+            // A rank that still waits for others reports what it hears, and would be named for that.
             assert!(sum(4).is_none());
             others_are_through.wait();
             return None;
@@ -175,7 +175,7 @@ fn lengths_that_differ_in_a_group_are_named_by_the_rank_in_the_world() {
     let error = errors[2].as_ref().unwrap();
     match error {
         CollectiveError::Length { rank: 3, found: 5, expected: 4 } => {}
-        // The other saw it first and said so.
+        // The other rank noticed first and reported it.
         CollectiveError::Disagree { rank: 3, difference } if difference.contains("brought 4 numbers to a sum of 5") => {
         }
         _ => panic!("{error}"),

@@ -1,4 +1,4 @@
-//! Why a rank gives up reaches the others even if the network takes its time.
+//! The reason why a rank gives up reaches the others even over a slow network.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -14,7 +14,7 @@ use crate::collective::tcp::transfer::Links;
 const REASON: &str = "its memory is full";
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The keys of both ends of a connection, with its sockets.
+/// Both ends of a connection, each with its socket and keys.
 fn joined() -> [Joined; 2] {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, until, key) = (listener.local_addr().unwrap(), Instant::now() + PLENTY, [7; 32]);
@@ -25,7 +25,7 @@ fn joined() -> [Joined; 2] {
     [places.pop().flatten().unwrap(), other.join().unwrap()]
 }
 
-/// An end whose messages the test passes on, and the socket for that.
+/// One end of a connection, and the socket at which the test passes on its messages.
 fn end(joined: &Joined, is_sealed: bool) -> (Peer, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let test = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -35,7 +35,7 @@ fn end(joined: &Joined, is_sealed: bool) -> (Peer, TcpStream) {
     (Peer::new(mio::net::TcpStream::from_std(stream), "host".to_owned(), seal), test)
 }
 
-/// A rank, and what another one that gives up sends to it, which is still to be passed on.
+/// A rank, the socket to it, and the bytes of another rank that gives up, not yet passed on.
 fn abort(is_sealed: bool) -> (Peer, TcpStream, Vec<u8>) {
     let [zero, one] = joined();
     let ((zero, to_zero), (mut one, mut from_one)) = (end(&zero, is_sealed), end(&one, is_sealed));
@@ -46,7 +46,7 @@ fn abort(is_sealed: bool) -> (Peer, TcpStream, Vec<u8>) {
     (zero, to_zero, bytes)
 }
 
-/// What a rank hears of this.
+/// Waits until `peer` reports that the other rank gave up. Returns the blamed rank and the reason.
 fn heard(peer: &mut Peer) -> (u32, Reason) {
     let until = Instant::now() + PLENTY;
     while Instant::now() < until {

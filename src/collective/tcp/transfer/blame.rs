@@ -1,4 +1,4 @@
-//! Which rank is to blame for a failure, and how all ranks come to name the same one.
+//! Decides which rank is to blame for a failure, so that all ranks name the same one.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::collective::error::CollectiveError;
 const ATTRIBUTION: Duration = Duration::from_millis(500);
 
 impl Links {
-    /// Nothing moved for too long, here or at `accuser`. The rank to blame is one that does not complain itself.
+    /// Handles a timeout, here or at the accuser. The rank to blame is a suspect that does not report a timeout itself.
     pub(super) fn attribute_timeout<'b>(
         &mut self,
         out: &impl Fn(usize) -> Option<&'b [u8]>,
@@ -49,7 +49,7 @@ impl Links {
         CollectiveError::TimedOut { rank: culprit, host: self.host(culprit), seconds }
     }
 
-    /// Ends this group: finds who is to blame, and says so to all peers.
+    /// Fails this group: finds the rank to blame and reports it to all peers.
     pub(super) fn give_up<'b>(
         &mut self,
         out: &impl Fn(usize) -> Option<&'b [u8]>,
@@ -76,9 +76,9 @@ impl Links {
         found.unwrap_or_else(|| self.failure(culprit, reason))
     }
 
-    /// What was noted before, unless it says less.
+    /// Returns the peer that was noted earlier, unless its fault says less.
     fn earlier_than(&mut self, culprit: Culprit) -> Culprit {
-        // A peer whose connection fails has often given up because of another, whose close is known here too.
+        // A peer whose connection fails has often given up because of another, whose close this rank may see too.
         if self.noted.is_none()
             && matches!(culprit.1, Fault::Lost(_))
             && let Some(suspecting) = self.sleep(Duration::ZERO, true, || false)
@@ -91,12 +91,12 @@ impl Links {
         }
     }
 
-    /// The peer that this rank has itself waited for so long that it would soon give up on it.
+    /// The peer that this rank itself has awaited for at least half the timeout.
     fn long_awaited(&self) -> Option<usize> {
         self.awaited.filter(|(_, since)| since.elapsed() >= self.timeout / 2).map(|(awaited, _)| awaited)
     }
 
-    /// A peer closed its connection: because it lost another rank, if any peer says so.
+    /// Returns why a peer closed its connection: another rank was lost, if any peer says so, or this peer was.
     fn first_lost(&mut self, index: usize, reason: String) -> (u32, Reason) {
         for (other, peer) in self.peers.iter_mut().enumerate() {
             if let Some(Fault::Abort { blamed, reason }) = peer.as_mut().and_then(Peer::last_words) {
@@ -114,7 +114,7 @@ impl Links {
         }
     }
 
-    /// Says to all peers who is to blame, as long as they still read. A frame that is half sent comes first.
+    /// Reports the rank to blame to all peers that still read. Completes half-sent frames first.
     fn abort_all<'b>(&mut self, out: &impl Fn(usize) -> Option<&'b [u8]>, culprit: u32, reason: &Reason) {
         let (transfer, until) = (self.current, Instant::now() + ATTRIBUTION.min(self.timeout));
         let mut unaware: Vec<(usize, &mut Peer, bool)> = Vec::new();
