@@ -38,6 +38,8 @@ pub(super) struct Mpi {
     // Dropped before `ranks`, to announce this rank's exit: it must not be reported as lost.
     watch: Arc<Watch>,
     ranks: Ranks,
+    /// The number in the job of each rank of the group.
+    numbers: Vec<u32>,
     timeout: Duration,
     /// Whether every rank has its own core. The same on all ranks.
     spins: bool,
@@ -87,7 +89,8 @@ impl Mpi {
         let watch = Watch::begin(rank, socket, &infos, timeout, on_lost).map_err(CollectiveError::Watch)?;
         let library = format!("{}, {}", world.library().display(), world.version());
         let (watch, ranks) = (Arc::new(watch), Ranks::World(world));
-        Ok(Mpi { watch, ranks, timeout, spins, sum: Sum::default(), library })
+        let numbers = (0..rank.size()).collect();
+        Ok(Mpi { watch, ranks, numbers, timeout, spins, sum: Sum::default(), library })
     }
 
     /// Makes a call under the watch.
@@ -152,10 +155,11 @@ impl Mpi {
         let kind = numbers.kind();
         let all = self.all_gather(numbers.bytes())?;
         let mut row = Scratch::default();
-        for (rank, bytes) in (0..).zip(&all) {
+        for (rank, bytes) in all.iter().enumerate() {
             let expected = numbers.count();
             if bytes.len() != expected * kind.size() {
-                return Err(CollectiveError::Length { rank, found: bytes.len() / kind.size(), expected });
+                let (rank, found) = (self.numbers[rank], bytes.len() / kind.size());
+                return Err(CollectiveError::Length { rank, found, expected });
             }
             let row = row.bytes(bytes.len());
             row.copy_from_slice(bytes);
@@ -260,9 +264,12 @@ impl Transport for Mpi {
         // MPI_Comm_split has no time limit, so wait for all ranks first.
         self.barrier()?;
         let group = self.call(|ranks| ranks.split(color, key))?;
+        let number = self.numbers[self.rank().index() as usize];
+        let numbers = self.watch.over(|| group.all_gather_within(&number.to_le_bytes(), watch::limit(self.timeout)))?;
+        let numbers =
+            numbers.iter().map(|bytes| bytes.as_slice().try_into().map_or(number, u32::from_le_bytes)).collect();
         let Mpi { timeout, spins, .. } = *self;
-        let watch = Arc::clone(&self.watch);
-        let library = self.library.clone();
-        Ok(Box::new(Mpi { watch, ranks: Ranks::Group(group), timeout, spins, sum: Sum::default(), library }))
+        let (watch, library, ranks) = (Arc::clone(&self.watch), self.library.clone(), Ranks::Group(group));
+        Ok(Box::new(Mpi { watch, ranks, numbers, timeout, spins, sum: Sum::default(), library }))
     }
 }

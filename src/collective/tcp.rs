@@ -84,7 +84,7 @@ impl Tcp {
         let length = length.try_into().map_or(0, u64::from_le_bytes);
         match usize::try_from(length) {
             Ok(length) if length <= LONGEST => Ok(vec![0; length]),
-            _ => Err(self.members.lost(rank, format!("it announced {length} bytes, more than a rank may send"))),
+            _ => Err(self.members.give_up_on(rank, format!("it announced {length} bytes, more than a rank may send"))),
         }
     }
 
@@ -183,6 +183,15 @@ impl Tcp {
     }
 }
 
+/// Refuses what no rank would accept, before anything is sent.
+fn check_length(call: &'static str, bytes: &[u8]) -> Result<(), CollectiveError> {
+    if bytes.len() <= LONGEST {
+        return Ok(());
+    }
+    let reason = format!("{} bytes, more than the {LONGEST} that a rank may send", bytes.len());
+    Err(CollectiveError::Argument { call, reason })
+}
+
 /// The rows of all ranks in rank order, with `mine` in this rank's place.
 fn rows<'r>(
     others: &'r [u8],
@@ -219,6 +228,7 @@ impl Transport for Tcp {
     }
 
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        check_length("all_gather", bytes)?;
         self.gather(Call::ALL_GATHER, bytes)
     }
 
@@ -237,6 +247,7 @@ impl Transport for Tcp {
     fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
         let (call, from) = (Call::broadcast(root), root as usize);
         if from == self.own() {
+            check_length("broadcast", bytes)?;
             let (length, bytes) = ((bytes.len() as u64).to_le_bytes(), &*bytes);
             self.members.transfer(call, |_| Some(&length), &mut NoInbox)?;
             return self.members.transfer(call, |_| Some(bytes), &mut NoInbox);

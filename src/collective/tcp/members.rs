@@ -119,9 +119,9 @@ impl Members {
         self.members.get(place).copied().unwrap_or(place)
     }
 
-    /// The error for the loss of the rank at a place.
-    pub(super) fn lost(&self, place: usize, reason: String) -> CollectiveError {
-        self.links.borrow().lost(self.member(place) as u32, reason)
+    /// Gives up because the member at `place` sent what no rank sends.
+    pub(super) fn give_up_on(&self, place: usize, reason: String) -> CollectiveError {
+        self.links.borrow_mut().give_up_on(self.member(place), reason)
     }
 
     /// How many bytes this rank has written to all others, in all groups, including frame heads.

@@ -155,6 +155,11 @@ impl Links {
         self.give_up(&|_| None, Culprit(peer, Fault::Differs(found)))
     }
 
+    /// Gives up on `peer`.
+    pub(super) fn give_up_on(&mut self, peer: usize, reason: String) -> CollectiveError {
+        self.give_up(&|_| None, Culprit(peer, Fault::Lost(reason)))
+    }
+
     /// How long to wait for a rank.
     #[cfg(target_os = "linux")]
     pub(super) fn timeout(&self) -> Duration {
@@ -258,7 +263,7 @@ impl Links {
         }
     }
 
-    pub(super) fn lost(&self, rank: u32, reason: String) -> CollectiveError {
+    fn lost(&self, rank: u32, reason: String) -> CollectiveError {
         CollectiveError::Lost { rank, host: self.host(rank), reason }
     }
 

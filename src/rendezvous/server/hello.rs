@@ -90,8 +90,8 @@ impl Server<'_> {
     /// close.
     fn is_closed_soon(&self, id: usize) -> bool {
         let Some(Some(connection)) = self.connections.get(id) else { return false };
-        // Do not wait after an earlier problem: the meeting has probably failed already.
-        let until = Instant::now() + if self.trouble.is_none() { OVERTAKEN } else { Duration::ZERO };
+        // Do not wait for a second conflict: the meeting has failed already.
+        let until = Instant::now() + if self.problems.conflicts() == 0 { OVERTAKEN } else { Duration::ZERO };
         while !connection.is_closed() {
             if Instant::now() >= until {
                 return false;

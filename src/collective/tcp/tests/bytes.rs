@@ -54,3 +54,35 @@ fn ranks_that_bring_different_lengths_to_parts_of_a_sum_are_named() {
         }
     }
 }
+
+#[test]
+fn more_bytes_than_a_rank_may_send_are_refused_before_anything_is_sent() {
+    let sums = ranks(2, |mut tcp| {
+        // The system reserves the memory and never fills it.
+        let mut bytes = vec![0; (1 << 31) + 1];
+        let errors = [tcp.all_gather(&bytes).unwrap_err(), tcp.broadcast(&mut bytes, tcp.rank().index()).unwrap_err()];
+        for error in errors {
+            assert!(error.to_string().contains("2147483649 bytes, more than the 2147483648"), "{error}");
+        }
+        tcp.barrier().is_ok()
+    });
+    assert_eq!(sums, [true, true]);
+}
+
+#[test]
+fn a_rank_that_announces_more_than_a_rank_may_send_ends_the_group() {
+    let errors = ranks(2, |mut tcp| {
+        let own = tcp.rank().index();
+        if own == 0 {
+            let length = ((1u64 << 31) + 1).to_le_bytes();
+            tcp.members.transfer(Call::broadcast(0), |_| Some(&length), &mut NoInbox).unwrap();
+            return tcp.barrier().unwrap_err().to_string();
+        }
+        let first = tcp.broadcast(&mut Vec::new(), 0).unwrap_err().to_string();
+        let again = tcp.barrier().unwrap_err().to_string();
+        assert!(again.contains("in an earlier call"), "{again}");
+        first
+    });
+    assert!(errors[1].contains("it announced 2147483649 bytes"), "{errors:?}");
+    assert!(errors[0].contains("gave up on this rank: it announced 2147483649 bytes"), "{errors:?}");
+}
