@@ -131,7 +131,7 @@ pub enum Reason {
         /// What it needs, and why that is not known.
         what: String,
     },
-    /// The launcher's PMIx server did not give an answer.
+    /// The launcher's PMIx server did not answer.
     #[error("PMIx gave no answer: {0}")]
     Pmix(String),
     /// Workers were requested from a process that is not the only one on its node.

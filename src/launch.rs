@@ -225,8 +225,8 @@ impl Launch {
     /// of a worker, even one that cleared its environment, unless this process is killed. It also reaps adopted
     /// processes that have exited. If this process already has children, nothing changes.
     ///
-    /// Use it only in programs that start no other processes while the workers run: such a process would be taken for
-    /// a descendant of a worker.
+    /// Use it only in programs that start no other processes while the workers run. Other processes would be mistaken
+    /// for descendants of a worker.
     ///
     /// ```
     /// use std::process::Command;
@@ -235,7 +235,7 @@ impl Launch {
     /// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
     /// Launch::new(&info, 1)?.subreaper().run(|_worker| {
     ///     let mut command = Command::new("sh");
-    ///     // It has lost its parent, and ends with the worker.
+    ///     // It loses its parent, and is killed with the worker.
     ///     command.args(["-c", "(sleep 1 &)"]);
     ///     command
     /// })?;
@@ -284,8 +284,7 @@ impl Launch {
         self.try_run(|worker| Ok(command(worker)))
     }
 
-    /// Like [`Launch::run`], for commands that may be impossible to determine. Workers that have started are then
-    /// killed.
+    /// Like [`Launch::run`], but `command` may fail. Workers that have already started are then killed.
     pub(crate) fn try_run<E: From<LaunchError> + Display>(
         self,
         mut command: impl FnMut(&ClusterInfo) -> Result<Command, E>,

@@ -203,8 +203,7 @@ impl Job {
         Some(vars)
     }
 
-    /// Returns the same job with this `MASTER_ADDR` and `MASTER_PORT`, because nodes of a simulated job cannot be
-    /// reached.
+    /// Returns the same job with this `MASTER_ADDR` and `MASTER_PORT`. Nodes of a simulated job cannot be reached.
     ///
     /// ```
     /// use mpienv::simulate::Job;

@@ -38,8 +38,7 @@ impl ClusterInfo {
         Rendezvous::new(self.world(), master, port).token(self.token().as_bytes()).job(identity, attempt)
     }
 
-    /// Returns the job's identity and the attempt, from which the rendezvous keys are derived. Both are the same on all
-    /// ranks.
+    /// Returns the job's identity and the attempt, which determine the rendezvous keys. Both are the same on all ranks.
     ///
     /// Several jobs may use a token that a user set, so the keys also depend on the job's identity.
     #[cfg(feature = "rendezvous")]

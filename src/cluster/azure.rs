@@ -1,4 +1,4 @@
-//! Where Azure Machine Learning and Azure Batch say the master is.
+//! Reads rank 0's host from the variables of Azure Machine Learning and Azure Batch.
 //!
 //! Azure starts Open MPI's mpirun. These variables only add rank 0's host.
 

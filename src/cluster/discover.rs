@@ -56,8 +56,7 @@ impl ClusterInfo {
         ClusterInfoBuilder::default().from_vars(vars)
     }
 
-    /// Like [`ClusterInfo::from_env`], but reads the environment only once. Later calls return the first successful
-    /// result.
+    /// Like [`ClusterInfo::from_env`], but reads the environment only once. Later calls return the first success.
     ///
     /// ```
     /// let info = mpienv::ClusterInfo::current()?;
@@ -81,7 +80,7 @@ impl ClusterInfo {
     ///
     /// let info = ClusterInfo::ask_pmix()?;
     /// println!("rank 0 runs on {}", info.master_addr()?);
-    /// // The same, beside another override.
+    /// // The same with another override:
     /// let info = ClusterInfo::builder().master_port("29500".parse()?).ask_pmix().from_env()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -139,8 +138,7 @@ impl From<Overrides> for ClusterInfoBuilder {
 }
 
 impl ClusterInfoBuilder {
-    /// Asks the launcher's PMIx server for rank 0's host and for the nodes. [`pmix`](crate::pmix) describes what this
-    /// costs.
+    /// Asks the launcher's PMIx server for rank 0's host and for the nodes. [`pmix`](crate::pmix) describes the cost.
     ///
     /// The answer takes precedence over values derived from the launcher's variables, but not over a setting that
     /// names the master.

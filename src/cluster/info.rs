@@ -54,7 +54,7 @@ pub struct ClusterInfo {
     pub(crate) platform: Sourced<Option<Launcher>>,
     pub(crate) findings: Vec<Finding>,
     pub(crate) token: Token,
-    /// Whether the port is a default: no argument and no variable sets it.
+    /// Whether the port is a default, because neither the program nor a variable sets it.
     pub(crate) port_is_default: bool,
     /// The range from which ports are derived.
     pub(crate) port_range: PortRange,
@@ -257,10 +257,9 @@ impl ClusterInfo {
         self.restart_count.value
     }
 
-    /// Returns the platform that started one process on this node: [`ClusterInfo::launcher`] itself, or a platform
-    /// around it.
+    /// Returns the platform that started one process on this node: [`ClusterInfo::launcher`] or a platform around it.
     ///
-    /// `None` if there is no platform. If torchrun runs on a SkyPilot node, torchrun is the launcher and SkyPilot the
+    /// `None` if there is no platform. For torchrun on a SkyPilot node, torchrun is the launcher and SkyPilot the
     /// platform.
     ///
     /// ```

@@ -121,13 +121,13 @@ impl Overrides {
         ifname.chain(self.port_range.map(|range| (PORT_RANGE, range.to_string()))).collect()
     }
 
-    /// Returns whether a launcher, a master or a node is overridden. These overrides are not for jobs that this process
+    /// Returns whether a launcher, master or node is overridden. Such overrides do not apply to jobs that this process
     /// starts.
     pub(crate) fn place_this_process(&self) -> bool {
         self.launcher.is_some() || self.master_addr.is_some() || self.master_port.is_some() || self.give_node()
     }
 
-    /// Returns the launcher whose variables give processes that inherit the exports the same place again.
+    /// Returns the launcher whose variables show the same place to processes that inherit the exports.
     pub(crate) fn reader(&self, launcher: Launcher) -> Launcher {
         if self.give_node() { Launcher::User } else { launcher }
     }

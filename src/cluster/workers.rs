@@ -15,8 +15,8 @@ impl ClusterInfo {
 
     /// Returns the places of the `per_node` workers that this process starts on its node, in rank order.
     ///
-    /// Use it in jobs with one process on each node: worker `i` on this node has rank `node * per_node + i` of `nodes *
-    /// per_node`. If this process is the whole job, its workers form a job on this node.
+    /// Use it in jobs with one process on each node: worker `i` on this node has rank `node * per_node + i` of
+    /// `nodes * per_node`. If this process is the whole job, its workers form a job on this node.
     ///
     /// The workers' [`exports`](ClusterInfo::exports) also set `MPIENV_CONTEXT`, so that they take precedence over all
     /// inherited variables. If a worker starts another launcher, that launcher's processes read its variables instead.
@@ -138,7 +138,7 @@ impl ClusterInfo {
             worker.to_unset.extend(local_variables().into_iter().filter(|name| self.inherited.is_set(name)));
         }
         if !self.token_is_own {
-            // A secret from a file is passed on by the file's name only.
+            // Pass on only the name of the file, so that its secret stays in it.
             let named = self.token.file().map(|file| (TOKEN_FILE, file.to_owned()));
             worker.overrides.push(named.unwrap_or_else(|| (TOKEN, self.token.as_str().to_owned())));
         }

@@ -31,7 +31,7 @@ const MAPPING: &[&str] = &["OMPI_MCA_rmaps_base_mapping_policy", "PRTE_MCA_rmaps
 const PARTS: &[&str] =
     &["hwthread", "core", "l1cache", "l2cache", "l3cache", "numa", "socket", "package", "board", "rankfile"];
 
-/// Lets this thread, and the programs that it becomes or starts, use all of the host's cores if Open MPI bound it to
+/// Lets this thread, and the programs that it becomes or starts, use all cores of the host if Open MPI bound it to
 /// fewer.
 ///
 /// By default, Open MPI binds each of one or two ranks to one core. A program with several threads is then slower than
@@ -66,8 +66,7 @@ fn is_asked(environment: &Environment) -> bool {
     ASKED.iter().any(|name| environment.is_set(name)) || policies.any(names_cores)
 }
 
-/// Returns whether a policy such as `ppr:2:socket` or `slot:PE=2` names parts of a node or a number of cores for each
-/// rank.
+/// Returns whether a policy such as `ppr:2:socket` or `slot:PE=2` names parts of a node or the cores for each rank.
 fn names_cores(policy: &str) -> bool {
     let policy = policy.to_ascii_lowercase();
     policy.split([':', ',']).any(|word| PARTS.contains(&word.trim()) || word.trim().starts_with("pe="))

@@ -63,14 +63,12 @@ struct Statement {
 /// - If ranks are missing, arrive twice or disagree on the world size, every rank that arrived gets the same error.
 /// - Rank 0 also learns if the master's address is not its own, or if the name has no address.
 /// - A rank that did not reach the master gets an error that describes what it found there.
-/// - If all ranks arrive but do not fit together, rank 0 finds the reason in the map, and the others get it as an
-///   error.
+/// - If all ranks arrive but do not fit together, rank 0 finds the reason in the map, and the others get an error.
 pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Option<JobMap>, CheckError> {
     check_at(info, host, timeout, None)
 }
 
-/// Like [`check`], but rank 0 listens on the address `bind` of its host, or on every address if that is `0.0.0.0` or
-/// `::`.
+/// Like [`check`], but rank 0 listens on its host's address `bind`, or on every address for `0.0.0.0` or `::`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -82,7 +80,7 @@ pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Opti
 /// let info = ClusterInfo::from_vars(alone)?;
 /// let every = Some("0.0.0.0".parse()?);
 /// let map = check_at(&info, "node0".to_owned(), Duration::from_secs(10), every)?;
-/// // A rank that is alone listens nowhere.
+/// // A single rank does not listen.
 /// assert_eq!(map.map(|map| map.listened), Some(Vec::new()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -149,8 +147,7 @@ pub(crate) fn exchange_endpoints(info: &ClusterInfo, own: &str, timeout: Duratio
     meeting.members().iter().map(endpoint).collect()
 }
 
-/// Returns the master as the other ranks name it, for a rank 0 that listens on every address, as AWS Batch's main node
-/// does.
+/// Returns the master as the other ranks name it, for a rank 0 that listens everywhere, as AWS Batch's main node does.
 fn as_others_call_it(ranks: &[RankReport]) -> Option<&str> {
     ranks.get(1).map(|report| report.master.as_str())
 }
@@ -174,7 +171,7 @@ pub struct JobMap {
     pub master: String,
     /// How long rank 0 waited for all ranks, in seconds.
     pub seconds: f64,
-    /// How many connections were not ranks of this job.
+    /// How many connections did not come from ranks of this job.
     #[serde(rename = "strangers")]
     pub rejected: u64,
     /// The addresses of rank 0's host on which it listened; `::` stands for every address.

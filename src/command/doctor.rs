@@ -137,7 +137,7 @@ pub fn cpu_binding(info: &ClusterInfo, environment: &Environment) -> Option<Find
     cores::binding(info, environment, cores::count())
 }
 
-/// Returns only the finding `master-unresolved` or `master-not-here`, for rank 0 if all ranks are known to be on its
+/// Returns only the finding `master-unresolved` or `master-not-here`, for rank 0 of a job that is known to be on one
 /// node.
 ///
 /// If the master is a loopback address or this host's own name, no lookup is made.
@@ -254,8 +254,8 @@ fn not_here(info: &ClusterInfo, interfaces: &[(String, IpAddr)]) -> Option<Findi
     )
 }
 
-/// Lists the addresses at which other hosts may reach this one, with their interfaces. Includes bridges only if there
-/// are no others.
+/// Lists the addresses at which other hosts may reach this one, with their interfaces; bridges only if there is nothing
+/// else.
 fn routed(interfaces: &[(String, IpAddr)]) -> String {
     let reachable = interfaces.iter().filter(|(_, own)| !own.is_loopback() && !is_link_local(own));
     let (bridges, others): (Vec<_>, Vec<_>) = reachable.partition(|(name, _)| interface::is_bridge(name));

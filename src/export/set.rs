@@ -62,8 +62,7 @@ macro_rules! targets {
     };
 }
 
-// To add a set, write a file with its SET, its `mod` above and a line here. `.ci/generate` then writes its rows in the
-// guide.
+// To add a set, write a file with its SET, its `mod` above and a line here. `.ci/generate` then adds it to the guide.
 targets! {
     Torch = torch, "PyTorch and programs that read its variables: [`ClusterInfo::exports`].";
     Jax = jax, "`jax.distributed.initialize()` without arguments.\n\nJAX reads the number of processes and its own number from Open MPI 4 or Slurm. Under other launchers, and in workers, it reads them from Open MPI's variables, which mpienv sets.";
@@ -100,7 +99,7 @@ pub struct TargetVariable {
 struct Set {
     /// The name, as `--for` takes it.
     name: &'static str,
-    /// The program's name for people.
+    /// The program's human-readable name.
     title: &'static str,
     /// Further information, as the rest of a sentence. May be empty.
     note: &'static str,

@@ -105,7 +105,7 @@ impl Placeholders {
     /// Words that are not UTF-8 are kept as they are.
     ///
     /// # Errors
-    /// Same as [`Placeholders::expand`]. Also returns an error if no word is left, or if a word has braces and is not
+    /// Same as [`Placeholders::expand`]. Also returns an error if no word is left, or if a word with braces is not
     /// UTF-8.
     pub fn expand_words(&self, words: &[OsString]) -> Result<Vec<OsString>, TemplateError> {
         let mut expanded = Vec::new();

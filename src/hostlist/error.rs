@@ -80,7 +80,7 @@ pub enum HostlistError {
     /// The number of hosts does not fit in `u64`.
     #[error("column {column}: the list has too many hosts, expected at most {}", u64::MAX)]
     TooMany {
-        /// Where the host expression begins that exceeds the limit.
+        /// Where the host expression that exceeds the limit begins.
         column: usize,
     },
     /// A brace begins a host function, which is not a list.

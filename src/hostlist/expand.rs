@@ -10,7 +10,7 @@ use super::scan::{Range, Scanner, brackets, push_number};
 /// ```
 /// use mpienv::hostlist::{Hostlist, Hosts};
 ///
-/// // A long list costs no more than the hosts that are asked for.
+/// // A long list costs no more than the hosts that are requested.
 /// let mut hosts: Hosts<'_> = Hostlist::parse("gpu[1-65000]")?.iter();
 /// assert_eq!(hosts.next().as_deref(), Some("gpu1"));
 /// assert_eq!(hosts.size_hint(), (64_999, Some(64_999)));

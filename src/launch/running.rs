@@ -193,8 +193,7 @@ impl Running {
         }
     }
 
-    /// Kills the stuck workers that are still stopped after their grace period. Returns how long the next one still
-    /// has.
+    /// Kills the stuck workers that are still stopped after their grace period. Returns the time left for the next one.
     fn kill_stuck(&mut self) -> Option<Duration> {
         let now = Instant::now();
         let is_over = |(_, deadline): &mut (u32, Instant)| *deadline <= now;

@@ -18,7 +18,7 @@ use crate::value::port::Port;
 /// assert_eq!(PortRange::new(range.first(), range.last()), Some(range));
 /// assert_eq!(PortRange::default().to_string(), "20000-29999");
 /// assert_eq!("1999-1400".parse::<PortRange>(), Err(PortRangeError));
-/// // A process by itself takes a port from there.
+/// // A single process gets a port from this range.
 /// let info = ClusterInfo::from_vars([("MPIENV_PORT_RANGE", "1400-1999")])?;
 /// assert!((1400..=1999).contains(&info.master_port().get()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -63,8 +63,8 @@ impl Rank {
         (0..size.get()).map(move |index| Rank { index, size })
     }
 
-    /// Returns this rank's share of `count` samples, rows or numbers: from `rank * count / size` to `(rank + 1) * count
-    /// / size`.
+    /// Returns this rank's share of `count` samples, rows or numbers: from `rank * count / size` to
+    /// `(rank + 1) * count / size`.
     ///
     /// The shares of all ranks are consecutive, and their sizes differ by at most one. Some shares are empty if there
     /// are more ranks than samples.

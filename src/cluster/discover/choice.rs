@@ -120,8 +120,7 @@ fn find(environment: &Environment, launcher: Launcher) -> Option<Marker> {
     detectors_of(launcher).find_map(|detector| detector.detect(environment))
 }
 
-/// Returns the detectors of launchers that may have started a process since the context was written, the likeliest
-/// first.
+/// Returns the detectors of launchers that may have started a process after the context was written, likeliest first.
 fn changed(environment: &Environment, context: &Context) -> Vec<&'static Detector> {
     let changes =
         DETECTORS.iter().filter_map(|detector| Some((detector.change(environment, &context.seen)?, detector)));
@@ -141,8 +140,7 @@ fn changed(environment: &Environment, context: &Context) -> Vec<&'static Detecto
     likeliest.map(|(_, detector)| detector).collect()
 }
 
-/// Returns whether a worker's master differs from the one it was given. A script may number its own ranks in the same
-/// way.
+/// Returns whether a worker's master differs from the one it was given. A script's ranks may have the same numbers.
 fn has_other_master(environment: &Environment, context: &Context) -> bool {
     let variables = [master::MASTER_ADDR, master::MASTER_PORT];
     context.launcher == Launcher::User && variables.iter().any(|name| context.seen.is_changed(environment, name))

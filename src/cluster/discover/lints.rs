@@ -66,7 +66,7 @@ fn local_rank_order(placement: &Placement) -> Option<Finding> {
 }
 
 /// Returns whether nodes of different sizes may hold their ranks in blocks, if this node's block begins with rank
-/// `first`. Returns false if the node's number is unknown, because no other order could be reported otherwise.
+/// `first`. Returns false if the node's number is unknown, because otherwise no order would ever be reported.
 fn can_be_in_blocks(placement: &Placement, first: Option<u32>, local_size: u32) -> bool {
     let (Some(first), Some(node)) = (first, &placement.node_rank) else { return false };
     // Every other node has at least one rank.
@@ -172,8 +172,7 @@ fn disagreements(environment: &Environment, placement: &Placement, choice: &Choi
     differing.map(|other| disagreement(placement, &other, known(&other))).collect()
 }
 
-/// Returns whether Slurm's variables belong to Open MPI's daemon, which mpirun starts with srun once on each other
-/// node.
+/// Returns whether Slurm's variables belong to Open MPI's daemon, which mpirun starts on each other node with srun.
 fn is_of_daemon(environment: &Environment, placement: &Placement, other: &Placement) -> bool {
     (placement.launcher, other.launcher) == (Launcher::OpenMpi, Launcher::Slurm)
         && other.local.size() == Some(1)

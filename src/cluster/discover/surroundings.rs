@@ -22,8 +22,7 @@ pub(super) fn platform(environment: &Environment, placement: &Placement, source:
     around.unwrap_or(Sourced::new(None, NOT_PROVIDED))
 }
 
-/// Returns how often the job was restarted, from the launcher's own variable or else from that of a surrounding
-/// launcher.
+/// Returns how often the job was restarted, from the launcher's own variable or a surrounding launcher's.
 pub(super) fn restart_count(environment: &Environment, launcher: Launcher) -> Result<Sourced<Option<u32>>, Error> {
     let read = |variable: &'static str| -> Result<Option<u32>, Error> {
         let Some(text) = environment.get_str(variable).map_err(Error::reading_setting)? else { return Ok(None) };

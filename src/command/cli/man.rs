@@ -19,7 +19,7 @@ pub(crate) fn run(command: clap::Command) -> Result<(), Failure> {
 }
 
 fn write(command: clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
-    // `mpienv help export` needs no section of its own.
+    // `mpienv help export` needs no section.
     let mut command = command.disable_help_subcommand(true);
     command.build();
     let page = Man::new(command.clone()).title("MPIENV").manual("User Commands");

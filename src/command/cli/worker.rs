@@ -1,5 +1,4 @@
-//! The process that `mpienv launch` starts for each worker. It asks to be killed with its parent, then becomes the
-//! worker.
+//! The process that `mpienv launch` starts for a worker. It asks to be killed with its parent, then becomes the worker.
 //!
 //! The watchdog of `mpienv launch` does not know a worker in the instant between its start and its registration. Only
 //! the new process itself can ask Linux to kill it with its parent.

@@ -56,8 +56,7 @@ pub(super) fn selected<'a>(value: &str, machine: &'a Machine) -> Vec<&'a str> {
     machine.names().into_iter().filter(|name| nccl_takes(value, name)).collect()
 }
 
-/// Returns what NCCL could use instead: no bridges, and loopback only if there is nothing else and the job is on this
-/// node.
+/// Returns what NCCL could use instead: no bridges, and loopback only on one node without other interfaces.
 fn instead<'a>(info: &ClusterInfo, machine: &'a Machine) -> Vec<&'a str> {
     let names = machine.names().into_iter().filter(|name| !is_bridge(name));
     let loopback = |name: &&str| machine.interfaces.iter().any(|(own, address)| own == name && address.is_loopback());

@@ -58,8 +58,7 @@ pub(super) fn ephemeral(info: &ClusterInfo, machine: &Machine) -> Option<Finding
     )
 }
 
-/// Returns ports that no outgoing connection takes and that need no privileges: the default range, or ports just below
-/// or above.
+/// Returns unprivileged ports that no outgoing connection takes: the default range, or ports just below or above.
 fn outside(ephemeral: &RangeInclusive<u16>) -> Option<PortRange> {
     const FEWEST: u16 = 100;
     const MOST: u16 = 1000;

@@ -28,8 +28,7 @@ pub(super) fn endpoints(info: &ClusterInfo, target: Target) -> Result<Vec<String
     Err(Error::new(Reason::HostsUnknown { program: target.title(), world_size: size }, remedy).by(info.launcher()))
 }
 
-/// Returns how many ranks each node has if ranks are assigned node by node, or `None` if the launcher may assign them
-/// otherwise.
+/// Returns how many ranks each node has. `None` if the launcher may assign ranks other than node by node.
 fn ranks_of_each_node(info: &ClusterInfo) -> Option<u32> {
     match info.launch_style() {
         LaunchStyle::PerNode => Some(1),
@@ -50,7 +49,7 @@ fn port(info: &ClusterInfo, local_rank: u32, program: &'static str) -> Result<Po
 
 #[cfg(feature = "cli")]
 impl ClusterInfo {
-    /// Returns where this rank listens, for programs that need a list of all ranks: `host:port` with this host's own
+    /// Returns where this rank listens, for programs that need a list of all ranks: `host:port` with its host's own
     /// address.
     pub(crate) fn own_endpoint(&self) -> Result<String, Error> {
         let program = "the list of all ranks";

@@ -158,8 +158,8 @@ impl Coordinator {
         Some(Order::Start { again: self.again, pause: pause(self.again), failure: Box::new(failure) })
     }
 
-    /// Keeps the failure that is the cause: one from outside the job, which other nodes may have noticed earlier, or
-    /// else the first one.
+    /// Keeps the failure that is the cause: one from outside, which other nodes may have noticed earlier, or else the
+    /// first.
     fn weigh(&mut self, new: Failure) {
         let Some(old) = self.failure.take() else {
             self.failure = Some(new);
@@ -188,7 +188,7 @@ impl Coordinator {
     }
 }
 
-/// Returns how a worker ended whose failure is a consequence of the first one.
+/// Returns the ending of a worker that failed after another one, which counts as a consequence.
 fn afterwards(failure: &Failure) -> Option<Ending> {
     match failure.cause {
         Cause::Worker { rank, status, .. } => Some(Ending { rank, how: How::of(status, false) }),

@@ -24,8 +24,7 @@ pub(super) struct Descendants {
 }
 
 impl Descendants {
-    /// Begins to track a launch that starts now. `as_subreaper` requests adopting orphans, in a process without other
-    /// children.
+    /// Tracks a launch that starts now. `as_subreaper` requests adopting orphans, in a process without other children.
     pub(super) fn new(as_subreaper: bool) -> Descendants {
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
         let count = BEGUN.fetch_add(1, Ordering::Relaxed);

@@ -1,5 +1,4 @@
-//! Determines which processes descend from a launch's workers, including those that left their group or lost their
-//! parents.
+//! Finds the descendants of a launch's workers, including those that left their group or lost their parents.
 //!
 //! A process that has a parent is found through the parent. If its parents have exited, Linux has given it to an
 //! ancestor of the launching process, or to that process itself. It is then recognized by an inherited variable whose
@@ -58,8 +57,7 @@ impl Family {
     }
 }
 
-/// Returns the processes to which Linux may give the workers' orphans: this process, its ancestors, and the first
-/// process.
+/// Returns the processes to which Linux may give the workers' orphans: this process, its ancestors, and process 1.
 pub(super) fn ancestors(listing: Option<Listing>) -> Vec<Pid> {
     let mut ancestors = vec![getpid()];
     let parent = |of: &Pid| listing?.one(*of)?.parent;

@@ -23,8 +23,7 @@ use super::signals::{ENDING, Signals};
 use super::watchdog::Watchdog;
 use crate::launch::stopped::Stop;
 
-/// The interval at which leftovers are checked, because the system reports only the exit of this process's own
-/// children.
+/// The interval at which leftovers are checked: the system reports only the exit of this process's own children.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// The minimum pause after a check, in multiples of the check's duration: machines may have thousands of processes.
 const PAUSE_PER_LOOK: u32 = 10;
@@ -133,8 +132,7 @@ impl Supervisor {
 
     /// Asks the workers' groups, and orphans outside of them, to exit. No process is asked twice.
     ///
-    /// A process outside the groups whose parent is alive and a descendant is left to that parent, which may be a
-    /// launcher.
+    /// A process outside the groups is left to its parent if that is a living descendant, which may be a launcher.
     pub(in crate::launch) fn terminate(&mut self) {
         let look = self.look();
         self.ask_groups(Signal::TERM);

@@ -101,8 +101,7 @@ impl Signals {
         self.has_asked.load(Ordering::SeqCst)
     }
 
-    /// Returns whether a signal arrived so long ago, with no process left to receive it, that readers are no longer
-    /// waited for.
+    /// Returns whether a signal with no process left to receive it is so old that readers are no longer waited for.
     pub(in crate::launch) fn is_hurried(&self) -> bool {
         self.late(self.take()).is_some_and(|(_, since)| since.elapsed() >= HURRIED)
     }

@@ -23,8 +23,7 @@ use crate::launch::supervisor::processes::{Listing, Process};
 const PAUSE: Duration = Duration::from_millis(50);
 /// The maximum number of looks.
 const LOOKS: u32 = 100;
-/// How many looks in a row must find no process. A process that was being started during the first is visible to the
-/// second.
+/// How many looks in a row must find no process. A process that starts during the first is visible to the second.
 const QUIET_LOOKS: u32 = 2;
 
 /// A worker's group.
