@@ -1,4 +1,4 @@
-//! A process's place in its cluster, and how it is found.
+//! A process's place in its cluster, and how mpienv determines it.
 
 pub(crate) mod attempt;
 pub(crate) mod azure;

@@ -99,12 +99,12 @@ impl Environment {
         self.is_current
     }
 
-    /// The names that are text, in alphabetic order.
+    /// Returns the names that are UTF-8, in alphabetical order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.vars.keys().filter_map(|name| name.to_str())
     }
 
-    /// Whether a variable is set and not blank.
+    /// Returns whether a variable is set and not blank.
     #[must_use]
     pub fn is_set(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| !value.as_encoded_bytes().trim_ascii().is_empty())
@@ -162,9 +162,9 @@ fn from_fields<T: DeserializeOwned>(pairs: &[(&Variable, &str)]) -> envy::Result
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variable {
-    /// Its name.
+    /// The variable's name.
     pub name: &'static str,
-    /// The field that holds it.
+    /// The struct field that holds its value.
     pub field: &'static str,
     /// What it means.
     pub meaning: &'static str,

@@ -42,7 +42,7 @@ macro_rules! debug_is_text {
 ///      start the process with mpirun, or unset OMPI_COMM_WORLD_RANK if it is left from another job"
 /// );
 /// ```
-// Boxed, so that the `Result`s all through the crate stay small.
+// Boxed to keep the crate's `Result`s small.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Details>);
 
@@ -73,19 +73,19 @@ pub enum Reason {
     /// The value is not text.
     #[error("not UTF-8")]
     NotUnicode,
-    /// A rank or size that contradicts the others.
+    /// A rank or size contradicts the others.
     #[error("{0}")]
     OutOfRange(#[from] RankError),
-    /// Not the name or address of a host.
+    /// The value is not the name or address of a host.
     #[error("not a host: {0}")]
     NotAHost(#[from] HostError),
-    /// Not a TCP port.
+    /// The value is not a TCP port.
     #[error("not a port from 1 to 65535")]
     NotAPort,
-    /// Not a range of TCP ports.
+    /// The value is not a range of TCP ports.
     #[error("not a range of ports from 1 to 65535, as in 1400-1999")]
     NotAPortRange,
-    /// A value that does not have the form that its launcher documents.
+    /// The value does not have the form that its launcher documents.
     #[error("{0}")]
     Malformed(String),
     /// No launcher has this name.
@@ -131,13 +131,13 @@ pub enum Reason {
         /// What it needs, and why that is not known.
         what: String,
     },
-    /// The launcher's PMIx server did not give an answer.
+    /// The launcher's PMIx server did not answer.
     #[error("PMIx gave no answer: {0}")]
     Pmix(String),
     /// Workers were requested from a process that is not the only one on its node.
     #[error("this process cannot start workers, because it must be the job's only process on its node: {0}")]
     NotPerNode(String),
-    /// No workers, or too many.
+    /// The number of workers is 0 or too large.
     #[error("a job cannot have {nodes} nodes with {workers} workers on each")]
     TooManyWorkers {
         /// The number of nodes.
@@ -168,7 +168,7 @@ impl Error {
         self
     }
 
-    /// A launcher's variable that could not be read; `beside` is the marker with its value.
+    /// Returns the error for a launcher's variable that could not be read. `beside` returns the marker with its value.
     pub(crate) fn read(marker: Marker, error: ReadError, beside: impl FnOnce() -> String) -> Error {
         let Marker { launcher, variable } = marker;
         let start = launcher.spec().advice.start;
@@ -187,18 +187,18 @@ impl Error {
         }
     }
 
-    /// A launcher's own variable with an impossible value.
+    /// Returns the error for a launcher's own variable with an impossible value.
     pub(crate) fn of_launcher(launcher: Launcher, reason: impl Into<Reason>, variable: &str) -> Error {
         let remedy = format!("{}, or unset {variable} if it is left from another job", launcher.spec().advice.start);
         Error::new(reason, remedy).by(launcher).of(variable.to_owned())
     }
 
-    /// A variable that people or platforms set, with a value that cannot be used.
+    /// Returns the error for a variable that users or platforms set, with a value that cannot be used.
     pub(crate) fn of_setting(reason: impl Into<Reason>, variable: &str, value: &str) -> Error {
         Error::new(reason, format!("correct {variable} or unset it")).of(variable.to_owned()).found(value)
     }
 
-    /// A variable that people or platforms set, and that cannot be read.
+    /// Returns the error for a variable that users or platforms set and that cannot be read.
     pub(crate) fn reading_setting(error: ReadError) -> Error {
         match error {
             ReadError::NotUnicode { name, value } => Error::of_setting(Reason::NotUnicode, &name, &value),
@@ -206,31 +206,31 @@ impl Error {
         }
     }
 
-    /// The launcher whose variables were read, if one was found.
+    /// Returns the launcher whose variables were read, if one was found.
     #[must_use]
     pub fn launcher(&self) -> Option<Launcher> {
         self.0.launcher
     }
 
-    /// The variable that is wrong or missing, if the error concerns a single one.
+    /// Returns the variable that is wrong or missing, if the error concerns a single one.
     #[must_use]
     pub fn variable(&self) -> Option<&str> {
         self.0.variable.as_deref()
     }
 
-    /// The variable's value as found; `None` when it is not set.
+    /// Returns the variable's value as found, or `None` if it is not set.
     #[must_use]
     pub fn value(&self) -> Option<&str> {
         self.0.value.as_deref()
     }
 
-    /// What is wrong.
+    /// Returns what is wrong.
     #[must_use]
     pub fn reason(&self) -> &Reason {
         &self.0.reason
     }
 
-    /// What to do about it.
+    /// Returns what to do about the error.
     #[must_use]
     pub fn remedy(&self) -> &str {
         &self.0.remedy
@@ -240,7 +240,7 @@ impl Error {
 /// The longest part of a value that an error quotes, in characters.
 const LONGEST_QUOTE: usize = 120;
 
-/// A value in quotes, with control characters escaped and a very long end cut off.
+/// Quotes a value, escapes control characters, and truncates a very long value.
 pub(crate) fn quote(value: &str) -> String {
     match value.char_indices().nth(LONGEST_QUOTE) {
         None => format!("{value:?}"),
@@ -251,7 +251,7 @@ pub(crate) fn quote(value: &str) -> String {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let details = &self.0;
-        // The title of `user` is its variables, which the text names anyway.
+        // The title of `user` consists of its variables, which the text names anyway.
         if let Some(launcher) = details.launcher.filter(|launcher| *launcher != Launcher::User) {
             write!(f, "{}: ", launcher.title())?;
         }

@@ -154,7 +154,7 @@ impl Exports {
         self.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| name)
     }
 
-    /// Sets and unsets them for a command that is to be started.
+    /// Applies the variables to a command: sets those with a value and unsets the others.
     pub fn apply_to(&self, command: &mut Command) {
         for (name, value) in self.iter() {
             match value {

@@ -32,7 +32,7 @@ impl fmt::Display for Severity {
 /// ```
 /// use mpienv::{ClusterInfo, Finding, Severity};
 ///
-/// // A batch script of Slurm's, where no task runs.
+/// // A Slurm batch script, which is not a task.
 /// let info = ClusterInfo::from_vars([("SLURM_PROCID", "0"), ("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")])?;
 /// let finding: &Finding = &info.findings()[0];
 /// assert!(finding.severity > Severity::Note);

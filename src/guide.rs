@@ -1,4 +1,4 @@
-//! Guides to what does not belong to a single item.
+//! Guides to topics that do not belong to a single item.
 
 #[doc = include_str!("guide/variables.md")]
 pub mod variables {}

@@ -1,4 +1,4 @@
-//! Slurm's lists of hosts, as `SLURM_STEP_NODELIST` holds them: `gpu[01-04,07],login`.
+//! Slurm's hostlists, as in `SLURM_STEP_NODELIST`: `gpu[01-04,07],login`.
 
 mod error;
 mod expand;
@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 use scan::{Element, Scanner};
 
-/// A list of hosts in Slurm's grammar, checked as a whole and expanded only on demand.
+/// A hostlist in Slurm's grammar, checked as a whole and expanded only on demand.
 ///
 /// ```
 /// use mpienv::hostlist::Hostlist;
@@ -32,17 +32,16 @@ use scan::{Element, Scanner};
 ///   these around it (Slurm 22.05 does not split at line breaks, newer ones do). Blanks at both
 ///   ends are ignored. Slurm skips empty places between commas
 ///   (`a,,b`); here they are errors, as is a list without a host.
-/// - A bracket holds numbers and ranges: `n[1,3-5]`. The low number's length is the least number
-///   of digits: `n[08-10]` is `n08 n09 n10`, and `n[8-010]` is `n8 n9 n10`.
+/// - A bracket holds numbers and ranges: `n[1,3-5]`. The length of the low number is the minimum number of digits:
+///   `n[08-10]` is `n08 n09 n10`, and `n[8-010]` is `n8 n9 n10`.
 /// - A host may have several brackets, and text after the last one: `rack[1-2]n[1-2]-ib`
 ///   (Slurm 22.05 refuses text after the last bracket, newer ones accept it).
-/// - Order and duplicates are kept. The last bracket runs fastest, then the first, the second and
-///   so on, as in Slurm: of three brackets, the middle one runs slowest. `[0-1][0-1][0-1]` is
-///   `000 001 100 101 010 011 110 111`.
+/// - Order and duplicates are kept. The last bracket varies fastest, then the first, the second and so on, as in Slurm:
+///   of three brackets, the middle one varies slowest. `[0-1][0-1][0-1]` is `000 001 100 101 010 011 110 111`.
 /// - Slurm reads `n[1-]` as `n1`, an unclosed `n[1` as a host `n]`, and signs or blanks before a
 ///   number; all of these are errors here. So are host functions (`{feature}`), which only
 ///   Slurm's controller can expand.
-/// - Slurm limits a range to 64 Ki hosts. Here a number fits `u64` and so does the number of hosts.
+/// - Slurm limits a range to 64 Ki hosts. Here, each number and the number of hosts must fit in `u64`.
 ///
 /// The names are not checked beyond this grammar: [`Host`](crate::Host) does that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +55,7 @@ impl<'a> Hostlist<'a> {
     /// Checks the whole list in one pass, without expanding it and without allocating.
     ///
     /// # Errors
-    /// When the list is malformed: the error names the column and what was expected there.
+    /// Returns an error if the list is malformed. The error names the column and what was expected there.
     pub fn parse(text: &'a str) -> Result<Hostlist<'a>, HostlistError> {
         let mut scanner = Scanner::new(text);
         let mut len: u64 = 0;
@@ -71,19 +70,19 @@ impl<'a> Hostlist<'a> {
         Ok(Hostlist { text, len })
     }
 
-    /// The first host, without expanding the list.
+    /// Returns the first host, without expanding the list.
     #[must_use]
     pub fn first(&self) -> Cow<'a, str> {
         self.elements().next().map_or(Cow::Borrowed(""), |element| element.host(self.text, &[]))
     }
 
-    /// The number of hosts; a host named twice counts twice. Never 0.
+    /// Returns the number of hosts, at least 1. A host that is named twice counts twice.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// The host at this place, counted from 0, without expanding those before it.
+    /// Returns the host at this index, starting at 0, without expanding those before it.
     #[must_use]
     pub fn get(&self, mut index: u64) -> Option<Cow<'a, str>> {
         for element in self.elements() {
@@ -95,7 +94,7 @@ impl<'a> Hostlist<'a> {
         None
     }
 
-    /// All hosts in Slurm's order, made one by one.
+    /// Returns an iterator over all hosts in Slurm's order.
     #[must_use]
     pub fn iter(&self) -> Hosts<'a> {
         Hosts::new(self.text, self.len)
@@ -103,7 +102,7 @@ impl<'a> Hostlist<'a> {
 
     fn elements(&self) -> impl Iterator<Item = Element> + use<'a> {
         let mut scanner = Scanner::new(self.text);
-        // Never an error: `parse` went the same way.
+        // Never an error, because `parse` has checked the list.
         std::iter::from_fn(move || scanner.element().ok().flatten())
     }
 }

@@ -1,4 +1,4 @@
-//! Starts the workers of this node, and ends all of them when one fails.
+//! Starts the workers of this node, and stops all of them when one fails.
 
 mod attempts;
 mod ending;
@@ -94,7 +94,7 @@ pub struct Launch {
     grace: Duration,
     keep_binding: bool,
     subreaper: bool,
-    /// Whether this process exits once it has said how the launch ended.
+    /// Whether this process exits once it has reported how the launch ended.
     is_whole_process: bool,
     output: Output,
     variables: Variables,
@@ -104,9 +104,9 @@ pub struct Launch {
 /// Where the workers' variables come from.
 #[derive(Debug)]
 enum Variables {
-    /// From their places.
+    /// From the workers' places.
     Exports(Target),
-    /// From the launcher that is simulated.
+    /// From the simulated launcher.
     #[cfg(any(feature = "cli", feature = "testing"))]
     Simulated(Box<Job>),
 }
@@ -130,7 +130,7 @@ impl Launch {
         Ok(Launch { restarts, ..Launch::of(info.workers(per_node)?) })
     }
 
-    /// Prepares one worker, which takes the place of this process.
+    /// Prepares a single worker, with the place of this process.
     ///
     /// Use it for programs that need a scheduler in addition to rank 0's worker: see [`Launch::variables`].
     ///
@@ -212,7 +212,7 @@ impl Launch {
         self
     }
 
-    /// Leaves the workers on the cores to which this process is bound.
+    /// Keeps the workers on the cores to which this process is bound.
     #[must_use]
     pub fn keep_binding(mut self) -> Launch {
         self.keep_binding = true;
@@ -225,8 +225,8 @@ impl Launch {
     /// of a worker, even one that cleared its environment, unless this process is killed. It also reaps adopted
     /// processes that have exited. If this process already has children, nothing changes.
     ///
-    /// Use it only in programs that start no other processes while the workers run: such a process would be taken for
-    /// a descendant of a worker.
+    /// Use it only in programs that start no other processes while the workers run. Other processes would be mistaken
+    /// for descendants of a worker.
     ///
     /// ```
     /// use std::process::Command;
@@ -235,7 +235,7 @@ impl Launch {
     /// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
     /// Launch::new(&info, 1)?.subreaper().run(|_worker| {
     ///     let mut command = Command::new("sh");
-    ///     // It has lost its parent, and ends with the worker.
+    ///     // It loses its parent, and is killed with the worker.
     ///     command.args(["-c", "(sleep 1 &)"]);
     ///     command
     /// })?;
@@ -247,7 +247,7 @@ impl Launch {
         self
     }
 
-    /// Says that this process exits once it has said how the launch ended. A signal leaves it time for that.
+    /// Declares that this process exits once it has reported how the launch ended. A signal leaves it time to do so.
     #[cfg(feature = "cli")]
     #[must_use]
     pub(crate) fn whole_process(mut self) -> Launch {
@@ -255,17 +255,17 @@ impl Launch {
         self
     }
 
-    /// Where the workers' stdout and stderr go; to this process's own by default.
+    /// Sets where the workers' stdout and stderr go. The default is this process's own.
     #[must_use]
     pub fn output(mut self, output: Output) -> Launch {
         self.output = output;
         self
     }
 
-    /// Which variables the workers get: see [`ClusterInfo::exports_for`]; PyTorch's by default.
+    /// Sets which variables the workers get: see [`ClusterInfo::exports_for`]. The default is PyTorch's.
     ///
-    /// If the programs need a scheduler, rank 0's command is started a second time as the scheduler. After all
-    /// workers have exited, the scheduler has the time of [`Launch::grace`] to exit by itself.
+    /// If the programs need a scheduler, rank 0's command is started a second time as the scheduler. After all workers
+    /// have exited, the scheduler may take up to [`Launch::grace`] to exit by itself.
     #[must_use]
     pub fn variables(mut self, set: Target) -> Launch {
         self.variables = Variables::Exports(set);
@@ -284,7 +284,7 @@ impl Launch {
         self.try_run(|worker| Ok(command(worker)))
     }
 
-    /// As [`Launch::run`], for commands that may not be known; nothing is started then.
+    /// Like [`Launch::run`], but `command` may fail. Workers that have already started are then killed.
     pub(crate) fn try_run<E: From<LaunchError> + Display>(
         self,
         mut command: impl FnMut(&ClusterInfo) -> Result<Command, E>,
@@ -306,7 +306,7 @@ impl Launch {
         attempt: Attempt,
         command: &mut impl FnMut(&ClusterInfo) -> Result<Command, E>,
     ) -> Result<(), E> {
-        // Until all have been started.
+        // Stays in effect until all workers have been started.
         let _unbound = (!self.keep_binding).then(Unbound::of_this_thread);
         for (index, worker) in self.workers_in(attempt)?.iter().enumerate() {
             let mut started = command(worker)?;
@@ -329,7 +329,7 @@ impl Launch {
                     exports.apply_to(&mut started);
                 }
             }
-            // A terminal stops a process that reads it outside of the foreground process group.
+            // A terminal stops a background process that reads it.
             if index > 0 || io::stdin().is_terminal() {
                 started.stdin(Stdio::null());
             }

@@ -1,4 +1,4 @@
-//! The launchers, one file each, and the order in which they are looked for.
+//! The launchers, one file each, and the order in which they are detected.
 //!
 //! A launcher's module has structs of variables, which [`Environment::read`](crate::Environment::read) fills:
 //!
@@ -83,7 +83,7 @@ macro_rules! launchers {
             pub const ALL: &'static [Launcher] = &[$(Launcher::$launcher,)+];
         }
 
-        /// What there is to say of each launcher, in the order of [`Launcher::ALL`].
+        /// The description of each launcher, in the order of [`Launcher::ALL`].
         pub(crate) static LAUNCHERS: &[LauncherSpec] = &[$($file::SPEC,)+];
     };
 }
@@ -130,7 +130,7 @@ impl Launcher {
         self.spec().name
     }
 
-    /// The name for people.
+    /// Returns the human-readable name.
     #[must_use]
     pub const fn title(self) -> &'static str {
         self.spec().title
@@ -154,7 +154,7 @@ impl Launcher {
     ///
     /// let none = Environment::default();
     /// assert!(Launcher::OpenMpi.starts_mpi(&none) && !Launcher::User.starts_mpi(&none));
-    /// // `srun --mpi=none` leaves MPI alone, and Open MPI's initialization then ends the process.
+    /// // `srun --mpi=none` does not serve MPI, and Open MPI's initialization then exits.
     /// assert!(!Launcher::Slurm.starts_mpi(&none));
     /// assert!(Launcher::Slurm.starts_mpi(&Environment::from_vars([("PMIX_RANK", "0")])));
     /// ```
@@ -170,7 +170,7 @@ impl Launcher {
     }
 }
 
-/// By [`name`](Launcher::name).
+/// Parses a [`name`](Launcher::name).
 impl FromStr for Launcher {
     type Err = UnknownName;
 
@@ -191,7 +191,7 @@ impl Serialize for Launcher {
     }
 }
 
-/// One way to see that a launcher started this process.
+/// One way to detect that a launcher started this process.
 pub(crate) struct Detector {
     pub launcher: Launcher,
     marker: fn(&Environment) -> Option<&'static str>,
@@ -209,22 +209,23 @@ pub(crate) static DETECTORS: LazyLock<Vec<Detector>> = LazyLock::new(|| {
     inner.chain(all().filter_map(shared)).chain(all().skip_while(is_inner).map(own)).collect()
 });
 
-/// What has changed in a launcher's variables since they were recorded, the surer sign first.
+/// What has changed in a launcher's variables since they were recorded, the more reliable sign first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Change {
     /// A variable that this launcher alone sets.
     Own,
-    /// One that others set too.
+    /// A variable that other launchers set too.
     Shared,
 }
 
 impl Detector {
-    /// The variable that shows this launcher, if it is set.
+    /// Returns the variable that identifies this launcher, if it is set.
     pub(crate) fn detect(&self, environment: &Environment) -> Option<Marker> {
         (self.marker)(environment).map(|variable| Marker { launcher: self.launcher, variable })
     }
 
-    /// Whether this launcher, or one that sets the same variables, has started a process since they were recorded.
+    /// Returns how this launcher's variables have changed since they were recorded, which shows that it, or a launcher
+    /// that sets the same variables, has started a process. `None` if they have not changed.
     pub(crate) fn change(&self, environment: &Environment, seen: &Seen) -> Option<Change> {
         self.detect(environment)?;
         let changed = self.launcher.variables().filter(|variable| seen.is_changed(environment, variable.name));
@@ -232,7 +233,7 @@ impl Detector {
     }
 }
 
-/// Every variable that is read of a launcher.
+/// Every variable of a launcher that mpienv reads.
 pub(crate) static VARIABLES: LazyLock<BTreeSet<&'static str>> =
     LazyLock::new(|| LAUNCHERS.iter().flat_map(LauncherSpec::variables).map(|variable| variable.name).collect());
 
@@ -247,23 +248,23 @@ static SHARED: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
     setters.into_iter().filter(|&(_, setters)| setters > 1).map(|(name, _)| name).collect()
 });
 
-/// Whether more than one launcher sets a variable.
+/// Returns whether more than one launcher sets a variable.
 pub(crate) fn is_shared(variable: &str) -> bool {
     SHARED.contains(variable)
 }
 
-/// The variable that counts how often a launcher has restarted the job: its field is called `restarts`.
+/// Returns the variable that counts how often a launcher has restarted the job. Its field is called `restarts`.
 pub(crate) fn restarts(launcher: Launcher) -> Option<&'static str> {
     launcher.variables().find(|variable| variable.field == "restarts").map(|variable| variable.name)
 }
 
-/// Variables that hold a process's place on its node. In a node's workers they are those of the process that started
-/// the workers, and a launcher in between sets its own.
+/// Returns the variables that hold a process's place on its node. In a node's workers, they describe the process that
+/// started the workers, unless a launcher in between has set its own.
 pub(crate) fn local_variables() -> BTreeSet<&'static str> {
     LAUNCHERS.iter().flat_map(|spec| spec.nested.local).copied().collect()
 }
 
-/// Every launcher's variables as they are.
+/// Records every launcher's variables as they are now.
 pub(crate) fn seen(environment: &Environment) -> Seen {
     Seen::of(environment, VARIABLES.iter().copied())
 }

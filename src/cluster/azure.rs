@@ -1,6 +1,6 @@
-//! Where Azure Machine Learning and Azure Batch say the master is.
+//! Reads rank 0's host from the variables of Azure Machine Learning and Azure Batch.
 //!
-//! Azure starts Open MPI's mpirun; these variables only add where rank 0's host is.
+//! Azure starts Open MPI's mpirun. These variables only add rank 0's host.
 
 use crate::environment::{Environment, variables};
 use crate::error::{Error, quote};
@@ -35,16 +35,16 @@ variables! {
 }
 
 impl AzureVars {
-    /// Azure's variables; `None` when none of them is set.
+    /// Reads Azure's variables. Returns `None` if none of them is set.
     pub(crate) fn find(environment: &Environment) -> Result<Option<AzureVars>, Error> {
-        // Most processes are not on Azure.
+        // Most processes do not run on Azure.
         if !VARIABLES.iter().any(|name| environment.is_set(name)) {
             return Ok(None);
         }
         environment.read().map(Some).map_err(Error::reading_setting)
     }
 
-    /// The master on one node: 127.0.0.1 where Azure names none.
+    /// Returns the master on one node: 127.0.0.1 if Azure names none.
     pub(crate) fn master_on_one_node(&self) -> Result<Sourced<Host>, Error> {
         match &self.batchai_master {
             Some(text) => host(BATCHAI, text),
@@ -52,12 +52,12 @@ impl AzureVars {
         }
     }
 
-    /// The master on several nodes, where Azure names one.
+    /// Returns the master on several nodes, if Azure names one.
     pub(crate) fn master_on_several_nodes(&self) -> Result<Option<Sourced<Host>>, Error> {
         if let Some(text) = &self.batch_master {
             return host(BATCH, text).map(Some);
         }
-        // `localhost` would be another host on every node.
+        // `localhost` would be a different host on each node.
         if let Some(text) = self.batchai_master.as_deref().filter(|&text| text != "localhost") {
             return host(BATCHAI, text).map(Some);
         }
@@ -69,7 +69,7 @@ impl AzureVars {
         Ok(None)
     }
 
-    /// Two variables that should name one host and do not.
+    /// Reports two variables that should name the same host but differ.
     pub(crate) fn disagreement(&self) -> Option<Finding> {
         let (batch, batchai) = (self.batch_master.as_ref()?, self.batchai_master.as_ref()?);
         let named = host(BATCH, batch).ok()?.value.to_string();
@@ -86,14 +86,14 @@ impl AzureVars {
     }
 }
 
-/// Whether a variable is one of Azure's, whose host may have a port behind it.
+/// Returns whether this is one of Azure's variables, whose host may be followed by a port.
 pub(crate) fn may_have_port(variable: &str) -> bool {
     VARIABLES.contains(&variable)
 }
 
-/// A host; its port, where it has one, is another service's.
+/// Parses a host. A port after it is ignored, because it belongs to another service.
 fn host(variable: &'static str, text: &str) -> Result<Sourced<Host>, Error> {
-    // `:6000` is Azure's form with nothing in it.
+    // `:6000` is Azure's form with an empty host.
     let parsed = match text.split_once(':') {
         Some(("", rest)) if !rest.contains(':') => Err(HostError::Empty),
         _ => Host::parse_with_port(text),

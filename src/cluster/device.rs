@@ -1,16 +1,16 @@
-//! Which of the devices that this process sees is its own.
+//! Selects this process's device among those that it can see.
 
 use crate::environment::Environment;
 use crate::value::placement::{NOT_PROVIDED, Sourced};
 use crate::value::rank::Local;
 
-/// What shows a process some of its node's devices: CUDA's list, and ROCm's two.
+/// Variables that limit which of the node's devices a process sees: CUDA's list, and ROCm's two.
 const LISTS: [&str; 3] = ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"];
 
-/// The device's number among the visible ones, and why it is that one.
+/// Returns the device's number among the visible ones, and the reason for it.
 pub(super) fn index(environment: &Environment, local: Local) -> Sourced<Option<u32>> {
     let set = LISTS.iter().filter_map(|name| Some((name, visible(&environment.get(name)?.to_string_lossy()))));
-    // A list can only take away from what another one leaves.
+    // Each list can only hide devices that the others show, so the shortest list counts.
     let fewest = set.min_by_key(|(_, count)| *count);
     match (fewest, local.rank()) {
         (Some((name, 0)), _) => Sourced::new(None, format!("{name} shows no device")),
@@ -26,7 +26,7 @@ pub(super) fn index(environment: &Environment, local: Local) -> Sourced<Option<u
     }
 }
 
-/// How many devices CUDA sees: its list ends at the first entry that is none, and is empty where one comes twice.
+/// Counts the devices that CUDA sees. The list ends at the first invalid entry, and a duplicate makes it empty.
 pub(crate) fn visible(list: &str) -> usize {
     let devices: Vec<&str> = list.split(',').map(str::trim).take_while(|entry| is_device(entry)).collect();
     let twice = devices.iter().enumerate().any(|(index, device)| devices[..index].contains(device));

@@ -1,4 +1,4 @@
-//! Chooses the launcher, fills in master and interface, checks the whole: gives a [`ClusterInfo`].
+//! Selects the launcher, adds the master and the interface, checks the result, and returns a [`ClusterInfo`].
 
 mod builder;
 mod by_hand;
@@ -44,10 +44,10 @@ impl ClusterInfo {
         ClusterInfoBuilder::default().from_env()
     }
 
-    /// Reads these variables instead of the process's: for tests, and for other processes.
+    /// Reads the given variables instead of this process's environment, for tests and for other processes.
     ///
     /// # Errors
-    /// As [`ClusterInfo::from_env`].
+    /// Same as [`ClusterInfo::from_env`].
     pub fn from_vars<N, V>(vars: impl IntoIterator<Item = (N, V)>) -> Result<ClusterInfo, Error>
     where
         N: Into<OsString>,
@@ -65,34 +65,35 @@ impl ClusterInfo {
     /// ```
     ///
     /// # Errors
-    /// As [`ClusterInfo::from_env`]; a failure is not remembered.
+    /// Same as [`ClusterInfo::from_env`]. A failure is not remembered.
     pub fn current() -> Result<&'static ClusterInfo, Error> {
-        // std's OnceLock cannot yet be filled by a function that may fail.
+        // The standard library's OnceLock has no stable way to initialize with a function that may fail.
         static CURRENT: OnceCell<ClusterInfo> = OnceCell::new();
         CURRENT.get_or_try_init(ClusterInfo::from_env)
     }
 
-    /// As [`ClusterInfo::from_env`], and asks the launcher's PMIx server for rank 0's host and for the
-    /// nodes, which it knows in every layout.
+    /// Like [`ClusterInfo::from_env`], but also asks the launcher's PMIx server for rank 0's host and for the nodes,
+    /// which the server knows in every layout.
     ///
     /// ```no_run
     /// use mpienv::ClusterInfo;
     ///
     /// let info = ClusterInfo::ask_pmix()?;
     /// println!("rank 0 runs on {}", info.master_addr()?);
-    /// // The same, beside another override.
+    /// // The same with another override:
     /// let info = ClusterInfo::builder().master_port("29500".parse()?).ask_pmix().from_env()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// As [`ClusterInfo::from_env`]; also if the process has no PMIx server, or no library to ask it.
+    /// Same as [`ClusterInfo::from_env`]. Also returns an error if the process has no PMIx server, if no PMIx library
+    /// can be loaded, or if the server does not answer.
     #[cfg(feature = "pmix")]
     pub fn ask_pmix() -> Result<ClusterInfo, Error> {
         ClusterInfo::builder().ask_pmix().from_env()
     }
 
-    /// Reads with overrides: a launcher, a master, an interface.
+    /// Returns a builder that overrides values such as the launcher, the master or the interface.
     pub fn builder() -> ClusterInfoBuilder {
         ClusterInfoBuilder::default()
     }
@@ -137,8 +138,7 @@ impl From<Overrides> for ClusterInfoBuilder {
 }
 
 impl ClusterInfoBuilder {
-    /// Asks the launcher's PMIx server for rank 0's host and for the nodes: see [`pmix`](crate::pmix)
-    /// for what that costs.
+    /// Asks the launcher's PMIx server for rank 0's host and for the nodes. [`pmix`](crate::pmix) describes the cost.
     ///
     /// The answer takes precedence over values derived from the launcher's variables, but not over a setting that
     /// names the master.
@@ -151,15 +151,15 @@ impl ClusterInfoBuilder {
     /// Reads this process's environment.
     ///
     /// # Errors
-    /// As [`ClusterInfo::from_env`].
+    /// Same as [`ClusterInfo::from_env`].
     pub fn from_env(&self) -> Result<ClusterInfo, Error> {
         self.from_environment(&Environment::current())
     }
 
-    /// Reads these variables.
+    /// Reads the given variables.
     ///
     /// # Errors
-    /// As [`ClusterInfo::from_env`].
+    /// Same as [`ClusterInfo::from_env`].
     pub fn from_vars<N, V>(&self, vars: impl IntoIterator<Item = (N, V)>) -> Result<ClusterInfo, Error>
     where
         N: Into<OsString>,
@@ -168,10 +168,10 @@ impl ClusterInfoBuilder {
         self.from_environment(&Environment::from_vars(vars))
     }
 
-    /// Reads a snapshot.
+    /// Reads a snapshot of an environment.
     ///
     /// # Errors
-    /// As [`ClusterInfo::from_env`].
+    /// Same as [`ClusterInfo::from_env`].
     pub fn from_environment(&self, environment: &Environment) -> Result<ClusterInfo, Error> {
         let overrides = self.overrides.or_inherited(environment)?;
         let context = Context::find(environment)?;
@@ -179,7 +179,7 @@ impl ClusterInfoBuilder {
         let inner = choice.without_outer(environment, context.as_ref());
         let whole = environment;
         let environment = inner.as_ref().unwrap_or(environment);
-        // A process is alone if that is asked for, by name or by an exported place.
+        // A process is deliberately alone if an override or an exported context says so.
         let is_unplaced =
             choice.marker.launcher == Launcher::Alone && overrides.launcher.is_none() && !choice.is_of_context;
         let (mut placement, choice) = self.place(environment, choice, is_unplaced)?;
@@ -208,7 +208,7 @@ impl ClusterInfoBuilder {
         let nccl = nccl::ifname(environment, azure.is_some(), overrides.nccl_ifname)?;
         let to_unset = lints::to_unset(whole, environment, &placement, &nccl, outer);
 
-        // What the process around this one chose, if no other launcher has started this one.
+        // The context applies only if no other launcher has started this process since.
         let context = context.filter(|_| choice.is_of_context);
         let own = Own::of(&placement, context.as_ref(), master_addr.as_ref(), &master_port);
         let (token, token_is_own) = own::token(environment, &placement, context)?;
@@ -224,7 +224,7 @@ impl ClusterInfoBuilder {
             platform: surroundings::platform(whole, &placement, &launcher_source),
             default_port: master::default_port(&placement, rule).value,
             default_port_is_own: master::default_is_own(&placement, rule.on_azure),
-            // Reading it again must give what was asked for.
+            // A process that reads the exports must get the overridden place again.
             leaves_context: self.overrides.place_this_process().then(|| self.overrides.reader(placement.launcher)),
             placement,
             launcher_source,
@@ -248,7 +248,7 @@ impl ClusterInfoBuilder {
 }
 
 impl ClusterInfoBuilder {
-    /// This process's place, by the launcher that was chosen or by hand.
+    /// Returns this process's place, from the selected launcher's variables or from the overrides.
     fn place(
         &self,
         environment: &Environment,
@@ -264,7 +264,7 @@ impl ClusterInfoBuilder {
         Ok((placement, choice))
     }
 
-    /// What the launcher provides about this process.
+    /// Reads what the launcher provides about this process.
     fn read(&self, environment: &Environment, marker: Marker, is_unplaced: bool) -> Result<Placement, Error> {
         #[cfg(feature = "pmix")]
         if self.ask_pmix {
@@ -274,7 +274,7 @@ impl ClusterInfoBuilder {
     }
 }
 
-/// What the launcher's variables say; an error if they show a job without this process's place in it.
+/// Reads the launcher's variables. Fails if they show a job but not this process's place in it.
 fn read(environment: &Environment, marker: Marker, is_unplaced: bool) -> Result<Placement, Error> {
     if is_unplaced {
         unplaced::refuse(environment)?;
@@ -282,7 +282,7 @@ fn read(environment: &Environment, marker: Marker, is_unplaced: bool) -> Result<
     (marker.launcher.spec().read)(environment, marker)
 }
 
-/// If the variables do not identify the job, the process that started all its ranks does.
+/// If the variables do not identify the job, identifies it by the process that started all its ranks.
 fn identify(placement: &mut Placement, environment: &Environment) {
     let is_open = placement.job.is_none() && placement.rank.size() > 1 && placement.is_one_node();
     if is_open && let Some(starter) = Starter::of(placement.launcher, environment) {

@@ -41,7 +41,7 @@ use crate::value::token::Token;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterInfo {
-    /// This process's place, as its launcher or a person gave it.
+    /// This process's place, as its launcher or a user provided it.
     pub(crate) placement: Placement,
     pub(crate) launcher_source: Source,
     /// The master's host, or the error that explains why it is unknown.
@@ -54,20 +54,20 @@ pub struct ClusterInfo {
     pub(crate) platform: Sourced<Option<Launcher>>,
     pub(crate) findings: Vec<Finding>,
     pub(crate) token: Token,
-    /// Whether the port is a default: no argument and no variable sets it.
+    /// Whether the port is a default, because neither the program nor a variable sets it.
     pub(crate) port_is_default: bool,
-    /// Where ports are derived.
+    /// The range from which ports are derived.
     pub(crate) port_range: PortRange,
     pub(crate) default_port: Port,
-    /// Whether `default_port` is derived from this job, and not shared with other jobs.
+    /// Whether `default_port` is derived from this job, so that other jobs do not share it.
     pub(crate) default_port_is_own: bool,
-    /// The overrides to export, under the names of the variables that request the same.
+    /// The overrides to export, under the names of the equivalent variables.
     pub(crate) overrides: Vec<(&'static str, String)>,
     /// Inherited variables that would mislead the program.
     pub(crate) to_unset: Vec<&'static str>,
     /// The launcher that the exports name in `MPIENV_CONTEXT`. `None` if they do not set that variable.
     pub(crate) leaves_context: Option<Launcher>,
-    /// Where each rank listens, if the ranks have said so.
+    /// Where each rank listens, if the ranks have exchanged their endpoints.
     pub(crate) endpoints: Option<Arc<[String]>>,
     pub(crate) inherited: Inherited,
     /// Whether the master's address, its port and the token belong to this job only. False if a user set them.
@@ -95,7 +95,7 @@ impl ClusterInfo {
         self.placement.rank.size()
     }
 
-    /// The rank together with the world size.
+    /// Returns the rank together with the world size.
     #[must_use]
     pub fn world(&self) -> Rank {
         self.placement.rank
@@ -146,17 +146,18 @@ impl ClusterInfo {
         self.master_addr.as_ref().map(|host| &host.value).map_err(Error::clone)
     }
 
-    /// The port at rank 0's host, the same on all ranks.
+    /// Returns the port on rank 0's host, the same on all ranks.
     #[must_use]
     pub fn master_port(&self) -> Port {
         self.master_port.value
     }
 
-    /// How many workers the platform says to start on each node, which is the number of the node's GPUs.
+    /// Returns how many workers the platform requests on each node, which is the number of the node's GPUs.
     ///
-    /// From `SKYPILOT_NUM_GPUS_PER_NODE`, `DSTACK_GPUS_PER_NODE`, `LEPTON_RESOURCE_ACCELERATOR_NUM`, `MLP_WORKER_GPU`,
-    /// `NUM_TRAINERS` (RunPod), `PET_NPROC_PER_NODE` (Kubeflow), `NPROC_PER_NODE` (PAI), `SM_NUM_GPUS` (SageMaker),
-    /// `MA_NUM_GPUS` (ModelArts). `None` if none of them is set, or it is not a number above 0.
+    /// The value comes from `SKYPILOT_NUM_GPUS_PER_NODE`, `DSTACK_GPUS_PER_NODE`, `LEPTON_RESOURCE_ACCELERATOR_NUM`,
+    /// `MLP_WORKER_GPU`, `NUM_TRAINERS` (RunPod), `PET_NPROC_PER_NODE` (Kubeflow), `NPROC_PER_NODE` (PAI),
+    /// `SM_NUM_GPUS` (SageMaker) or `MA_NUM_GPUS` (ModelArts). `None` if none of them is set, or if the value is not a
+    /// number above 0.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -178,18 +179,19 @@ impl ClusterInfo {
         self.default_port
     }
 
-    /// Returns the network interfaces that NCCL may use, in NCCL's syntax. `None` if NCCL chooses by itself.
+    /// Returns the network interfaces that NCCL may use, in NCCL's syntax. `None` if NCCL chooses them itself.
     #[must_use]
     pub fn nccl_socket_ifname(&self) -> Option<&str> {
         self.nccl_socket_ifname.value.as_deref()
     }
 
-    /// The hosts of all nodes, in the order of [`ClusterInfo::node_rank`]: rank 0's host is the first.
+    /// Returns the hosts of all nodes, in the order of [`ClusterInfo::node_rank`]. Rank 0's host is the first.
     ///
-    /// `None` if the launcher has no such list: Slurm, SageMaker, SkyPilot, dstack, Volcano, DGX Cloud Lepton, Volcengine's
-    /// platform and Vertex AI have one, and so has a PMIx server. A list is ignored if its length is not
-    /// [`ClusterInfo::node_count`], or if its order may not be that of the nodes; [`Provenance::hosts`] then says why. If all
-    /// ranks are on this node, the one entry is the launcher's name for it, or else [`ClusterInfo::master_addr`].
+    /// `None` if the launcher provides no such list. Slurm, SageMaker, SkyPilot, dstack, Volcano, DGX Cloud Lepton,
+    /// Volcengine's platform and Vertex AI provide one, and so does a PMIx server. A list is ignored if its length is
+    /// not [`ClusterInfo::node_count`], or if its order may not be that of the nodes. [`Provenance::hosts`] then gives
+    /// the reason. If all ranks are on this node, the only entry is the launcher's name for it, or else
+    /// [`ClusterInfo::master_addr`].
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -212,11 +214,12 @@ impl ClusterInfo {
         self.hosts.value.as_deref()
     }
 
-    /// The number of this rank's device among the devices that it sees, counted from 0.
+    /// Returns the number of this rank's device among the devices that it can see, starting at 0.
     ///
-    /// The local rank if the process sees all devices of its node, and 0 if `CUDA_VISIBLE_DEVICES`, `HIP_VISIBLE_DEVICES` or
-    /// `ROCR_VISIBLE_DEVICES` shows it one, as `srun --gpus-per-task=1` does. `None` if the launcher does not provide the local
-    /// rank, or the process sees no device, or too few; [`Provenance::device_index`] says which. Nothing looks for devices.
+    /// The number is the local rank if the process sees all devices of its node. It is 0 if `CUDA_VISIBLE_DEVICES`,
+    /// `HIP_VISIBLE_DEVICES` or `ROCR_VISIBLE_DEVICES` shows only one device, as under `srun --gpus-per-task=1`. `None`
+    /// if the launcher does not provide the local rank, or if the process sees no device or too few;
+    /// [`Provenance::device_index`] says which. mpienv reads only these variables and does not look for devices.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -234,12 +237,13 @@ impl ClusterInfo {
         self.device_index.value
     }
 
-    /// How often the job was restarted, 0 for the first attempt; `None` if no variable says so.
+    /// Returns how often the job was restarted, which is 0 in the first attempt. `None` if no variable says so.
     ///
-    /// From `TORCHELASTIC_RESTART_COUNT`, `SLURM_RESTART_COUNT` or `LEPTON_JOB_FAILURE_COUNT`: the launcher's own, or else
-    /// `MPIENV_RESTART_COUNT` of [`Launch::max_restarts`](crate::Launch::max_restarts), or else that of a launcher around it.
-    /// Slurm sets its variable only once it has restarted the job. torchrun counts each node's restarts by itself, so that
-    /// its number is not the same on all nodes. A master port is derived from Slurm's alone, and from mpienv's.
+    /// The value comes from `TORCHELASTIC_RESTART_COUNT`, `SLURM_RESTART_COUNT` or `LEPTON_JOB_FAILURE_COUNT`: the
+    /// launcher's own variable, or else `MPIENV_RESTART_COUNT` of
+    /// [`Launch::max_restarts`](crate::Launch::max_restarts), or else the variable of a surrounding launcher. Slurm
+    /// sets its variable only after it has restarted the job. torchrun counts the restarts of each node separately, so
+    /// its number may differ between nodes. A derived master port depends only on the counts of Slurm and mpienv.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -253,9 +257,10 @@ impl ClusterInfo {
         self.restart_count.value
     }
 
-    /// The platform that started one process on this node: [`ClusterInfo::launcher`] itself, or the platform around it.
+    /// Returns the platform that started one process on this node: [`ClusterInfo::launcher`] or a platform around it.
     ///
-    /// `None` if there is none. A torchrun that runs on a node of SkyPilot is the launcher, and SkyPilot the platform.
+    /// `None` if there is no platform. For torchrun on a SkyPilot node, torchrun is the launcher and SkyPilot the
+    /// platform.
     ///
     /// ```
     /// use mpienv::{ClusterInfo, Launcher};
@@ -280,7 +285,7 @@ impl ClusterInfo {
         &self.token
     }
 
-    /// Whether a user gave the token. A launcher's name for its job is public.
+    /// Returns whether a user set the token. A launcher's name for its job is public.
     #[cfg(feature = "collective")]
     pub(crate) fn has_secret(&self) -> bool {
         !self.token_is_own && !self.token.as_bytes().is_empty()

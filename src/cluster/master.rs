@@ -1,4 +1,4 @@
-//! Which host and port all ranks meet at: `MASTER_ADDR` and `MASTER_PORT`.
+//! Determines the host and port where all ranks meet: `MASTER_ADDR` and `MASTER_PORT`.
 
 use crate::cluster::azure::{self, AzureVars};
 use crate::cluster::overrides::{self, MasterPort};
@@ -15,17 +15,17 @@ use crate::value::port_range::PortRange;
 pub(crate) const MASTER_ADDR: &str = "MASTER_ADDR";
 pub(crate) const MASTER_PORT: &str = "MASTER_PORT";
 
-/// What may name rank 0's host beside the launcher and `MASTER_ADDR`.
+/// What may name rank 0's host besides the launcher and `MASTER_ADDR`.
 pub(crate) struct Naming<'a> {
     pub azure: Option<&'a AzureVars>,
     pub explicit: Option<Sourced<Host>>,
-    /// Whether mpienv itself set `MASTER_ADDR` for this process: then it goes before Azure's variables.
+    /// Whether mpienv itself set `MASTER_ADDR` for this process, so that it takes precedence over Azure's variables.
     pub inherited_first: bool,
 }
 
-/// Rank 0's host; `None` when there are several nodes and nothing names it.
+/// Returns rank 0's host, or `None` if there are several nodes and nothing names it.
 ///
-/// The first that applies: what is asked for, Azure, what is inherited, the launcher.
+/// The first of these that is present counts: an override, Azure, an inherited value, the launcher.
 pub(crate) fn addr(
     environment: &Environment,
     placement: &Placement,
@@ -89,9 +89,9 @@ fn replaced(inherited: &Host, host: &Sourced<Host>) -> Finding {
     }
 }
 
-/// An IPv6 address that may have taken a port for its last group. There are other ways to write that address.
+/// Reports an IPv6 address whose last group may be a port. The same address can be written without this ambiguity.
 fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Option<Finding> {
-    // Azure's lists hold more hosts, of which the first is the master.
+    // Azure's lists contain several hosts, of which the first is the master.
     let text = environment.get_str(&host.source).ok()??.split([',', ';']).next()?.trim();
     let (meant, port) = meant_with_port(text)?;
     let variable = &host.source;
@@ -117,7 +117,7 @@ fn inherited(environment: &Environment) -> Result<Option<Sourced<Host>>, Error> 
     Ok(Some(Sourced::new(host, MASTER_ADDR)))
 }
 
-/// The error of a job of several nodes whose rank 0 is unknown.
+/// Returns the error for a job on several nodes whose rank 0 is unknown.
 pub(crate) fn unknown(placement: &Placement) -> Error {
     let remedy = format!("give rank 0's host to all ranks: {}", placement.launcher.spec().advice.give_master);
     Error::new(Reason::MasterUnknown { world_size: placement.rank.size() }, remedy)
@@ -125,7 +125,7 @@ pub(crate) fn unknown(placement: &Placement) -> Error {
         .of(MASTER_ADDR)
 }
 
-/// The same as a finding, for those who only look.
+/// Returns the same error as a finding, for commands that only inspect.
 pub(crate) fn unknown_finding(error: &Error) -> Finding {
     Finding {
         severity: Severity::Error,
@@ -136,7 +136,7 @@ pub(crate) fn unknown_finding(error: &Error) -> Finding {
     }
 }
 
-/// From which ports one is taken, and whether Azure's own numbers come first.
+/// The range from which a port is taken, and whether Azure's port numbers take precedence.
 #[derive(Clone, Copy)]
 pub(crate) struct PortRule {
     pub on_azure: bool,
@@ -149,7 +149,7 @@ impl PortRule {
     }
 }
 
-/// The port at rank 0's host, and whether it is a default: a pure function of what all ranks share.
+/// Returns the port on rank 0's host, and whether it is a default. Both depend only on what all ranks share.
 pub(crate) fn port(
     environment: &Environment,
     placement: &Placement,
@@ -168,9 +168,10 @@ pub(crate) fn port(
     Ok((default_port(placement, rule), placement.master_port.is_none()))
 }
 
-/// The port of a rank if no option or variable sets one.
+/// Returns the port of a rank for which no option or variable sets one.
 ///
-/// The first that applies: the platform's, Azure's, the job's own, for one process its own, else one number for all jobs.
+/// The first of these that is present counts: the platform's port, Azure's, one derived from the job, one derived from
+/// the process if it is the only one. Otherwise, all jobs use the same number.
 pub(crate) fn default_port(placement: &Placement, rule: PortRule) -> Sourced<Port> {
     let one_node = placement.is_one_node();
     if let Some(port) = &placement.master_port {
@@ -180,7 +181,7 @@ pub(crate) fn default_port(placement: &Placement, rule: PortRule) -> Sourced<Por
     if rule.on_azure {
         return Sourced::new(number, if one_node { "Azure's on one node" } else { "Azure's on several nodes" });
     }
-    // Other ports may be closed to a job that has a range.
+    // A job with a port range may not be able to use ports outside of it.
     let number = rule.range.map_or(number, |range| range.port(number.get().into()));
     own_port(placement, rule.range()).unwrap_or_else(|| match one_node {
         true => Sourced::new(number, "default on one node"),
@@ -188,15 +189,15 @@ pub(crate) fn default_port(placement: &Placement, rule: PortRule) -> Sourced<Por
     })
 }
 
-/// Whether the default port is this job's own, and not one that other jobs share or that a platform names.
+/// Returns whether the default port is this job's own, rather than shared with other jobs or named by a platform.
 pub(crate) fn default_is_own(placement: &Placement, on_azure: bool) -> bool {
     placement.master_port.is_none() && !on_azure && own_port(placement, PortRange::default()).is_some()
 }
 
-/// A port that other jobs do not have, if all ranks of this one can know it.
+/// Returns a port derived from this job alone, if all its ranks can derive it.
 fn own_port(placement: &Placement, range: PortRange) -> Option<Sourced<Port>> {
     let is_alone = placement.rank.size() == 1;
-    // A platform's job with one process has the same identity in all processes of its node.
+    // A platform's job with one process has the same identity in all processes on its node.
     let is_shared = is_alone && placement.launcher.spec().starts == Starts::OnePerNode;
     match &placement.job {
         Some(job) if !is_shared => Some(Sourced::new(job.value.port(range), job.source.clone())),

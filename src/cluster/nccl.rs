@@ -8,13 +8,13 @@ use crate::value::placement::Sourced;
 
 /// The variable that NCCL reads.
 pub(crate) const VARIABLE: &str = "NCCL_SOCKET_IFNAME";
-/// All interfaces but Docker's bridge and loopback, as in Azure's published helper.
+/// All interfaces except Docker's bridge and loopback, as in Azure's published helper.
 const DEFAULT: &str = "^docker0,lo";
 
 /// What to do with `NCCL_SOCKET_IFNAME`.
 ///
-/// The text form, as for `--nccl-ifname`, is `keep`, `unset`, or the value itself. The default is `^docker0,lo` on Azure;
-/// elsewhere an inherited value is kept, and `^docker0,lo` is set if there is none.
+/// The text form, as for `--nccl-ifname`, is `keep`, `unset`, or the value itself. By default, the value is
+/// `^docker0,lo` on Azure. Elsewhere, an inherited value is kept, and `^docker0,lo` is set if there is none.
 ///
 /// ```
 /// use mpienv::{ClusterInfo, NcclIfname};
@@ -29,9 +29,9 @@ const DEFAULT: &str = "^docker0,lo";
 pub enum NcclIfname {
     /// Keeps an inherited value, and sets nothing if there is none.
     Keep,
-    /// Nothing: NCCL chooses by itself.
+    /// Unsets the variable, so that NCCL chooses the interfaces itself.
     Unset,
-    /// This value.
+    /// Sets this value.
     Value(String),
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for NcclIfname {
     }
 }
 
-/// The value, if any, and where it comes from.
+/// Returns the value, if any, and its source.
 pub(crate) fn ifname(
     environment: &Environment,
     on_azure: bool,

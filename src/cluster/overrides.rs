@@ -1,4 +1,4 @@
-//! What people ask for, before all that the environment says.
+//! Overrides: values that users request, which take precedence over everything else in the environment.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,32 +12,32 @@ use crate::value::port::{Port, PortError};
 use crate::value::port_range::PortRange;
 use crate::value::rank::Rank;
 
-/// Asks for a launcher: `open-mpi`, `user`, ...
+/// Selects a launcher: `open-mpi`, `user`, ...
 pub(crate) const LAUNCHER: &str = "MPIENV_LAUNCHER";
-/// Asks for rank 0's host.
+/// Sets rank 0's host.
 pub(crate) const MASTER_ADDR: &str = "MPIENV_MASTER_ADDR";
-/// Asks for the port at rank 0's host.
+/// Sets the port on rank 0's host.
 pub(crate) const MASTER_PORT: &str = "MPIENV_MASTER_PORT";
-/// Asks for the ports from which a job's own is chosen.
+/// Sets the range of ports from which the job's own is derived.
 pub(crate) const PORT_RANGE: &str = "MPIENV_PORT_RANGE";
-/// Asks for a value of `NCCL_SOCKET_IFNAME`, or to `keep` or `unset` it.
+/// Sets the value of `NCCL_SOCKET_IFNAME`, or requests to `keep` or `unset` it.
 pub(crate) const NCCL_IFNAME: &str = "MPIENV_NCCL_IFNAME";
 
-/// The job's token, in place of one from the job's identity.
+/// Sets the job's token, instead of one derived from the job's identity.
 pub(crate) const TOKEN: &str = "MPIENV_TOKEN";
 /// Names a file that holds the token.
 pub(crate) const TOKEN_FILE: &str = "MPIENV_TOKEN_FILE";
 
-/// How often the job was restarted, as `mpienv launch` counts for its workers.
+/// How often the job was restarted, as `mpienv launch` counts it for its workers.
 pub(crate) const RESTART_COUNT: &str = "MPIENV_RESTART_COUNT";
-/// The same, as torchrun's workers read it.
+/// The same count, as torchrun's workers read it.
 pub(crate) const TORCH_RESTART_COUNT: &str = "TORCHELASTIC_RESTART_COUNT";
 
-/// Those that workers of `mpienv launch` get, and that must not reach another job.
+/// Variables that `mpienv launch` sets for its workers and that must not reach another job.
 #[cfg(any(feature = "cli", feature = "testing"))]
 pub(crate) const OF_WORKERS: [&str; 6] = [LAUNCHER, MASTER_ADDR, MASTER_PORT, TOKEN, TOKEN_FILE, RESTART_COUNT];
 
-/// Which port at rank 0's host is asked for; its text is a number or `auto`.
+/// The requested port on rank 0's host. Its text form is a number or `auto`.
 ///
 /// ```
 /// use mpienv::{ClusterInfo, MasterPort};
@@ -50,7 +50,7 @@ pub(crate) const OF_WORKERS: [&str; 6] = [LAUNCHER, MASTER_ADDR, MASTER_PORT, TO
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MasterPort {
-    /// This one.
+    /// A fixed port.
     Fixed(Port),
     /// A port derived from the job's identity, in the [`PortRange`], so that jobs and steps have different ports.
     FromJob,
@@ -73,7 +73,7 @@ impl fmt::Display for MasterPort {
     }
 }
 
-/// What a program or a command line asks for.
+/// The overrides that a program or a command line sets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overrides {
     pub launcher: Option<Launcher>,
@@ -85,7 +85,7 @@ pub(crate) struct Overrides {
     pub one_per_node: bool,
 }
 
-/// The same, with what variables ask for, and who asked.
+/// The same overrides, supplemented by variables, each with its source.
 pub(crate) struct SourcedOverrides {
     pub launcher: Option<Sourced<Launcher>>,
     pub master_addr: Option<Sourced<Host>>,
@@ -95,7 +95,7 @@ pub(crate) struct SourcedOverrides {
 }
 
 impl Overrides {
-    /// Adds the overrides of variables, where the program has none.
+    /// Adds overrides from variables for values that the program does not set.
     pub(crate) fn or_inherited(&self, environment: &Environment) -> Result<SourcedOverrides, Error> {
         Ok(SourcedOverrides {
             launcher: explicit(&self.launcher, environment, LAUNCHER, |name| {
@@ -115,23 +115,24 @@ impl Overrides {
         })
     }
 
-    /// Variables that ask for the same, but for what places this process alone.
+    /// Returns the variables that request the same overrides, except those that place only this process.
     pub(crate) fn exported(&self) -> Vec<(&'static str, String)> {
         let ifname = self.nccl_ifname.iter().map(|ifname| (NCCL_IFNAME, ifname.to_string()));
         ifname.chain(self.port_range.map(|range| (PORT_RANGE, range.to_string()))).collect()
     }
 
-    /// Whether a launcher, a master or a node is asked for, which are this process's and not those of jobs that it starts.
+    /// Returns whether a launcher, master or node is overridden. Such overrides do not apply to jobs that this process
+    /// starts.
     pub(crate) fn place_this_process(&self) -> bool {
         self.launcher.is_some() || self.master_addr.is_some() || self.master_port.is_some() || self.give_node()
     }
 
-    /// The launcher whose variables give the same place again in processes that inherit the exports.
+    /// Returns the launcher whose variables show the same place to processes that inherit the exports.
     pub(crate) fn reader(&self, launcher: Launcher) -> Launcher {
         if self.give_node() { Launcher::User } else { launcher }
     }
 
-    /// Whether the process is said to be the only one on its node, which no launcher's variables show.
+    /// Returns whether an override makes this process the only one on its node, which no launcher's variables show.
     pub(crate) fn give_node(&self) -> bool {
         self.node.is_some() || self.one_per_node
     }

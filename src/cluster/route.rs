@@ -1,4 +1,4 @@
-//! This host's own address and interface, by the route to the master.
+//! Finds this host's own address and interface by the route to the master.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -15,22 +15,23 @@ use crate::value::placement::LaunchStyle;
 /// How long the master's name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The address that this host's packets to rank 0 come from: see [`ClusterInfo::own_addr`].
+/// The source address of this host's packets to rank 0: see [`ClusterInfo::own_addr`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OwnAddr {
     /// The address, which the other ranks can reach if they reach rank 0 the same way.
     pub address: IpAddr,
-    /// The name of the interface that has it, such as `eth0`; `None` if the system lists none.
+    /// The name of the interface with this address, such as `eth0`. `None` if the system lists no such interface.
     pub interface: Option<String>,
 }
 
 impl ClusterInfo {
-    /// This host's own address and interface on the way to rank 0: what `VLLM_HOST_IP`, `GLOO_SOCKET_IFNAME` and
-    /// `TP_SOCKET_IFNAME` need.
+    /// Returns this host's own address and interface on the route to rank 0, as `VLLM_HOST_IP`, `GLOO_SOCKET_IFNAME`
+    /// and `TP_SOCKET_IFNAME` need them.
     ///
-    /// The system's routing table says which: no packet is sent. [`ClusterInfo::master_addr`] is resolved if it is a name,
-    /// which takes at most 10 seconds. On one node the address may be a loopback address; on several it never is.
+    /// Both come from the system's routing table; no packet is sent. If [`ClusterInfo::master_addr`] is a name, it is
+    /// resolved, which takes at most 10 seconds. On one node, the address may be a loopback address. On several nodes,
+    /// it never is.
     ///
     /// ```
     /// use mpienv::{ClusterInfo, OwnAddr};
@@ -43,8 +44,8 @@ impl ClusterInfo {
     /// ```
     ///
     /// # Errors
-    /// When rank 0's host is not known, its name does not resolve, or no route leads there; and when the job is on several
-    /// nodes and the master's address is one of this host's loopback addresses.
+    /// Returns an error if rank 0's host is not known, its name does not resolve, or no route leads there. Also returns
+    /// an error if the job is on several nodes and the route to the master uses a loopback address of this host.
     pub fn own_addr(&self) -> Result<OwnAddr, Error> {
         let master = self.master_addr()?;
         let address = self.address_towards(master).map_err(|why| {
@@ -69,7 +70,7 @@ impl ClusterInfo {
         for to in resolve(master.to_string(), self.master_port().get(), PATIENCE)? {
             match local_address(to) {
                 Ok(address) if is_here || !address.is_loopback() => return Ok(address),
-                // Debian gives a host's own name such an address in /etc/hosts.
+                // Debian maps a host's own name to a loopback address in /etc/hosts.
                 Ok(address) => why = format!("the route to {} leads to this host itself, by {address}", to.ip()),
                 Err(error) => why = format!("no route to {}: {error}", to.ip()),
             }
@@ -78,16 +79,16 @@ impl ClusterInfo {
     }
 }
 
-/// The address that packets to a socket come from.
+/// Returns the source address of packets to a socket address.
 fn local_address(to: SocketAddr) -> io::Result<IpAddr> {
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0))?;
-    // For UDP this only chooses the route; it sends nothing.
+    // For UDP, this only selects the route and sends nothing.
     socket.connect(to)?;
     Ok(socket.local_addr()?.ip().to_canonical())
 }
 
-/// The system's resolver knows no deadline, so it is asked from a thread that may be left behind.
+/// Resolves a name in a thread that may be abandoned, because the system's resolver has no timeout.
 pub(crate) fn resolve(name: String, port: u16, patience: Duration) -> Result<Vec<SocketAddr>, String> {
     let (sender, receiver) = mpsc::channel();
     let ask = move || {
@@ -99,7 +100,7 @@ pub(crate) fn resolve(name: String, port: u16, patience: Duration) -> Result<Vec
     receiver.recv_timeout(patience).unwrap_or_else(|_| Err(format!("no answer within {} s", patience.as_secs_f64())))
 }
 
-/// This host's interfaces: name and address, one row for each address.
+/// Returns this host's interfaces: name and address, one entry for each address.
 pub(crate) fn interfaces() -> Vec<(String, IpAddr)> {
     let found = if_addrs::get_if_addrs().unwrap_or_default();
     found.into_iter().map(|interface| (interface.name.clone(), interface.ip())).collect()

@@ -1,4 +1,4 @@
-//! One process on each node becomes that node's workers.
+//! Turns a node's only process into that node's workers.
 
 use crate::cluster::device;
 use crate::cluster::info::ClusterInfo;
@@ -10,16 +10,16 @@ use crate::value::port::Port;
 use crate::value::rank::{Local, Rank};
 
 impl ClusterInfo {
-    /// How many workers a node has at most: no machine has as many cores, and every worker takes memory to describe.
+    /// The maximum number of workers on a node. No machine has as many cores, and each worker takes memory to describe.
     pub const MOST_WORKERS: u32 = 1 << 16;
 
-    /// The places of `per_node` workers that this process starts on its node, in rank order.
+    /// Returns the places of the `per_node` workers that this process starts on its node, in rank order.
     ///
-    /// For jobs with one process on each node: worker `i` here has rank `node * per_node + i` of
-    /// `nodes * per_node`. A process that is the whole job starts its workers as a job on this node.
+    /// Use it in jobs with one process on each node: worker `i` on this node has rank `node * per_node + i` of
+    /// `nodes * per_node`. If this process is the whole job, its workers form a job on this node.
     ///
-    /// The workers' [`exports`](ClusterInfo::exports) also set `MPIENV_CONTEXT`, so that they take precedence over
-    /// all inherited variables. If a worker starts another launcher, the processes of that launcher belong to it.
+    /// The workers' [`exports`](ClusterInfo::exports) also set `MPIENV_CONTEXT`, so that they take precedence over all
+    /// inherited variables. If a worker starts another launcher, that launcher's processes read its variables instead.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -38,8 +38,8 @@ impl ClusterInfo {
     /// ```
     ///
     /// # Errors
-    /// When this process is not the only one on its node, or does not know whether it is; when
-    /// `per_node` is 0 or more than [`ClusterInfo::MOST_WORKERS`], or the world would have more than 2^32 - 1 ranks.
+    /// Returns an error if this process is not known to be the only one on its node, if `per_node` is 0 or more than
+    /// [`ClusterInfo::MOST_WORKERS`], or if the world would have more than 2^32 - 1 ranks.
     pub fn workers(&self, per_node: u32) -> Result<Vec<ClusterInfo>, Error> {
         self.check_per_node()?;
         let (node, nodes) = (self.rank(), self.world_size());
@@ -60,9 +60,9 @@ impl ClusterInfo {
 
     /// Returns the same place, whose exports also set `MPIENV_CONTEXT`.
     ///
-    /// Use it for a program that this process becomes or starts, if that program may itself start a launcher. mpienv
-    /// in the inner launcher's processes then reads the inner place. Without the mark, it may take the outer
-    /// launcher's variables for theirs. `mpienv exec` and [`Launch`](crate::Launch) use it.
+    /// Use it for a program that this process becomes or starts, if that program may itself start a launcher. mpienv in
+    /// the inner launcher's processes then reads the inner place. Without `MPIENV_CONTEXT`, it may mistake the outer
+    /// launcher's variables for those of the inner one. `mpienv exec` and [`Launch`](crate::Launch) use this method.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -88,7 +88,7 @@ impl ClusterInfo {
         marked
     }
 
-    /// The same job, whose rank 0 listens at another port.
+    /// Returns the same job with another port for rank 0.
     pub(crate) fn with_own_port(&self, port: Port, source: &'static str) -> ClusterInfo {
         let mut info = self.clone();
         info.master_port = Sourced::new(port, source);
@@ -96,7 +96,7 @@ impl ClusterInfo {
         info
     }
 
-    /// The same process as its node's only one: the rank is the node's number.
+    /// Returns the same process as the only one on its node: the rank is the node's number.
     pub(crate) fn as_node(&self) -> Result<ClusterInfo, Error> {
         self.check_per_node()?;
         let mut info = self.clone();
@@ -106,7 +106,7 @@ impl ClusterInfo {
         Ok(info)
     }
 
-    /// An error if this process is not known to be the only one on its node.
+    /// Returns an error if this process is not known to be the only one on its node.
     pub(crate) fn check_per_node(&self) -> Result<(), Error> {
         match self.launch_style() {
             LaunchStyle::Alone | LaunchStyle::PerNode => Ok(()),
@@ -132,13 +132,13 @@ impl ClusterInfo {
             ..worker.placement
         };
         worker.leaves_context = Some(Launcher::User);
-        // Asked of the process that starts the workers, not of them.
+        // The override is for the process that starts the workers, not for the workers.
         worker.to_unset.push(LAUNCHER);
         if workers > 1 {
             worker.to_unset.extend(local_variables().into_iter().filter(|name| self.inherited.is_set(name)));
         }
         if !self.token_is_own {
-            // A secret in a file stays there.
+            // Pass on only the name of the file, so that its secret stays in it.
             let named = self.token.file().map(|file| (TOKEN_FILE, file.to_owned()));
             worker.overrides.push(named.unwrap_or_else(|| (TOKEN, self.token.as_str().to_owned())));
         }

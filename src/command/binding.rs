@@ -1,11 +1,12 @@
-//! Lets a process out of the core to which its launcher bound it by default.
+//! Releases a process from the core to which its launcher bound it by default.
 
 use crate::cluster::info::ClusterInfo;
 use crate::command::doctor::cores;
 use crate::environment::Environment;
 use crate::value::placement::Launcher;
 
-/// What is set where a person chose cores: by mpirun of Open MPI 4 for its options, or by hand, for version 5 too.
+/// Variables that show that a user chose cores. mpirun of Open MPI 4 sets them for its options, and users set them by
+/// hand, also for version 5.
 const ASKED: &[&str] = &[
     "OMPI_MCA_hwloc_base_binding_policy",
     "OMPI_MCA_hwloc_base_bind_to_core",
@@ -23,16 +24,17 @@ const ASKED: &[&str] = &[
     "PRTE_MCA_hwloc_default_cpu_list",
 ];
 
-/// Where to place ranks: by nodes or slots, which asks for no core, or by parts of a node.
+/// Policies for placing ranks by nodes or slots, which do not request cores, or by parts of a node, which do.
 const MAPPING: &[&str] = &["OMPI_MCA_rmaps_base_mapping_policy", "PRTE_MCA_rmaps_default_mapping_policy"];
 
-/// The parts of a node to which Open MPI binds what it places by them.
+/// The parts of a node to which Open MPI binds the ranks that it places by them.
 const PARTS: &[&str] =
     &["hwthread", "core", "l1cache", "l2cache", "l3cache", "numa", "socket", "package", "board", "rankfile"];
 
-/// Lets this thread, and what it becomes or starts, use all of the host's cores if Open MPI bound it to fewer.
+/// Lets this thread, and the programs that it becomes or starts, use all cores of the host if Open MPI bound it to
+/// fewer.
 ///
-/// By default Open MPI binds each of one or two ranks to one core. A program with several threads is then slower than
+/// By default, Open MPI binds each of one or two ranks to one core. A program with several threads is then slower than
 /// under torchrun, which binds nothing. The binding stays if mpirun was asked for cores (which version 5 does not
 /// show), if it leaves the rank its share of the node's cores, and under other launchers.
 ///
@@ -54,17 +56,17 @@ pub fn widen_default_binding(info: &ClusterInfo, environment: &Environment) -> b
     }
     let Some((allowed, all)) = cores::count().filter(|(allowed, all)| allowed < all) else { return false };
     let local_size = info.local_world_size().and_then(|size| usize::try_from(size).ok()).unwrap_or(1);
-    // Of more ranks Open MPI binds each to a NUMA node or a socket.
+    // With more ranks, Open MPI binds each to a NUMA node or a socket.
     (info.world_size() <= 2 || allowed < all / local_size) && cores::widen()
 }
 
-/// Whether a variable shows that a person chose cores.
+/// Returns whether a variable shows that a user chose cores.
 fn is_asked(environment: &Environment) -> bool {
     let mut policies = MAPPING.iter().filter_map(|name| environment.get(name)?.to_str());
     ASKED.iter().any(|name| environment.is_set(name)) || policies.any(names_cores)
 }
 
-/// Whether a policy as in `ppr:2:socket` or `slot:PE=2` names parts of a node, or how many cores a rank gets.
+/// Returns whether a policy such as `ppr:2:socket` or `slot:PE=2` names parts of a node or the cores for each rank.
 fn names_cores(policy: &str) -> bool {
     let policy = policy.to_ascii_lowercase();
     policy.split([':', ',']).any(|word| PARTS.contains(&word.trim()) || word.trim().starts_with("pe="))

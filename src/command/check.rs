@@ -1,4 +1,4 @@
-//! All ranks meet at the master and compare what they know. The result is a map of the job, or what is wrong with it.
+//! Lets all ranks meet at the master and compare what they know. The result is a map of the job, or the problems found.
 //!
 //! ```
 //! use std::time::Duration;
@@ -43,10 +43,10 @@ use crate::value::printable::printable;
 
 use self::at_master::Look;
 
-/// Marks the ranks that `mpienv simulate` starts: all are on one host, wherever the job places them.
+/// Marks the ranks that `mpienv simulate` starts. All of them run on one host, wherever the job places them.
 pub(crate) const SIMULATED: &str = "MPIENV_SIMULATED";
 
-/// What each rank brings to the meeting.
+/// What each rank reports at the meeting.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Statement {
     host: String,
@@ -55,20 +55,20 @@ struct Statement {
     master: String,
 }
 
-/// Meets all ranks of this process's job at the master.
+/// Lets all ranks of this process's job meet at the master.
 ///
-/// Rank 0 gets the map; the others get `None` once all ranks have come.
+/// Rank 0 gets the map. The others get `None` once all ranks have arrived.
 ///
 /// # Errors
-/// - Every rank that came gets the same error if ranks are missing, came twice or disagree on the world size.
-/// - Rank 0 also learns that the master's address is not its own, or that the name has no address.
-/// - A rank that did not reach the master gets what it found there.
-/// - If all came but do not fit together, rank 0 finds the reason in the map, and the others get it as an error.
+/// - If ranks are missing, arrive twice or disagree on the world size, every rank that arrived gets the same error.
+/// - Rank 0 also learns if the master's address is not its own, or if the name has no address.
+/// - A rank that did not reach the master gets an error that describes what it found there.
+/// - If all ranks arrive but do not fit together, rank 0 finds the reason in the map, and the others get an error.
 pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Option<JobMap>, CheckError> {
     check_at(info, host, timeout, None)
 }
 
-/// As [`check`]; rank 0 listens on the address `bind` of its host, or on every address if that is `0.0.0.0` or `::`.
+/// Like [`check`], but rank 0 listens on its host's address `bind`, or on every address for `0.0.0.0` or `::`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -80,13 +80,13 @@ pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Opti
 /// let info = ClusterInfo::from_vars(alone)?;
 /// let every = Some("0.0.0.0".parse()?);
 /// let map = check_at(&info, "node0".to_owned(), Duration::from_secs(10), every)?;
-/// // A rank that is alone listens nowhere.
+/// // A single rank does not listen.
 /// assert_eq!(map.map(|map| map.listened), Some(Vec::new()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
-/// As [`check`]; also if rank 0's host does not have that address.
+/// Same as [`check`]. Also returns an error if rank 0's host does not have that address.
 pub fn check_at(
     info: &ClusterInfo,
     host: String,
@@ -130,12 +130,12 @@ pub fn check_at(
     }
 }
 
-/// All ranks of this process's job, in this attempt.
+/// Returns the rendezvous of all ranks of this process's job, in this attempt.
 pub(crate) fn rendezvous(info: &ClusterInfo, master: Host, timeout: Duration) -> Rendezvous {
     info.rendezvous(master, info.master_port()).default_port(info.default_master_port()).timeout(timeout)
 }
 
-/// The endpoints of all ranks, in order; each rank brings its own.
+/// Exchanges the ranks' endpoints, and returns them in rank order.
 pub(crate) fn exchange_endpoints(info: &ClusterInfo, own: &str, timeout: Duration) -> Result<Vec<String>, CheckError> {
     let meeting = rendezvous(info, info.master_addr()?.clone(), timeout).all_gather(own)?;
     let endpoint = |member: &Member| {
@@ -147,7 +147,7 @@ pub(crate) fn exchange_endpoints(info: &ClusterInfo, own: &str, timeout: Duratio
     meeting.members().iter().map(endpoint).collect()
 }
 
-/// The master of a rank 0 that listens everywhere, as AWS Batch's main node does.
+/// Returns the master as the other ranks name it, for a rank 0 that listens everywhere, as AWS Batch's main node does.
 fn as_others_call_it(ranks: &[RankReport]) -> Option<&str> {
     ranks.get(1).map(|report| report.master.as_str())
 }
@@ -167,16 +167,16 @@ fn rank(member: &Member) -> Result<RankReport, serde_json::Error> {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct JobMap {
-    /// Where they met, as rank 0 names it: `host:port`.
+    /// Where the ranks met, as rank 0 names it: `host:port`.
     pub master: String,
-    /// How long rank 0 waited until all had come, in seconds.
+    /// How long rank 0 waited for all ranks, in seconds.
     pub seconds: f64,
-    /// How many connections were not ranks of this job.
+    /// How many connections did not come from ranks of this job.
     #[serde(rename = "strangers")]
     pub rejected: u64,
-    /// The addresses of its host that rank 0 listened on; `::` stands for every address.
+    /// The addresses of rank 0's host on which it listened; `::` stands for every address.
     pub listened: Vec<IpAddr>,
-    /// Whether the job is simulated: hosts and local ranks are then not compared.
+    /// Whether the job is simulated. If so, hosts and local ranks are not compared.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub simulated: bool,
     /// The ranks, in order.
@@ -187,20 +187,20 @@ pub struct JobMap {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RankReport {
-    /// The name of its host.
+    /// The name of the rank's host.
     pub host: String,
-    /// Its address as rank 0 saw it.
+    /// The rank's address, as rank 0 saw it.
     pub address: IpAddr,
-    /// Its local rank, if its launcher provides it.
+    /// The local rank, if the launcher provides it.
     pub local_rank: Option<u32>,
-    /// Its local world size, if its launcher provides it.
+    /// The local world size, if the launcher provides it.
     pub local_size: Option<u32>,
-    /// Where it met the others, as it names it.
+    /// Where the rank met the others, as this rank names it.
     pub master: String,
 }
 
 impl JobMap {
-    /// Hosts in the order of their first rank, each with its ranks.
+    /// Returns the hosts in the order of their first rank, each with its ranks.
     #[must_use]
     pub fn hosts(&self) -> Vec<(&str, Vec<u32>)> {
         let mut hosts: Vec<(&str, Vec<u32>)> = Vec::new();
@@ -215,7 +215,7 @@ impl JobMap {
         hosts
     }
 
-    /// What does not fit together, although all ranks came.
+    /// Returns what does not fit together although all ranks met.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
@@ -229,7 +229,7 @@ impl JobMap {
         findings
     }
 
-    /// The first thing that is wrong, for the ranks that have no map.
+    /// Returns the first error, for the ranks that have no map.
     fn first_error(&self) -> Option<String> {
         let errors = self.findings().into_iter().filter(|finding| finding.severity == Severity::Error);
         errors.map(|Finding { what, why, remedy, .. }| format!("{what}: {why}; {remedy}")).next()
@@ -302,7 +302,7 @@ pub enum CheckError {
     /// The environment does not say where to meet.
     #[error(transparent)]
     Environment(#[from] Error),
-    /// The ranks did not meet, or do not fit together.
+    /// The ranks did not meet, or they do not fit together.
     #[error(transparent)]
     Rendezvous(#[from] rendezvous::RendezvousError),
     /// The ranks did not meet, and rank 0 found the cause at the master's address.
@@ -319,7 +319,7 @@ pub enum CheckError {
         /// The first thing that is wrong, and the remedy.
         report: String,
     },
-    /// A report that cannot be read.
+    /// A rank's report cannot be read.
     #[error("cannot read the report of a rank: {0}; start the same version of mpienv on all hosts")]
     Report(serde_json::Error),
 }

@@ -244,7 +244,7 @@ struct Program {
 }
 
 fn sets() -> String {
-    // The manual page joins the lines: each is a sentence.
+    // The manual page joins the lines, so each line must be a sentence.
     let mut text = "Also set the variables that this program reads\n\n".to_owned();
     for set in Target::ALL {
         let names: Vec<_> = set.variables().map(|variable| variable.name).collect();
@@ -264,7 +264,7 @@ fn set() -> impl TypedValueParser<Value = Target> {
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse().ok().filter(|number: &f64| *number > 0.0);
-    // A year is as good as forever, and can be added to any moment.
+    // A year is as good as forever, and adding it to an `Instant` cannot overflow.
     let number = number.map(|number| number.min(365.0 * 86_400.0));
     number.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds above 0".to_owned())
 }
@@ -306,7 +306,7 @@ pub fn main() -> process::ExitCode {
     report(outcome)
 }
 
-/// Prints the help, the version, or what is wrong with the command line.
+/// Prints the help, the version, or the error in the command line.
 fn answer(error: &clap::Error) -> process::ExitCode {
     let printed = error.print().and_then(|()| io::stdout().flush());
     if !error.use_stderr() {
@@ -344,7 +344,7 @@ fn print_error(failure: &Failure) {
 }
 
 fn print_line(line: &str) {
-    // In one write, so that the lines of several ranks do not mix. If stderr is closed, the failure cannot be reported.
+    // A single write keeps the lines of several ranks apart. If stderr is closed, the failure cannot be reported.
     let _ = match anstream::AutoStream::choice(&io::stderr()) {
         anstream::ColorChoice::Never => io::stderr().write_all(strip_str(line).to_string().as_bytes()),
         _ => anstream::stderr().write_all(line.as_bytes()),

@@ -44,13 +44,13 @@ use crate::value::host::Host;
 use crate::value::host_name::host_name;
 use crate::value::placement::LaunchStyle;
 
-/// What is wrong or suspicious in this process's place, its environment and its host.
+/// Returns what is wrong or suspicious in this process's place, its environment and its host.
 ///
 /// The findings of reading ([`ClusterInfo::findings`]) come first, then those of this module, whose codes are in
 /// [`CODES`].
 #[must_use]
 pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine) -> Vec<Finding> {
-    // All ranks of a simulated job are on this host, whatever its nodes are called.
+    // All ranks of a simulated job run on this host, whatever its nodes are called.
     let between_hosts = |finding: Option<Finding>| finding.filter(|_| !environment.is_set(SIMULATED));
     let checks: [Option<Finding>; 14] = [
         master_unresolved(info, machine),
@@ -94,8 +94,8 @@ pub const CODES: &[(&str, &str)] = &[
     ("gloo-no-such-interface", "GLOO_SOCKET_IFNAME names an interface that this host does not have"),
 ];
 
-/// The interfaces of this host that `NCCL_SOCKET_IFNAME` allows, by NCCL's own grammar; `None` if it is not set, so that
-/// NCCL chooses by itself.
+/// Returns this host's interfaces that `NCCL_SOCKET_IFNAME` allows, by NCCL's own grammar. `None` if it is not set, so
+/// that NCCL chooses the interfaces itself.
 ///
 /// ```
 /// use std::net::IpAddr;
@@ -119,7 +119,7 @@ pub fn nccl_interfaces<'a>(info: &ClusterInfo, machine: &'a Machine) -> Option<V
     Some(interface::selected(info.nccl_socket_ifname()?, machine))
 }
 
-/// Only the finding `cpu-binding`: it inspects the cores of this process, and nothing else on the host.
+/// Returns only the finding `cpu-binding`. Inspects the cores of this process, and nothing else on the host.
 ///
 /// ```
 /// use mpienv::command::doctor::cpu_binding;
@@ -137,9 +137,10 @@ pub fn cpu_binding(info: &ClusterInfo, environment: &Environment) -> Option<Find
     cores::binding(info, environment, cores::count())
 }
 
-/// Only the finding `master-unresolved` or `master-not-here`, for rank 0 if all ranks are known to be on its node.
+/// Returns only the finding `master-unresolved` or `master-not-here`, for rank 0 of a job that is known to be on one
+/// node.
 ///
-/// If the master is a loopback address or this host's own name, it does not ask the system.
+/// If the master is a loopback address or this host's own name, no lookup is made.
 ///
 /// ```
 /// use std::time::Duration;
@@ -161,7 +162,7 @@ pub fn master_of_one_node(info: &ClusterInfo, patience: Duration) -> Option<Find
     master_elsewhere(info, patience).map(|(finding, _)| finding)
 }
 
-/// The same for rank 0 of any job, with the addresses of the master's name.
+/// Like [`master_of_one_node`], but for rank 0 of any job. Also returns the addresses of the master's name.
 pub(crate) fn master_elsewhere(info: &ClusterInfo, patience: Duration) -> Option<(Finding, Vec<IpAddr>)> {
     let host = info.master_addr().ok().filter(|_| info.rank() == 0)?;
     let interfaces = interfaces();
@@ -180,7 +181,7 @@ fn finding(severity: Severity, code: &'static str, what: String, why: &str, reme
     Some(Finding { severity, code, what, why: why.to_owned(), remedy })
 }
 
-/// Whether the job may be on several nodes.
+/// Returns whether the job may be on several nodes.
 fn several_nodes(info: &ClusterInfo) -> bool {
     known_nodes(info) != Some(Nodes::One)
 }
@@ -191,7 +192,7 @@ enum Nodes {
     Several,
 }
 
-/// How many nodes the job is on, if that is known.
+/// Returns whether the job is on one node or on several, if this is known.
 fn known_nodes(info: &ClusterInfo) -> Option<Nodes> {
     match (info.launch_style(), info.node_count()) {
         (LaunchStyle::Alone | LaunchStyle::SingleNode, _) => Some(Nodes::One),
@@ -222,7 +223,7 @@ fn master_not_here(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     not_here(info, &machine.interfaces)
 }
 
-/// Whether one of the addresses is this host's.
+/// Returns whether one of the addresses belongs to this host.
 fn is_here(found: &[IpAddr], interfaces: &[(String, IpAddr)]) -> bool {
     let here = |address: &IpAddr| {
         address.is_loopback() || address.is_unspecified() || interfaces.iter().any(|(_, own)| own == address)
@@ -233,7 +234,7 @@ fn is_here(found: &[IpAddr], interfaces: &[(String, IpAddr)]) -> bool {
 fn not_here(info: &ClusterInfo, interfaces: &[(String, IpAddr)]) -> Option<Finding> {
     let host = info.master_addr().ok()?;
     let source = &info.provenance().master_addr;
-    // Azure's variables go before MASTER_ADDR.
+    // Azure's variables take precedence over MASTER_ADDR.
     let (from, variable) = match source.starts_with("AZ_") {
         true => (format!(" (of {source})"), "MPIENV_MASTER_ADDR"),
         false => (String::new(), "MASTER_ADDR"),
@@ -253,7 +254,8 @@ fn not_here(info: &ClusterInfo, interfaces: &[(String, IpAddr)]) -> Option<Findi
     )
 }
 
-/// The addresses at which other hosts may reach this one, with their interfaces; bridges' addresses if there are no others.
+/// Lists the addresses at which other hosts may reach this one, with their interfaces; bridges only if there is nothing
+/// else.
 fn routed(interfaces: &[(String, IpAddr)]) -> String {
     let reachable = interfaces.iter().filter(|(_, own)| !own.is_loopback() && !is_link_local(own));
     let (bridges, others): (Vec<_>, Vec<_>) = reachable.partition(|(name, _)| interface::is_bridge(name));
@@ -270,7 +272,7 @@ fn master_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     let is_name = host.address().is_none() && !host.is_loopback();
     let (severity, nodes) = match known_nodes(info) {
         None => (Severity::Note, "the job may be on several nodes"),
-        // Other hosts may know the name by a better address.
+        // Other hosts may resolve the name to a better address.
         Some(_) if is_name => (Severity::Warning, "the job is on several nodes"),
         Some(_) => (Severity::Error, "the job is on several nodes"),
     };
@@ -357,7 +359,7 @@ fn proxy(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
     )
 }
 
-/// Whether an entry of no_proxy leaves out a host: the host itself, or a domain that it is in.
+/// Returns whether an entry of no_proxy covers a host: the host itself, or a domain that contains it.
 fn covers(entry: &str, host: &str) -> bool {
     let domain = entry.strip_prefix('.').unwrap_or(entry);
     !domain.is_empty() && (host == domain || host.strip_suffix(domain).is_some_and(|front| front.ends_with('.')))

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use crate::command::doctor;
 use crate::value::host::Host;
 
-/// Pause between two tries: many ranks share one name server.
+/// The pause between two attempts, because many ranks share one name server.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A name that did not resolve in time.
+/// The master's name did not resolve in time.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the master {host} did not resolve within {} s: {reason}; check MASTER_ADDR and the name service, or wait longer",
@@ -22,7 +22,7 @@ pub(crate) struct Unresolved {
     reason: String,
 }
 
-/// Tries until the host has an address, for at most `patience`; addresses need none of it.
+/// Tries until the host has an address, for at most `patience`. Addresses need no time.
 pub(crate) fn wait(host: &Host, patience: Duration) -> Result<(), Unresolved> {
     retry(host, patience, |left| doctor::addresses(host, left))
 }
@@ -33,7 +33,7 @@ fn retry(
     mut resolve: impl FnMut(Duration) -> Result<Vec<IpAddr>, String>,
 ) -> Result<(), Unresolved> {
     let deadline = Instant::now() + patience;
-    // A try that the deadline cuts short says less than one before it.
+    // An attempt that the deadline cuts short provides a worse reason than an earlier one.
     let mut said = None;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -1,20 +1,20 @@
-//! The languages in which variables can be written down.
+//! The languages in which variables can be written.
 
 use crate::error::quote;
 use crate::export::{Exports, cmd, csh, docker, dotenv, fish, github, posix, powershell};
 
-/// A way to write variables down.
+/// A text format for variables.
 ///
-/// | dialect | `--shell` | for | used as | cannot say |
+/// | dialect | `--shell` | for | used as | cannot express |
 /// | --- | --- | --- | --- | --- |
 /// | [`Posix`](Dialect::Posix) | `sh`, `bash`, `zsh` | sh, dash, bash, ksh, zsh | `eval "$(mpienv export)"` | - |
 /// | [`Fish`](Dialect::Fish) | `fish` | fish | `mpienv export --shell fish \| source` | - |
 /// | [`Csh`](Dialect::Csh) | `csh` | csh, tcsh | ``eval "`mpienv export --shell csh`"`` | a newline |
 /// | [`PowerShell`](Dialect::PowerShell) | `powershell` | PowerShell 5.1 and later | `mpienv export --shell powershell \| Out-String \| Invoke-Expression` | an empty value |
-/// | [`Cmd`](Dialect::Cmd) | `cmd` | cmd.exe | `for /f "delims=" %i in ('mpienv export --shell cmd') do @%i`, or a file for `call` | an empty value, `"`, `%`, `!`, control characters, what is not ASCII |
-/// | [`Dotenv`](Dialect::Dotenv) | `dotenv` | Docker Compose, python-dotenv, Node's dotenv and `node --env-file` | a file `.env` | `'` beside one of `"`, `$`, `\`; `\\`, a `\` at the end, `${`, a carriage return; unsetting |
-/// | [`Docker`](Dialect::Docker) | `docker` | `docker run --env-file` | a file | a newline, a carriage return at the end, a value in quotes; what is to be unset is left out |
-/// | [`GitHub`](Dialect::GitHub) | `github` | the next steps of a GitHub Actions job | `mpienv export --shell github >> "$GITHUB_ENV"` | a carriage return at the end; what is to be unset is set to an empty text |
+/// | [`Cmd`](Dialect::Cmd) | `cmd` | cmd.exe | `for /f "delims=" %i in ('mpienv export --shell cmd') do @%i`, or a file for `call` | an empty value, `"`, `%`, `!`, control characters, non-ASCII characters |
+/// | [`Dotenv`](Dialect::Dotenv) | `dotenv` | Docker Compose, python-dotenv, Node's dotenv and `node --env-file` | a file `.env` | `'` together with one of `"`, `$`, `\`; `\\`, a `\` at the end, `${`, a carriage return; unsetting |
+/// | [`Docker`](Dialect::Docker) | `docker` | `docker run --env-file` | a file | a newline, a carriage return at the end, a value in quotes; variables to unset are left out |
+/// | [`GitHub`](Dialect::GitHub) | `github` | the next steps of a GitHub Actions job | `mpienv export --shell github >> "$GITHUB_ENV"` | a carriage return at the end; variables to unset are set to an empty string |
 /// | [`Json`](Dialect::Json) | `json` | programs | any JSON parser | - |
 ///
 /// If a dialect cannot express a variable, the result is [`Unrepresentable`], and nothing is written. Only JSON can
@@ -28,40 +28,39 @@ pub enum Dialect {
     Fish,
     /// `setenv NAME 'value';` and `unsetenv NAME;`.
     ///
-    /// The quotes around the backticks keep blanks as they are; a newline survives no backticks.
+    /// The quotes around the backticks preserve blanks. Backticks never preserve a newline.
     Csh,
-    /// `$env:NAME = 'value';` and `Remove-Item Env:NAME -ErrorAction SilentlyContinue;`, in ASCII
-    /// whatever the value, because Windows reads a program's output in the console's code page.
+    /// `$env:NAME = 'value';` and `Remove-Item Env:NAME -ErrorAction SilentlyContinue;`. The text is always ASCII,
+    /// because Windows reads a program's output in the console's code page.
     PowerShell,
     /// `set "NAME=value"` and `set "NAME="`.
     ///
-    /// The same text must work in `for /f` and as a batch file. `%` is doubled in the one and not
-    /// in the other, `!` means something under delayed expansion, and both are read in the
-    /// console's code page: they are refused. A variable without a value does not exist there.
+    /// The same text must work in `for /f` and as a batch file. `%` must be doubled in only one of them, `!` has a
+    /// meaning under delayed expansion, and both are read in the console's code page. Values with `%`, `!` or non-ASCII
+    /// characters are therefore rejected. In cmd, a variable without a value does not exist.
     Cmd,
-    /// `NAME='value'`, in what all four readers agree on.
+    /// `NAME='value'`, limited to what all four readers agree on.
     ///
-    /// python-dotenv takes `\\` and `\'` for escapes in single quotes, and replaces `${NAME}` even
-    /// there; the others do not. Such a file can only set: to unset a variable, unset it where
-    /// mpienv is run, and then it need not be in the file.
+    /// python-dotenv treats `\\` and `\'` as escapes in single quotes and replaces `${NAME}` even there; the others do
+    /// not. Such a file can only set variables. To leave one out of the file, unset it where mpienv runs.
     Dotenv,
-    /// `NAME=value`: no quotes, no escapes, the rest of the line is the value, blanks and all.
+    /// `NAME=value`: no quotes and no escapes; the rest of the line is the value, including blanks.
     ///
-    /// A container inherits nothing, so there is nothing to unset. Some readers strip quotes
-    /// around a whole value and some do not: such a value is refused.
+    /// A container inherits nothing, so there is nothing to unset. Some readers strip quotes around a whole value and
+    /// some do not, so such a value is rejected.
     Docker,
     /// `NAME<<EOF`, the value, and a delimiter that does not occur in it.
     ///
-    /// A variable of the job cannot be unset from a step. It is set to an empty text, which
-    /// mpienv, PyTorch and NCCL take for unset.
+    /// A step cannot unset a variable of the job. The variable is set to an empty string instead, which mpienv, PyTorch
+    /// and NCCL treat as unset.
     GitHub,
-    /// One JSON object; a variable to unset is null.
+    /// One JSON object; null means unset.
     #[cfg(feature = "cli")]
     Json,
 }
 
 impl Dialect {
-    /// Returns the text to print if the export fails: it makes the script that evaluates it fail, too.
+    /// Returns the text to print if the export fails. It makes the script that evaluates it fail, too.
     ///
     /// It is needed because a shell ignores the exit code of a command whose output it evaluates. Under `set -e` the
     /// shell stops. Without it, `eval` returns a non-zero status. PowerShell always stops. The text is empty for
@@ -78,7 +77,7 @@ impl Dialect {
         match self {
             Dialect::Posix | Dialect::Fish | Dialect::Csh => "false;\n",
             Dialect::PowerShell => "throw 'mpienv export failed';\n",
-            // `exit` would end an interactive shell, too.
+            // `exit` would close an interactive shell, too.
             Dialect::Cmd => "cmd /c exit 1\n",
             Dialect::Dotenv | Dialect::Docker | Dialect::GitHub => "",
             #[cfg(feature = "cli")]
@@ -102,14 +101,14 @@ impl Dialect {
     }
 }
 
-/// Why a dialect has no way to write something.
+/// Why a dialect cannot express something.
 pub(crate) type Reason = &'static str;
 
-/// A dialect that has lines for each variable.
+/// A dialect that writes lines for each variable.
 pub(crate) trait Lines {
-    /// The lines that set a variable, with their ends. The value has no NUL.
+    /// Returns the lines that set a variable, including their line ends. The value contains no NUL.
     fn set(&self, name: &str, value: &str) -> Result<String, Reason>;
-    /// The lines that unset a variable, with their ends; empty where there is nothing to do.
+    /// Returns the lines that unset a variable, including their line ends. Empty if nothing needs to be done.
     fn unset(&self, name: &str) -> Result<String, Reason>;
 }
 
@@ -126,7 +125,7 @@ fn lines(to: &impl Lines, dialect: &'static str, exports: &Exports) -> Result<St
     exports.iter().map(line).collect()
 }
 
-/// What a dialect has no way to write.
+/// The error for a variable that a dialect cannot express.
 ///
 /// ```
 /// use mpienv::{ClusterInfo, Dialect, Unrepresentable};
@@ -142,11 +141,11 @@ fn lines(to: &impl Lines, dialect: &'static str, exports: &Exports) -> Result<St
 pub struct Unrepresentable {
     /// The variable.
     pub name: String,
-    /// Its value; `None` where it is to be unset.
+    /// Its value, or `None` if it is to be unset.
     pub value: Option<String>,
     /// The dialect's name, as `--shell` takes it.
     pub dialect: &'static str,
-    /// What the dialect cannot write.
+    /// Why the dialect cannot express it.
     pub reason: &'static str,
 }
 

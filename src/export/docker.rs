@@ -5,7 +5,7 @@ use crate::export::dialect::{Lines, Reason};
 pub(crate) struct Docker;
 
 impl Lines for Docker {
-    // Blanks are part of the value, and a `#` begins a comment only at the start of a line.
+    // Blanks are part of the value, and a `#` starts a comment only at the start of a line.
     fn set(&self, name: &str, value: &str) -> Result<String, Reason> {
         let within = |quote: char| value.len() > 1 && value.starts_with(quote) && value.ends_with(quote);
         if value.contains('\n') {
@@ -20,7 +20,7 @@ impl Lines for Docker {
         Ok(format!("{name}={value}\n"))
     }
 
-    // A container inherits nothing; a name alone would pass the host's value on.
+    // A container inherits nothing. A name alone would pass on the host's value.
     fn unset(&self, _name: &str) -> Result<String, Reason> {
         Ok(String::new())
     }

@@ -1,4 +1,4 @@
-//! A `.env` file, in what Docker Compose, python-dotenv, Node's dotenv and node itself agree on.
+//! A `.env` file, limited to what Docker Compose, python-dotenv, Node's dotenv and Node itself agree on.
 
 use crate::export::dialect::{Lines, Reason};
 
@@ -6,7 +6,7 @@ pub(crate) struct Dotenv;
 
 impl Lines for Dotenv {
     fn set(&self, name: &str, value: &str) -> Result<String, Reason> {
-        // In double quotes only what has no meaning there to any reader.
+        // Double quotes are used only for values in which no reader interprets anything.
         let quote = if value.contains('\'') { '"' } else { '\'' };
         if value.contains('\r') {
             return Err("some readers take a carriage return for a newline");

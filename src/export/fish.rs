@@ -17,6 +17,6 @@ impl Lines for Fish {
 
 fn quoted(value: &str) -> String {
     let value = value.replace('\\', r"\\").replace('\'', r"\'");
-    // An escaped newline stands outside of quotes, where `eval (...)` does not make it a blank.
+    // An escaped newline is outside the quotes, where `eval (...)` does not turn it into a blank.
     format!("'{}'", value.replace('\n', r"'\n'"))
 }

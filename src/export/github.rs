@@ -13,13 +13,13 @@ impl Lines for GitHub {
         Ok(format!("{name}<<{delimiter}\n{value}\n{delimiter}\n"))
     }
 
-    // The runner cannot unset; readers take an empty text for unset.
+    // The runner cannot unset variables. Readers treat an empty string as unset.
     fn unset(&self, name: &str) -> Result<String, Reason> {
         self.set(name, "")
     }
 }
 
-/// The shortest of EOF, EOF_, EOF__, ... that does not occur in the value.
+/// Returns the shortest of EOF, EOF_, EOF__, ... that does not occur in the value.
 fn delimiter(value: &str) -> String {
     let mut delimiter = String::from("EOF");
     while value.contains(&delimiter) {

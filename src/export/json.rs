@@ -1,4 +1,4 @@
-//! One JSON object of all variables; null for one to unset.
+//! One JSON object of all variables; null means unset.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! A node's variables, for a launcher that is started once on each node: torchrun.
+//! A node's variables, for a launcher that runs once on each node: torchrun.
 
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::LAUNCHER;
@@ -6,20 +6,20 @@ use crate::error::Error;
 use crate::export::Exports;
 use crate::launcher::context::CONTEXT;
 
-/// What this process has and its workers must not take for their own.
+/// Variables of this process that its workers must not take for their own.
 const OF_THIS_PROCESS: [&str; 6] = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", LAUNCHER, CONTEXT];
 
 /// torchrun's own name for the number of workers.
 const WORKERS: &str = "PET_NPROC_PER_NODE";
 
 impl ClusterInfo {
-    /// The node's variables, for a `torchrun` that one process on each node starts.
+    /// Returns the node's variables, for a `torchrun` that one process on each node starts.
     ///
-    /// `NODE_RANK`, `NNODES`, `MASTER_ADDR`, `MASTER_PORT`, torchrun's own `PET_NODE_RANK`,
-    /// `PET_NNODES`, `PET_MASTER_ADDR`, `PET_MASTER_PORT`, and `NCCL_SOCKET_IFNAME`; this process's rank and sizes are
-    /// unset. Also `PET_NPROC_PER_NODE`, if the platform gives the number of workers
-    /// ([`ClusterInfo::workers_per_node`]) and it is not set: `torchrun train.py` then needs no argument, and elsewhere
-    /// `torchrun --nproc-per-node 8 train.py` no other.
+    /// They are `NODE_RANK`, `NNODES`, `MASTER_ADDR`, `MASTER_PORT`, torchrun's own `PET_NODE_RANK`, `PET_NNODES`,
+    /// `PET_MASTER_ADDR`, `PET_MASTER_PORT`, and `NCCL_SOCKET_IFNAME`. This process's rank and sizes are unset.
+    /// `PET_NPROC_PER_NODE` is also set if the platform provides the number of workers
+    /// ([`ClusterInfo::workers_per_node`]) and the user has not set it. `torchrun train.py` then needs no argument.
+    /// Elsewhere, `torchrun --nproc-per-node 8 train.py` needs no other argument.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -53,7 +53,7 @@ impl ClusterInfo {
             exports.set(plain, value.clone());
             exports.set(pet, value);
         }
-        // A person's own goes before the platform's.
+        // A user's own value takes precedence over the platform's.
         let workers = self.workers_per_node().filter(|_| !self.inherited.is_set(WORKERS));
         if let Some(workers) = workers {
             exports.set(WORKERS, workers.to_string());

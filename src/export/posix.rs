@@ -5,7 +5,7 @@ use crate::export::dialect::{Lines, Reason};
 pub(crate) struct Posix;
 
 impl Lines for Posix {
-    // Lines end in `;`, so that `eval $(mpienv export)` without quotes works too.
+    // Lines end in `;`, so that an unquoted `eval $(mpienv export)` works too.
     fn set(&self, name: &str, value: &str) -> Result<String, Reason> {
         Ok(format!("export {name}={};\n", quoted(value)))
     }
@@ -15,7 +15,7 @@ impl Lines for Posix {
     }
 }
 
-/// The value as one word, quoted where a shell would read anything into it.
+/// Returns the value as one word, quoted if a shell would interpret it.
 pub(crate) fn quoted(value: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':' | ',' | '@');
     if !value.is_empty() && value.chars().all(plain) {

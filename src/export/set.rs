@@ -62,7 +62,7 @@ macro_rules! targets {
     };
 }
 
-// A new set is a file with its SET, its `mod` above and a line here; `.ci/generate` then writes its rows in the guide.
+// To add a set, write a file with its SET, its `mod` above and a line here. `.ci/generate` then adds it to the guide.
 targets! {
     Torch = torch, "PyTorch and programs that read its variables: [`ClusterInfo::exports`].";
     Jax = jax, "`jax.distributed.initialize()` without arguments.\n\nJAX reads the number of processes and its own number from Open MPI 4 or Slurm. Under other launchers, and in workers, it reads them from Open MPI's variables, which mpienv sets.";
@@ -99,31 +99,31 @@ pub struct TargetVariable {
 struct Set {
     /// The name, as `--for` takes it.
     name: &'static str,
-    /// The program's name for people.
+    /// The program's human-readable name.
     title: &'static str,
-    /// What else is to be known, as the rest of a sentence; may be empty.
+    /// Further information, as the rest of a sentence. May be empty.
     note: &'static str,
     additions: &'static [Addition],
-    /// Variables that depend on the environment, too.
+    /// Returns variables that also depend on the environment.
     place: Option<Placing>,
-    /// Inherited variables whose names begin so are unset.
+    /// Inherited variables whose names start with one of these are unset.
     unset: &'static [&'static str],
-    /// What a helper of rank 0 has instead of its worker's variables.
+    /// The variables of rank 0's scheduler that differ from those of its worker.
     scheduler: Option<&'static [(&'static str, Option<&'static str>)]>,
 }
 
 impl Set {
-    /// A set without variables.
+    /// A set that adds no variables.
     const PLAIN: Set = Set { name: "", title: "", note: "", additions: &[], place: None, unset: &[], scheduler: None };
 }
 
-/// A variable and its value; `None` where it is not set, or where the set's `place` decides.
+/// A variable and its value. `None` if it is not set, or if the set's `place` decides.
 struct Addition {
     variable: TargetVariable,
     value: fn(&ClusterInfo) -> Result<Option<String>, Error>,
 }
 
-/// One row of a set's table.
+/// Returns one row of a set's table.
 const fn addition(
     name: &'static str,
     meaning: &'static str,
@@ -133,13 +133,13 @@ const fn addition(
     Addition { variable: TargetVariable { name, meaning, page }, value }
 }
 
-/// Gives a program its place by variables that depend on the inherited ones.
+/// Returns the variables that give a program its place, depending on the inherited ones.
 type Placing = fn(&ClusterInfo, &Environment) -> Result<Variables, Error>;
 
 /// Names with their values.
 type Variables = Vec<(&'static str, String)>;
 
-/// The local rank, without which a program cannot start.
+/// Returns the local rank, without which a program cannot start.
 fn local_rank(info: &ClusterInfo, target: Target) -> Result<u32, Error> {
     info.local_rank().ok_or_else(|| {
         let remedy =
@@ -153,30 +153,30 @@ fn number(value: Option<u32>) -> Result<Option<String>, Error> {
 }
 
 impl Target {
-    /// The name, as `--for` takes it.
+    /// Returns the name, as `--for` takes it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.set().name
     }
 
-    /// The program's name for people.
+    /// Returns the human-readable name.
     #[must_use]
     pub const fn title(self) -> &'static str {
         self.set().title
     }
 
-    /// What else is to be known of the set, as the rest of a sentence; may be empty.
+    /// Returns further information about the set, as the rest of a sentence. May be empty.
     #[must_use]
     pub const fn note(self) -> &'static str {
         self.set().note
     }
 
-    /// The variables that the set adds to PyTorch's, those among them that are set in some environments only.
+    /// Returns the variables that the set adds to PyTorch's, including those that are set only in some environments.
     pub fn variables(self) -> impl Iterator<Item = &'static TargetVariable> {
         self.set().additions.iter().map(|addition| &addition.variable)
     }
 
-    /// The beginnings of the names of variables that are unset if they are inherited.
+    /// Returns the prefixes of the variables that are unset if they are inherited.
     #[must_use]
     pub const fn removed_prefixes(self) -> &'static [&'static str] {
         self.set().unset
@@ -188,7 +188,7 @@ impl Target {
     }
 }
 
-/// By [`name`](Target::name).
+/// Parses a [`name`](Target::name).
 impl FromStr for Target {
     type Err = UnknownName;
 
@@ -234,16 +234,16 @@ impl ClusterInfo {
         place.into_iter().for_each(|(name, value)| exports.set(name, value));
         let wanted = |name: &&str| unset.iter().any(|prefix| name.starts_with(prefix)) && is_plain(name);
         let names: Vec<_> = inherited.names().filter(wanted).map(str::to_owned).collect();
-        // mpienv in a child process cannot detect the launcher by variables that were unset.
+        // mpienv in a child process cannot detect the launcher from variables that were unset.
         let is_gone = !names.is_empty();
         if is_gone && inherited.is_set(LAUNCHER) && self.leaves_context.is_none() {
             exports.set(LAUNCHER, Launcher::User.name().to_owned());
         }
         let takes_some = self.launcher().variables().any(|variable| names.iter().any(|name| name == variable.name));
         names.into_iter().for_each(|name| exports.remove(name));
-        // A launcher that is still to be seen, and cannot be read.
+        // The launcher would still be detected, but its variables could not be read.
         let is_torn = takes_some && (self.launcher().spec().marker)(&inherited.with(exports.iter())).is_some();
-        // A launcher's variables that are meant for the program only do not reach other processes.
+        // The context keeps launcher variables that are meant only for the program from misleading other processes.
         if let Some(launcher) = self.leaves_context.or((is_placed || is_torn).then_some(self.launcher())) {
             let launcher = if is_gone { Launcher::User } else { launcher };
             let context = self.context(launcher, seen(&inherited.with(exports.iter())), &exports);

@@ -21,7 +21,7 @@ use placeholder::{ASKED, MASTER_PORT, OF_PROCESS, PLACEHOLDERS, Placeholder, Unk
 /// | `{first_node}WORD` | `WORD` on node 0; on other nodes the word is left out |
 /// | `{other_nodes}WORD` | `WORD` on all nodes but node 0, where the word is left out |
 ///
-/// No shell reads the words, so that a value is never split and never run.
+/// No shell reads the words, so a value is never split or executed.
 ///
 /// ```
 /// use mpienv::{ClusterInfo, Placeholders, TemplateError};
@@ -56,23 +56,23 @@ pub struct Placeholders {
 }
 
 impl Placeholders {
-    /// The name of each placeholder, and what takes its place.
+    /// Returns the name of each placeholder, and what replaces it.
     pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
         PLACEHOLDERS.iter().map(|placeholder| (placeholder.name, placeholder.meaning))
     }
 
-    /// A word with each placeholder replaced; `None` if the word is for other nodes.
+    /// Returns a word with each placeholder replaced, or `None` if the word is for other nodes.
     ///
     /// # Errors
-    /// A placeholder that does not exist or has no value here, or braces that do not form one.
+    /// Returns an error if a placeholder does not exist or has no value here, or if braces do not form a placeholder.
     pub fn expand(&self, word: &str) -> Result<Option<String>, TemplateError> {
         self.expanded(word).map_err(|fault| TemplateError { word: word.to_owned(), fault })
     }
 
-    /// Looks for what is wrong with the words on every node, without asking for a value.
+    /// Checks the words for errors that would occur on every node, without using any values.
     ///
     /// # Errors
-    /// A placeholder that does not exist, or braces that do not form one.
+    /// Returns an error if a placeholder does not exist, or if braces do not form a placeholder.
     ///
     /// ```
     /// use mpienv::Placeholders;
@@ -86,7 +86,7 @@ impl Placeholders {
         texts.try_for_each(|word| check(word).map_err(|fault| TemplateError { word: word.to_owned(), fault }))
     }
 
-    /// Whether the words name the node, and nothing in which its processes differ.
+    /// Returns whether the words contain the node, but nothing that differs between the node's processes.
     #[cfg(feature = "cli")]
     pub(crate) fn are_for_a_node(words: &[OsString]) -> bool {
         let pieces = words.iter().filter_map(|word| parse(word.to_str()?).ok()).flatten();
@@ -100,12 +100,13 @@ impl Placeholders {
         names.contains("node_rank") && !["rank", "local_rank"].iter().any(|name| names.contains(name))
     }
 
-    /// The words of a command with each placeholder replaced, without those that are for other nodes.
+    /// Returns the words of a command with each placeholder replaced, without the words for other nodes.
     ///
     /// Words that are not UTF-8 are kept as they are.
     ///
     /// # Errors
-    /// As [`Placeholders::expand`]; if no word is left; if a word has braces and is not UTF-8.
+    /// Same as [`Placeholders::expand`]. Also returns an error if no word is left, or if a word with braces is not
+    /// UTF-8.
     pub fn expand_words(&self, words: &[OsString]) -> Result<Vec<OsString>, TemplateError> {
         let mut expanded = Vec::new();
         for word in words {
@@ -132,7 +133,7 @@ impl Placeholders {
                 Piece::Condition { first_node } => {
                     // A condition is the first piece of its word.
                     if (self.node_rank()? == 0) != first_node {
-                        // What is wrong with the rest is wrong on every node.
+                        // An error in the rest of the word is an error on every node.
                         return parse(word)?.iter().try_for_each(check).map(|()| None);
                     }
                 }
@@ -159,7 +160,7 @@ impl Placeholders {
         })
     }
 
-    /// The names that have a value here.
+    /// Returns the names that have a value here.
     fn known(&self) -> Vec<&'static str> {
         let is_known = |placeholder: &&Placeholder| {
             let is_asked = ASKED.contains(&placeholder.name) && self.info.master_addr().is_ok();
@@ -202,7 +203,7 @@ impl Placeholders {
     }
 }
 
-/// Whether the names of a piece exist.
+/// Returns an error if a name in a piece does not exist.
 fn check(piece: &Piece<'_>) -> Result<(), Fault> {
     let names = match *piece {
         Piece::Value(name) => [Operand::Name(name), Operand::Number(0)],
@@ -220,13 +221,13 @@ fn find(name: &str) -> Result<&'static Placeholder, Fault> {
 }
 
 impl ClusterInfo {
-    /// The values that replace placeholders in a command for this process.
+    /// Returns the values that replace placeholders in a command for this process.
     #[must_use]
     pub fn placeholders(&self) -> Placeholders {
         Placeholders { info: self.clone(), per_node: false }
     }
 
-    /// The values that replace placeholders in a command for the whole node: those of a rank are not known.
+    /// Returns the values that replace placeholders in a command for the whole node. Those of a rank are not available.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -243,7 +244,7 @@ impl ClusterInfo {
     /// ```
     ///
     /// # Errors
-    /// When this process is not the only one on its node, or does not know whether it is.
+    /// Returns an error if this process is not known to be the only one on its node.
     pub fn per_node_placeholders(&self) -> Result<Placeholders, Error> {
         Ok(Placeholders { info: self.as_node()?, per_node: true })
     }
@@ -262,7 +263,7 @@ debug_is_text!(TemplateError);
 
 #[cfg(feature = "cli")]
 impl TemplateError {
-    /// Whether another environment would have a value, so that the word itself is right.
+    /// Returns whether the word itself is right, and only this environment lacks a value.
     pub(crate) fn is_by_environment(&self) -> bool {
         matches!(self.fault, Fault::NotKnown { .. } | Fault::Environment(_))
     }

@@ -14,10 +14,10 @@ use std::fmt;
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostlistError {
-    /// Nothing, or nothing but blanks.
+    /// The list is empty or contains only blanks.
     #[error("column 1: expected a host, found an empty list")]
     Empty,
-    /// Nothing between two commas, before the first or after the last.
+    /// A host is missing between two commas, before the first comma, or after the last one.
     #[error("column {column}: expected a host, found {found}")]
     ExpectedHost {
         /// Where the host should be.
@@ -25,25 +25,25 @@ pub enum HostlistError {
         /// What is there.
         found: Found,
     },
-    /// A bracket without its end.
+    /// A bracket is never closed.
     #[error("column {column}: \"[\" is never closed")]
     Unclosed {
         /// Where the bracket opens.
         column: usize,
     },
-    /// A closing bracket where none is open.
+    /// A closing bracket has no opening bracket.
     #[error("column {column}: \"]\" closes nothing, expected a \"[\" before it")]
     Unopened {
         /// Where the bracket is.
         column: usize,
     },
-    /// A bracket within a bracket.
+    /// A bracket is inside another bracket.
     #[error("column {column}: \"[\" stands inside brackets, expected a number, \",\", \"-\" or \"]\"")]
     Nested {
         /// Where the inner bracket opens.
         column: usize,
     },
-    /// No digits where a number begins.
+    /// A number has no digits.
     #[error("column {column}: expected a number, found {found}")]
     ExpectedNumber {
         /// Where the number should be.
@@ -51,17 +51,17 @@ pub enum HostlistError {
         /// What is there.
         found: Found,
     },
-    /// Something else than the next number or the end of the bracket.
+    /// Something other than the next number or the end of the bracket follows.
     #[error("column {column}: expected {}\",\" or \"]\", found {found}", if *range { "" } else { "\"-\", " })]
     ExpectedNext {
-        /// Where it is.
+        /// Where the unexpected text is.
         column: usize,
         /// What is there.
         found: Found,
-        /// Whether a whole range was read: no second dash may follow.
+        /// Whether a whole range was read, after which no second dash may follow.
         range: bool,
     },
-    /// A range from a high number to a low one.
+    /// A range runs from a high number to a low one.
     #[error("column {column}: the range {low}-{high} runs backwards, expected the lower number first")]
     Backwards {
         /// Where the range begins.
@@ -71,19 +71,19 @@ pub enum HostlistError {
         /// Its last number.
         high: u64,
     },
-    /// A number beyond `u64`.
+    /// A number does not fit in `u64`.
     #[error("column {column}: the number is too big, expected at most {}", u64::MAX)]
     TooBig {
         /// Where the number begins.
         column: usize,
     },
-    /// More hosts than `u64` can count.
+    /// The number of hosts does not fit in `u64`.
     #[error("column {column}: the list has too many hosts, expected at most {}", u64::MAX)]
     TooMany {
-        /// Where the host expression begins that makes them too many.
+        /// Where the host expression that exceeds the limit begins.
         column: usize,
     },
-    /// A brace: a host function, which is not a list.
+    /// A brace begins a host function, which is not a list.
     #[error(
         "column {column}: expected a host, found {found}: host functions are known to slurm's \
          controller only, `scontrol show hostnames` lists the hosts"
@@ -99,7 +99,7 @@ pub enum HostlistError {
 debug_is_text!(HostlistError);
 
 impl HostlistError {
-    /// The column at fault, counted in characters from 1.
+    /// Returns the column of the error, counted in characters from 1.
     #[must_use]
     pub fn column(&self) -> usize {
         match *self {
@@ -118,7 +118,7 @@ impl HostlistError {
     }
 }
 
-/// What stands at the column of a [`HostlistError`]: a character, or nothing more.
+/// What is at the column of a [`HostlistError`]: a character, or the end of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Found {
@@ -129,7 +129,7 @@ pub enum Found {
 }
 
 impl Found {
-    /// What stands at byte `at`.
+    /// Returns what is at byte `at`.
     pub(super) fn at(text: &str, at: usize) -> Found {
         text.get(at..).and_then(|rest| rest.chars().next()).map_or(Found::End, Found::Character)
     }
@@ -145,7 +145,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// The column of byte `at`.
+/// Returns the column of byte `at`.
 pub(super) fn column(text: &str, at: usize) -> usize {
     text.char_indices().take_while(|&(start, _)| start < at).count() + 1
 }

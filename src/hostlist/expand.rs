@@ -1,4 +1,4 @@
-//! All hosts of a list, one after the other.
+//! Expands a list into its hosts, one by one.
 
 use std::borrow::Cow;
 use std::iter::FusedIterator;
@@ -10,7 +10,7 @@ use super::scan::{Range, Scanner, brackets, push_number};
 /// ```
 /// use mpienv::hostlist::{Hostlist, Hosts};
 ///
-/// // A long list costs no more than the hosts that are asked for.
+/// // A long list costs no more than the hosts that are requested.
 /// let mut hosts: Hosts<'_> = Hostlist::parse("gpu[1-65000]")?.iter();
 /// assert_eq!(hosts.next().as_deref(), Some("gpu1"));
 /// assert_eq!(hosts.size_hint(), (64_999, Some(64_999)));
@@ -19,13 +19,13 @@ use super::scan::{Range, Scanner, brackets, push_number};
 pub struct Hosts<'a> {
     text: &'a str,
     scanner: Scanner<'a>,
-    /// Hosts still to come.
+    /// The number of hosts that are left.
     left: u64,
-    /// The brackets of the host expression under way, each at its number.
+    /// The brackets of the current host expression, each at its current number.
     wheels: Vec<Wheel<'a>>,
     /// The text after the last bracket.
     tail: &'a str,
-    /// Length of the last host: a good guess for the next one.
+    /// The length of the last host, which is a good estimate for the next one.
     length: usize,
 }
 
@@ -43,9 +43,9 @@ impl<'a> Hosts<'a> {
         Hosts { text, scanner: Scanner::new(text), left: len, wheels: Vec::new(), tail: "", length: 0 }
     }
 
-    /// Goes to the next host: turns the wheels, or begins the next host expression.
+    /// Advances to the next host: turns the wheels, or begins the next host expression.
     fn advance(&mut self) -> Option<()> {
-        // The last bracket runs fastest, then the first, the second and so on: Slurm's order.
+        // The last bracket varies fastest, then the first, the second and so on: Slurm's order.
         if let Some((last, others)) = self.wheels.split_last_mut()
             && (last.turn(self.text) || others.iter_mut().any(|wheel| wheel.turn(self.text)))
         {
@@ -66,7 +66,7 @@ impl<'a> Hosts<'a> {
 }
 
 impl Wheel<'_> {
-    /// Goes to the bracket's next number. At its end: back to the first, and false.
+    /// Advances to the bracket's next number. After the last number, returns to the first and returns false.
     fn turn(&mut self, text: &str) -> bool {
         if self.number < self.range.high {
             self.number += 1;
@@ -74,7 +74,7 @@ impl Wheel<'_> {
         }
         let more = text.as_bytes().get(self.range.end) == Some(&b',');
         let next = if more { self.range.end + 1 } else { self.open + 1 };
-        // Never an error: the list was checked.
+        // Never an error, because the list was checked.
         if let Ok(range) = Range::read(text, self.open, next) {
             self.range = range;
         }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::error::{Found, HostlistError, column};
 
-/// Goes through a list, one host expression at a time.
+/// Scans a list, one host expression at a time.
 pub(super) struct Scanner<'a> {
     text: &'a str,
     at: usize,
@@ -25,9 +25,9 @@ pub(super) struct Element {
 pub(super) struct Range {
     pub(super) low: u64,
     pub(super) high: u64,
-    /// The least number of digits.
+    /// The minimum number of digits.
     pub(super) width: usize,
-    /// The byte after it: a comma or the closing bracket.
+    /// The byte after the range: a comma or the closing bracket.
     pub(super) end: usize,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Scanner<'a> {
         Scanner { text, at: 0 }
     }
 
-    /// The next host expression; `None` at the end.
+    /// Returns the next host expression, or `None` at the end.
     pub(super) fn element(&mut self) -> Result<Option<Element>, HostlistError> {
         let first = self.at == 0;
         let mut comma = false;
@@ -76,13 +76,13 @@ impl<'a> Scanner<'a> {
         Ok(Some(Element { start, end: self.at, count }))
     }
 
-    /// Goes past a bracket and counts its numbers; `None` when they are more than `u64` counts.
+    /// Skips a bracket and counts its numbers. Returns `None` if the count does not fit in `u64`.
     fn bracket(&mut self) -> Result<Option<u64>, HostlistError> {
         let open = self.at;
         let mut count: Option<u64> = Some(0);
         loop {
             let range = Range::read(self.text, open, self.at + 1)?;
-            // `high - low + 1` does not fit for the range of all numbers.
+            // `high - low + 1` overflows for the range of all numbers.
             let numbers = (range.high - range.low).checked_add(1);
             count = count.zip(numbers).and_then(|(count, numbers)| count.checked_add(numbers));
             self.at = range.end;
@@ -135,7 +135,7 @@ impl Range {
     }
 }
 
-/// Reads the digits at byte `start`: their value, and the byte after them.
+/// Reads the digits at byte `start`. Returns their value, and the byte after them.
 fn number(text: &str, open: usize, start: usize) -> Result<(u64, usize), HostlistError> {
     let mut value: u64 = 0;
     let mut at = start;
@@ -157,7 +157,7 @@ fn number(text: &str, open: usize, start: usize) -> Result<(u64, usize), Hostlis
 }
 
 impl Element {
-    /// One of its hosts: `digits` selects the item of each bracket, the first if it is too short.
+    /// Returns one of its hosts. `digits` selects the item of each bracket; a missing digit selects the first item.
     pub(super) fn host<'a>(&self, text: &'a str, digits: &[u64]) -> Cow<'a, str> {
         let mut name = String::new();
         let mut from = self.start;
@@ -177,7 +177,7 @@ impl Element {
         Cow::Owned(name)
     }
 
-    /// The place in each bracket of the host at `index`.
+    /// Returns the position in each bracket of the host at `index`.
     pub(super) fn digits(&self, text: &str, mut index: u64) -> Vec<u64> {
         let mut digits: Vec<u64> = brackets(text, *self).map(|open| size(text, open)).collect();
         let mut take = |digit: &mut u64| {
@@ -186,7 +186,7 @@ impl Element {
             *digit = index % size;
             index /= size;
         };
-        // The last bracket runs fastest, then the first, the second and so on: Slurm's order.
+        // The last bracket varies fastest, then the first, the second and so on: Slurm's order.
         if let Some((last, others)) = digits.split_last_mut() {
             take(last);
             others.iter_mut().for_each(take);
@@ -195,13 +195,13 @@ impl Element {
     }
 }
 
-/// The bytes where the brackets of an element open.
+/// Returns the bytes where the brackets of an element open.
 pub(super) fn brackets(text: &str, element: Element) -> impl Iterator<Item = usize> {
     let bytes = text.as_bytes().get(element.start..element.end).unwrap_or_default();
     bytes.iter().zip(element.start..).filter(|&(&byte, _)| byte == b'[').map(|(_, at)| at)
 }
 
-/// The ranges of the bracket that opens at this byte, which was checked.
+/// Returns the ranges of the bracket that opens at this byte. The bracket was checked before.
 fn ranges(text: &str, open: usize) -> impl Iterator<Item = Range> {
     let mut at = Some(open);
     std::iter::from_fn(move || {
@@ -215,7 +215,7 @@ fn size(text: &str, open: usize) -> u64 {
     ranges(text, open).fold(0, |sum, range| sum.saturating_add(range.high - range.low).saturating_add(1))
 }
 
-/// The number at this place of a bracket, its width, and the byte after the bracket.
+/// Returns the number at this position in a bracket, its width, and the byte after the bracket.
 fn pick(text: &str, open: usize, mut place: u64) -> (u64, usize, usize) {
     let mut picked = None;
     let mut end = open;
@@ -234,7 +234,7 @@ fn pick(text: &str, open: usize, mut place: u64) -> (u64, usize, usize) {
 
 /// Appends a number with at least `width` digits.
 pub(super) fn push_number(name: &mut String, number: u64, width: usize) {
-    // Not `{:0width$}`: that panics on a width beyond `u16`.
+    // Not `{:0width$}`, which panics on a width beyond `u16`.
     let mut digits = [0; 20];
     let mut rest = number;
     let mut length = 0;

@@ -1,4 +1,4 @@
-//! The workers are started, and started again if they fail.
+//! Starts the workers, and starts them again if they fail.
 
 mod coordinator;
 mod link;
@@ -25,19 +25,19 @@ pub(super) use self::nodes::{Meeting, meet};
 
 use self::coordinator::{Order, Verdict};
 
-/// Exit codes after which a restart would fail in the same way: usage, and commands that cannot be started.
+/// Exit codes after which a restart would fail in the same way: wrong usage, and commands that cannot be started.
 const FINAL_CODES: [i32; 3] = [2, 126, 127];
 
 /// Why an attempt failed on this node.
 enum Own<E> {
     Launch(LaunchError),
-    /// What the program that launches says.
+    /// An error of the program that uses the launch.
     Start(E),
 }
 
 /// Runs attempts until one succeeds or none is left.
 ///
-/// `prepare` gives a place for the workers of an attempt, `start` starts them there.
+/// `prepare` returns a [`Running`] for the workers of an attempt, and `start` starts them in it.
 pub(super) fn run<E: From<LaunchError> + Display>(
     link: &Link,
     base: u32,
@@ -75,7 +75,7 @@ pub(super) fn run<E: From<LaunchError> + Display>(
     }
 }
 
-/// One attempt on this node, from its start until none of its workers is left.
+/// Runs one attempt on this node, from its start until none of its workers is left.
 fn one<E: From<LaunchError> + Display>(
     link: &Link,
     attempt: Attempt,
@@ -91,7 +91,7 @@ fn one<E: From<LaunchError> + Display>(
         }
     };
     if attempt.again > 0 && signals.has_asked() {
-        // It came after the pause.
+        // The signal arrived after the pause.
         link.send(Event::Signal);
         link.send(Event::Stopped { endings: Vec::new(), is_final: true });
         return Ok(());
@@ -108,7 +108,7 @@ fn one<E: From<LaunchError> + Display>(
         Ok(Exit::Done) => {
             link.send(Event::Done { endings: running.endings() });
             if is_final {
-                // Other nodes' workers run on, but are not started again.
+                // The workers of other nodes continue, but are not started again.
                 link.send(Event::Signal);
             }
         }
@@ -138,7 +138,7 @@ fn fail(link: &Link, running: Option<&mut Running>, cause: Cause, is_final: Opti
     link.send(Event::Failed { failure, endings });
 }
 
-/// This host's name, for people.
+/// Returns this host's name for messages.
 fn own_host() -> String {
     host_name().unwrap_or_else(|| "an unknown host".to_owned())
 }
@@ -147,7 +147,7 @@ fn other(error: &impl Display) -> Cause {
     Cause::Other { text: error.to_string() }
 }
 
-/// What failed, and why it would fail again.
+/// Returns what failed, and why it would fail again.
 fn describe(error: &LaunchError) -> (Cause, Option<Final>) {
     match error {
         LaunchError::Failed { rank, status, stderr, report, .. } => {
@@ -167,7 +167,7 @@ struct Between<'a> {
 }
 
 impl Between<'_> {
-    /// The next order; until it comes, a signal that ends the job is reported to what decides.
+    /// Returns the next order. Until one arrives, reports each signal that ends the job.
     fn order(&self) -> Order {
         loop {
             if let Some(order) = self.link.take() {
@@ -179,7 +179,7 @@ impl Between<'_> {
         }
     }
 
-    /// An order that comes before a pause is over, or that follows from a signal in it.
+    /// Returns an order that arrives before the pause is over, or that follows from a signal during the pause.
     fn order_within(&self, pause: Duration) -> Option<Order> {
         let until = Instant::now() + pause;
         loop {
@@ -192,7 +192,7 @@ impl Between<'_> {
             }
             if self.signals.wait_for_end(Some(left)) {
                 self.link.send(Event::Signal);
-                // Another node may have begun: this one will not.
+                // Other nodes may have begun the next attempt; this one will not.
                 self.link.send(Event::Stopped { endings: Vec::new(), is_final: true });
                 return Some(self.order());
             }
@@ -200,17 +200,17 @@ impl Between<'_> {
     }
 }
 
-/// Says on stderr what failed and where the job goes on.
+/// Reports on stderr what failed and when the next attempt starts.
 fn announce(failure: &Failure, next: Attempt, pause: Duration) {
     let (failed, pause) = (failure.summary(), pause.as_secs_f64());
     let next = next.number();
     let last = next.saturating_sub(1);
     let text = format!("mpienv: attempt {last} failed: {failed}; attempt {next} starts in {pause} s\n");
-    // A closed stderr has no reader.
+    // If stderr is closed, the failure cannot be reported.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// This node's result of the job.
+/// Returns this node's result of the job.
 fn conclude<E: From<LaunchError>>(link: &Link, base: u32, verdict: Verdict, own: Option<Own<E>>) -> Result<(), E> {
     let failed = match verdict {
         Verdict::Done => return Ok(()),

@@ -1,4 +1,4 @@
-//! How workers ended, and the first that failed.
+//! How workers ended, and which one failed first.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,24 +7,24 @@ use std::time::Duration;
 
 /// The signal that asks workers to exit.
 const SIGTERM: i32 = 15;
-/// The signal that ends a process without its doing.
+/// The signal that kills a process without notice.
 pub(super) const SIGKILL: i32 = 9;
 
-/// How a worker ended, other than the first that failed.
+/// How a worker ended, except the first one that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum How {
-    /// It exited when it was asked to.
+    /// It exited when asked to.
     Asked,
-    /// It was killed after the grace.
+    /// It was killed after the grace period.
     Killed,
     /// It exited by itself.
     Exited(i32),
-    /// Another signal ended it.
+    /// Another signal killed it.
     Signal(i32),
 }
 
 impl How {
-    /// `is_asked`: this process had asked it to exit.
+    /// `is_asked`: whether this process had asked the worker to exit.
     pub(super) fn of(status: ExitStatus, is_asked: bool) -> How {
         match (status.code(), signal(status)) {
             (Some(code), _) => How::Exited(code),
@@ -53,11 +53,11 @@ pub(super) struct Ending {
     pub how: How,
 }
 
-/// How many ways to end a report has, and how many runs of ranks in a line.
+/// How many ways of ending a report lists, and how many runs of ranks a line lists.
 const WAYS: usize = 6;
 const RUNS: usize = 8;
 
-/// One line for each way to end: `stopped with SIGTERM: ranks 0-1, 3`.
+/// Returns one line for each way of ending: `stopped with SIGTERM: ranks 0-1, 3`.
 pub(super) fn lines(endings: &[Ending]) -> Vec<String> {
     let mut ranks: BTreeMap<How, Vec<u32>> = BTreeMap::new();
     for Ending { rank, how } in endings {
@@ -68,7 +68,7 @@ pub(super) fn lines(endings: &[Ending]) -> Vec<String> {
     lines.chain((others > 0).then(|| format!("failed afterwards in other ways: {others} more"))).collect()
 }
 
-/// `rank 4`, or `ranks 0-1, 3`.
+/// Formats ranks as `rank 4` or `ranks 0-1, 3`.
 fn of_ranks(mut ranks: Vec<u32>) -> String {
     ranks.sort_unstable();
     ranks.dedup();
@@ -91,9 +91,9 @@ fn of_ranks(mut ranks: Vec<u32>) -> String {
 pub(super) struct Failure {
     pub node: u32,
     pub host: String,
-    /// How long after the start of the attempt.
+    /// The time since the start of the attempt.
     pub after: Duration,
-    /// Why no other attempt is made, whatever is asked for.
+    /// Why there is no other attempt, whatever the settings say.
     pub is_final: Option<Final>,
     pub cause: Cause,
 }
@@ -103,7 +103,7 @@ pub(super) struct Failure {
 pub(super) enum Final {
     /// The exit code says that the command line is wrong or cannot be executed.
     Code(i32),
-    /// This process was asked to exit, or to prepare for it.
+    /// This process received a signal to exit, or to prepare for it.
     Signal,
     /// The failure is not a worker's.
     Launch,
@@ -131,19 +131,19 @@ pub(super) enum Cause {
 }
 
 impl Failure {
-    /// Whether a worker was killed, by no other process of the job.
+    /// Returns whether a worker was killed from outside the job.
     pub(super) fn is_from_outside(&self) -> bool {
         matches!(self.cause, Cause::Worker { status, .. } if signal(status) == Some(SIGKILL))
     }
 
-    /// Leaves of the output what a summary has.
+    /// Keeps only the part of the output that a summary shows.
     pub(super) fn shorten(&mut self) {
         if let Cause::Worker { stderr: Some(lines), .. } = &mut self.cause {
             lines.drain(..lines.len().saturating_sub(1));
         }
     }
 
-    /// One line without the output: `rank 1 on node0: signal 9 (SIGKILL) after 3.2 s`.
+    /// Returns one line, with at most the last line of stderr: `rank 1 on node0: signal 9 (SIGKILL) after 3.2 s`.
     pub(super) fn summary(&self) -> String {
         let after = seconds(self.after);
         match &self.cause {
@@ -157,7 +157,7 @@ impl Failure {
     }
 }
 
-/// `exit code 7`, or `signal 9 (SIGKILL)`.
+/// Formats a status as `exit code 7` or `signal 9 (SIGKILL)`.
 pub(super) fn status_text(status: ExitStatus) -> String {
     match status.code() {
         Some(code) => format!("exit code {code}"),
@@ -165,7 +165,7 @@ pub(super) fn status_text(status: ExitStatus) -> String {
     }
 }
 
-/// A time that a person reads.
+/// Formats a duration for people.
 pub(super) fn seconds(time: Duration) -> String {
     match time.as_secs() {
         0..60 => format!("{:.1} s", time.as_secs_f64()),
@@ -174,7 +174,7 @@ pub(super) fn seconds(time: Duration) -> String {
     }
 }
 
-/// The number of the signal that ended a process.
+/// Returns the number of the signal that killed a process.
 pub(super) fn signal(status: ExitStatus) -> Option<i32> {
     #[cfg(unix)]
     return std::os::unix::process::ExitStatusExt::signal(&status);

@@ -28,7 +28,7 @@ use crate::value::port::Port;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// The environment does not allow workers.
+    /// The environment does not allow starting workers.
     #[error(transparent)]
     Environment(#[from] Error),
     /// A simulated job has more ranks than one machine should run together.
@@ -38,7 +38,7 @@ pub enum LaunchError {
     TooManyRanks {
         /// How many ranks the job has.
         ranks: u32,
-        /// How many run on one machine.
+        /// How many ranks may run on one machine.
         most: u32,
     },
     /// No port for rank 0 is free on this machine.
@@ -89,30 +89,30 @@ pub enum LaunchError {
         #[source]
         error: io::Error,
     },
-    /// A worker failed; it was the first.
+    /// A worker failed. It was the first one to fail.
     #[error("{}", failed(*rank, host.as_deref(), *status, *passed_on, stderr.as_deref()))]
     Failed {
         /// The worker's rank.
         rank: u32,
-        /// This host's name, if it is known.
+        /// The name of the worker's host, if it is known.
         host: Option<String>,
-        /// Its exit status.
+        /// The worker's exit status.
         status: ExitStatus,
-        /// Whether a signal ended it that this process received and passed on.
+        /// Whether the worker was killed by a signal that this process received and passed on.
         passed_on: bool,
-        /// The last lines that it wrote to stderr, as one line, unless its output is inherited.
+        /// The last lines that the worker wrote to stderr, joined into one. `None` if its output is inherited.
         stderr: Option<String>,
-        /// What happened before and because of it: see [`LaunchError::report`].
+        /// What happened before the failure and because of it: see [`LaunchError::report`].
         report: Box<LaunchReport>,
     },
-    /// Another node's launch could not go on.
+    /// The launch of another node could not continue.
     #[error("node {node} ({host}): {reason}; see its output")]
     OtherNode {
         /// The number of the node.
         node: u32,
-        /// Its host.
+        /// The node's host.
         host: String,
-        /// What its launch said.
+        /// The reason that its launch reported.
         reason: String,
     },
     /// The launch of another node is gone.
@@ -120,9 +120,9 @@ pub enum LaunchError {
     NodeLost {
         /// The number of the node.
         node: u32,
-        /// Its host.
+        /// The node's host.
         host: String,
-        /// How this was noticed.
+        /// How the loss was noticed.
         reason: String,
     },
     /// The launches of the nodes did not meet.
@@ -146,10 +146,10 @@ pub enum LaunchError {
 debug_is_text!(LaunchError);
 
 impl LaunchError {
-    /// What happened before and because of the failure, if a worker failed: several lines for a person.
+    /// Returns what happened before the failure and because of it, if a worker failed: several lines for a person.
     ///
-    /// The error itself is one line. The report has the last lines of the worker's stderr, how the other workers ended,
-    /// and the failures of earlier attempts. It may be empty.
+    /// The error itself is one line. The report contains the last lines of the worker's stderr, how the other workers
+    /// ended, and the failures of earlier attempts. It may be empty.
     ///
     /// ```
     /// use std::process::Command;
@@ -170,7 +170,7 @@ impl LaunchError {
         }
     }
 
-    /// The same, for those who want one line.
+    /// Returns the same error without its report, for users who asked for silence.
     #[cfg(feature = "cli")]
     pub(crate) fn brief(mut self) -> LaunchError {
         if let LaunchError::Failed { report, .. } = &mut self {
@@ -180,7 +180,7 @@ impl LaunchError {
     }
 }
 
-/// One line: the rank, its host, how it exited, and its last words.
+/// Describes a failure in one line: the rank, its host, how it exited, and its last lines of stderr.
 fn failed(rank: u32, host: Option<&str>, status: ExitStatus, passed_on: bool, stderr: Option<&str>) -> String {
     let mut text = format!("rank {rank}");
     if let Some(host) = host {
@@ -195,7 +195,7 @@ fn failed(rank: u32, host: Option<&str>, status: ExitStatus, passed_on: bool, st
     match stderr {
         Some("") => text += "; it wrote nothing to stderr",
         Some(tail) => drop(write!(text, "; its stderr ends with: {tail}")),
-        // A signal from elsewhere is the cause: the worker may have written nothing.
+        // A signal from elsewhere is the cause, and the worker may have written nothing.
         None if code.is_none() => {}
         None => text += "; see its output for the cause",
     }

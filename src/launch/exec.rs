@@ -1,4 +1,4 @@
-//! The process becomes another program.
+//! Replaces this process with another program.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Where the workers' lines go: as they are, with the rank before each, or into files.
+//! Where the workers' lines go: unchanged, with the rank before each, or into files.
 
 #[cfg(all(feature = "launch", unix))]
 mod copier;
@@ -30,27 +30,27 @@ use tail::Tail;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Output {
-    /// To this process's own, as they are.
+    /// To this process's own stdout and stderr, unchanged.
     #[default]
     Inherited,
-    /// To this process's own, whole lines with `[rank] ` before each.
+    /// To this process's own stdout and stderr, as whole lines with `[rank] ` before each.
     ///
-    /// A line of more than 16 MiB is cut into several.
+    /// A line of more than 16 MiB is split into several.
     Prefixed,
-    /// Into files of a folder, which is made if need be: `rank.K/stdout` and `rank.K/stderr`.
+    /// Into files of a folder, which is created if needed: `rank.K/stdout` and `rank.K/stderr`.
     ///
-    /// Files of these names are emptied.
+    /// Existing files with these names are truncated.
     LogDir(PathBuf),
 }
 
-/// How often it is looked whether the last lines have come.
+/// The interval at which to check whether the last lines have arrived.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// How many looks may find nothing to copy once all workers are gone: an outsider may hold the pipe.
+/// How many checks may find nothing to copy once all workers are gone, because a foreign process may hold the pipe.
 const QUIET_LOOKS: u32 = 1000;
-/// What is written to learn whether a disk has room, in bytes: less than a page can fit where nothing else does.
+/// What is written to find out whether a disk has room. Less than a page may fit even if nothing else does.
 const PROBE: [u8; 4096] = [0; 4096];
 
-/// What is captured of one worker.
+/// The captured output of one worker.
 #[derive(Debug)]
 pub(super) enum Captured {
     Nothing,
@@ -59,9 +59,9 @@ pub(super) enum Captured {
 }
 
 impl Output {
-    /// Tries that the workers' output can be written, before and after it is.
+    /// Checks that the workers' output can be written, before they write it and after.
     ///
-    /// The system reports a failed write to the worker, and few programs check it.
+    /// The system reports a failed write only to the worker, and few programs check it.
     pub(super) fn try_room(&self) -> Result<(), LaunchError> {
         match self {
             Output::LogDir(folder) => {
@@ -71,16 +71,16 @@ impl Output {
         }
     }
 
-    /// Starts what copies the workers' lines, where they are copied.
+    /// Starts the thread that copies the workers' lines, if they are copied.
     pub(super) fn copier(&self) -> io::Result<Option<Copier>> {
         matches!(self, Output::Prefixed).then(Copier::start).transpose()
     }
 
-    /// Says where a command's output goes, before it is started.
+    /// Sets where a command's output goes, before it is started.
     pub(super) fn direct(&self, role: Role, command: &mut Command) -> Result<(), LaunchError> {
         match self {
             Output::Inherited if role == Role::Scheduler => {
-                // It says what rank 0's worker says too.
+                // The scheduler prints the same as rank 0's worker.
                 command.stdout(Stdio::null());
             }
             Output::Inherited => {}
@@ -98,7 +98,7 @@ impl Output {
         Ok(())
     }
 
-    /// Takes over what [`Output::direct`] asked for.
+    /// Takes over the streams that [`Output::direct`] set up.
     pub(super) fn capture(
         &self,
         role: Role,
@@ -135,13 +135,13 @@ impl Output {
 }
 
 impl Captured {
-    /// Waits for the last lines of a worker whose group has ended, for as long as their reader takes, unless `is_hurried`.
+    /// Waits for the last lines of a worker whose group has exited, however slow their reader is, unless `is_hurried`.
     ///
-    /// Whether all lines have been written.
+    /// Returns whether all lines have been written.
     pub(super) fn finish(&self, is_hurried: impl Fn() -> bool) -> bool {
         let Captured::Lines { copies, .. } = self else { return true };
         let mut quiet = 0;
-        // Looks are counted and not time: while this process is stopped, nothing is read.
+        // Counts checks instead of time, because nothing is read while this process is stopped.
         while quiet < QUIET_LOOKS && !copies.iter().all(Progress::is_finished) {
             if is_hurried() {
                 return false;
@@ -154,7 +154,7 @@ impl Captured {
         true
     }
 
-    /// The last lines of stderr, as one line and as they are; `None` where they are not known.
+    /// Returns the last lines of stderr, joined and separately, or `None` if they are not known.
     pub(super) fn tail(&self) -> Option<(String, Vec<String>)> {
         match self {
             Captured::Nothing => None,
@@ -174,16 +174,16 @@ impl Captured {
     }
 }
 
-/// Writes a file there and removes it; makes the folder if need be.
+/// Writes a file to the folder and removes it. Creates the folder if needed.
 fn try_folder(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let path = folder.join(format!(".mpienv-{}", process::id()));
     let written = File::create(&path).and_then(|mut file| {
         file.write_all(&PROBE)?;
-        // Some systems report only now that the disk is full.
+        // Some systems report only at this point that the disk is full.
         file.sync_data()
     });
-    // A file that could not be made need not be removed.
+    // A file that could not be created need not be removed.
     let _ = fs::remove_file(&path);
     written
 }

@@ -1,14 +1,15 @@
-//! A process ends with the one that started it.
+//! Kills a process together with the one that started it.
 
 use std::io;
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
-/// Asks Linux to kill this process when the thread that started it ends.
+/// Asks Linux to kill this process when the thread that started it exits.
 ///
-/// The request survives [`exec`](crate::exec), but child processes do not inherit it. [`Launch`](crate::Launch) ends
-/// its workers if it is killed, except for a worker that it is just starting. A worker that calls this function first
-/// closes that gap. `parent` is the process ID of the process that started this one.
+/// The request survives [`exec`](crate::exec), but child processes do not inherit it. If the process of a
+/// [`Launch`](crate::Launch) is killed, its watchdog kills the workers, except for a worker that is just being started.
+/// A worker that calls this function first closes that gap. `parent` is the process ID of the process that started this
+/// one.
 ///
 /// ```no_run
 /// use std::process::Command;
@@ -22,7 +23,7 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 /// ```
 ///
 /// # Errors
-/// When the parent has ended already, or the system refuses.
+/// Returns an error if the parent has already exited, or if the system refuses.
 pub fn end_with_parent(parent: u32) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let parent = i32::try_from(parent).ok().and_then(Pid::from_raw);

@@ -6,9 +6,9 @@ use std::net::{Ipv4Addr, TcpListener};
 use crate::value::port::Port;
 use crate::value::port_range::PortRange;
 
-/// A port of the range on which nothing listens now.
+/// Returns a port of the range on which nothing listens now.
 ///
-/// From another start in every process and attempt, so that jobs started at once do not choose the same.
+/// Each process and attempt starts its search elsewhere, so that jobs started at once do not choose the same port.
 pub(super) fn free_port(range: PortRange, attempt: u32) -> io::Result<Port> {
     let mut ports = range.ports_from(u64::from(std::process::id()) * 7 + u64::from(attempt));
     let free = ports.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port.get())).is_ok());

@@ -1,50 +1,50 @@
-//! What a person reads after a job has failed.
+//! The report for users after a job has failed.
 
 use std::fmt;
 
 use crate::launch::attempts::Failed;
 use crate::launch::ending::{self, Cause};
 
-/// How many earlier attempts a report has: the first and the last ones.
+/// How many of the first and of the last earlier attempts a report lists.
 const FIRST: usize = 2;
 const LAST: usize = 4;
-/// How many lines of stderr the error itself has.
+/// How many lines of stderr the error itself contains.
 const LINES_OF_ERROR: usize = 3;
 
-/// What happened before and because of a worker's failure; its text is several indented lines, or empty.
+/// What happened before a worker's failure and because of it. Its text is several indented lines, or empty.
 ///
 /// See [`LaunchError::report`](crate::LaunchError::report).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaunchReport {
     /// The last lines of the worker's stderr.
     stderr: Vec<String>,
-    /// How long the last attempt ran, which is said where others ended because of it.
+    /// How long the last attempt ran, which is shown if other workers ended because of it.
     after: Option<String>,
     /// How the other workers ended.
     endings: Vec<String>,
     /// The failures of earlier attempts.
     earlier: Vec<String>,
-    /// How many restarts there were to be at most.
+    /// The maximum number of restarts.
     most: u32,
     /// Why nothing restarted although restarts were left.
     not_restarted: Option<String>,
-    /// Whether another node says all this.
+    /// Whether another node prints the report.
     is_hidden: bool,
 }
 
 impl LaunchReport {
-    /// How often the workers were started.
+    /// Returns how often the workers were started.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         u32::try_from(self.earlier.len()).unwrap_or(u32::MAX).saturating_add(1)
     }
 
-    /// All that a launch knows of its one failed worker.
+    /// Returns a report that contains only the stderr of the worker that failed.
     pub(super) fn of_lines(stderr: Vec<String>) -> LaunchReport {
         LaunchReport { stderr, ..LaunchReport::default() }
     }
 
-    /// Of a job that is over, which the platform had restarted `base` times.
+    /// Returns the report of a job that is over, which the platform had restarted `base` times.
     pub(super) fn of(failed: &Failed, base: u32) -> LaunchReport {
         let Failed { failure, endings, earlier, most } = failed;
         let stderr = match &failure.cause {
@@ -64,12 +64,12 @@ impl LaunchReport {
         }
     }
 
-    /// Without a text.
+    /// Returns the same report without a text.
     pub(super) fn hidden(self) -> LaunchReport {
         LaunchReport { is_hidden: true, ..self }
     }
 
-    /// Lines of stderr; none if all are in the error's own line.
+    /// Returns the last lines of the worker's stderr.
     pub(super) fn stderr(&self) -> &[String] {
         &self.stderr
     }

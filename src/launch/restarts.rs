@@ -1,4 +1,4 @@
-//! Restarts as they are asked for, and what changes from attempt to attempt.
+//! The settings for restarts, and what changes from attempt to attempt.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::value::port_range::PortRange;
 
 /// How long a node may be silent.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How long the launches of all nodes may take to come.
+/// How long the launches of all nodes may take to arrive.
 #[cfg(feature = "rendezvous")]
 const ARRIVAL: Duration = Duration::from_secs(600);
 
@@ -24,9 +24,9 @@ const ARRIVAL: Duration = Duration::from_secs(600);
 pub(super) struct Restarts {
     pub(super) most: u32,
     pub(super) silence: Duration,
-    /// This process, for a launch on every node of a job.
+    /// This process, for a job that has a launch on every node.
     pub(super) node: Option<ClusterInfo>,
-    /// Where each attempt of a job on this machine alone finds a free port.
+    /// The range in which each attempt finds a free port, for a job on this machine alone.
     pub(super) range: Option<PortRange>,
 }
 
@@ -37,7 +37,7 @@ impl Default for Restarts {
 }
 
 impl Launch {
-    /// Starts all workers again after a failure, at most so many times; 0 by default.
+    /// Starts all workers again after a failure, at most `most` times. The default is 0.
     ///
     /// When a worker fails, the workers of all nodes are stopped, and start again after a pause of 0.5 s, which doubles
     /// from restart to restart up to 30 s. Each attempt has its own keys, and its own master port unless a port was set.
@@ -78,14 +78,14 @@ impl Launch {
         self
     }
 
-    /// The places of the workers in the first attempt.
+    /// Returns the places of the workers in the first attempt.
     #[cfg(feature = "cli")]
     pub(crate) fn workers(&self) -> Vec<ClusterInfo> {
         let base = self.own_base();
         self.workers.iter().map(|worker| self.in_attempt(worker, Attempt { base, again: 0 }).into_owned()).collect()
     }
 
-    /// The way to the other nodes, and how often the platform had restarted the job.
+    /// Returns the link to the other nodes, and how often the platform had restarted the job.
     pub(super) fn link(&self) -> Result<(Link, u32), LaunchError> {
         let (base, most) = (self.own_base(), self.restarts.most);
         let node = self.restarts.node.as_ref();
@@ -103,7 +103,7 @@ impl Launch {
         Ok((Link::alone(number, most), base))
     }
 
-    /// The workers of an attempt.
+    /// Returns the workers of an attempt.
     pub(super) fn workers_in(&self, attempt: Attempt) -> Result<Vec<ClusterInfo>, LaunchError> {
         let free = match self.restarts.range.filter(|_| attempt.again > 0) {
             Some(range) => Some(port::free_port(range, attempt.again).map_err(LaunchError::NoPort)?),
@@ -119,7 +119,7 @@ impl Launch {
         Ok(self.workers.iter().map(place).collect())
     }
 
-    /// Where the workers' output goes in an attempt.
+    /// Returns where the workers' output goes in an attempt.
     pub(super) fn output_of(&self, attempt: Attempt) -> Output {
         match &self.output {
             Output::LogDir(folder) if self.restarts.most > 0 => {

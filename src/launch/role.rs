@@ -1,11 +1,11 @@
-//! One started process: who it is among the job's.
+//! A process that was started, and its role in the job.
 
 use std::fmt;
 use std::process::Child;
 
 use crate::launch::output::Captured;
 
-/// A worker, or the helper that some programs need beside rank 0's.
+/// A worker, or the scheduler that some programs need besides rank 0's worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Rank(u32),
@@ -13,7 +13,7 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// The folder of its output.
+    /// Returns the folder for the output.
     pub(super) fn folder(self) -> String {
         match self {
             Role::Rank(rank) => format!("rank.{rank}"),
@@ -21,7 +21,7 @@ impl Role {
         }
     }
 
-    /// The rank of a worker.
+    /// Returns the rank of a worker, or `None` for the scheduler.
     pub(super) fn rank(self) -> Option<u32> {
         match self {
             Role::Rank(rank) => Some(rank),

@@ -1,4 +1,4 @@
-//! The workers that run, until all have ended.
+//! The workers that run, until all have exited.
 
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::launch::stopped;
 use crate::launch::supervisor::{Signals, Supervisor};
 use crate::value::host_name::host_name;
 
-/// The signal of a process that writes to a pipe without a reader.
+/// The signal that kills a process when it writes to a pipe without a reader.
 const SIGPIPE: i32 = 13;
-/// How long after the first failure a worker that was killed is taken for its cause.
+/// How long after the first failure the death of a killed worker may still be its cause.
 const CAUSE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Workers that have not exited; dropping this kills them.
+/// Workers that have not exited. Dropping this kills them.
 #[derive(Debug)]
 pub(super) struct Running {
     members: Vec<Member>,
-    /// The output of workers that have exited: their last lines may still be on the way.
+    /// The output of workers that have exited, whose last lines may still be on their way.
     ended: Vec<Captured>,
     supervisor: Supervisor,
     signals: Arc<Signals>,
@@ -32,22 +32,22 @@ pub(super) struct Running {
     copier: Option<Copier>,
     faults: Faults,
     grace: Duration,
-    /// Workers that the terminal stopped after they had been asked to end, by process number, and when they are killed.
+    /// Workers that the terminal stopped after they were asked to exit, by process ID, and when they are killed.
     stuck: Vec<(u32, Instant)>,
     /// Whether no process is left.
     is_over: bool,
-    /// Whether a signal ended the wait for the reader of the last lines.
+    /// Whether a signal cut short the wait for the reader of the last lines.
     is_cut: bool,
-    /// How workers ended, but for the first that failed.
+    /// How workers ended, except the first one that failed.
     endings: Vec<Ending>,
     started: Instant,
     /// When the first worker failed.
     failed: Option<Instant>,
-    /// A worker that was killed from outside, of which the others may have heard before this process.
+    /// A worker that was killed from outside, which other workers may have noticed before this process did.
     killed: Option<(Member, ExitStatus)>,
 }
 
-/// How the workers came to an end without a failure here.
+/// How the workers ended without a failure on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
     /// All have finished.
@@ -64,7 +64,7 @@ impl Running {
         signals: &Arc<Signals>,
     ) -> Result<Running, LaunchError> {
         output.try_room()?;
-        // Before the first worker: later the limit of threads may be reached.
+        // Before the first worker, because the limit of threads may be reached later.
         let copier = output.copier().map_err(LaunchError::Thread)?;
         let faults = Faults::new(signals.waker().map_err(LaunchError::Signals)?);
         let signals = Arc::clone(signals);
@@ -87,7 +87,7 @@ impl Running {
         })
     }
 
-    /// Starts a worker, or the scheduler of the rank.
+    /// Starts a worker, or the scheduler of a rank.
     pub(super) fn start(&mut self, role: Role, rank: u32, command: &mut Command) -> Result<(), LaunchError> {
         self.output.direct(role, command)?;
         self.supervisor.prepare(command);
@@ -103,28 +103,28 @@ impl Running {
         outcome
     }
 
-    /// Ends all workers at once: not all could be started.
+    /// Kills all workers at once, because not all could be started.
     pub(super) fn abort(&mut self) {
         self.kill();
         self.is_over = true;
     }
 
-    /// How workers ended, but for the first that failed.
+    /// Takes how workers ended, except the first one that failed.
     pub(super) fn endings(&mut self) -> Vec<Ending> {
         std::mem::take(&mut self.endings)
     }
 
-    /// How long after the start the first worker failed, or how long it has been.
+    /// Returns the time from the start to the first failure, or until now if there is none.
     pub(super) fn ran_for(&self) -> Duration {
         self.failed.unwrap_or_else(Instant::now).saturating_duration_since(self.started)
     }
 
-    /// Whether output could not be written, and no error says so.
+    /// Returns whether output could not be written and no error has reported it.
     pub(super) fn has_fault(&self) -> bool {
         self.faults.is_left()
     }
 
-    /// Waits for all workers of an attempt, and ends the others when one fails, here or on another node.
+    /// Waits for all workers of an attempt, and stops the others when one fails here or on another node.
     pub(super) fn wait(&mut self, link: &Link, again: u32) -> Result<Exit, LaunchError> {
         loop {
             if let Some(fault) = self.faults.take_if(|fault| !fault.is_by_reader()) {
@@ -148,7 +148,7 @@ impl Running {
             if link.is_stopped(again) {
                 let noticed = Instant::now();
                 self.end(true)?;
-                // Another node noticed the end of this worker before this one did.
+                // Another node noticed that this worker was killed before this process did.
                 let Some((member, status)) = self.killed.take() else { return Ok(Exit::Stopped) };
                 self.failed = Some(noticed);
                 return Err(self.failure(&member, status));
@@ -160,16 +160,16 @@ impl Running {
             let until = self.kill_stuck();
             self.supervisor.wait(until);
         }
-        // The scheduler ends by itself when the last worker of all nodes has left it.
+        // The scheduler exits by itself once the last worker of all nodes has disconnected.
         let deadline = Instant::now() + self.grace;
         while !self.members.is_empty() && Instant::now() < deadline {
             self.supervisor.wait(Some(deadline.saturating_duration_since(Instant::now())));
-            // The workers that needed it report its failure.
+            // If the scheduler fails, the workers that needed it report the failure.
             self.reap()?;
         }
         self.end(false)?;
         if self.is_cut {
-            // That is no success.
+            // Incomplete output is not a success.
             self.signals.end_process();
         }
         match self.faults.take_if(|_| true) {
@@ -178,12 +178,12 @@ impl Running {
         }
     }
 
-    /// Reports workers that a signal has stopped: otherwise the job would hang without a reason.
+    /// Reports workers that a signal has stopped, because the job would otherwise hang without a visible reason.
     fn tell_stops(&mut self) {
         for member in &self.members {
             if let Some(stop) = self.supervisor.newly_stopped(&member.child) {
                 let process = member.child.id();
-                // A handler that uses the terminal is stopped as often as it goes on.
+                // A signal handler that uses the terminal is stopped again each time it continues.
                 let is_stuck = stop.is_by_terminal() && self.supervisor.has_asked_to_end();
                 if is_stuck && self.stuck.iter().all(|(known, _)| *known != process) {
                     self.stuck.push((process, Instant::now() + self.grace));
@@ -193,7 +193,7 @@ impl Running {
         }
     }
 
-    /// Kills the stuck workers that are still stopped after their grace; how long until the next one's is over.
+    /// Kills the stuck workers that are still stopped after their grace period. Returns the time left for the next one.
     fn kill_stuck(&mut self) -> Option<Duration> {
         let now = Instant::now();
         let is_over = |(_, deadline): &mut (u32, Instant)| *deadline <= now;
@@ -205,7 +205,7 @@ impl Running {
         self.stuck.iter().map(|(_, deadline)| deadline.saturating_duration_since(now)).min()
     }
 
-    /// Moves the members that have ended, up to the first worker that failed, and gives that one.
+    /// Removes the members that have exited, up to the first worker that failed, and returns that worker.
     fn reap(&mut self) -> Result<Option<(Member, ExitStatus)>, LaunchError> {
         let mut index = 0;
         while let Some(member) = self.members.get_mut(index) {
@@ -224,20 +224,22 @@ impl Running {
         Ok(None)
     }
 
-    /// Remembers a worker that has ended.
+    /// Records a worker that has exited.
     fn keep(&mut self, member: Member, how: How) {
         self.endings.extend(member.role.rank().map(|rank| Ending { rank, how }));
         self.ended.push(member.captured);
     }
 
-    /// Ends all processes: asks, waits for the grace period, kills. May keep a worker that was killed from outside.
+    /// Stops all processes: asks them to exit, waits for the grace period, and kills them. May keep a worker that was
+    /// killed from outside.
     fn end(&mut self, finds_cause: bool) -> Result<(), LaunchError> {
         let asked = Instant::now();
         let deadline = asked + self.grace;
         loop {
-            // A second failure is the first one's consequence.
+            // A second failure is a consequence of the first.
             while let Some((member, status)) = self.reap()? {
-                // This process kills only after the grace, and waits for none of these. Later, being asked may be the reason.
+                // This process sends SIGKILL only after the grace period, and reaps none of those workers here. If it
+                // is sent later, the request to exit may be the reason.
                 let may_be_cause = finds_cause && asked.elapsed() < CAUSE_WITHIN;
                 if is_killed(status) && may_be_cause && self.killed.is_none() {
                     self.killed = Some((member, status));
@@ -253,7 +255,7 @@ impl Running {
                 self.kill();
                 break;
             }
-            // Repeatedly: processes that lose their parents by it are asked, too.
+            // Repeated, because processes whose parents exit must be asked, too.
             self.supervisor.terminate();
             self.supervisor.wait(Some(left));
         }
@@ -274,12 +276,12 @@ impl Running {
         }
     }
 
-    /// The error for a worker's failure.
+    /// Returns the error for a worker's failure.
     fn failure(&self, member: &Member, status: ExitStatus) -> LaunchError {
         member.captured.finish(|| self.signals.is_hurried());
         let signal = signal(status);
         let is_by_pipe = signal == Some(SIGPIPE) || status.code() == Some(128 + SIGPIPE);
-        // What kept this process from writing is the cause of what followed.
+        // Whatever kept this process from writing is the cause of what followed.
         if let Some(fault) = self.faults.take_if(|fault| is_by_pipe || !fault.is_by_reader()) {
             return fault.into();
         }

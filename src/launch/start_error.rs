@@ -9,10 +9,10 @@ use std::process::Command;
 
 use crate::environment::Environment;
 
-/// As much of a file as is read to learn what it is: longer than the first line that Linux reads.
+/// How much of a file is read to find out what it is: more than the first line that Linux reads.
 const HEAD: u64 = 512;
-/// Too many open files: in this process, on this host; and neither a program nor a script. The numbers are those of all
-/// Unix systems, and the standard library has no names for them.
+/// Too many open files in this process, too many on this host, and a file that is neither a program nor a script. All
+/// Unix systems use these numbers, and the standard library has no names for them.
 const EMFILE: i32 = 24;
 const ENFILE: i32 = 23;
 const ENOEXEC: i32 = 8;
@@ -39,7 +39,7 @@ pub struct StartError {
 }
 
 impl StartError {
-    /// For a command that was not started, with the system's error.
+    /// Creates the error for a command that was not started, with the system's error.
     #[must_use]
     pub fn new(command: &Command, error: io::Error) -> StartError {
         let program = command.get_program().to_owned();
@@ -49,19 +49,19 @@ impl StartError {
         StartError { program, error, is_not_found, remedy }
     }
 
-    /// Whether the program itself is missing, rather than something that it needs.
+    /// Returns whether the program itself is missing, rather than something that it needs.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.is_not_found
     }
 
-    /// The remedy.
+    /// Returns the remedy.
     #[must_use]
     pub fn remedy(&self) -> &str {
         &self.remedy
     }
 
-    /// The system's error.
+    /// Returns the system's error.
     #[must_use]
     pub fn into_io(self) -> io::Error {
         self.error
@@ -82,7 +82,7 @@ impl std::error::Error for StartError {
 
 debug_is_text!(StartError);
 
-/// The file that the system would start, if there is one.
+/// Returns the file that the system would start, if there is one.
 pub(crate) fn find(command: &Command) -> Option<PathBuf> {
     let name = Path::new(command.get_program());
     if name.components().count() != 1 || command.get_program().as_encoded_bytes().contains(&b'/') {
@@ -134,10 +134,10 @@ fn remedy(error: &io::Error, path: Option<&Path>) -> String {
     text.to_owned()
 }
 
-/// The system does not find a file that is there: it means another, which this one names.
+/// Names the file that the system did not find, although the program itself exists.
 fn what_it_needs(path: &Path) -> String {
     let mut head = Vec::new();
-    // What cannot be read says nothing of itself.
+    // An unreadable file is treated as empty.
     let _ = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
     let Some(line) = head.strip_prefix(b"#!") else {
         return "its dynamic loader is not on this host, because it was built for another C library or CPU (`file` shows \

@@ -1,4 +1,4 @@
-//! What is said of a worker that a signal has stopped.
+//! Reports a worker that a signal has stopped.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -10,16 +10,16 @@ use crate::launch::role::Role;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(all(feature = "launch", unix)), expect(dead_code, reason = "stops are not detected here"))]
 pub(super) enum Stop {
-    /// It read the terminal, and is not in the foreground.
+    /// It read the terminal while in the background.
     ReadsTerminal,
-    /// It changed the terminal's settings or wrote to it, and is not in the foreground.
+    /// It changed the terminal's settings or wrote to it while in the background.
     SetsTerminal,
-    /// Somebody sent it this signal.
+    /// It received this signal.
     Signal(i32),
 }
 
 impl Stop {
-    /// Whether it is the terminal that stops the worker, as often as it goes on.
+    /// Returns whether the terminal stops the worker, and stops it again whenever it continues.
     pub(super) fn is_by_terminal(self) -> bool {
         matches!(self, Stop::ReadsTerminal | Stop::SetsTerminal)
     }
@@ -40,9 +40,9 @@ impl fmt::Display for Stop {
     }
 }
 
-/// Says on stderr that a worker is stopped, and why: it does nothing more, and nothing else says so.
+/// Reports on stderr that a worker is stopped, and why. A stopped worker does nothing, and nothing else reports it.
 ///
-/// `killed_in`: it had been asked to end, and is given no longer than this.
+/// `killed_in`: the worker was asked to exit, and is killed after this time.
 pub(super) fn tell(role: Role, process: u32, stop: Stop, killed_in: Option<Duration>) {
     let role = match role {
         Role::Rank(rank) => format!("rank {rank}"),
@@ -54,6 +54,6 @@ pub(super) fn tell(role: Role, process: u32, stop: Stop, killed_in: Option<Durat
         None => String::new(),
     };
     let text = format!("mpienv: {role} (process {process}) is stopped: {stop}{end}\n");
-    // A closed stderr has no reader.
+    // If stderr is closed, the stop cannot be reported.
     let _ = io::stderr().write_all(text.as_bytes());
 }

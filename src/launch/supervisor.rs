@@ -1,8 +1,8 @@
-//! What this system provides to control the processes that a process started.
+//! Controls the processes that a launch starts, by the means that the system provides.
 //!
-//! With the feature `launch`, on Unix, each worker has its own process group: the children of a worker end with it,
-//! and signals are passed on. On Linux, all descendants of a worker end with it, in any process group. Without the
-//! feature, workers are only killed.
+//! With the feature `launch`, on Unix, each worker has its own process group: the children of a worker are stopped with
+//! it, and signals are passed on. On Linux, all descendants of a worker are stopped with it, in any process group.
+//! Without the feature, workers are only killed.
 
 #[cfg(all(feature = "launch", target_os = "linux"))]
 mod binding;
@@ -32,7 +32,7 @@ pub(super) use signals::Signals;
 #[cfg(all(feature = "launch", unix))]
 pub use watchdog::serve_as_watchdog;
 
-/// Elsewhere no process binds another.
+/// Without core binding, there is nothing to release.
 #[cfg(not(all(feature = "launch", target_os = "linux")))]
 pub(super) struct Unbound;
 

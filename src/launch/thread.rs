@@ -3,10 +3,10 @@
 use std::io;
 use std::thread;
 
-/// The memory that a thread has for its calls, in bytes: they are few and shallow.
+/// The stack size of a thread, in bytes. Its calls are few and shallow.
 const STACK: usize = 256 << 10;
-/// The memory that must be free before a thread is started, in bytes: what a thread takes as it begins, and what the
-/// launch takes later, has no way to fail well.
+/// The memory that must be free before a thread is started, in bytes. A thread that starts, and the rest of the launch,
+/// cannot report that they have too little.
 const ROOM: usize = 4 << 20;
 
 /// Starts a thread, or fails if there is no room for it.

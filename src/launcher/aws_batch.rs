@@ -1,6 +1,6 @@
-//! AWS Batch multi-node parallel jobs: one process a node.
+//! AWS Batch multi-node parallel jobs: one process per node.
 //!
-//! Ranks are counted from the main node on, so that rank 0 is on it.
+//! Ranks are counted from the main node, so rank 0 is on it.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
@@ -60,7 +60,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let mut placement = Placement::one_per_node(marker.launcher, (INDEX, rank), (NODES, vars.nodes))?;
     placement.master_addr = match vars.main_address {
         Some(text) => Some(Sourced::new(marker.host(MAIN_ADDRESS, &text)?, MAIN_ADDRESS)),
-        // Only the main node lacks it, and the others may connect to any of its interfaces.
+        // Only the main node lacks its own address. The other nodes may connect to any of its interfaces.
         None if rank == 0 => {
             Some(Sourced::new(Host::ANY, "this is the main node, whose address AWS gives to the others"))
         }

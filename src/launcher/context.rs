@@ -1,8 +1,8 @@
-//! What mpienv leaves in the environment of what it starts: by it a process sees whether another launcher has started
-//! it since.
+//! What mpienv leaves in the environment of the programs that it starts. It shows a process whether another launcher
+//! has started it since.
 //!
-//! `MPIENV_CONTEXT` says which launcher was chosen, and has a hash of each variable that a launcher sets as it was then.
-//! A variable that has another value now was set by a launcher in between, which is the innermost.
+//! `MPIENV_CONTEXT` names the selected launcher, and holds a hash of every launcher variable at that moment. If a
+//! variable has another value now, a launcher in between has set it, and that launcher is the innermost.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +11,24 @@ use crate::error::{Error, Reason};
 use crate::value::job::fnv_1a;
 use crate::value::placement::Launcher;
 
-/// The variable; mpienv alone writes it.
+/// The variable's name. Only mpienv writes it.
 pub(crate) const CONTEXT: &str = "MPIENV_CONTEXT";
 
-/// The form of the text; another version of mpienv may write another one.
+/// The version of the format. Other versions of mpienv may write another one.
 const FORM: &str = "1";
 
-/// Variables as they were at one moment: name -> hash of the value. What was not set is not there.
+/// Variables as they were at one moment: name -> hash of the value. Unset variables are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen(BTreeMap<String, u64>);
 
 impl Seen {
-    /// These variables of an environment.
+    /// Records these variables of an environment.
     pub(crate) fn of<'a>(environment: &Environment, names: impl IntoIterator<Item = &'a str>) -> Seen {
         let set = names.into_iter().filter_map(|name| Some((name.to_owned(), current(environment, name)?)));
         Seen(set.collect())
     }
 
-    /// The variable is set to that value, or unset.
+    /// Records that the variable is set to this value, or unset.
     pub(crate) fn put(&mut self, name: &str, value: Option<&str>) {
         match value {
             Some(value) => drop(self.0.insert(name.to_owned(), hash(value.as_bytes()))),
@@ -36,7 +36,7 @@ impl Seen {
         }
     }
 
-    /// Whether a variable was set, or set to another value, since. One that is only gone proves nothing.
+    /// Returns whether a variable was set or changed since. A variable that is merely gone proves nothing.
     pub(crate) fn is_changed(&self, environment: &Environment, name: &str) -> bool {
         current(environment, name).is_some_and(|hash| self.0.get(name) != Some(&hash))
     }
@@ -47,19 +47,19 @@ fn current(environment: &Environment, name: &str) -> Option<u64> {
 }
 
 fn hash(value: &[u8]) -> u64 {
-    // Half of the digits suffice to see a change.
+    // Half of the digits suffice to detect a change.
     fnv_1a(value.trim_ascii()) & 0xffff_ffff
 }
 
-/// What a process chose that has started this one, or a parent of it, or has become this one.
+/// What mpienv chose in the process that started this one, that started a parent of it, or that became it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Context {
     pub launcher: Launcher,
-    /// The `MASTER_ADDR` that it set, where that is for its job alone.
+    /// The `MASTER_ADDR` that it set, if that belongs to its job alone.
     pub master_addr: Option<String>,
-    /// The same of `MASTER_PORT`.
+    /// The same for `MASTER_PORT`.
     pub master_port: Option<String>,
-    /// The job's token, where no variable has it.
+    /// The job's token, if no variable holds it.
     pub token: Option<String>,
     pub seen: Seen,
 }
@@ -107,7 +107,7 @@ impl Context {
         for (name, hash) in &self.seen.0 {
             text += &format!(" {name}:{hash:08x}");
         }
-        // Last, because a token may hold anything.
+        // The token comes last, because it may contain anything.
         text += &self.token.as_ref().map(|token| format!(" token={token}")).unwrap_or_default();
         text
     }

@@ -1,6 +1,6 @@
 //! dstack: a task's commands run once on each node.
 //!
-//! Read from documentation.
+//! Based on documentation.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;

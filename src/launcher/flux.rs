@@ -1,6 +1,6 @@
 //! Flux: `flux run`, `flux submit`.
 //!
-//! Flux does not provide the local size unless it follows: all on one node, or one on each. Nothing names
+//! Flux does not provide the local size. It is known only if all ranks are on one node, or one on each. Nothing names
 //! rank 0's host.
 
 use crate::environment::{Environment, Variables, variables};
@@ -71,10 +71,10 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     })
 }
 
-/// The instance of Flux that this process is in.
+/// The variable that names the Flux instance of this process.
 const ENCLOSING: &str = "FLUX_ENCLOSING_ID";
 
-/// A batch script, which runs once.
+/// Reports a batch script, which runs only once.
 pub(crate) fn outside_of_jobs(environment: &Environment) -> Option<Finding> {
     first_set(environment, &[ENCLOSING]).filter(|_| !environment.is_set(JOB_ID))?;
     Some(Finding {

@@ -1,7 +1,7 @@
 //! Horovod: `horovodrun` without MPI.
 //!
-//! The rendezvous address that it sets is the driver's, and not rank 0's. With MPI, `mpirun` is found. Read from
-//! documentation.
+//! The rendezvous address that it sets belongs to the driver, not to rank 0. With MPI, `mpirun` is detected instead.
+//! Based on documentation.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
@@ -56,7 +56,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: HorovodVars = marker.read(environment)?;
     let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
         .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, vars.local_size))?;
-    // Every node has a local rank 0; nodes that are smaller have no others.
+    // Every node has a local rank 0, but smaller nodes lack the higher ones.
     let is_of_all = vars.local_rank == Some(0);
     let of_all = |value: Option<u32>| value.filter(|_| is_of_all);
     Ok(placement.with_nodes((NODE_RANK, of_all(vars.node_rank)), (NODES, of_all(vars.nodes))))

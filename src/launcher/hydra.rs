@@ -1,8 +1,7 @@
-//! Hydra: `mpiexec` and `mpiexec.hydra` of MPICH, Intel MPI and their kin; also any launcher that
-//! provides only PMI's rank and size.
+//! Hydra: `mpiexec` and `mpiexec.hydra` of MPICH, Intel MPI and related libraries; also any launcher that provides only
+//! PMI's rank and size.
 //!
-//! `srun` sets PMI's variables too, so that these alone do not show Hydra before Slurm is ruled out.
-//! Nothing names rank 0's host.
+//! `srun` sets PMI's variables too, so they indicate Hydra only if Slurm is ruled out. Nothing names rank 0's host.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
@@ -63,13 +62,13 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ],
 };
 
-/// Flux, started by Hydra, puts its own rank and size in these variables, and leaves Hydra's local ones.
+/// Returns whether Flux, started by Hydra, put its own rank and size in these variables. It leaves Hydra's local ones.
 fn is_of_flux(environment: &Environment) -> bool {
     let is_same = |own: &str, of_flux: &str| {
         let [own, of_flux] = [own, of_flux].map(|name| environment.get_str(name).ok().flatten());
         own.is_some() && own == of_flux
     };
-    // By its context mpienv sees which of the two has set them since; the numbers may be the same by chance.
+    // The context shows which of the two has set them since. The numbers may be equal by chance.
     !environment.is_set(CONTEXT) && is_same(RANK, flux::RANK) && is_same(SIZE, flux::SIZE)
 }
 

@@ -65,14 +65,14 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     Ok(placement.with_job(JOB_ID, vars.job))
 }
 
-/// A batch script of LSF, which runs once, on the first of its hosts.
+/// Reports a batch script of LSF, which runs only once, on the first of its hosts.
 pub(crate) fn outside_of_jsrun(environment: &Environment) -> Option<Finding> {
     first_set(environment, &[JOB_ID])?;
     let hosts = environment.get_str(HOSTS).ok().flatten();
     let several = hosts.is_some_and(|hosts| first_compute_node(hosts).is_some());
     let shown = first_set(environment, &[HOSTS]).unwrap_or(JOB_ID);
     Some(Finding {
-        // On one host its slots are the cores of a program with threads as often as processes.
+        // On one host, slots may be the cores of a multithreaded program just as well as processes.
         severity: if several { Severity::Warning } else { Severity::Note },
         code: "lsf-not-a-task",
         what: format!("{} is set, and no launcher's variables are", display_variable(environment, shown)),
@@ -81,7 +81,7 @@ pub(crate) fn outside_of_jsrun(environment: &Environment) -> Option<Finding> {
     })
 }
 
-/// The second host of `launch 1 node1 42 ...`: no rank runs on the first.
+/// Returns the second host of `launch 1 node1 42 ...`, because no rank runs on the first.
 fn first_compute_node(hosts: &str) -> Option<&str> {
     hosts.split_ascii_whitespace().nth(2)
 }

@@ -1,4 +1,4 @@
-//! Kubernetes: indexed jobs, and Kubeflow Trainer's `PET_` variables; one process a pod.
+//! Kubernetes: indexed jobs, and Kubeflow Trainer's `PET_` variables; one process per pod.
 //!
 //! Each pod counts as a node. Kubeflow's PyTorchJob v1 sets `RANK` and `WORLD_SIZE`: see
 //! [`user`](crate::launcher::user). An indexed job names no host: set `MASTER_ADDR` to
@@ -25,7 +25,7 @@ variables! {
 }
 
 variables! {
-    /// The variables of Kubeflow Trainer's JAX runtime; read from its source.
+    /// The variables of Kubeflow Trainer's JAX runtime, based on its source.
     pub struct JaxVars {
         "[Kubeflow Trainer: JAX](https://github.com/kubeflow/trainer/blob/master/pkg/runtime/framework/plugins/jax/jax.go)" {
             JAX_RANK = "JAX_PROCESS_ID" => rank: u32, "the pod's number";
@@ -50,7 +50,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     name: "kubernetes",
     title: "Kubernetes",
     variables: &[PetVars::VARIABLES, JaxVars::VARIABLES, IndexedJobVars::VARIABLES],
-    // A job of one pod, or one that only counts, has an index and no world.
+    // A job with one pod, or one that only needs the index, has no world size.
     marker: |environment| {
         let indexed = || first_set(environment, &[INDEX]).filter(|_| first_set(environment, &[COUNT, SIZE]).is_some());
         first_set(environment, &[NODE_RANK, JAX_RANK, JAX_SIZE]).or_else(indexed)
@@ -65,7 +65,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         ..Advice::PLAIN
     },
     mpi: MpiFamily::None,
-    // People set these for torchrun and for JAX.
+    // Users set these for torchrun and for JAX.
     nested: Nested { outside: &[COUNT, MASTER_ADDR, MASTER_PORT, PER_NODE, COORDINATOR], ..Nested::PLAIN },
     samples: &[
         Sample {
@@ -90,13 +90,13 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ],
 };
 
-/// Kubernetes sets it in every pod.
+/// A variable that Kubernetes sets in every pod.
 const SERVICE: &str = "KUBERNETES_SERVICE_HOST";
 
 fn read_jax(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: JaxVars = marker.read(environment)?;
     let (rank, size) = ((JAX_RANK, vars.rank), (JAX_SIZE, vars.size));
-    // Elsewhere people set these, for several processes of a node too.
+    // Outside Kubernetes, users set these variables, also for several processes on one node.
     let mut placement = match environment.is_set(SERVICE) {
         true => Placement::one_per_node(marker.launcher, rank, size)?,
         false => Placement::new(marker.launcher, rank, size)?,

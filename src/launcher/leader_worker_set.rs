@@ -1,6 +1,6 @@
-//! Kubernetes' LeaderWorkerSet: one process a pod, one job a group of pods.
+//! Kubernetes' LeaderWorkerSet: one process per pod, one job per group of pods.
 //!
-//! The leader's name may not resolve before its pod runs. Read from documentation.
+//! The leader's name may not resolve before its pod runs. Based on documentation.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;

@@ -1,6 +1,6 @@
-//! NVIDIA DGX Cloud Lepton: one process a worker of a batch job.
+//! NVIDIA DGX Cloud Lepton: one process per worker of a batch job.
 //!
-//! Read from documentation.
+//! Based on documentation.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
@@ -33,7 +33,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process in a batch job's worker", ..Advice::PLAIN },
     mpi: MpiFamily::None,
-    // Endpoints and development pods have these too.
+    // Endpoints and development pods also have these variables.
     nested: Nested { outside: &[PREFIX, SUBDOMAIN, GPUS], ..Nested::PLAIN },
     samples: &[Sample {
         title: "DGX Cloud Lepton",
@@ -48,14 +48,14 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     }],
 };
 
-/// The one that Lepton's own script for PyTorch takes.
+/// The port that Lepton's own script for PyTorch uses.
 const PORT: Option<Port> = Port::new(29400);
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: LeptonVars = marker.read(environment)?;
     let placement = Placement::one_per_node(marker.launcher, (INDEX, vars.index), (WORKERS, vars.workers))?;
     let mut placement = placement.with_workers(GPUS, vars.gpus);
-    // Processes of a job with one worker do not share a port.
+    // If a job has only one worker, its processes must not share a port.
     placement.master_port = PORT.filter(|_| vars.workers > 1).map(|port| Sourced::new(port, "Lepton's convention"));
     let Some((prefix, subdomain)) = vars.prefix.zip(vars.subdomain) else { return Ok(placement) };
     let host = |worker: u32| format!("{prefix}-{worker}.{subdomain}");

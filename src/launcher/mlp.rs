@@ -1,6 +1,6 @@
-//! Volcengine's Machine Learning Platform: one process a worker of a custom task.
+//! Volcengine's Machine Learning Platform: one process per worker of a custom task.
 //!
-//! Read from documentation.
+//! Based on documentation.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
@@ -52,7 +52,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: MlpVars = marker.read(environment)?;
-    // The numbers of parameter servers and schedulers begin at 0 again.
+    // The numbers of parameter servers and schedulers also start at 0.
     if let Some(role) = vars.role.as_deref().filter(|role| !role.eq_ignore_ascii_case("worker")) {
         return Err(marker.cannot_place("only workers are numbered among each other", ROLE, role));
     }

@@ -37,7 +37,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     title: "MVAPICH",
     variables: &[MvapichVars::VARIABLES, MvpVars::VARIABLES],
     marker: |environment| {
-        // Newer ones provide the rank through PMI.
+        // Version 3 and later provide the rank through PMI.
         let mvp = || {
             first_set(environment, &[MVP_LOCAL_RANK])
                 .filter(|_| environment.is_set(PMI_ID) || environment.is_set(PMI_RANK))

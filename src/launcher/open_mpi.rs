@@ -1,7 +1,7 @@
 //! Open MPI's `mpirun` (`mpiexec`, `prterun`), versions 4 and 5; AzureML starts it for its MPI jobs.
 //!
-//! Not read: `OMPI_COMM_WORLD_NODE_RANK` is not the node's number but a rank among this node's
-//! processes, and `OMPI_UNIVERSE_SIZE` counts slots, not ranks.
+//! mpienv does not read `OMPI_COMM_WORLD_NODE_RANK`, which is a rank among this node's processes and not the node's
+//! number, or `OMPI_UNIVERSE_SIZE`, which counts slots and not ranks.
 
 use std::net::IpAddr;
 
@@ -44,7 +44,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     advice: Advice {
         start: "start the process with mpirun",
         one_per_node: "`mpirun --map-by ppr:1:node`; on Azure `process_count_per_instance: 1`",
-        // mpirun passes nothing of the caller's environment on without -x.
+        // mpirun passes the caller's variables to other hosts only with -x.
         give_master: "`mpirun -x MASTER_ADDR=HOST`",
         unbind: Some("mpirun --bind-to none"),
         ..Advice::PLAIN
@@ -61,7 +61,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             title: "Open MPI 4",
             set: |process, vars| {
                 set(process, vars);
-                // Where the daemon of a node listens; node 0's is mpirun itself.
+                // The address where the daemon of a node listens. The daemon of node 0 is mpirun itself.
                 let family = 3_024_551_936 + (process.job << 16);
                 let uri = |node| format!("{family}.{node};tcp://{}:60493", process.address(node));
                 vars.set(NAMESPACE, family + 1);
@@ -95,7 +95,7 @@ fn set(process: &Process<'_>, vars: &mut Setter) {
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let mut vars: OpenMpiVars = marker.read(environment)?;
     if vars.namespace.as_deref().is_some_and(is_of_version_5) {
-        // Version 5 sets none of these: they are of an outer job, or for another program to read.
+        // Version 5 sets none of these. They belong to an outer job, or another program is meant to read them.
         (vars.num_nodes, vars.hnp_uri, vars.local_daemon_uri) = (None, None, None);
     }
     let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
@@ -113,20 +113,20 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     Ok(placement)
 }
 
-/// Whether this process was started by another daemon than mpirun itself, which is daemon 0: `1234.2;tcp4://...`.
+/// Returns whether a daemon other than mpirun itself, which is daemon 0, started this process: `1234.2;tcp4://...`.
 pub(crate) fn is_of_remote_daemon(environment: &Environment) -> bool {
     let servers = environment.names().filter(|name| name.starts_with("PMIX_SERVER_URI"));
     let daemons = servers.filter_map(|name| environment.get_str(name).ok()??.split_once(';')?.0.rsplit_once('.'));
     daemons.map(|(_, number)| number).any(|number| number != "0")
 }
 
-/// Version 4 calls a job by a number, version 5 as PRRTE does: `prterun-HOST-1234@1`.
+/// Returns whether a namespace is version 5's, which has PRRTE's form `prterun-HOST-1234@1`. Version 4 uses numbers.
 fn is_of_version_5(namespace: &str) -> bool {
     namespace.contains('@')
 }
 
-/// Whether `nodes` nodes can hold `size` ranks, `local_size` of them here and at least one on each other.
-// With a rankfile, 4.1.4 gives some ranks twice the number of nodes.
+/// Returns whether `nodes` nodes can hold `size` ranks, with `local_size` here and at least one on each other node.
+// With a rankfile, 4.1.4 reports twice the number of nodes to some ranks.
 fn is_possible(nodes: u32, local_size: u32, size: u32) -> bool {
     let elsewhere = size - local_size;
     if elsewhere == 0 { nodes == 1 } else { nodes >= 2 && nodes - 1 <= elsewhere }
@@ -141,7 +141,7 @@ fn source_of_host(vars: &OpenMpiVars) -> String {
     format!("{HNP_URI}: the host of mpirun, {proof}")
 }
 
-/// Rank 0 alone can see that mpirun runs on another host: its own daemon is another one.
+/// Reports that mpirun runs on another host. Only rank 0 can detect this, because its own daemon is then another one.
 fn rank_0_is_elsewhere(vars: &OpenMpiVars) -> Option<Finding> {
     let (hnp, own) = (vars.hnp_uri.as_ref()?, vars.local_daemon_uri.as_ref()?);
     if vars.rank != 0 || hnp == own || vars.size == vars.local_size {
@@ -156,18 +156,18 @@ fn rank_0_is_elsewhere(vars: &OpenMpiVars) -> Option<Finding> {
     })
 }
 
-/// How likely other hosts are to reach an address, the best first.
+/// How well other hosts can reach an address, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reach {
     Ordinary,
-    /// A container bridge's or a virtual machine bridge's own address: every host has the same.
+    /// The address of a container's or virtual machine's bridge, which is the same on every host.
     Bridge,
     LinkLocal,
 }
 
-/// The host in a URI like `1234.0;tcp://10.0.0.4,172.17.0.1:5000;tcp6://[fd00::4]:5001`.
+/// Returns the host in a URI such as `1234.0;tcp://10.0.0.4,172.17.0.1:5000;tcp6://[fd00::4]:5001`.
 ///
-/// `None` when the URI has another form; else the first address that other hosts can reach, if any.
+/// Returns `None` if the URI has another form. Otherwise returns the address that other hosts can reach best, if any.
 fn mpirun_host(uri: &str) -> Option<Option<Host>> {
     let (_job, contacts) = uri.split_once(';')?;
     let mut best: Option<(Reach, IpAddr)> = None;
@@ -202,15 +202,15 @@ fn uri_unreadable(uri: &str) -> Finding {
     }
 }
 
-/// `None` for what no other host can reach.
+/// Returns `None` for an address that no other host can reach.
 fn reach(address: IpAddr) -> Option<Reach> {
     match address {
         _ if address.is_loopback() || address.is_unspecified() => None,
         IpAddr::V4(v4) if v4.is_link_local() => Some(Reach::LinkLocal),
-        // Without a zone a link-local IPv6 address is unreachable.
+        // A link-local IPv6 address is unreachable without a zone.
         IpAddr::V6(v6) if v6.is_unicast_link_local() => None,
         IpAddr::V4(v4) => Some(match v4.octets() {
-            // Defaults of Docker (one network after another), Podman and libvirt.
+            // The defaults of Docker (one network after another), Podman and libvirt.
             [172, 17..=31, 0, 1] | [10, 88, 0, 1] | [192, 168, 122, 1] => Reach::Bridge,
             _ => Reach::Ordinary,
         }),

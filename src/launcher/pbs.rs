@@ -1,7 +1,7 @@
-//! PBS: its batch scripts and the tasks of `pbsdsh`. No variable of PBS gives a process its place; those of `mpiexec` do.
+//! PBS: its batch scripts and the tasks of `pbsdsh`. PBS itself does not give a process its place; `mpiexec` does.
 //!
-//! `PBS_NODENUM` is the node's number, the same for all tasks of a node; `PBS_TASKNUM` is not a rank; no variable has a size.
-//! Recorded from OpenPBS 23.06.06.
+//! `PBS_NODENUM` is the node's number, which is the same for all tasks on a node. `PBS_TASKNUM` is not a rank. No
+//! variable contains a size. Recorded from OpenPBS 23.06.06.
 
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
@@ -10,10 +10,10 @@ use crate::launcher::{display_variable, first_set};
 
 const JOB: &str = "PBS_JOBID";
 
-/// The number of a process that PBS has started, hexadecimal; the job's script is the first.
+/// The hexadecimal number of a process that PBS started. The job's script is the first process.
 const TASK: &str = "PBS_TASKNUM";
 
-/// The error of a task of `pbsdsh`, which is one of several and cannot know which.
+/// Rejects a task of `pbsdsh`, which is one of several and cannot know which.
 pub(crate) fn refuse_task(environment: &Environment, by_itself: &str) -> Result<(), Error> {
     let is_script = |number: &str| number.trim_start_matches('0') == "1";
     let Ok(Some(number)) = environment.get_str(TASK) else { return Ok(()) };
@@ -27,7 +27,7 @@ pub(crate) fn refuse_task(environment: &Environment, by_itself: &str) -> Result<
     Err(Error::new(Reason::Malformed(reason.to_owned()), remedy).of(TASK).found(number))
 }
 
-/// A job's script.
+/// Reports a job's script.
 pub(crate) fn script(environment: &Environment) -> Option<Finding> {
     let job = first_set(environment, &[JOB])?;
     Some(Finding {

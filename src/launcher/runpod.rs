@@ -1,6 +1,6 @@
-//! RunPod's Instant Clusters: one process a pod.
+//! RunPod's Instant Clusters: one process per pod.
 //!
-//! `WORLD_SIZE` is the number of all GPUs there, and there is no `RANK`. Read from documentation.
+//! On RunPod, `WORLD_SIZE` is the number of all GPUs, and `RANK` is not set. Based on documentation.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
@@ -20,7 +20,8 @@ variables! {
     }
 }
 
-/// Whether this is a cluster's pod: two of the names are not RunPod's alone, and count together.
+/// Returns the variable that identifies a pod of a cluster. Other platforms also use two of the names, which count only
+/// together.
 pub(super) fn marker(environment: &Environment) -> Option<&'static str> {
     let pair = || first_set(environment, &[NODE_RANK]).filter(|_| environment.is_set(NODES));
     first_set(environment, &[PRIMARY]).or_else(pair)

@@ -1,7 +1,7 @@
 //! Amazon SageMaker training jobs: the entry point runs once on each host.
 //!
-//! With SageMaker's MPI or torchrun support on, those launchers are found first: under MPI
-//! `SM_CURRENT_HOST` is the same everywhere.
+//! If SageMaker's support for MPI or torchrun is on, those launchers are detected first. Under MPI, `SM_CURRENT_HOST`
+//! is the same everywhere.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::{Error, Reason, quote};
@@ -10,7 +10,7 @@ use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, f
 use crate::value::placement::{Placement, Sourced};
 
 variables! {
-    /// The variables of SageMaker for a host's place.
+    /// The variables that describe a host's place in SageMaker.
     pub struct SageMakerVars {
         "[SageMaker training toolkit](https://github.com/aws/sagemaker-training-toolkit/blob/master/ENVIRONMENT_VARIABLES.md)" {
             HOSTS = "SM_HOSTS" => hosts: String, "`[\"algo-1\",\"algo-2\"]`: all hosts; the first is the master";
@@ -58,7 +58,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     Ok(placement.with_workers(GPUS, vars.gpus).with_hosts(HOSTS, hosts))
 }
 
-/// The texts of a JSON list of plain texts; a host's name needs no escapes.
+/// Returns the strings of a JSON list. The names of hosts need no escapes.
 fn json_list(text: &str) -> Option<Vec<&str>> {
     let inside = text.trim().strip_prefix('[')?.strip_suffix(']')?;
     let texts = inside.split(',').map(|item| {

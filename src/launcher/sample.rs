@@ -1,8 +1,8 @@
-//! What each process of a job would find in its environment: for `simulate`, and for the tests.
+//! What each process of a job finds in its environment, for `simulate` and for the tests.
 
 use std::fmt::Display;
 
-/// What one version of a launcher sets, as recorded or documented.
+/// The variables that one version of a launcher sets, as recorded or documented.
 #[cfg_attr(not(any(feature = "cli", feature = "testing")), expect(dead_code, reason = "simulate alone reads it"))]
 pub(crate) struct Sample {
     /// The launcher with its version.
@@ -15,7 +15,7 @@ pub(crate) struct Sample {
 pub struct Place {
     /// The node's number.
     pub node: u32,
-    /// The rank among those of its node.
+    /// The rank among those on the node.
     pub local_rank: u32,
 }
 
@@ -26,25 +26,25 @@ pub(crate) struct Process<'a> {
     pub node: u32,
     pub local_rank: u32,
     pub local_size: u32,
-    /// How many nodes there are.
+    /// The number of nodes.
     pub nodes: u32,
-    /// How many ranks each node has.
+    /// The number of ranks on each node.
     pub counts: &'a [u32],
     /// Where each rank is.
     pub places: &'a [Place],
-    /// Whether ranks are dealt to nodes one by one.
+    /// Whether ranks are assigned to nodes one by one.
     pub is_cyclic: bool,
-    /// Which of several jobs of one shape this is.
+    /// The number of this job among several jobs of the same shape.
     pub job: u32,
 }
 
 impl Process<'_> {
-    /// A node's name.
+    /// Returns a node's name.
     pub(crate) fn name(&self, node: u32) -> String {
         format!("node{node}")
     }
 
-    /// A node's address; another job has others.
+    /// Returns a node's address. Other jobs have other addresses.
     pub(crate) fn address(&self, node: u32) -> String {
         let number = node + 1 + self.job * 0x900;
         format!("10.{}.{}.{}", (number >> 16) & 255, (number >> 8) & 255, number & 255)

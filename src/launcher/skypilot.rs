@@ -1,6 +1,6 @@
 //! SkyPilot: a task's commands run once on each node.
 //!
-//! Its Slurm backend starts them as a step, which is then found first. Read from documentation.
+//! Its Slurm backend starts the commands as a Slurm step, which is detected first. Based on documentation.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;

@@ -1,8 +1,8 @@
 //! Slurm's `srun`: a task of a job step.
 //!
-//! With `--mpi=pmi2` srun sets `PMI_RANK` and `PMI_SIZE` too: the same rank and size again.
-//! A batch script and the shell of `salloc` are not tasks, though they have some of these variables:
-//! a task has `SLURM_STEP_` variables and the number of an ordinary step.
+//! With `--mpi=pmi2`, srun also sets `PMI_RANK` and `PMI_SIZE`, to the same rank and size. A batch script and the shell
+//! of `salloc` are not tasks, although they have some of these variables. A task has `SLURM_STEP_` variables and the
+//! number of an ordinary step.
 
 mod heterogeneous;
 
@@ -88,7 +88,7 @@ fn set(process: &Process<'_>, vars: &mut Setter) {
     vars.set(DISTRIBUTION, if process.is_cyclic { "cyclic" } else { "block" });
 }
 
-/// Counts as Slurm writes them: `2(x3),1`.
+/// Formats counts as Slurm writes them: `2(x3),1`.
 fn tasks_per_node(counts: &[u32]) -> String {
     let groups = counts.chunk_by(|a, b| a == b).map(|group| match group {
         [count] => count.to_string(),
@@ -97,12 +97,12 @@ fn tasks_per_node(counts: &[u32]) -> String {
     groups.collect::<Vec<_>>().join(",")
 }
 
-/// Step numbers from this one on are batch scripts, interactive shells and the like.
+/// Step numbers from this one on denote batch scripts, interactive shells and the like.
 ///
-/// From `slurm.h`, where they are 0xfffffffa to 0xfffffffd, with room below.
+/// `slurm.h` uses 0xfffffffa to 0xfffffffd. This constant leaves room below.
 const NO_STEP_FROM: u32 = 0xffff_fff0;
 
-/// Whether this is an ordinary step, and not a batch script or an interactive shell.
+/// Returns whether this is an ordinary step, rather than a batch script or an interactive shell.
 fn is_step(environment: &Environment) -> bool {
     match environment.get_str(STEP_ID) {
         // Older versions print the special numbers with a sign.
@@ -112,11 +112,11 @@ fn is_step(environment: &Environment) -> bool {
     }
 }
 
-/// A batch script or the shell of an allocation: it has some of a task's variables, and is none.
+/// Reports a batch script or the shell of an allocation. It has some of a task's variables but is not a task.
 pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     let evidence = first_set(environment, &[RANK, JOB_ID]).filter(|_| !is_step(environment))?;
     let is_of_one = |name: &str| matches!(environment.get_str(name), Ok(None | Some("1")));
-    // One task is what a script without srun is, too.
+    // If the job has one task, a script without srun is just as good.
     let severity = if [SIZE, NODES].into_iter().all(is_of_one) { Severity::Note } else { Severity::Warning };
     let evidence = display_variable(environment, evidence);
     let size =
@@ -144,7 +144,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let here = |text: &str| ranks_here(text).ok_or_else(|| malformed(RANKS_HERE, "0,1,4", text));
     let here = vars.ranks_here.as_deref().map(here).transpose()?;
     let per_node = match (&vars.ranks_per_node, vars.node_id) {
-        // There the text follows the sorted hosts, and the node's number does not.
+        // In such a step, the text follows the sorted hosts, and the node's number does not.
         _ if vars.components.is_some() => None,
         (Some(text), Some(node)) => {
             ranks_of_node(text, node).ok_or_else(|| malformed(RANKS_PER_NODE, "2(x3),1", text))?
@@ -181,12 +181,13 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     Ok(placement)
 }
 
-/// How many ranks `0,1,4` lists.
+/// Returns how many ranks a text such as `0,1,4` lists.
 fn ranks_here(text: &str) -> Option<u32> {
     text.split(',').try_fold(0u32, |count, rank| rank.parse::<u32>().ok().and_then(|_| count.checked_add(1)))
 }
 
-/// The number of ranks of the node with that number in `2(x3),1`; `None` if the text has another form.
+/// Returns the number of ranks on the node with this number in `2(x3),1`. `None` if the text has another form, and
+/// `Some(None)` if it lists no such node.
 fn ranks_of_node(text: &str, node: u32) -> Option<Option<u32>> {
     let mut nodes_before = 0u64;
     let mut found = None;
@@ -204,7 +205,7 @@ fn ranks_of_node(text: &str, node: u32) -> Option<Option<u32>> {
     Some(found)
 }
 
-/// Adds the hosts of a step, of which the first is rank 0's.
+/// Adds the hosts of a step. The first one is rank 0's.
 fn with_hosts(marker: Marker, mut placement: Placement, list: &str) -> Result<Placement, Error> {
     let malformed = |reason: String| marker.refuse(Reason::Malformed(reason), NODELIST, list);
     let parsed = Hostlist::parse(list).map_err(|error| malformed(error.to_string()))?;
@@ -213,7 +214,7 @@ fn with_hosts(marker: Marker, mut placement: Placement, list: &str) -> Result<Pl
     Ok(placement.with_hosts(NODELIST, parsed.iter()))
 }
 
-/// Puts the hosts of a heterogeneous step in the order of its components in place of the sorted list.
+/// Replaces the sorted list with the hosts of a heterogeneous step in the order of its components.
 fn with_components(
     environment: &Environment,
     marker: Marker,
@@ -304,7 +305,7 @@ mod tests {
         }
     }
 
-    /// What these variables hold for a task of a step, besides its rank and the step.
+    /// Returns the placement of a task with these variables, besides its rank and the step.
     fn task(more: &[(&'static str, &'static str)]) -> Placement {
         let vars = [(RANK, "0"), (LOCAL_RANK, "0"), (STEP_ID, "0")].into_iter().chain(more.iter().copied());
         let marker = Marker { launcher: Launcher::Slurm, variable: RANK };

@@ -1,4 +1,4 @@
-//! What there is to say of a launcher, besides how its variables are read.
+//! The description of a launcher, except how its variables are read.
 
 use crate::environment::{Environment, ReadError, Variable, Variables};
 use crate::error::{Error, Reason, quote};
@@ -7,35 +7,35 @@ use crate::launcher::sample::Sample;
 use crate::value::host::{Host, HostError};
 use crate::value::placement::Placement;
 
-/// The master's variables: most launchers leave them to the person who starts the job.
+/// The master's variables: most launchers leave them to the user who starts the job.
 pub(crate) const MASTER: &[&str] = &["MASTER_ADDR", "MASTER_PORT"];
 
-/// One launcher: everything that the rest of the crate says about it is derived from here.
+/// One launcher. Everything that the rest of the crate says about the launcher is derived from this description.
 #[cfg_attr(
     not(any(feature = "cli", feature = "testing")),
     expect(dead_code, reason = "only simulate reads the samples")
 )]
 pub(crate) struct LauncherSpec {
-    /// The name for machines: in JSON, in `MPIENV_LAUNCHER`.
+    /// The machine-readable name, as in JSON and in `MPIENV_LAUNCHER`.
     pub name: &'static str,
-    /// The name for people.
+    /// The human-readable name.
     pub title: &'static str,
     /// The variables that are read, one table for each struct.
     pub variables: &'static [&'static [Variable]],
-    /// The variable that shows this launcher. Half of a pair is enough: reading it is then the error.
+    /// Returns the variable that identifies this launcher. Half of a pair is enough: reading then reports the error.
     pub marker: fn(&Environment) -> Option<&'static str>,
-    /// One that other launchers set too: it counts once none of them has been found.
+    /// Returns a variable that other launchers set too. It counts only if none of them was detected.
     pub shared_marker: Option<fn(&Environment) -> Option<&'static str>>,
     pub read: fn(&Environment, Marker) -> Result<Placement, Error>,
     pub starts: Starts,
     pub advice: Advice,
     pub mpi: MpiFamily,
     pub nested: Nested,
-    /// A job of each version that sets other variables.
+    /// A sample job of each version that sets different variables.
     pub samples: &'static [Sample],
 }
 
-/// What remedies say of a launcher's command.
+/// What remedies say about a launcher's command.
 #[cfg_attr(not(feature = "cli"), expect(dead_code, reason = "only doctor reads some of the fields"))]
 pub(crate) struct Advice {
     /// How to start a process.
@@ -51,7 +51,7 @@ pub(crate) struct Advice {
 }
 
 impl Advice {
-    /// That of a platform, which has no command.
+    /// The advice for a platform, which has no command.
     pub(crate) const PLAIN: Advice = Advice {
         start: "start the process by itself",
         one_per_node: "one container or pod with one process on each",
@@ -64,32 +64,32 @@ impl Advice {
 /// How many processes a launcher starts, and from where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Starts {
-    /// Any number on each node, by a command that any process can run.
+    /// Any number on each node, with a command that any process can run.
     Processes,
     /// One on each node, before anything else runs there: a platform.
     OnePerNode,
-    /// Any number, on one node.
+    /// Any number, on one node only.
     OneNode,
-    /// One in all.
+    /// One in total.
     One,
 }
 
-/// Which MPI's programs a launcher starts.
+/// The MPI family whose programs a launcher starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MpiFamily {
-    /// Open MPI's.
+    /// Open MPI.
     OpenMpi,
-    /// Those of IBM Spectrum MPI, which is made of Open MPI.
+    /// IBM Spectrum MPI, which is based on Open MPI.
     Spectrum,
-    /// Those of MPICH and its kin.
+    /// MPICH and related libraries.
     Mpich,
-    /// As a rule Cray's MPICH; others meet the launcher too.
+    /// Usually Cray MPICH, but others also find the launcher.
     CrayMpich,
-    /// Any whose PMI the launcher was asked to serve.
+    /// Any library that uses the PMI that the launcher was asked to serve.
     Pmi,
-    /// The same; `SLURM_MPI_TYPE` says whether it is PMIx.
+    /// Any library that uses the PMI or PMIx that the launcher was asked to serve. `SLURM_MPI_TYPE` shows which.
     PmiOrPmix,
-    /// None.
+    /// No MPI.
     None,
 }
 
@@ -99,15 +99,15 @@ pub(crate) struct Nested {
     pub local: &'static [&'static str],
     /// Variables of other launchers that this one may set too, and that are not read here.
     pub also_sets: &'static [&'static str],
-    /// A variable that differs in every job, and those that come with it, none of which another version sets.
+    /// A variable that differs between jobs, and its companions. No other version of the launcher sets any of these.
     pub identity: Option<(&'static str, &'static [&'static str])>,
-    /// What a process may have inherited from an outer job because this launcher does not always set it.
+    /// Variables that a process may have inherited from an outer job, because this launcher does not always set them.
     pub may_inherit: &'static [&'static str],
     /// Whether each process gets a new value of a variable that no other launcher sets.
     pub is_always_seen: bool,
-    /// What is also set where this launcher has started nothing: settings of people, and names of the surroundings.
+    /// Variables that are set even if this launcher has started nothing: settings of users, names of the surroundings.
     pub outside: &'static [&'static str],
-    /// The programs that start all of a job's processes on one node, by their files' names; none where they are not known.
+    /// The file names of the programs that start all of a job's processes on one node. Empty if they are not known.
     pub starters: &'static [&'static str],
 }
 
@@ -125,12 +125,12 @@ impl Nested {
 }
 
 impl LauncherSpec {
-    /// The variables that are read.
+    /// Returns the variables that mpienv reads.
     pub(crate) fn variables(&self) -> impl Iterator<Item = &'static Variable> + use<> {
         self.variables.iter().copied().flatten()
     }
 
-    /// Whether the master's variables are this launcher's own, and not an outer job's.
+    /// Returns whether the master's variables are this launcher's own, rather than an outer job's.
     pub(crate) fn sets_master(&self) -> bool {
         !MASTER.iter().any(|name| self.nested.may_inherit.contains(name))
     }
@@ -144,23 +144,23 @@ pub(crate) struct Marker {
 }
 
 impl Marker {
-    /// The launcher's variables.
+    /// Reads the launcher's variables.
     pub(crate) fn read<T: Variables>(self, environment: &Environment) -> Result<T, Error> {
         environment.read().map_err(|error| self.unreadable(environment, error))
     }
 
-    /// The error of a variable that is missing besides the marker.
+    /// Returns the error for a variable that is missing although the marker is set.
     pub(crate) fn missing(self, environment: &Environment, name: &str) -> Error {
         self.unreadable(environment, ReadError::Missing { name: name.to_owned() })
     }
 
-    /// The same, with what to do about it.
+    /// Returns the same error with its own remedy.
     pub(crate) fn missing_with(self, environment: &Environment, name: &'static str, remedy: &'static str) -> Error {
         let beside = self.display_variable(environment);
         Error::new(Reason::Missing { beside }, remedy).by(self.launcher).of(name)
     }
 
-    /// The error of a process whose rank does not follow from its platform's variables.
+    /// Returns the error for a process whose rank does not follow from its platform's variables.
     pub(crate) fn cannot_place(self, why: &str, variable: &'static str, value: &str) -> Error {
         let reason = Reason::Malformed(format!("it does not determine the rank: {why}"));
         let remedy = "set RANK, WORLD_SIZE and MASTER_ADDR, or MPIENV_LAUNCHER=alone for a process by itself";
@@ -171,17 +171,17 @@ impl Marker {
         Error::read(self, error, || self.display_variable(environment))
     }
 
-    /// The error of a value that its variable cannot have.
+    /// Returns the error for a value that the variable cannot have.
     pub(crate) fn refuse(self, reason: impl Into<Reason>, variable: &str, value: &str) -> Error {
         Error::of_launcher(self.launcher, reason, variable).found(value)
     }
 
-    /// The host that a variable names.
+    /// Parses the host that a variable names.
     pub(crate) fn host(self, variable: &str, text: &str) -> Result<Host, Error> {
         text.parse().map_err(|error: HostError| self.refuse(error, variable, text))
     }
 
-    /// The marker with its value, as the source of the choice.
+    /// Returns the marker with its value, as the source of the choice.
     pub(crate) fn display_variable(self, environment: &Environment) -> String {
         match self.launcher {
             Launcher::Alone => self.variable.to_owned(),
@@ -190,12 +190,12 @@ impl Marker {
     }
 }
 
-/// The first of these variables that is set.
+/// Returns the first of these variables that is set.
 pub(crate) fn first_set(environment: &Environment, names: &[&'static str]) -> Option<&'static str> {
     names.iter().copied().find(|name| environment.is_set(name))
 }
 
-/// A variable with its value: `OMPI_COMM_WORLD_RANK="3"`.
+/// Returns a variable with its value: `OMPI_COMM_WORLD_RANK="3"`.
 pub(crate) fn display_variable(environment: &Environment, name: &str) -> String {
     let value = environment.get(name).map(std::ffi::OsStr::to_string_lossy).unwrap_or_default();
     format!("{name}={}", quote(value.trim()))

@@ -1,6 +1,6 @@
-//! Which launcher's process started this one, as Linux lists it, which variables do not show.
+//! Finds the launcher's process that started this one, as Linux lists it. Variables do not show this process.
 //!
-//! MPICH gives two jobs on one machine the same variables. The process that starts a job's ranks on a node is the job's own.
+//! MPICH gives two jobs on one machine the same variables, but each job has its own process that starts its ranks.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,32 +11,32 @@ use crate::launcher::Launcher;
 use crate::value::job::Job;
 use crate::value::placement::Sourced;
 
-/// How many parents are looked at: a chain that changes meanwhile must come to an end.
+/// How many ancestors are inspected. The limit ends the search even if the chain changes meanwhile.
 const MOST: usize = 64;
-/// Linux cuts the name of a process after so many bytes.
+/// Linux truncates the name of a process to this many bytes.
 const NAME: usize = 15;
 
-/// The nearest parent of this process that starts the ranks of a job on this node.
+/// The nearest ancestor of this process that starts the ranks of a job on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Starter {
     program: &'static str,
     id: u32,
-    /// In ticks since the machine started, because process numbers come again.
+    /// In ticks since the machine started, because process IDs are reused.
     start: u64,
 }
 
 impl Starter {
-    /// The nearest parent that starts ranks for this launcher; `None` for an environment that is not this process's.
+    /// Finds the nearest ancestor that starts ranks for this launcher. `None` unless the environment is this process's.
     pub(crate) fn of(launcher: Launcher, environment: &Environment) -> Option<Starter> {
         find(environment, launcher.spec().nested.starters)
     }
 
-    /// The nearest parent among these programs, by its name.
+    /// Returns the name of the nearest ancestor among these programs.
     pub(crate) fn nearest(programs: &[&'static str], environment: &Environment) -> Option<&'static str> {
         find(environment, programs).map(|starter| starter.program)
     }
 
-    /// The job whose ranks it starts.
+    /// Returns the job whose ranks this process starts.
     pub(crate) fn job(&self) -> Sourced<Job> {
         let job = Job { id: format!("{}.{}", self.id, self.start), step: String::new(), restarts: 0 };
         Sourced::new(job, format!("hash of {}, process {}, which started all ranks", self.program, self.id))
@@ -70,7 +70,7 @@ impl Process {
         Process::parse(&fs::read(Path::new("/proc").join(id).join("stat")).ok()?)
     }
 
-    /// `ID (NAME) STATE PARENT ...`: the name may hold anything, and what follows it may not.
+    /// Parses `ID (NAME) STATE PARENT ...`. The name may contain anything, but nothing after it contains a parenthesis.
     fn parse(stat: &[u8]) -> Option<Process> {
         let open = stat.iter().position(|&byte| byte == b'(')?;
         let close = stat.iter().rposition(|&byte| byte == b')')?;
@@ -80,9 +80,10 @@ impl Process {
         Some(Process { name: stat.get(open + 1..close)?.to_owned(), parent, start })
     }
 
-    /// Which of these programs it runs.
+    /// Returns which of these programs the process runs.
     fn one_of(&self, id: u32, programs: &[&'static str]) -> Option<&'static str> {
-        // The name is what it was called by, as `mpirun` for orterun; the file of another user's process cannot be read.
+        // A process's name is the one by which it was called, such as `mpirun` for orterun. Its file cannot be read if
+        // it belongs to another user.
         let file = fs::read_link(format!("/proc/{id}/exe")).unwrap_or_default();
         let is_it = |program: &&str| {
             let bytes = program.as_bytes();

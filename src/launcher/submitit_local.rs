@@ -1,6 +1,6 @@
 //! submitit's local executor: the tasks of a job on this machine, without Slurm.
 //!
-//! Read from its source.
+//! Based on its source.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
@@ -44,7 +44,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: SubmititLocalVars = marker.read(environment)?;
-    // It knows this machine alone.
+    // The executor starts tasks on this machine only.
     let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?.with_local(
         (LOCAL_RANK, Some(vars.local_rank.unwrap_or(vars.rank))),
         ("all tasks are on this machine", Some(vars.size)),

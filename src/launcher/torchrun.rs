@@ -1,6 +1,6 @@
 //! PyTorch's `torchrun` (torchelastic).
 //!
-//! The master is in `MASTER_ADDR` and `MASTER_PORT`, which are taken as they are.
+//! The master is in `MASTER_ADDR` and `MASTER_PORT`, which mpienv takes unchanged.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
@@ -41,7 +41,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         ..Advice::PLAIN
     },
     mpi: MpiFamily::None,
-    // Every worker has its own error file: if it is the outer one's, something else set RANK.
+    // Every worker has its own error file. If it is the outer worker's, something else has set RANK.
     nested: Nested { may_inherit: &[], is_always_seen: true, outside: &[ERROR_FILE], ..Nested::PLAIN },
     samples: &[Sample {
         title: "torchrun",

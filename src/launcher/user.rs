@@ -1,6 +1,6 @@
-//! Ranks set by a person, a script, `mpienv launch`, or an earlier `mpienv export`.
+//! Ranks set by a user, a script, `mpienv launch`, or an earlier `mpienv export`.
 //!
-//! The master's address and port, `MASTER_ADDR` and `MASTER_PORT`, are taken as they are under any launcher.
+//! Under any launcher, mpienv takes the master's address and port, `MASTER_ADDR` and `MASTER_PORT`, unchanged.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
@@ -26,7 +26,7 @@ variables! {
 }
 
 variables! {
-    /// What DeepSpeed's launcher sets in addition.
+    /// The variables that DeepSpeed's launcher sets in addition.
     pub struct DeepSpeedVars {
         "[DeepSpeed: launch.py](https://github.com/deepspeedai/DeepSpeed/blob/master/deepspeed/launcher/launch.py)" {
             LOCAL_SIZE = "LOCAL_SIZE" => local_size: u32, "ranks on this node";
@@ -37,7 +37,7 @@ variables! {
 }
 
 variables! {
-    /// How many workers a pod should start: of PAI's DLC and of Kubeflow's PyTorchJob.
+    /// How many workers a pod should start, according to PAI's DLC and Kubeflow's PyTorchJob.
     pub struct PodVars {
         "[Alibaba Cloud PAI: environment variables of DLC](https://www.alibabacloud.com/help/en/pai/general-environment-variables)" {
             NPROC = "NPROC_PER_NODE" => nproc: Option<String>, "GPUs of each pod";
@@ -48,7 +48,7 @@ variables! {
     }
 }
 
-/// What shows that a platform has set RANK and WORLD_SIZE, where they do not come with a local rank: once on each node.
+/// Variables of platforms that set RANK and WORLD_SIZE once on each node, which applies if there is no local rank.
 const PLATFORMS: &[&str] = &["KUBERNETES_SERVICE_HOST", "CLOUD_ML_JOB_ID", "VC_TASK_INDEX"];
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
@@ -56,7 +56,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     title: "RANK and WORLD_SIZE",
     variables: &[UserVars::VARIABLES, DeepSpeedVars::VARIABLES, PodVars::VARIABLES],
     marker: |environment| {
-        // A pod of an indexed job or of RunPod has its rank elsewhere.
+        // A pod of an indexed job or of RunPod has its rank in another variable.
         let size = || {
             first_set(environment, &[WORLD_SIZE])
                 .filter(|_| !environment.is_set(kubernetes::INDEX) && runpod::marker(environment).is_none())
@@ -72,12 +72,12 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         ..Advice::PLAIN
     },
     mpi: MpiFamily::None,
-    // Who sets RANK and WORLD_SIZE sets the master with them, and not always the node's number.
+    // Whatever sets RANK and WORLD_SIZE also sets the master, but not always the node's number.
     nested: Nested { may_inherit: &[NODE_RANK], outside: &[LOCAL_SIZE, CROSS_SIZE, NPROC, PET_NPROC], ..Nested::PLAIN },
     samples: &[Sample { title: "RANK and WORLD_SIZE", set }],
 };
 
-/// A whole set, as torchrun gives it too.
+/// Sets all variables, as torchrun also does.
 pub(super) fn set(process: &Process<'_>, vars: &mut Setter) {
     vars.set(RANK, process.rank);
     vars.set(WORLD_SIZE, process.size);
@@ -98,7 +98,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         return Ok(placement.with_workers(variable, pod.pet_nproc.or(pod.nproc)));
     }
     let placement = Placement::new(marker.launcher, rank, size)?;
-    // The names are of no use one by one, because others have them too.
+    // The names mean something only together, because other programs use them too.
     if let (None, Ok(more)) = (vars.local_world_size, environment.read::<DeepSpeedVars>()) {
         let node = vars.node_rank.map_or((CROSS_RANK, more.cross_rank), |node| (NODE_RANK, node));
         let placement = placement.with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, Some(more.local_size)))?;

@@ -1,6 +1,6 @@
-//! Google Cloud's Vertex AI: custom training, one process a replica.
+//! Google Cloud's Vertex AI: custom training, one process per replica.
 //!
-//! Where it sets `RANK` and `WORLD_SIZE` too, these are found first and say the same. Read from documentation.
+//! If `RANK` and `WORLD_SIZE` are also set, they are detected first and have the same values. Based on documentation.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::{Error, Reason};
@@ -23,7 +23,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     name: "vertex",
     title: "Vertex AI",
     variables: &[VertexVars::VARIABLES],
-    // Others may have a variable of that name.
+    // Other programs may use a variable of this name.
     marker: |environment| {
         let is_own = |text: &str| environment.is_set(JOB) || text.contains("workerpool");
         first_set(environment, &[SPEC_TEXT])
@@ -76,15 +76,15 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         placement.master_addr =
             Some(Sourced::new(host, format!("{SPEC_TEXT}: the first host of the first worker pool")));
     }
-    // A replica's port is TensorFlow's.
+    // The port of a replica is TensorFlow's, so it is dropped.
     let names = all.iter().map(|host| host.rsplit_once(':').map_or(*host, |(name, _)| name));
     Ok(placement.with_hosts(SPEC_TEXT, names).with_job(JOB, vars.job))
 }
 
-/// A cluster has at most that many worker pools.
+/// The maximum number of worker pools in a cluster.
 const MOST_POOLS: u32 = 4;
 
-/// What follows a name in JSON. In a text within the JSON the name's quotes have backslashes, so that it is not found.
+/// Returns what follows a name in JSON. In a string within the JSON, the name's quotes are escaped and do not match.
 fn after<'a>(json: &'a str, name: &str) -> Option<&'a str> {
     let name = format!("\"{name}\"");
     json.match_indices(&name)
@@ -92,7 +92,7 @@ fn after<'a>(json: &'a str, name: &str) -> Option<&'a str> {
         .map(str::trim_start)
 }
 
-/// The hosts of a worker pool; names and ports need no escapes.
+/// Returns the hosts of a worker pool. Names and ports need no escapes.
 fn hosts(json: &str, pool: u32) -> Option<Vec<&str>> {
     let (list, _) = after(json, &format!("workerpool{pool}"))?.strip_prefix('[')?.split_once(']')?;
     let host = |item: &'_ str| -> Option<()> { item.trim().strip_prefix('"')?.strip_suffix('"').map(drop) };
@@ -102,7 +102,7 @@ fn hosts(json: &str, pool: u32) -> Option<Vec<&str>> {
     list.split(',').map(|item| host(item).map(|()| item.trim().trim_matches('"'))).collect()
 }
 
-/// The worker pool and the number in it of this replica.
+/// Returns the worker pool of this replica, and its number in the pool.
 fn task(json: &str) -> Option<(u32, u32)> {
     let (task, _) = after(json, "task")?.strip_prefix('{')?.split_once('}')?;
     let pool = after(task, "type")?.strip_prefix("\"workerpool")?.split_once('"')?.0.parse().ok()?;

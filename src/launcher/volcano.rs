@@ -1,7 +1,8 @@
-//! Volcano's jobs with the plugins `env` and `svc`: one process a pod. Huawei's ModelArts runs on it, too.
+//! Volcano's jobs with the plugins `env` and `svc`: one process per pod. Huawei's ModelArts also runs on Volcano.
 //!
-//! `VC_TASK_INDEX` counts within a task, and no variable names the task: of several tasks this pod's is the one in whose list
-//! its `HOSTNAME` is. The master's task comes first, then the workers'. Read from documentation.
+//! `VC_TASK_INDEX` counts within a task, and no variable names the task. If there are several tasks, this pod's task is
+//! the one whose list contains the pod's `HOSTNAME`. The master's task comes first, then the workers'. Based on
+//! documentation.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::{Error, quote};
@@ -11,7 +12,7 @@ use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, f
 use crate::value::placement::Placement;
 
 variables! {
-    /// The variables of a job whose tasks are called `master` and `worker`; of others the names differ in these.
+    /// The variables of a job with the tasks `master` and `worker`. Other tasks change the names of these variables.
     pub struct VolcanoVars {
         "[Volcano: env plugin](https://github.com/volcano-sh/volcano/blob/master/docs/user-guide/how_to_use_env_plugin.md)" {
             INDEX = "VC_TASK_INDEX" => index: Option<u32>, "the pod's number in its task";
@@ -29,7 +30,7 @@ variables! {
     }
 }
 
-/// The container's host name, which is its pod's; not Volcano's own.
+/// The container's host name, which is the name of its pod. Volcano does not set this variable.
 const HOSTNAME: &str = "HOSTNAME";
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
@@ -63,7 +64,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     }],
 };
 
-/// One task's pods.
+/// The pods of one task.
 struct Task<'a> {
     variable: &'a str,
     hosts: Vec<&'a str>,
@@ -85,7 +86,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         let names: Vec<_> = tasks.iter().map(|task| task.variable).collect();
         return Err(marker.cannot_place("no task is called master", INDEX, &format!("{index} ({})", names.join(", "))));
     }
-    // The master's, then the workers', then others by name.
+    // First the master's task, then the workers', then the others by name.
     tasks.sort_by_key(|task| (task.variable != MASTERS, task.variable != WORKERS, task.variable));
     let name = environment.get_str(HOSTNAME).ok().flatten().map(first_label);
     let own = match &tasks[..] {
@@ -117,7 +118,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     Ok(placement.with_hosts(lists.join(", "), tasks.iter().flat_map(|task| &task.hosts)))
 }
 
-/// A list of one host, which this one is not: where the other tasks' lists are missing, each pod would be alone.
+/// Reports a list of one host that is not this one. If the other tasks' lists are missing, each pod would be alone.
 fn other_host(task: &Task<'_>, name: Option<&str>) -> Finding {
     Finding {
         severity: Severity::Warning,
@@ -133,10 +134,10 @@ fn other_host(task: &Task<'_>, name: Option<&str>) -> Finding {
     }
 }
 
-/// The numbers of all tasks' pods.
+/// The variables that hold each task's number of pods.
 const COUNTS: &str = "VC_*_NUM";
 
-/// A task's number of pods, of which the list is not there or has another length.
+/// Returns the variable with a task's number of pods, if the task's list is missing or has another length.
 fn tasks_without_hosts(environment: &Environment) -> Option<&str> {
     environment.names().find(|name| {
         let Some(task) = name.strip_prefix("VC_").and_then(|name| name.strip_suffix("_NUM")) else { return false };

@@ -9,7 +9,7 @@ use libloading::Library;
 
 use super::PmixError;
 
-/// Loads the first library that can be loaded.
+/// Loads the first candidate that can be loaded.
 pub(super) fn load(candidates: Vec<OsString>) -> Result<Pmix, PmixError> {
     let mut tried = Vec::new();
     for name in candidates {
@@ -21,7 +21,7 @@ pub(super) fn load(candidates: Vec<OsString>) -> Result<Pmix, PmixError> {
     Err(PmixError::NoLibrary { tried })
 }
 
-/// What the loader said, without its wrapping.
+/// Returns what the loader said, without its wrapping.
 fn reason(error: &libloading::Error) -> String {
     use std::error::Error as _;
     error.source().map_or_else(|| error.to_string(), |source| source.to_string())
@@ -30,7 +30,7 @@ fn reason(error: &libloading::Error) -> String {
 #[cfg(unix)]
 fn open(name: &OsStr) -> Result<Library, libloading::Error> {
     use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
-    // Global: libpmix's plug-ins look its symbols up.
+    // Global, because libpmix's plug-ins look up its symbols.
     // SAFETY: libpmix's initializers only set up its own data.
     unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) }.map(Into::into)
 }
@@ -43,7 +43,7 @@ fn open(name: &OsStr) -> Result<Library, libloading::Error> {
 
 // What follows is from the PMIx standard, chapters "Data Structures and Types" and "Client".
 
-/// In place of a rank: the whole job.
+/// Stands for the whole job in place of a rank.
 pub(super) const RANK_WILDCARD: u32 = u32::MAX - 1;
 
 const BOOL: u16 = 1;
@@ -86,7 +86,7 @@ struct Info {
     value: Value,
 }
 
-// As the headers of PMIx 4.2 have it.
+// The layout in the headers of PMIx 4.2.
 #[cfg(target_pointer_width = "64")]
 const _: () = {
     assert!(size_of::<Proc>() == 260 && mem::offset_of!(Proc, rank) == 256);
@@ -112,7 +112,7 @@ pub(super) struct Pmix {
     error_string: ErrorString,
 }
 
-/// This process as a client of the server, until it is dropped.
+/// This process as a client of the server, until this is dropped.
 pub(super) struct Client {
     pmix: Pmix,
     own: Proc,
@@ -120,7 +120,7 @@ pub(super) struct Client {
 
 impl Pmix {
     fn new(library: Library, name: OsString) -> Result<Pmix, PmixError> {
-        // Never unloaded: libpmix leaves exit handlers behind.
+        // Never unloaded, because libpmix leaves exit handlers behind.
         let library = mem::ManuallyDrop::new(library);
         let absent = |function| PmixError::NotPmix { library: name.clone(), function };
         // SAFETY: the type is that of the function in the PMIx standard.
@@ -137,7 +137,7 @@ impl Pmix {
     }
 
     fn failed(&self, call: &'static str, status: c_int) -> PmixError {
-        // SAFETY: it takes any number, and returns a constant text or null.
+        // SAFETY: the function takes any number, and returns a constant text or null.
         let meaning = unsafe { (self.error_string)(status) };
         // SAFETY: a text of libpmix is terminated, and the library stays loaded.
         let meaning = (!meaning.is_null()).then(|| unsafe { CStr::from_ptr(meaning) });
@@ -152,7 +152,7 @@ pub(super) enum Got {
     Text(String),
     /// A number or a rank.
     Number(u32),
-    /// A value of this type, which was not asked for.
+    /// A value of this type, which was not expected.
     Other(u16),
 }
 
@@ -168,7 +168,7 @@ impl Got {
 }
 
 impl Client {
-    /// The error for a call that has failed.
+    /// Returns the error for a call that has failed.
     pub(super) fn failed(&self, call: &'static str, status: c_int) -> PmixError {
         self.pmix.failed(call, status)
     }
@@ -182,11 +182,11 @@ impl Client {
         }
     }
 
-    /// One value of a rank, or of the job, as the server gave it to this client at the beginning.
-    /// The error is the status.
+    /// Returns one value of a rank or of the job, as the server gave it to this client at the beginning. The error is
+    /// the status.
     pub(super) fn get(&self, rank: u32, key: &CStr) -> Result<Got, c_int> {
         let proc = Proc { rank, ..self.own };
-        // Otherwise the server may wait forever for a value that no process provides.
+        // Without this, the server may wait forever for a value that no process provides.
         let optional = Info::flag(c"pmix.optional");
         let mut value: *mut Value = ptr::null_mut();
         // SAFETY: all four point to structures that outlive the call, and one `pmix_info_t` is announced.
@@ -196,24 +196,24 @@ impl Client {
         }
         // SAFETY: on success libpmix has stored a pointer to a value that belongs to the caller, or null.
         let got = unsafe { value.as_ref() }.map_or(Got::Other(0), Value::copy);
-        // SAFETY: the value comes from malloc, as the standard has it, and nothing refers to it any more.
+        // SAFETY: the value comes from malloc, as the standard requires, and nothing refers to it anymore.
         unsafe { free(value.cast()) };
         Ok(got)
     }
 
-    /// This process's rank.
+    /// Returns this process's rank.
     pub(super) fn rank(&self) -> u32 {
         self.own.rank
     }
 
-    /// The name of this process's job.
+    /// Returns the name of this process's job.
     pub(super) fn namespace(&self) -> String {
-        // Terminated, or full.
+        // The name ends at a NUL, or fills the array.
         let bytes: Vec<u8> = self.own.nspace.iter().map(|&char| char as u8).take_while(|&byte| byte != 0).collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The same, where only a number will do.
+    /// Like [`Client::get`], but returns only numbers.
     pub(super) fn number(&self, rank: u32, key: &CStr) -> Option<u32> {
         match self.get(rank, key) {
             Ok(Got::Number(number)) => Some(number),
@@ -224,14 +224,14 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // Its result changes nothing: everything was asked before.
+        // The result changes nothing, because everything was asked before.
         // SAFETY: PMIx_Init has succeeded, and no further information is given.
         unsafe { (self.pmix.finalize)(ptr::null(), 0) };
     }
 }
 
 impl Info {
-    /// A directive that is on.
+    /// Creates a directive that is on.
     fn flag(key: &CStr) -> Info {
         let mut data = Data { largest: [0; 3] };
         data.flag = true;
@@ -244,12 +244,12 @@ impl Info {
 }
 
 impl Value {
-    /// Copies what it holds; a text is freed, so that only the value itself remains to be freed.
+    /// Copies the value's content. A text is freed, so that only the value itself remains to be freed.
     fn copy(&self) -> Got {
         match self.kind {
-            // SAFETY: the type says that the union holds a `uint32_t`; a rank is one too.
             // SAFETY: the type says that the union holds a `uint16_t`.
             UINT16 => Got::Number(u32::from(unsafe { self.data.uint16 })),
+            // SAFETY: the type says that the union holds a `uint32_t`; a rank is one too.
             UINT32 | PROC_RANK => Got::Number(unsafe { self.data.uint32 }),
             STRING => {
                 // SAFETY: the type says that the union holds a text.

@@ -1,4 +1,4 @@
-//! The shape of a job, checked before it is believed.
+//! The shape of a job, checked before it is used.
 
 use std::iter;
 
@@ -7,7 +7,7 @@ use crate::launcher::Starts;
 use crate::launcher::sample::Place;
 use crate::value::placement::Launcher;
 
-/// The shape of a [`Job`]: one node with one process, until more is asked for.
+/// The shape of a [`Job`]. The default is one node with one process.
 ///
 /// ```
 /// use mpienv::simulate::{Job, JobBuilder};
@@ -34,7 +34,7 @@ pub struct JobBuilder {
     pub(super) rotation: u32,
 }
 
-/// How many processes are where. Numbers are only believed once the job is known not to be too large.
+/// The number of processes on each node. The total is checked before memory is reserved for it.
 #[derive(Clone, Debug)]
 pub(super) enum Shape {
     Even { nodes: u32, per_node: u32 },
@@ -60,13 +60,14 @@ impl Shape {
 }
 
 impl JobBuilder {
-    /// The launcher with its version, for people.
+    /// Returns the human-readable name of the launcher with its version.
     #[must_use]
     pub fn title(&self) -> &'static str {
         self.launcher.spec().samples[self.version].title
     }
 
-    /// Whether any process can start such a job; if not, a platform does, before anything else runs on its nodes.
+    /// Returns whether a command that any process can run starts such a job, on any number of nodes. A platform does
+    /// not: it starts its processes before anything else runs on the nodes.
     ///
     /// ```
     /// use mpienv::Launcher;
@@ -79,7 +80,7 @@ impl JobBuilder {
         self.launcher.spec().starts == Starts::Processes
     }
 
-    /// Sets the number of the job. Jobs with different numbers have different identities, if their launcher gives
+    /// Sets the number of the job. Jobs with different numbers have different identities, if their launcher provides
     /// any.
     ///
     /// ```
@@ -93,7 +94,7 @@ impl JobBuilder {
         self
     }
 
-    /// That many nodes, each with as many processes as the first has.
+    /// Sets the number of nodes, each with as many processes as the first one has.
     pub fn nodes(mut self, nodes: u32) -> JobBuilder {
         let per_node = match &self.shape {
             Shape::Even { per_node, .. } => *per_node,
@@ -103,7 +104,7 @@ impl JobBuilder {
         self
     }
 
-    /// That many processes on every node.
+    /// Sets the number of processes on every node.
     pub fn per_node(mut self, processes: u32) -> JobBuilder {
         match &mut self.shape {
             Shape::Even { per_node, .. } => *per_node = processes,
@@ -112,29 +113,29 @@ impl JobBuilder {
         self
     }
 
-    /// Nodes with these numbers of processes.
+    /// Sets the number of processes on each node individually.
     pub fn counts(mut self, counts: impl IntoIterator<Item = u32>) -> JobBuilder {
         self.shape = Shape::Counts(counts.into_iter().collect());
         self
     }
 
-    /// Ranks are dealt to nodes one by one (`--map-by node`, `--distribution=cyclic`), not in blocks.
+    /// Assigns ranks to nodes one by one (`--map-by node`, `--distribution=cyclic`), not in blocks.
     pub fn by_node(mut self) -> JobBuilder {
         self.cyclic = true;
         self
     }
 
-    /// Local ranks do not follow the ranks but begin this much later, as under Open MPI 5 they may.
+    /// Shifts the local ranks by this number, so that they do not follow the ranks. Open MPI 5 may assign them so.
     pub fn rotate_local_ranks(mut self, by: u32) -> JobBuilder {
         self.rotation = by;
         self
     }
 
-    /// The job.
+    /// Builds the job.
     ///
     /// # Errors
-    /// When it has no node or a node without processes, more than [`Job::MOST_RANKS`] ranks, or a shape that its launcher
-    /// cannot start.
+    /// Returns an error if the job has no node, a node without processes, more than [`Job::MOST_RANKS`] ranks, or a
+    /// shape that its launcher cannot start.
     pub fn build(self) -> Result<Job, JobError> {
         let JobBuilder { launcher, version, number, shape, cyclic, rotation } = self;
         let counts = shape.counts()?;

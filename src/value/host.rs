@@ -1,4 +1,4 @@
-//! A host's name or address, checked before anybody connects to it.
+//! A host's name or address, checked before any connection is made.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -43,7 +43,7 @@ impl Host {
     /// This machine, by its IPv4 loopback address.
     pub const LOOPBACK: Host = Host(HostKind::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)));
 
-    /// Every interface of this machine: where rank 0 listens if it does not know its own address.
+    /// Every interface of this machine, on which rank 0 listens if it does not know its own address.
     pub(crate) const ANY: Host = Host(HostKind::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
 
     /// Returns the IP address, or `None` if the host is a name.
@@ -65,7 +65,7 @@ impl Host {
         }
     }
 
-    /// `host:port`, with an IPv6 address in brackets.
+    /// Returns `host:port`, with an IPv6 address in brackets.
     #[must_use]
     pub fn with_port(&self, port: Port) -> String {
         match self.address() {
@@ -178,7 +178,7 @@ fn check_name(name: &str) -> Result<(), HostError> {
             return Err(HostError::Label(label.to_owned()));
         }
     }
-    // Resolvers read `1001` and `10.0.0` as IPv4 addresses: a name like that can never be reached.
+    // Resolvers read `1001` and `10.0.0` as IPv4 addresses, so such a name can never be reached.
     let last = labels.rsplit('.').next().unwrap_or(labels);
     if last.bytes().all(|b| b.is_ascii_digit()) {
         return Err(HostError::NotIpv4);
@@ -209,19 +209,19 @@ pub enum HostError {
     /// The text is empty, or nothing precedes the colon.
     #[error("the host is empty")]
     Empty,
-    /// A host and a port, where only a host is expected.
+    /// The text has a port, where only a host is expected.
     #[error("it has a port; give the host alone, and the port {0} as MASTER_PORT")]
     HasPort(Port),
-    /// The address of a page or service.
+    /// The text is a URL.
     #[error("it is a URL; give only the host's name or address")]
     Url,
-    /// Several hosts, where one is expected.
+    /// The text lists several hosts, where one is expected.
     #[error("it is a list of hosts; give only one, the host of rank 0")]
     List,
-    /// A character that no host name has.
+    /// The text contains a character that cannot be in a host name.
     #[error("{0:?} cannot be part of a host name")]
     Character(char),
-    /// Longer than DNS allows.
+    /// The name is longer than DNS allows.
     #[error("a host name has at most {LONGEST_NAME} characters")]
     TooLong,
     /// A part between two dots is empty, too long, or begins or ends with a dash.
@@ -230,10 +230,10 @@ pub enum HostError {
     /// The last part has only digits, so a resolver would take the name for an address.
     #[error("it looks like an IPv4 address but is not one")]
     NotIpv4,
-    /// Colons, but no IPv6 address.
+    /// The text has colons but is not an IPv6 address.
     #[error("it looks like an IPv6 address but is not one")]
     NotIpv6,
-    /// Brackets that do not hold an IPv6 address.
+    /// The brackets do not contain an IPv6 address.
     #[error("brackets need an IPv6 address, as in [fd00::1]:6105")]
     Bracket,
     /// What follows the colon is not a port.

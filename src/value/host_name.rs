@@ -1,8 +1,9 @@
 //! The name of the host that this process runs on.
 
-/// This host's name, as its system has it: what errors and maps of a job name a rank's host by.
+/// Returns this host's name as the system reports it. Errors and job maps use it to name a rank's host.
 ///
-/// `None` if the system does not provide it: outside of Unix, and without the features `launch` and `rendezvous`.
+/// Returns `None` if the system does not provide a name: outside Unix, and if neither of the features `launch` and
+/// `rendezvous` is enabled.
 ///
 /// ```
 /// let host = mpienv::host_name().unwrap_or_else(|| "an unknown host".into());

@@ -1,4 +1,4 @@
-//! Which job this is, as all its ranks know it.
+//! The identity of a job, which all its ranks know.
 
 use std::process;
 use std::sync::OnceLock;
@@ -7,10 +7,10 @@ use std::time::SystemTime;
 use crate::value::port::Port;
 use crate::value::port_range::PortRange;
 
-/// What a scheduler calls a job, a step of it, and how often it was restarted: the same on all ranks.
+/// A job, one of its steps, and how often it was restarted, as a scheduler names them. The same on all ranks.
 ///
-/// From it follows a master port, so that two jobs, or two steps of one job, on one node do not
-/// meet at the same port: `FIRST + (FNV-1a-64("JOB/RESTARTS") + STEP) mod SIZE`, where `STEP` is the step's number, or
+/// The master port is derived from it, so that two jobs, or two steps of one job, on one node do not usually meet at
+/// the same port: `FIRST + (FNV-1a-64("JOB/RESTARTS") + STEP) mod SIZE`, where `STEP` is the step's number, or
 /// FNV-1a-64 of its text if it is not a number, and the range has SIZE ports from FIRST on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
@@ -20,7 +20,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// The port of the range that follows from the identity.
+    /// Returns the port of the range that is derived from the identity.
     pub(crate) fn port(&self, range: PortRange) -> Port {
         let job = fnv_1a(format!("{}/{}", self.id, self.restarts).as_bytes());
         let step = match self.step.as_str() {
@@ -31,18 +31,18 @@ impl Job {
     }
 }
 
-/// A port for a process that is a whole job: one that another such process on this machine does not get, but once in
-/// 10,000 times with the default range. The same as long as the process lives.
+/// Returns a port for a process that is a whole job. It stays the same as long as the process lives. Another such
+/// process on this machine gets it only once in 10,000 times with the default range.
 pub(crate) fn port_of_this_process(range: PortRange) -> Port {
     static NUMBER: OnceLock<u64> = OnceLock::new();
     range.port(*NUMBER.get_or_init(|| {
-        // Two containers may share a network, and each has a process 1.
+        // Two containers may share a network, and each has a process with ID 1.
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         fnv_1a(format!("{}/{}", process::id(), now.as_nanos()).as_bytes())
     }))
 }
 
-/// FNV-1a with 64 bits: short, published, the same in every version of this crate.
+/// FNV-1a with 64 bits: short, published, and the same in every version of this crate.
 pub(crate) fn fnv_1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,4 +1,4 @@
-//! A name that is unknown.
+//! Looks up names, and reports unknown ones.
 
 /// Why a text is not the name of a [`Launcher`](crate::Launcher) or a [`Target`](crate::Target).
 ///
@@ -17,7 +17,7 @@ pub struct UnknownName {
 
 debug_is_text!(UnknownName);
 
-/// The one of `all` that has this name.
+/// Returns the item of `all` that has this name.
 pub(crate) fn find<T: Copy>(
     kind: &'static str,
     all: &[T],

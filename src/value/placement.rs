@@ -31,20 +31,20 @@ pub(crate) use crate::launcher::Launcher;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum LaunchStyle {
-    /// One process in all.
+    /// One process in total.
     Alone,
     /// Every process is on this node.
     SingleNode,
     /// One process on this node, and more on others. Such a process usually starts the workers of its node.
     PerNode,
-    /// Several processes on this node, more on others.
+    /// Several processes on this node, and more on others.
     PerProcess,
     /// The launcher does not provide the local size.
     Unknown,
 }
 
 impl LaunchStyle {
-    /// The name as in JSON.
+    /// Returns the name that JSON uses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -82,7 +82,7 @@ impl<T> Sourced<T> {
 /// A value and the variable that holds it.
 pub(crate) type Told<T> = (&'static str, T);
 
-/// What one launcher provides, and nothing from any other.
+/// What one launcher provides, without values from any other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
     pub launcher: Launcher,
@@ -99,23 +99,23 @@ pub(crate) struct Placement {
     pub master_doubt: Option<Finding>,
     /// The port that the platform names.
     pub master_port: Option<Sourced<Port>>,
-    /// All hosts in the order of their numbers, as far as the launcher lists them, or why there is no list.
+    /// All hosts in the order of the nodes' numbers, if the launcher lists them, or else why there is no list.
     pub hosts: Sourced<Option<Arc<[Host]>>>,
-    /// How many workers the platform says to start on each node, as its variable has it.
+    /// The number of workers that the platform requests on each node, as its variable contains it.
     pub workers: Option<Sourced<String>>,
     /// The job as its scheduler or launcher knows it.
     pub job: Option<Sourced<Job>>,
     pub findings: Vec<Finding>,
 }
 
-/// How many hosts are read of a list: as many as Slurm allows in a range.
+/// How many hosts of a list are read: as many as Slurm allows in a range.
 pub(crate) const MOST_HOSTS: usize = 1 << 16;
 
-/// The source of a value that the launcher keeps to itself.
+/// The source of a value that the launcher does not provide.
 pub(crate) const NOT_PROVIDED: &str = "not provided by the launcher";
 
 impl Placement {
-    /// A rank and a world size, each with the variable that holds it.
+    /// Creates a placement from a rank and a world size, each with the variable that holds it.
     pub(crate) fn new(launcher: Launcher, rank: Told<u32>, size: Told<u32>) -> Result<Placement, Error> {
         let world = Rank::new(rank.1, size.1).map_err(|error| {
             let (variable, value) = if error == RankError::NoMembers { size } else { rank };
@@ -141,7 +141,7 @@ impl Placement {
         })
     }
 
-    /// Adds the local rank and local size, as far as they are known.
+    /// Adds the local rank and the local size, if they are known.
     pub(crate) fn with_local(mut self, rank: Told<Option<u32>>, size: Told<Option<u32>>) -> Result<Placement, Error> {
         self.local = Local::new(rank.1, size.1, self.rank).map_err(|error| {
             let outside = matches!(error, RankError::Outside { .. });
@@ -157,7 +157,7 @@ impl Placement {
         Ok(self)
     }
 
-    /// The only process on its node, under a launcher that starts one on each.
+    /// Creates the placement of the only process on its node, under a launcher that starts one on each.
     pub(crate) fn one_per_node(launcher: Launcher, rank: Told<u32>, size: Told<u32>) -> Result<Placement, Error> {
         let placement = Placement::new(launcher, rank, size)?.with_local((rank.0, Some(0)), (rank.0, Some(1)))?;
         Ok(placement.with_nodes((rank.0, Some(rank.1)), (size.0, Some(size.1))))
@@ -184,7 +184,7 @@ impl Placement {
         Ok(self)
     }
 
-    /// Adds the port there, if it is known.
+    /// Adds the port on rank 0's host, if it is known.
     pub(crate) fn with_port(
         mut self,
         marker: Marker,
@@ -211,7 +211,7 @@ impl Placement {
             match text.parse() {
                 Ok(host) if hosts.len() < MOST_HOSTS => hosts.push(host),
                 Ok(_) => return self.without_hosts(format!("{source} has more than {MOST_HOSTS} hosts")),
-                // Rank 0's host alone is needed to meet.
+                // The ranks can meet without this list, so an invalid host is not an error.
                 Err(error) => return self.without_hosts(format!("{source} has {}: {error}", quote(text))),
             }
         }
@@ -219,7 +219,7 @@ impl Placement {
         self
     }
 
-    /// Says why the hosts are not known.
+    /// Records why the hosts are not known.
     pub(crate) fn without_hosts(mut self, why: impl Into<Source>) -> Placement {
         self.hosts = Sourced::new(None, why);
         self
@@ -231,19 +231,19 @@ impl Placement {
         self
     }
 
-    /// Adds the job's identity, if it is known: a master port follows from it.
+    /// Adds the job's identity, if it is known. A master port is derived from it.
     pub(crate) fn with_job(mut self, variable: &str, id: Option<String>) -> Placement {
         let job = id.map(|id| Job { id, step: String::new(), restarts: 0 });
         self.job = job.map(|job| Sourced::new(job, format!("hash of {variable}")));
         self
     }
 
-    /// Whether all processes are known to be on this node.
+    /// Returns whether all processes are known to be on this node.
     pub(crate) fn is_one_node(&self) -> bool {
         self.rank.size() == 1 || self.local.size() == Some(self.rank.size())
     }
 
-    /// How the processes are spread, as far as this one knows.
+    /// Returns how the processes are distributed over nodes, as far as this one knows.
     pub(crate) fn style(&self) -> LaunchStyle {
         let nodes = self.node_count.as_ref().map(|nodes| nodes.value);
         match self.local.size() {

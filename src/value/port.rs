@@ -39,7 +39,7 @@ impl Port {
         }
     }
 
-    /// The port's number.
+    /// Returns the port's number.
     #[must_use]
     pub const fn get(self) -> u16 {
         self.0.get()
@@ -58,7 +58,7 @@ impl FromStr for Port {
     type Err = PortError;
 
     fn from_str(text: &str) -> Result<Port, PortError> {
-        // u16's own parser takes a leading plus.
+        // u16's own parser accepts a leading plus sign.
         let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         let number = if digits { text.parse().ok() } else { None };
         number.and_then(Port::new).ok_or(PortError)

@@ -1,14 +1,14 @@
-//! The ports from which a job's own is chosen.
+//! The ports from which a job's own is derived.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::value::port::Port;
 
-/// A range of TCP ports, both ends included; its text is `1400-1999`.
+/// A range of TCP ports, including both ends. Its text form is `1400-1999`.
 ///
-/// The ports that mpienv derives are in it: 20000 to 29999 by default, below Linux's ephemeral ports (32768 and up) and
-/// below the node ports of Kubernetes (30000 and up).
+/// mpienv derives ports from this range. The default is 20000 to 29999, which is below Linux's ephemeral ports (32768
+/// and up) and below the node ports of Kubernetes (30000 and up).
 ///
 /// ```
 /// use mpienv::{ClusterInfo, PortRange, PortRangeError};
@@ -18,7 +18,7 @@ use crate::value::port::Port;
 /// assert_eq!(PortRange::new(range.first(), range.last()), Some(range));
 /// assert_eq!(PortRange::default().to_string(), "20000-29999");
 /// assert_eq!("1999-1400".parse::<PortRange>(), Err(PortRangeError));
-/// // A process by itself takes a port from there.
+/// // A single process gets a port from this range.
 /// let info = ClusterInfo::from_vars([("MPIENV_PORT_RANGE", "1400-1999")])?;
 /// assert!((1400..=1999).contains(&info.master_port().get()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -30,25 +30,25 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// The range of these ports; `None` if the first is above the last.
+    /// Creates a range. Returns `None` if `first` is above `last`.
     #[must_use]
     pub const fn new(first: Port, last: Port) -> Option<PortRange> {
         if first.get() <= last.get() { Some(PortRange { first, last }) } else { None }
     }
 
-    /// The lowest port.
+    /// Returns the lowest port.
     #[must_use]
     pub const fn first(self) -> Port {
         self.first
     }
 
-    /// The highest port.
+    /// Returns the highest port.
     #[must_use]
     pub const fn last(self) -> Port {
         self.last
     }
 
-    /// The port of a number: as many from the first as the number modulo the size of the range.
+    /// Returns the port that a number selects: the first port plus the number modulo the size of the range.
     pub(crate) fn port(self, number: u64) -> Port {
         let (first, last) = (u64::from(self.first.get()), u64::from(self.last.get()));
         let port = first + number % (last - first + 1);
@@ -56,14 +56,14 @@ impl PortRange {
         u16::try_from(port).ok().and_then(Port::new).unwrap_or(self.first)
     }
 
-    /// Every port, from one that the number selects.
+    /// Returns every port, starting with the one that the number selects.
     pub(crate) fn ports_from(self, number: u64) -> impl Iterator<Item = Port> {
         let size = u64::from(self.last.get() - self.first.get()) + 1;
         (0..size).map(move |step| self.port(number % size + step))
     }
 }
 
-/// 20000 to 29999.
+/// The range 20000 to 29999.
 impl Default for PortRange {
     fn default() -> PortRange {
         PortRange { first: Port::LOWEST_DERIVED, last: Port::HIGHEST_DERIVED }
@@ -86,7 +86,7 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// A text that is not a [`PortRange`].
+/// The error of parsing a text that is not a [`PortRange`].
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a range of ports is two numbers from 1 to 65535, the lower one first, as in 1400-1999")]
 pub struct PortRangeError;

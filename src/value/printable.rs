@@ -1,6 +1,6 @@
 //! Text from elsewhere that is safe to print.
 
-/// Bytes from another process, as text that cannot control a terminal.
+/// Converts bytes from another process to text that cannot control a terminal.
 ///
 /// Invalid UTF-8, control characters (including escape sequences and line ends) and characters that reorder or break a line
 /// become U+FFFD. Use it for host names, reasons and other text from a connection, whose sender may not be trustworthy.
@@ -14,7 +14,7 @@ pub fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace(commands, "\u{fffd}")
 }
 
-/// Whether a character controls a terminal, or reorders or breaks a line.
+/// Returns whether a character controls a terminal, or reorders or breaks a line.
 pub(crate) fn commands(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

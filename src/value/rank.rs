@@ -39,7 +39,7 @@ impl Rank {
     /// The only rank of a group of one.
     pub const ALONE: Rank = Rank { index: 0, size: NonZeroU32::MIN };
 
-    /// The number of this rank, counted from 0.
+    /// Returns the number of this rank, starting at 0.
     #[must_use]
     pub const fn index(self) -> u32 {
         self.index
@@ -51,22 +51,23 @@ impl Rank {
         self.size.get()
     }
 
-    /// Whether this is rank 0.
+    /// Returns whether this is rank 0.
     #[must_use]
     pub const fn is_first(self) -> bool {
         self.index == 0
     }
 
-    /// All ranks of the group, in order.
+    /// Returns all ranks of the group, in order.
     pub fn all(self) -> impl Iterator<Item = Rank> {
         let size = self.size;
         (0..size.get()).map(move |index| Rank { index, size })
     }
 
-    /// This rank's share of `count` samples, rows or numbers: from `rank * count / size` to `(rank + 1) * count / size`.
+    /// Returns this rank's share of `count` samples, rows or numbers: from `rank * count / size` to
+    /// `(rank + 1) * count / size`.
     ///
-    /// The shares of all ranks follow each other and differ by one at most. A rank's share is empty if there are more
-    /// ranks than samples.
+    /// The shares of all ranks are consecutive, and their sizes differ by at most one. Some shares are empty if there
+    /// are more ranks than samples.
     ///
     /// ```
     /// use mpienv::Rank;
@@ -81,7 +82,7 @@ impl Rank {
     }
 }
 
-/// The share of `count` things that member `index` of `size` has.
+/// Returns the share of `count` items that member `index` of `size` has.
 pub(crate) fn share(count: usize, index: usize, size: usize) -> Range<usize> {
     let at = |index: usize| (count as u128 * index as u128 / size.max(1) as u128) as usize;
     at(index)..at(index + 1)
@@ -166,7 +167,7 @@ pub enum RankError {
         /// The size it was given with.
         size: u32,
     },
-    /// More processes on one node than there are in all.
+    /// The node has more processes than the whole job.
     #[error("this node has {size} processes, but the whole job has only {world}")]
     AboveWorld {
         /// The local size that was given.

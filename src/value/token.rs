@@ -6,9 +6,9 @@ use crate::value::job::Job;
 
 /// A job's token. A rank that presents another token belongs to another job, and rank 0 rejects it.
 ///
-/// It is `MPIENV_TOKEN`, or what the file in `MPIENV_TOKEN_FILE` holds, or else the job's identity as its launcher gives it,
-/// or else empty. It is never sent: rank 0 and the other ranks prove to each other that they have it. That keeps attackers out
-/// only if it is a secret; see [`guide::security`](crate::guide::security).
+/// It is `MPIENV_TOKEN`, or the contents of the file in `MPIENV_TOKEN_FILE`, or else the job's identity from its
+/// launcher, or else empty. It is never sent: rank 0 and the other ranks prove to each other that they have it. This
+/// keeps attackers out only if the token is a secret; see [`guide::security`](crate::guide::security).
 ///
 /// ```
 /// use mpienv::{ClusterInfo, Token};
@@ -38,7 +38,7 @@ impl Token {
         Token::new(format!("{}/{}/{}", job.id, job.step, job.restarts))
     }
 
-    /// The bytes that all ranks of the job have.
+    /// Returns the bytes of the token, which all ranks of the job share.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.text.as_bytes()
@@ -53,7 +53,7 @@ impl Token {
     }
 }
 
-/// Not the token itself: it may be a secret, and debug output goes to logs.
+/// Does not print the token, because it may be a secret and debug output goes to logs.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Token({} bytes)", self.text.len())

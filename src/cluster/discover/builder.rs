@@ -1,4 +1,4 @@
-//! What can be asked of a [`ClusterInfoBuilder`].
+//! The overrides of a [`ClusterInfoBuilder`].
 
 use crate::cluster::nccl::NcclIfname;
 use crate::cluster::overrides::MasterPort;
@@ -10,7 +10,7 @@ use crate::value::rank::Rank;
 use super::ClusterInfoBuilder;
 
 impl ClusterInfoBuilder {
-    /// Reads this launcher's variables only, like the variable `MPIENV_LAUNCHER`, which it overrides.
+    /// Reads only this launcher's variables. Overrides the variable `MPIENV_LAUNCHER`.
     pub fn launcher(mut self, launcher: Launcher) -> ClusterInfoBuilder {
         self.overrides.launcher = Some(launcher);
         self
@@ -28,8 +28,8 @@ impl ClusterInfoBuilder {
         self
     }
 
-    /// Sets the range of ports from which the job's port is derived, like the variable `MPIENV_PORT_RANGE`, which it
-    /// overrides. It must be the same on all ranks. The default is 20000 to 29999.
+    /// Sets the range of ports from which the job's port is derived. Overrides the variable `MPIENV_PORT_RANGE`. The
+    /// range must be the same on all ranks. The default is 20000 to 29999.
     pub fn port_range(mut self, range: PortRange) -> ClusterInfoBuilder {
         self.overrides.port_range = Some(range);
         self
@@ -52,8 +52,8 @@ impl ClusterInfoBuilder {
         self
     }
 
-    /// Treats the rank as the number of the node, for launchers that start one process on each node and do not provide a
-    /// local rank. Reading fails if a variable contradicts that.
+    /// Treats the rank as the number of the node, for launchers that start one process on each node and do not provide
+    /// a local rank. Reading fails if a variable contradicts this.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -68,7 +68,7 @@ impl ClusterInfoBuilder {
         self
     }
 
-    /// Sets what becomes of `NCCL_SOCKET_IFNAME`, like the variable `MPIENV_NCCL_IFNAME`, which it overrides.
+    /// Sets how `NCCL_SOCKET_IFNAME` is treated. Overrides the variable `MPIENV_NCCL_IFNAME`.
     pub fn nccl_ifname(mut self, ifname: NcclIfname) -> ClusterInfoBuilder {
         self.overrides.nccl_ifname = Some(ifname);
         self

@@ -1,4 +1,4 @@
-//! Places that a person gives because the platform does not.
+//! Places that a user provides because the platform does not.
 
 use crate::error::{Error, Reason};
 use crate::launcher::{Marker, Starts};
@@ -7,14 +7,14 @@ use crate::value::rank::Rank;
 
 use super::choice::Choice;
 
-/// The source of a value that an option or the program gives.
+/// The source of a value that an option or the program sets.
 const ASKED: &str = "asked for";
 
-/// The only process on this node, with the platform's master, port, hosts and job.
+/// Returns the place of the node's only process, with the platform's master, port, hosts, workers and job.
 pub(super) fn node(node: Rank, read: Result<Placement, Error>) -> Result<Placement, Error> {
     let (rank, count) = ((ASKED, node.index()), (ASKED, node.size()));
     let placement = Placement::one_per_node(Launcher::User, rank, count)?;
-    // What is missing is what the person has given.
+    // The platform's variables may be incomplete: the user provides what is missing.
     let Some(platform) = read.ok().filter(|read| read.launcher.spec().starts == Starts::OnePerNode) else {
         return Ok(placement);
     };
@@ -22,13 +22,13 @@ pub(super) fn node(node: Rank, read: Result<Placement, Error>) -> Result<Placeme
     Ok(Placement { master_addr, master_doubt, master_port, hosts, workers, job, ..placement })
 }
 
-/// The choice of a place that does not come from a launcher's variables.
+/// Returns the choice for a place that does not come from a launcher's variables.
 pub(super) fn choice() -> Choice {
     let marker = Marker { launcher: Launcher::User, variable: "" };
     Choice { marker, source: ASKED.into(), rest: Vec::new(), is_of_context: false, starter: None }
 }
 
-/// The same process, if it is the only one on its node: its rank and its world count nodes.
+/// Returns the same process as the only one on its node. Its rank and world size then count nodes.
 pub(super) fn one_per_node(placement: Placement) -> Result<Placement, Error> {
     let (rank, size) = (placement.rank.index(), placement.rank.size());
     let of = |known: &Option<Sourced<u32>>| known.as_ref().map(|known| (known.source.clone(), known.value));

@@ -1,4 +1,4 @@
-//! Which launcher started this process: the innermost of those that have left variables.
+//! Selects the launcher that started this process: the innermost of those that left variables.
 
 use crate::cluster::master;
 use crate::cluster::overrides;
@@ -9,13 +9,13 @@ use crate::launcher::starter::Starter;
 use crate::launcher::{Change, DETECTORS, Detector, LAUNCHERS, Marker};
 use crate::value::placement::{Launcher, Source, Sourced};
 
-/// The launcher that is believed, and why.
+/// The selected launcher, and the reason for selecting it.
 pub(super) struct Choice {
     pub marker: Marker,
     pub source: Source,
-    /// Others that may be this process's too, and must agree.
+    /// Other detectors whose variables may describe this process too and must then agree.
     pub rest: Vec<&'static Detector>,
-    /// Whether the process is still the one that the context is about.
+    /// Whether the context still describes this process.
     pub is_of_context: bool,
     /// The program whose process shows which of several launchers started this one.
     pub starter: Option<&'static str>,
@@ -46,14 +46,14 @@ pub(super) fn choose(
     }
 }
 
-/// Without a context the order of the launchers decides, and others that disagree are suspicious.
+/// Without a context, the order of the launchers decides. Other launchers that disagree are suspicious.
 fn first_detected(environment: &Environment) -> Choice {
     let mut detectors = DETECTORS.iter();
     if let Some(choice) = started(environment, detectors.clone()) {
         return choice;
     }
     let found = detectors.find_map(|detector| detector.detect(environment));
-    // The last one takes every environment.
+    // The last detector accepts every environment.
     let marker = found.unwrap_or(Marker { launcher: Launcher::Alone, variable: "" });
     Choice {
         marker,
@@ -64,13 +64,14 @@ fn first_detected(environment: &Environment) -> Choice {
     }
 }
 
-/// Of several launchers that may have started this process the one whose own process is the nearest, where that is seen.
+/// Among several launchers that may have started this process, selects the one whose own process is the nearest
+/// ancestor. Returns `None` if no such process is visible.
 fn started(environment: &Environment, candidates: impl Iterator<Item = &'static Detector>) -> Option<Choice> {
     let starters = |detector: &Detector| detector.launcher.spec().nested.starters;
     let candidates: Vec<&Detector> = candidates.filter(|detector| detector.detect(environment).is_some()).collect();
     let first = candidates.first()?;
     let is_other = |other: &&Detector| other.launcher != first.launcher && !starters(other).is_empty();
-    // The process of a launcher without known programs, such as torchrun, may be nearer still.
+    // A launcher without known programs, such as torchrun, may be even nearer.
     if starters(first).is_empty() || !candidates.iter().any(is_other) {
         return None;
     }
@@ -83,8 +84,8 @@ fn started(environment: &Environment, candidates: impl Iterator<Item = &'static 
     Some(Choice { marker, source: source.into(), rest, is_of_context: false, starter: Some(starter) })
 }
 
-/// A launcher whose variables have changed since the context was written started this process; where none has, this is
-/// the process of the context, or a child of it.
+/// Selects a launcher whose variables have changed since the context was written. If there is none, this is the process
+/// that the context describes, or a child of it.
 fn innermost(environment: &Environment, context: &Context) -> Result<Choice, Error> {
     let mut changed = changed(environment, context).into_iter();
     if let Some(choice) = started(environment, changed.clone()) {
@@ -101,7 +102,7 @@ fn innermost(environment: &Environment, context: &Context) -> Result<Choice, Err
             starter: None,
         });
     }
-    // A program may have been given RANK and its kin alone, without what the launcher had set.
+    // A program may have received only RANK and related variables, without the launcher's own.
     let marker = find(environment, context.launcher).or_else(|| find(environment, Launcher::User));
     let marker = marker.ok_or_else(|| {
         let remedy = format!("keep the variables that mpienv set for this process, or unset {CONTEXT} too");
@@ -119,12 +120,12 @@ fn find(environment: &Environment, launcher: Launcher) -> Option<Marker> {
     detectors_of(launcher).find_map(|detector| detector.detect(environment))
 }
 
-/// Those whose launchers may have started a process since the context was written, the likeliest first.
+/// Returns the detectors of launchers that may have started a process after the context was written, likeliest first.
 fn changed(environment: &Environment, context: &Context) -> Vec<&'static Detector> {
     let changes =
         DETECTORS.iter().filter_map(|detector| Some((detector.change(environment, &context.seen)?, detector)));
     let changes: Vec<(Change, &Detector)> = changes.collect();
-    // A launcher that sets another's variables too is known by its own.
+    // A launcher that also sets another launcher's variables is recognized by its own.
     let surest = changes.iter().map(|(change, _)| *change).min();
     if surest.is_none() && has_other_master(environment, context) {
         return detectors_of(context.launcher)
@@ -132,21 +133,21 @@ fn changed(environment: &Environment, context: &Context) -> Vec<&'static Detecto
             .take(1)
             .collect();
     }
-    // A launcher that always sets its own variable has not changed those that others set too.
+    // If only shared variables changed, a launcher that always sets a new value of its own did not change them.
     let can_be = |launcher: Launcher| surest == Some(Change::Own) || !launcher.spec().nested.is_always_seen;
     let likeliest =
         changes.into_iter().filter(|(change, detector)| Some(*change) == surest && can_be(detector.launcher));
     likeliest.map(|(_, detector)| detector).collect()
 }
 
-/// Whether a worker's master is not the one that it was given: the ranks of a script may be numbered as its own.
+/// Returns whether a worker's master differs from the one it was given. A script's ranks may have the same numbers.
 fn has_other_master(environment: &Environment, context: &Context) -> bool {
     let variables = [master::MASTER_ADDR, master::MASTER_PORT];
     context.launcher == Launcher::User && variables.iter().any(|name| context.seen.is_changed(environment, name))
 }
 
 impl Choice {
-    /// The environment without what an outer job set for its own master and nodes, if this process inherited that.
+    /// Returns the environment without an outer job's master and nodes, if this process inherited them.
     pub(super) fn without_outer(&self, environment: &Environment, context: Option<&Context>) -> Option<Environment> {
         let outer = context.filter(|_| !self.is_of_context)?;
         let is_left = |name: &str| !outer.seen.is_changed(environment, name);

@@ -1,11 +1,11 @@
-//! All hosts of a job, if a list of them can be trusted.
+//! The hosts of all nodes, if a list of them can be trusted.
 
 use std::sync::Arc;
 
 use crate::value::host::Host;
 use crate::value::placement::{Placement, Sourced};
 
-/// The hosts in the order of the nodes' numbers; `None`, with the reason as the source, if they are not known.
+/// Returns the hosts in the order of the nodes' numbers, or `None` with the reason as the source.
 pub(super) fn hosts(placement: &Placement, master: Option<&Sourced<Host>>) -> Sourced<Option<Arc<[Host]>>> {
     let Sourced { value, source } = &placement.hosts;
     let unknown = |why: String| Sourced::new(None, why);

@@ -1,4 +1,4 @@
-//! What is suspicious in an environment as a whole, though its launcher can be read.
+//! Reports environments that look suspicious as a whole although their launcher can be read.
 
 use crate::cluster::nccl;
 use crate::cluster::overrides;
@@ -13,10 +13,11 @@ use super::choice::Choice;
 const LOCAL_RANK: &str = "LOCAL_RANK";
 const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
 
-/// Where a stale one is inherited, every rank waits for a store that no process serves.
+/// If a stale value is inherited, every rank waits for a store that no process serves.
 const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
 
-/// Everything suspicious about this process's place. `outer` is the job around it, if another launcher started it there.
+/// Returns all findings about this process's place. `outer` is the surrounding job, if another launcher started this
+/// process inside it.
 pub(super) fn findings(
     environment: &Environment,
     placement: &Placement,
@@ -32,7 +33,7 @@ pub(super) fn findings(
     findings
 }
 
-/// Inherited variables that would mislead the program. `whole` also has what an outer launcher left.
+/// Returns inherited variables that would mislead the program. `whole` also contains what an outer launcher left.
 pub(super) fn to_unset(
     whole: &Environment,
     environment: &Environment,
@@ -47,7 +48,7 @@ pub(super) fn to_unset(
     set.chain(left).collect()
 }
 
-/// Ranks are not dealt to nodes in blocks: a local rank computed from the rank is wrong.
+/// Reports ranks that are not assigned to nodes in blocks, because a local rank computed from the rank would be wrong.
 fn local_rank_order(placement: &Placement) -> Option<Finding> {
     let (rank, local) = (placement.rank.index(), placement.local);
     let (local_rank, local_size) = (local.rank()?, local.size()?);
@@ -64,11 +65,11 @@ fn local_rank_order(placement: &Placement) -> Option<Finding> {
     })
 }
 
-/// Whether nodes of different sizes may have their ranks in blocks, where this node's begins with rank `first`; only where the
-/// node's number is known, because no other order could be warned about.
+/// Returns whether nodes of different sizes may hold their ranks in blocks, if this node's block begins with rank
+/// `first`. Returns false if the node's number is unknown, because otherwise no order would ever be reported.
 fn can_be_in_blocks(placement: &Placement, first: Option<u32>, local_size: u32) -> bool {
     let (Some(first), Some(node)) = (first, &placement.node_rank) else { return false };
-    // Every other node has a rank at least.
+    // Every other node has at least one rank.
     let fit = |ranks: u32, nodes: u32| ranks >= nodes && (nodes > 0 || ranks == 0);
     let after = placement.rank.size().checked_sub(first.saturating_add(local_size));
     let nodes_after =
@@ -77,12 +78,12 @@ fn can_be_in_blocks(placement: &Placement, first: Option<u32>, local_size: u32) 
     fit(first, node.value) && fits_after
 }
 
-/// The port that enroot's hook for PyTorch derives from Slurm's job alone.
+/// Reports a port that enroot's hook for PyTorch derives from the Slurm job alone.
 fn pyxis_port(environment: &Environment, placement: &Placement) -> Option<Finding> {
     let number = |name: &str| environment.get_str(name).ok().flatten()?.parse::<u64>().ok();
     let is_of_hook = ["RANK", "WORLD_SIZE", LOCAL_RANK].iter().all(|name| environment.is_set(name));
     let (job, port) = (number("SLURM_JOB_ID")?, number("MASTER_PORT")?);
-    // Of its present version, and of former ones.
+    // An override is deliberate. The formulas below are those of the hook's current and earlier versions.
     let is_asked = environment.is_set(overrides::MASTER_PORT);
     if placement.launcher != Launcher::Slurm
         || !is_of_hook
@@ -104,7 +105,7 @@ fn pyxis_port(environment: &Environment, placement: &Placement) -> Option<Findin
     })
 }
 
-/// A store that torchrun's agent serves, without torchrun.
+/// Reports the use of torchrun's agent store without torchrun.
 fn stale_agent_store(environment: &Environment, placement: &Placement) -> Option<Finding> {
     if !environment.is_set(AGENT_STORE) || placement.launcher == Launcher::Torchrun {
         return None;
@@ -118,7 +119,7 @@ fn stale_agent_store(environment: &Environment, placement: &Placement) -> Option
     })
 }
 
-/// What an outer job set for its process's node, and this process's launcher does not set.
+/// Returns variables that an outer job set for its process's node and this process's launcher does not set.
 fn left_by_outer(environment: &Environment, placement: &Placement, outer: &Context) -> Vec<&'static str> {
     let known = [
         (LOCAL_RANK, placement.local.rank().is_some()),
@@ -129,7 +130,7 @@ fn left_by_outer(environment: &Environment, placement: &Placement, outer: &Conte
     known.into_iter().filter(|(name, is_known)| !is_known && left(name)).map(|(name, _)| name).collect()
 }
 
-/// RANK and WORLD_SIZE are set anew, and what goes with them is still the outer process's.
+/// Reports a new RANK and WORLD_SIZE whose local variables still belong to the outer process.
 fn partly_inherited(environment: &Environment, placement: &Placement, outer: &Context) -> Option<Finding> {
     let names = [LOCAL_RANK, LOCAL_WORLD_SIZE];
     let is_left = |name: &&str| environment.is_set(name) && !outer.seen.is_changed(environment, name);
@@ -146,17 +147,17 @@ fn partly_inherited(environment: &Environment, placement: &Placement, outer: &Co
     })
 }
 
-/// Other launchers whose complete set of variables says something else.
+/// Reports other launchers whose complete variables contradict the selected one.
 fn disagreements(environment: &Environment, placement: &Placement, choice: &Choice) -> Vec<Finding> {
     let others = choice.rest.iter().filter(|other| ![placement.launcher, Launcher::Alone].contains(&other.launcher));
     let mut markers: Vec<Marker> = Vec::new();
     for marker in others.filter_map(|other| other.detect(environment)) {
-        // One launcher may be known by several signs.
+        // Several detectors may find the same launcher.
         if markers.iter().all(|known| known.launcher != marker.launcher) {
             markers.push(marker);
         }
     }
-    // A set that is only half there is not another's.
+    // Incomplete variables do not indicate another launcher.
     let placements = markers.into_iter().filter_map(|marker| (marker.launcher.spec().read)(environment, marker).ok());
     let differing = placements.filter(|other| differ(placement, other));
     let known = |other: &Placement| match choice.starter {
@@ -171,20 +172,20 @@ fn disagreements(environment: &Environment, placement: &Placement, choice: &Choi
     differing.map(|other| disagreement(placement, &other, known(&other))).collect()
 }
 
-/// Whether Slurm's variables are those of Open MPI's daemon, which mpirun starts by srun, once on each other node.
+/// Returns whether Slurm's variables belong to Open MPI's daemon, which mpirun starts on each other node with srun.
 fn is_of_daemon(environment: &Environment, placement: &Placement, other: &Placement) -> bool {
     (placement.launcher, other.launcher) == (Launcher::OpenMpi, Launcher::Slurm)
         && other.local.size() == Some(1)
         && open_mpi::is_of_remote_daemon(environment)
 }
 
-/// Whether two launchers place this process differently, in what both provide.
+/// Returns whether two launchers place this process differently, comparing only values that both provide.
 fn differ(one: &Placement, other: &Placement) -> bool {
     let both = |one: Option<u32>, other: Option<u32>| one.zip(other).is_some_and(|(one, other)| one != other);
     one.rank != other.rank || both(one.local.rank(), other.local.rank()) || both(one.local.size(), other.local.size())
 }
 
-/// A doubt, or only a note where it is known whose the others are.
+/// Returns a note if it is known to whom the other variables belong, and otherwise a warning.
 fn disagreement(placement: &Placement, other: &Placement, known: Option<String>) -> Finding {
     let is_local = placement.rank == other.rank;
     let number = |value: Option<u32>| value.map_or("?".to_owned(), |value| value.to_string());

@@ -1,10 +1,10 @@
-//! What follows about nodes from the sizes.
+//! Infers node numbers and node counts from the sizes.
 
 use crate::error::Error;
 use crate::value::placement::{LaunchStyle, Placement, Sourced};
 use crate::value::rank::{Local, Rank};
 
-/// Adds what follows, and refuses what cannot be.
+/// Adds the values that follow, and rejects values that are impossible.
 pub(super) fn complete(placement: &mut Placement, on_azure: bool) -> Result<(), Error> {
     fill_local(placement);
     drop_strange_node_count(placement);
@@ -27,7 +27,8 @@ fn fill_local(placement: &mut Placement) {
     placement.local = Local::ALONE;
 }
 
-/// Every other node has a rank: a larger number, or none, is of something else, such as an allocation or another step.
+/// Drops a node count that does not fit this job, because every other node has at least one rank. It belongs to
+/// something else, such as an allocation or another step.
 fn drop_strange_node_count(placement: &mut Placement) {
     let with_others = placement.local.size().unwrap_or(1).saturating_sub(1);
     let most = placement.rank.size().saturating_sub(with_others);
@@ -37,7 +38,7 @@ fn drop_strange_node_count(placement: &mut Placement) {
     }
 }
 
-/// Adds what follows about nodes from the sizes, where the launcher does not tell.
+/// Adds node values that follow from the sizes if the launcher does not provide them.
 fn fill_nodes(placement: &mut Placement, on_azure: bool) {
     let (rank, size) = (placement.rank.index(), placement.rank.size());
     let follow = |known: &mut Option<Sourced<u32>>, value, source: &'static str| {
@@ -47,8 +48,8 @@ fn fill_nodes(placement: &mut Placement, on_azure: bool) {
         follow(&mut placement.node_rank, 0, "all ranks are on this node");
         follow(&mut placement.node_count, 1, "all ranks are on this node");
     } else if placement.style() == LaunchStyle::PerNode {
-        // A rank alone on its node may be the odd one of an uneven job: only where every node is
-        // known to have one rank is the rank the node's number.
+        // A rank that is alone on its node may be the last of an uneven job. The rank is the node's number only if
+        // every node is known to have one rank.
         if placement.node_count.as_ref().is_some_and(|nodes| nodes.value == size) {
             follow(&mut placement.node_rank, rank, "the rank, because every node has one");
         } else if on_azure {
@@ -59,7 +60,7 @@ fn fill_nodes(placement: &mut Placement, on_azure: bool) {
     }
 }
 
-/// A node's number is below the number of nodes.
+/// Rejects a node number that is not below the number of nodes.
 fn check_nodes(placement: &Placement) -> Result<(), Error> {
     let (Some(node), Some(nodes)) = (&placement.node_rank, &placement.node_count) else { return Ok(()) };
     let checked = Rank::new(node.value, nodes.value);

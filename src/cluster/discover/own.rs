@@ -1,4 +1,4 @@
-//! What belongs to this job only, and not to other jobs of the same user.
+//! Determines which values belong to this job only, and not to other jobs of the same user.
 
 use std::fmt::Display;
 
@@ -13,14 +13,14 @@ use crate::value::placement::{Placement, Sourced};
 use crate::value::port::Port;
 use crate::value::token::Token;
 
-/// Whether the master's address and its port belong to this job only; not if a user set them.
+/// Whether the master's address and its port belong to this job only. False if a user set them.
 pub(super) struct Own {
     pub addr: bool,
     pub port: bool,
 }
 
 impl Own {
-    /// `context` is what mpienv chose for this process, if it did.
+    /// `context` is what mpienv chose for this process, if anything.
     pub(super) fn of(
         placement: &Placement,
         context: Option<&Context>,
@@ -30,7 +30,7 @@ impl Own {
         let of_context = |pick: fn(&Context) -> Option<&String>| context.and_then(pick);
         let addr_in_context = of_context(|context| context.master_addr.as_ref());
         let port_in_context = of_context(|context| context.master_port.as_ref());
-        // With RANK and WORLD_SIZE comes the master of that job.
+        // Some launchers set the job's master together with the rank.
         let comes_along = placement.launcher.spec().sets_master();
         Own {
             addr: addr.is_some_and(|addr| {
@@ -51,7 +51,7 @@ fn is_own(
     known.source != asked && (known.source != plain || comes_along || is_of_context())
 }
 
-/// The job's token, and whether no user set it.
+/// Returns the job's token, and true unless a user set it.
 pub(super) fn token(
     environment: &Environment,
     placement: &Placement,

@@ -11,13 +11,13 @@ use super::read;
 
 const SOURCE: &str = "the launcher's PMIx server";
 
-/// What the variables say, with the server's answer in place of what was derived.
+/// Reads the variables, and replaces derived values with the server's answer.
 ///
-/// `prterun` by itself sets no size: of its processes the server says everything.
+/// `prterun` alone sets no size. For its processes, the server provides every value.
 pub(super) fn placement(environment: &Environment, marker: Marker, is_unplaced: bool) -> Result<Placement, Error> {
     let vars = PmixVars::of(environment);
     if is_unplaced && vars.rank.is_some() {
-        // Open MPI's mpirun is PRRTE too.
+        // `prterun` belongs to PRRTE, which Open MPI's mpirun is based on.
         let launcher = Launcher::OpenMpi;
         let answer = ask(launcher, &vars)?;
         let size =

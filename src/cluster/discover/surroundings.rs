@@ -1,4 +1,4 @@
-//! What the variables say beyond this process's place: the platform around its launcher, and how often the job was restarted.
+//! What the variables show besides this process's place: the surrounding platform, and how often the job was restarted.
 
 use crate::cluster::overrides::RESTART_COUNT;
 use crate::environment::Environment;
@@ -6,7 +6,7 @@ use crate::error::{Error, Reason};
 use crate::launcher::{DETECTORS, Starts, is_shared, restarts};
 use crate::value::placement::{Launcher, NOT_PROVIDED, Placement, Source, Sourced};
 
-/// The platform that started a process on this node: the launcher itself, or one around it.
+/// Returns the platform that started a process on this node: the launcher itself, or a platform around it.
 pub(super) fn platform(environment: &Environment, placement: &Placement, source: &Source) -> Sourced<Option<Launcher>> {
     let is_platform = |launcher: Launcher| launcher.spec().starts == Starts::OnePerNode;
     if is_platform(placement.launcher) {
@@ -15,14 +15,14 @@ pub(super) fn platform(environment: &Environment, placement: &Placement, source:
     let around = DETECTORS.iter().filter(|detector| is_platform(detector.launcher)).find_map(|detector| {
         let marker = detector.detect(environment)?;
         let node = (detector.launcher.spec().read)(environment, marker).ok()?;
-        // People set some of these variables by hand.
+        // Users set some of these variables by hand.
         let is_sure = !is_shared(marker.variable) && node.local.size() == Some(1);
         is_sure.then(|| Sourced::new(Some(detector.launcher), marker.display_variable(environment)))
     });
     around.unwrap_or(Sourced::new(None, NOT_PROVIDED))
 }
 
-/// How often the job was restarted, by its launcher or else by what is around that.
+/// Returns how often the job was restarted, from the launcher's own variable or a surrounding launcher's.
 pub(super) fn restart_count(environment: &Environment, launcher: Launcher) -> Result<Sourced<Option<u32>>, Error> {
     let read = |variable: &'static str| -> Result<Option<u32>, Error> {
         let Some(text) = environment.get_str(variable).map_err(Error::reading_setting)? else { return Ok(None) };
@@ -38,7 +38,7 @@ pub(super) fn restart_count(environment: &Environment, launcher: Launcher) -> Re
     if let Some(count) = read(RESTART_COUNT)? {
         return Ok(Sourced::new(Some(count), RESTART_COUNT));
     }
-    // Another launcher's variable that cannot be read is no reason to refuse this one's.
+    // An unreadable variable of another launcher is not a reason to fail.
     let of_others = Launcher::ALL.iter().filter_map(|&other| restarts(other));
     let mut counts = of_others.filter_map(|variable| Some(Sourced::new(Some(read(variable).ok()??), variable)));
     Ok(counts.next().unwrap_or(Sourced::new(None, NOT_PROVIDED)))

@@ -1,4 +1,4 @@
-//! The secret in a file, which `ps` and `/proc` do not show.
+//! Reads the secret from a file, which `ps` and `/proc` do not show.
 
 use std::fs::{self, File, Metadata};
 use std::io::Read;
@@ -7,10 +7,10 @@ use crate::cluster::overrides::TOKEN_FILE;
 use crate::error::{Error, Reason};
 use crate::value::token::Token;
 
-/// Longest secret, in bytes: what a rendezvous takes.
+/// The longest secret that a rendezvous accepts, in bytes.
 const LONGEST: usize = 255;
 
-/// The secret in the file at `path`, without the white space around it.
+/// Reads the secret from the file at `path`, without surrounding white space.
 pub(super) fn read(path: &str) -> Result<Token, Error> {
     let refuse =
         |reason: String, remedy: String| Error::new(Reason::TokenFile(reason), remedy).of(TOKEN_FILE).found(path);
@@ -18,12 +18,12 @@ pub(super) fn read(path: &str) -> Result<Token, Error> {
         let remedy = format!("write the secret there on every host, readable by this user, or unset {TOKEN_FILE}");
         refuse(format!("the file cannot be read: {error}"), remedy)
     };
-    // A named pipe would wait for its writer.
+    // Opening a named pipe would block until it has a writer.
     if !fs::metadata(path).map_err(unreadable)?.is_file() {
         return Err(refuse("not a regular file".into(), format!("name a file that holds the secret in {TOKEN_FILE}")));
     }
     let file = File::open(path).map_err(unreadable)?;
-    // Of the file that is open, whatever the path names by now.
+    // Checks the file that is open, because the path may name another file by now.
     if let Some(mode) = shared_mode(&file.metadata().map_err(unreadable)?) {
         let reason = format!("group or others can read or write the file (mode {mode:04o})");
         return Err(refuse(
@@ -47,14 +47,14 @@ fn new_secret(path: &str) -> String {
     format!("write a new secret with `openssl rand -hex 32 > {path}`, and copy it to every host")
 }
 
-/// The permissions, if they let anyone but the owner read or change the file.
+/// Returns the file's permissions if they let anyone but the owner read or change it.
 #[cfg(unix)]
 fn shared_mode(metadata: &Metadata) -> Option<u32> {
     let mode = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o7777;
     (mode & 0o066 != 0).then_some(mode)
 }
 
-/// Elsewhere permissions are not modes.
+/// Other systems do not use permission modes.
 #[cfg(not(unix))]
 fn shared_mode(_: &Metadata) -> Option<u32> {
     None

@@ -1,4 +1,4 @@
-//! No process is treated as alone in silence: what is seen if no launcher gives a rank and a size.
+//! mpienv never treats a process as alone silently: errors and findings if no launcher provides a rank and a size.
 
 use crate::cluster::overrides;
 use crate::environment::Environment;
@@ -6,13 +6,13 @@ use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
 use crate::launcher::{LAUNCHERS, Launcher, LauncherSpec, display_variable, flux, jsm, pbs};
 
-/// An indexed job's pod number: only the job's template can give the number of pods.
+/// The pod number of an indexed job. Only the job's template can provide the number of pods.
 const JOB_INDEX: &str = "JOB_COMPLETION_INDEX";
 
 /// PMIx's rank, which `prterun` and `prun` set without a size.
 const PMIX_RANK: &str = "PMIX_RANK";
 
-/// The error of a process that is one of several and does not know which.
+/// Fails if this process is one of several and does not know which.
 pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
     let by_itself = format!("{}=alone for a process by itself", overrides::LAUNCHER);
     if environment.is_set(JOB_INDEX) {
@@ -36,7 +36,7 @@ pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
     pbs::refuse_task(environment, &by_itself)
 }
 
-/// What hints at a job in which this process does not know its place.
+/// Reports signs of a job in which this process does not know its place.
 pub(super) fn finding(environment: &Environment) -> Option<Finding> {
     let of_launchers = flux::outside_of_jobs(environment)
         .or_else(|| pbs::script(environment))
@@ -44,20 +44,20 @@ pub(super) fn finding(environment: &Environment) -> Option<Finding> {
     of_launchers.or_else(|| unexplained(environment))
 }
 
-/// A part of what a launcher sets, without what shows it.
+/// Reports launcher variables without the variable that identifies the launcher.
 fn unexplained(environment: &Environment) -> Option<Finding> {
     let names = LAUNCHERS.iter().flat_map(|spec| {
         let is_outside = |name: &str| spec.nested.outside.contains(&name);
         let read = spec.variables().map(|variable| variable.name).filter(move |name| !is_outside(name));
         read.map(move |name| (spec, name))
     });
-    // What people and many programs set belongs to no launcher, though some launchers set it too.
+    // Variables that users and many programs set do not indicate a launcher, although some launchers set them too.
     let (of_users, of_launchers): (Vec<_>, Vec<_>) =
         names.filter(|(_, name)| environment.is_set(name)).partition(|(spec, _)| spec.name == Launcher::User.name());
     let is_shared = |name: &str| of_users.iter().any(|(_, own)| *own == name);
     let is_others = |(_, name): &(&LauncherSpec, &str)| !is_shared(name);
     let (spec, name) = of_launchers.iter().copied().find(is_others).or_else(|| of_users.first().copied())?;
-    // People set LOCAL_RANK=0 for a program that insists on it; a node's number and the number of nodes are of a job.
+    // Users set LOCAL_RANK=0 for programs that require it. A node's number or the number of nodes indicates a job.
     let is_of_user = spec.name == Launcher::User.name();
     let value = environment.get_str(name).ok().flatten();
     let by_hand = matches!((name, value), ("LOCAL_RANK", Some("0")) | ("LOCAL_WORLD_SIZE", Some("1")));

@@ -1,4 +1,4 @@
-//! What rank 0 sees of the master's address, while the others look for rank 0 there.
+//! Rank 0's inspection of the master's address, while the other ranks look for rank 0 there.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{self, Receiver};
@@ -10,18 +10,18 @@ use crate::command::doctor;
 use crate::finding::Finding;
 use crate::rendezvous::RendezvousError;
 
-/// How long a name may take to resolve; the ranks meet meanwhile.
+/// How long a name may take to resolve. The ranks meet in the meantime.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long rank 0 looks once they have not met: launchers end it soon after the others.
+/// How long rank 0 looks after the meeting has failed. Launchers kill it soon after the other ranks exit.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Rank 0's look at the master's address, which goes on while it waits.
+/// Rank 0's inspection of the master's address, which continues while rank 0 waits.
 pub(super) struct Look {
     found: Receiver<Option<(Finding, Vec<SocketAddr>)>>,
 }
 
 impl Look {
-    /// Begins to look; `None` on other ranks than 0, which hear from the master itself.
+    /// Starts the inspection. Returns `None` on other ranks, which learn the cause from rank 0.
     pub(super) fn begin(info: &ClusterInfo) -> Option<Look> {
         let info = Some(info.clone()).filter(|info| info.rank() == 0 && info.world_size() > 1)?;
         let (sender, found) = mpsc::channel();
@@ -31,14 +31,14 @@ impl Look {
             let found = elsewhere.map(|(finding, found)| {
                 (finding, found.into_iter().map(|address| SocketAddr::new(address, port)).collect())
             });
-            // The receiver may have gone.
+            // The receiver may be gone.
             let _ = sender.send(found);
         };
         thread::Builder::new().name("look".to_owned()).spawn(look).ok()?;
         Some(Look { found })
     }
 
-    /// Why the ranks did not meet, where that is to be seen at the master's address.
+    /// Returns why the ranks did not meet, if the master's address shows the cause.
     pub(super) fn end(self, info: &ClusterInfo, error: &RendezvousError) -> Option<String> {
         if let Some((Finding { what, why, remedy, .. }, addresses)) = self.found.recv_timeout(LOOK).ok().flatten() {
             let port = info.master_port();

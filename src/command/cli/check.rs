@@ -1,4 +1,4 @@
-//! `mpienv check`: run by all ranks, it says whether they can meet.
+//! `mpienv check`: all ranks run it to find out whether they can meet.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -11,11 +11,11 @@ use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
 
 use super::{Failure, Overrides, Quiet, print_findings};
 
-/// How long the other ranks stay after a verdict against them. Launchers end all ranks once one has failed: rank 0,
-/// whose text people look for, is to speak first.
+/// How long the other ranks wait before they report a failure. Launchers kill all ranks once one has failed, and users
+/// look for the text of rank 0, which must print first.
 const AFTER_RANK_0: Duration = Duration::from_millis(500);
 
-/// A process that met itself alone has not shown that the job's tasks can meet.
+/// Findings of a process that met only itself, which does not show that the job's tasks can meet.
 const NOT_A_TASK: [&str; 3] = ["slurm-not-a-task", "flux-not-a-task", "place-unknown"];
 
 pub(crate) fn run(
@@ -45,7 +45,7 @@ pub(crate) fn run(
     }
 }
 
-/// All ranks meet; rank 0 gets the map.
+/// Lets all ranks meet. Rank 0 gets the map.
 pub(super) fn meet(info: &ClusterInfo, timeout: Duration, bind: Option<IpAddr>) -> Result<Option<JobMap>, CheckError> {
     let met = check::check_at(info, host_name().unwrap_or_default(), timeout, bind);
     let has_report = matches!(
@@ -94,7 +94,7 @@ fn print_map(mut to: impl Write, map: &JobMap, info: &ClusterInfo) -> io::Result
     to.flush()
 }
 
-/// Where rank 0 listened, if the first line does not say it.
+/// Returns where rank 0 listened, if the first line does not show it.
 fn listened(map: &JobMap, info: &ClusterInfo) -> Option<String> {
     let master = info.master_addr().ok()?;
     let [address, ..] = map.listened[..] else { return None };
@@ -106,7 +106,7 @@ fn listened(map: &JobMap, info: &ClusterInfo) -> Option<String> {
     (!is_plain).then(|| format!("rank 0 listened on {}", list.join(" and ")))
 }
 
-/// Numbers with neighbours joined: `0-3,5`.
+/// Formats numbers, with consecutive ones joined: `0-3,5`.
 pub(super) fn runs(numbers: &[u32]) -> String {
     let joined = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b)).map(|run| match run {
         [one] => one.to_string(),

@@ -1,4 +1,4 @@
-//! `mpienv completions`: what a shell needs to complete the command's words.
+//! `mpienv completions`: prints the completion script of a shell.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use clap_complete::Shell;
 use super::Failure;
 
 pub(crate) fn run(mut command: clap::Command, shell: Shell) -> Result<(), Failure> {
-    // Into memory first: clap_complete panics where it cannot write.
+    // Generates into memory first, because clap_complete panics if it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, "mpienv", &mut script);
     let mut stdout = io::stdout().lock();

@@ -1,4 +1,4 @@
-//! `mpienv doctor`: what is known, and what is wrong or suspicious here.
+//! `mpienv doctor`: shows each value, and what is wrong or suspicious on this host.
 
 mod ranks;
 
@@ -19,11 +19,11 @@ use super::{Failure, Overrides, Quiet, print_findings, show};
 /// How long a name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The object of `--json`: that of `show --json`, what this host adds, and all findings.
+/// The object that `--json` prints: the one of `show --json`, the interfaces of this host, and all findings.
 #[derive(Serialize)]
 struct Examined<'a> {
     info: &'a ClusterInfo,
-    /// What NCCL_SOCKET_IFNAME leaves; null where NCCL chooses by itself.
+    /// The interfaces that NCCL_SOCKET_IFNAME allows; null if NCCL chooses them itself.
     nccl_interfaces: Option<Vec<&'a str>>,
     findings: &'a [crate::Finding],
 }
@@ -48,7 +48,7 @@ pub(crate) fn run(overrides: Overrides, json: bool, timeout: Duration) -> Result
     match meet(&info, &own, timeout) {
         None if info.rank() == 0 => verdict(own.is_suspicious()),
         None => write_at_once(&text).map_err(Failure::from).and(verdict(own.is_suspicious())),
-        // Rank 0 reports this one, too.
+        // Rank 0's report includes this rank.
         Some(Ok(None)) => Ok(()),
         Some(Ok(Some(reports))) => {
             write_at_once(&comparison(&reports))?;
@@ -66,7 +66,7 @@ fn verdict(is_suspicious: bool) -> Result<(), Failure> {
     if is_suspicious { Err(Failure::Findings) } else { Ok(()) }
 }
 
-/// This rank's own report.
+/// Returns this rank's own report.
 fn report(info: &ClusterInfo, more: &[[String; 3]], findings: &[crate::Finding]) -> io::Result<String> {
     let mut text = Vec::new();
     show::print_table(&mut text, info, more)?;
@@ -78,7 +78,8 @@ fn report(info: &ClusterInfo, more: &[[String; 3]], findings: &[crate::Finding])
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Brings all ranks' reports to rank 0; the others get none. Does nothing without other ranks, or without a place to meet.
+/// Brings all ranks' reports to rank 0; the other ranks get none. Does nothing if there are no other ranks, if the
+/// master is unknown, or if the timeout is 0.
 fn meet(
     info: &ClusterInfo,
     own: &Summary,
@@ -91,7 +92,7 @@ fn meet(
     Some(meeting.map(|meeting| Some(meeting?.members().iter().map(report).collect())))
 }
 
-/// In what the other ranks differ from rank 0.
+/// Describes how the other ranks differ from rank 0.
 fn comparison(reports: &[Summary]) -> String {
     let mut text = "\n".to_owned();
     for (ranks, lines) in ranks::differences(reports) {
@@ -104,7 +105,7 @@ fn comparison(reports: &[Summary]) -> String {
     text
 }
 
-/// In one write: the reports of several ranks do not mix.
+/// Writes the text at once, so that the reports of several ranks do not mix.
 fn write_at_once(text: &str) -> io::Result<()> {
     match anstream::AutoStream::choice(&io::stdout()) {
         anstream::ColorChoice::Never => io::stdout().lock().write_all(strip_str(text).to_string().as_bytes())?,

@@ -1,4 +1,4 @@
-//! `mpienv exec`: becomes a command that has the variables set.
+//! `mpienv exec`: runs a command with the variables set, in place of this process.
 
 use std::ffi::OsString;
 use std::process::Command;
@@ -49,7 +49,7 @@ pub(crate) fn run(
     let info = overrides.read_from(&environment, quiet)?;
     options.template.check(&words)?;
     if !options.dry_run {
-        // The own address is that of the way to the master.
+        // This host's own address depends on the route to the master, so the master's name must resolve first.
         options.master.wait(&info)?;
     }
     let finding = options.template.finding(&info, &words);
@@ -70,7 +70,7 @@ pub(crate) fn run(
         widen_default_binding(&info, &environment);
     }
     if set == Target::MindSpore && info.world().is_first() {
-        // Two commands to start and one process: this one waits for both.
+        // The worker and the scheduler are two processes, so this process starts both and waits for them.
         let launch = Launch::with_scheduler(&info).variables(set).subreaper().whole_process();
         return launch.run(|_| worker(&words)).map_err(|error| launch::failure(&words, error));
     }
@@ -79,9 +79,9 @@ pub(crate) fn run(
     Err(crate::exec(&mut command).into())
 }
 
-/// The command of these words, the first of which is its name.
+/// Returns the command with these words, of which the first is its name.
 pub(super) fn command(words: &[OsString]) -> Command {
-    // clap asks for at least one.
+    // clap requires at least one word.
     let (name, arguments) = words.split_first().map_or((OsString::new(), words), |(name, rest)| (name.clone(), rest));
     let mut command = Command::new(name);
     command.args(arguments);

@@ -45,7 +45,7 @@ impl fmt::Display for ExitCode {
 }
 
 impl ExitCode {
-    /// A child's own code, or 128 plus the signal's number if a signal ended it, as in shells.
+    /// Returns a child's own exit code, or 128 plus the signal's number if a signal killed it, as in shells.
     pub(crate) fn of_child(status: ExitStatus) -> ExitCode {
         #[cfg(unix)]
         let signal = std::os::unix::process::ExitStatusExt::signal(&status);

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use super::shell::Shell;
 use super::{Failure, Overrides, Quiet, print_findings};
 
-/// The verb's name.
+/// The subcommand's name.
 const NAME: &str = "export";
 
 pub(crate) fn run(
@@ -46,9 +46,9 @@ fn text(
     Ok(exports?.to_text(dialect)?)
 }
 
-/// Where the words of an `export` are wrong: prints what makes the shell stop that evaluates them.
+/// If the command line of an `export` is invalid, prints text that stops the shell that evaluates it.
 ///
-/// A word that is not a subcommand may have been meant for it.
+/// A word that is not a subcommand may be a misspelled `export`.
 pub(super) fn stop_the_shell<'a>(mut verbs: impl Iterator<Item = &'a str>) {
     let mut words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     match words.next() {
@@ -58,9 +58,9 @@ pub(super) fn stop_the_shell<'a>(mut verbs: impl Iterator<Item = &'a str>) {
     let words: Vec<String> = words.collect();
     let after = words.iter().skip_while(|word| *word != "--shell").nth(1).map(String::as_str);
     let name = words.iter().find_map(|word| word.strip_prefix("--shell=")).or(after).unwrap_or("sh");
-    // A shell that has no name here reads nothing that is known here.
+    // mpienv knows no such text for a shell that it does not support.
     if let Ok(shell) = Shell::from_str(name, false) {
-        // Where stdout cannot be written nothing can stop it.
+        // If stdout cannot be written, nothing can stop the shell.
         let _ = io::stdout().write_all(Dialect::from(shell).stop().as_bytes());
     }
 }

@@ -52,7 +52,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Whether the reader of stdout has gone.
+    /// Returns whether the reader of stdout has exited.
     pub(super) fn is_by_reader(&self) -> bool {
         match self {
             Failure::Output(error) | Failure::Launch(LaunchError::Output { error, .. }) => {

@@ -9,13 +9,13 @@ use super::Failure;
 /// Two ways to name rank 0's host.
 const MASTER: &str = "or pass --master-addr HOST, or --ask-pmix if the launcher has a PMIx server";
 
-/// How to say what a platform does not.
+/// How to provide what a platform does not.
 const NODE: &str = "or, for one process on each node, pass --node-rank R --nnodes N --master-addr HOST";
 
 /// Variables of processes that a launcher started without a size.
 const OF_TASKS: &[&str] = &["PMIX_RANK", "PBS_TASKNUM"];
 
-/// The option that helps against a failure.
+/// Returns the option that helps with a failure.
 pub(super) fn for_failure(failure: &Failure) -> Option<&'static str> {
     match failure {
         Failure::Environment(error)
@@ -46,14 +46,14 @@ fn for_error(error: &Error) -> Option<&'static str> {
     }
 }
 
-/// Whether the process may be the only one on its node, of a platform that does not give its place.
+/// Returns whether the process may be the only one on its node, on a platform that does not provide its place.
 fn may_be_node(error: &Error) -> bool {
     let is_platform = |launcher: Launcher| launcher == Launcher::User || launcher.spec().starts == Starts::OnePerNode;
     let is_task = || error.variable().is_some_and(|name| OF_TASKS.contains(&name));
     error.launcher().map_or_else(is_task, is_platform)
 }
 
-/// The option that helps against a finding.
+/// Returns the option that helps with a finding.
 pub(super) fn for_finding(finding: &Finding) -> Option<&'static str> {
     match finding.code {
         "master-unknown" => Some(MASTER),

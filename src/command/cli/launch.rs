@@ -55,7 +55,7 @@ pub(crate) struct LaunchOptions {
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse().ok().filter(|number: &f64| *number >= 0.0);
-    // A year is as good as forever, and can be added to any moment.
+    // A year is as good as forever, and adding it to an `Instant` cannot overflow.
     let number = number.map(|number| number.min(365.0 * 86400.0));
     number.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds, 0 or more".to_owned())
 }
@@ -78,7 +78,7 @@ pub(crate) fn run(
     let places = launch.workers();
     let finding = places.first().and_then(|place| options.template.finding(place, &words));
     let words_of = |place: &ClusterInfo| options.template.apply(|| Ok(place.placeholders()), &words);
-    // What is wrong here is found before anything starts.
+    // Expanding the words now reports errors before anything starts.
     let first = places.iter().map(words_of).collect::<Result<Vec<_>, Failure>>()?;
     let named = first.first().map_or(&words[..], |words| words);
     quiet.warn_also(&info, &environment, finding);
@@ -89,7 +89,7 @@ pub(crate) fn run(
         let index = place.local_rank().and_then(|index| usize::try_from(index).ok());
         match index.and_then(|index| first.get(index)) {
             Some(words) if options.max_restarts == 0 => Ok(worker(words)),
-            // Ports and the number of the attempt change.
+            // Ports and the number of the attempt change between attempts.
             _ => Ok(worker(&words_of(place)?)),
         }
     });
@@ -99,7 +99,7 @@ pub(crate) fn run(
     })
 }
 
-/// How many workers this node gets; says where the number comes from if it was counted.
+/// Returns how many workers this node gets. If they had to be counted, prints the source of the number.
 fn count(
     info: &ClusterInfo,
     environment: &Environment,
@@ -119,7 +119,7 @@ fn count(
     Ok(workers)
 }
 
-/// Why workers failed; a command that cannot be started gets the same message as from `exec`.
+/// Converts a launch error. A command that cannot be started gets the same message as under `exec`.
 pub(super) fn failure(words: &[OsString], error: LaunchError) -> Failure {
     match error {
         LaunchError::Start { error, .. } => StartError::new(&command(words), error.into_io()).into(),

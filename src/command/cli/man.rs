@@ -1,4 +1,4 @@
-//! `mpienv man`: one page of the command and its subcommands.
+//! `mpienv man`: prints one page for the command and its subcommands.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use super::exit_code::ExitCode;
 pub(crate) fn run(command: clap::Command) -> Result<(), Failure> {
     let mut page = Vec::new();
     write(command, &mut page)?;
-    // As they stand troff prints other characters for these, which no shell takes.
+    // Without escapes, troff prints other characters that no shell accepts.
     let page = String::from_utf8_lossy(&page).replace('`', r"\(ga").replace('~', r"\(ti").replace('^', r"\(ha");
     let mut stdout = io::stdout().lock();
     stdout.write_all(page.as_bytes())?;
@@ -24,7 +24,7 @@ fn write(command: clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
     command.build();
     let page = Man::new(command.clone()).title("MPIENV").manual("User Commands");
     page.render_title(to)?;
-    // Names of variables are to be copied: no hyphens in them.
+    // Users copy the names of variables, so they must not be hyphenated.
     Roff::new().control("nh", []).to_writer(to)?;
     page.render_name_section(to)?;
     page.render_synopsis_section(to)?;
@@ -51,7 +51,7 @@ fn write_verb(verb: clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
     page.render_description_section(&mut sections)?;
     page.render_options_section(&mut sections)?;
     examples(&verb, &mut sections)?;
-    // What is a section of a page is a part of the verb's section here.
+    // The headings of a page become subheadings, because each subcommand is one section here.
     for line in String::from_utf8_lossy(&sections).lines() {
         match line.strip_prefix(".SH ") {
             Some(heading) => writeln!(to, ".SS {heading}")?,
@@ -61,7 +61,7 @@ fn write_verb(verb: clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// What stands at the end of a command's help, line by line.
+/// Writes the examples at the end of a command's help, line by line.
 fn examples(command: &clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
     let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let mut roff = Roff::new();

@@ -1,4 +1,4 @@
-//! The options that go before the environment.
+//! The options that take precedence over the environment.
 
 use crate::cluster::overrides;
 use crate::{

@@ -1,10 +1,10 @@
-//! What `--ask-pmix` costs.
+//! Warns of what `--ask-pmix` costs.
 
 use crate::Environment;
 
 use super::print_line;
 
-/// Warns, once on each node: a program that is started later would fail without naming the cause.
+/// Warns once on each node, because a program that is started later would fail without naming the cause.
 pub(super) fn warn_of_asking(environment: &Environment) {
     let is_first = environment.get("OMPI_COMM_WORLD_LOCAL_RANK").is_none_or(|rank| rank == "0");
     if is_first && crate::pmix::precludes_mpi(environment) {

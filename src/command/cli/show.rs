@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Failure, Overrides, Quiet, print_findings};
 
-/// How many hosts the table has in full; JSON has all.
+/// How many hosts the table lists in full. JSON lists all.
 const MOST_SHOWN: usize = 4;
 
 pub(crate) fn run(overrides: Overrides, own_addr: bool, json: bool) -> Result<(), Failure> {
@@ -31,7 +31,7 @@ pub(crate) fn run(overrides: Overrides, own_addr: bool, json: bool) -> Result<()
     Ok(stdout.flush()?)
 }
 
-/// What reading found, with these findings instead.
+/// Returns the JSON object of `info`, with these findings instead of its own.
 fn object(info: &ClusterInfo, own: Option<&OwnAddr>, findings: &[&Finding]) -> serde_json::Result<Value> {
     let mut object = serde_json::to_value(info)?;
     if let Some(own) = own {
@@ -42,7 +42,7 @@ fn object(info: &ClusterInfo, own: Option<&OwnAddr>, findings: &[&Finding]) -> s
     Ok(object)
 }
 
-/// The values, and after them `more` rows of the same kind.
+/// Prints the values, followed by the rows in `more`.
 pub(super) fn print_table(to: &mut impl Write, info: &ClusterInfo, more: &[[String; 3]]) -> io::Result<()> {
     let rows = [&rows(info), more].concat();
     let width = |column: fn(&[String; 3]) -> &String| {
@@ -56,7 +56,7 @@ pub(super) fn print_table(to: &mut impl Write, info: &ClusterInfo, more: &[[Stri
     Ok(())
 }
 
-/// Each value's name, the value, and where it comes from.
+/// Returns each value's name, the value, and its source.
 pub(super) fn rows(info: &ClusterInfo) -> Vec<[String; 3]> {
     let number = |value: Option<u32>| value.map_or("-".to_owned(), |value| value.to_string());
     let from = info.provenance();
@@ -77,7 +77,7 @@ pub(super) fn rows(info: &ClusterInfo) -> Vec<[String; 3]> {
     .to_vec()
 }
 
-/// The rows that `doctor` leaves out of its report.
+/// Returns the rows that `doctor` leaves out of its report.
 fn more(info: &ClusterInfo, own: Option<&OwnAddr>) -> Vec<[String; 3]> {
     let from = info.provenance();
     let number = |value: Option<u32>| value.map(|value| value.to_string());
@@ -95,7 +95,7 @@ fn more(info: &ClusterInfo, own: Option<&OwnAddr>) -> Vec<[String; 3]> {
     rows.into_iter().map(|(name, value, source)| [name.to_owned(), value, source]).collect()
 }
 
-/// The hosts of a few nodes, or the first and the last of many.
+/// Lists the hosts of a few nodes, or only the first two and the last of many.
 fn hosts(hosts: &[Host]) -> String {
     match hosts {
         [first, second, .., last] if hosts.len() > MOST_SHOWN => {

@@ -1,4 +1,4 @@
-//! `mpienv simulate`: the environments that a launcher would give.
+//! `mpienv simulate`: the environments that a launcher would create.
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
@@ -33,7 +33,7 @@ pub(crate) fn run(shape: Shape, rank: Option<u32>, keep_master: bool, command: V
     }
 }
 
-/// As `env` prints them; a comment before each rank where there are several.
+/// Prints variables as `env` does. If there are several ranks, a comment precedes each.
 fn print(job: &Job, ranks: impl Iterator<Item = u32>, headings: bool) -> io::Result<()> {
     let mut stdout = BufWriter::new(io::stdout().lock());
     for rank in ranks {
@@ -47,7 +47,7 @@ fn print(job: &Job, ranks: impl Iterator<Item = u32>, headings: bool) -> io::Res
     stdout.flush()
 }
 
-/// Runs a command as one rank, which has this process's terminal and is alone.
+/// Runs a command as one rank only, with this process's terminal.
 fn run_one(job: &Job, rank: u32, words: &[OsString]) -> Result<(), Failure> {
     let mut command = command(words);
     job.apply_to(rank, &mut command);

@@ -1,4 +1,4 @@
-//! A torchrun that would get the variables of one rank and start a separate job.
+//! Rejects a torchrun that would get the variables of one rank and start a separate job.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -12,7 +12,7 @@ const PER_NODE: &str =
 const LAUNCH: &str = "start the program without torchrun, as in `mpienv launch --nproc-per-node N -- python train.py`: \
                       launch starts the ranks of a node as torchrun does";
 
-/// `exec` of a torchrun by one of several ranks.
+/// Rejects `exec` of a torchrun by one of several ranks.
 pub(super) fn check_exec(info: &ClusterInfo, environment: &Environment, words: &[OsString]) -> Result<(), Failure> {
     let remedy = match info.launch_style() {
         LaunchStyle::PerNode => PER_NODE.to_owned(),
@@ -25,7 +25,7 @@ pub(super) fn check_exec(info: &ClusterInfo, environment: &Environment, words: &
     check(info.world_size().into(), environment, words, remedy)
 }
 
-/// `launch` of a torchrun by every worker.
+/// Rejects `launch` of a torchrun by every worker.
 pub(super) fn check_launch(
     info: &ClusterInfo,
     environment: &Environment,
@@ -36,7 +36,7 @@ pub(super) fn check_launch(
 }
 
 fn check(ranks: u64, environment: &Environment, words: &[OsString], remedy: String) -> Result<(), Failure> {
-    // Options or variables that name the nodes show that this is on purpose.
+    // Options or variables that name the nodes show that this is intended.
     let variables = ["PET_NNODES", "PET_RDZV_ENDPOINT"];
     let words = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let is_told = arguments(words).is_none_or(|rest| rest.iter().any(|word| tells_nodes(word)));
@@ -46,10 +46,10 @@ fn check(ranks: u64, environment: &Environment, words: &[OsString], remedy: Stri
     Err(Failure::TorchrunByRank { ranks, remedy })
 }
 
-/// How many commands may be around a torchrun.
+/// The maximum number of commands around a torchrun.
 const DEPTH: usize = 8;
 
-/// Commands that become another one, and those of their options that take the next word.
+/// Commands that run another command, and their options that take the next word.
 const WRAPPERS: &[(&str, &[&str])] = &[
     ("env", &["-u", "--unset", "-C", "--chdir"]),
     ("ionice", &["-c", "--class", "-n", "--classdata"]),
@@ -66,7 +66,7 @@ const WRAPPERS: &[(&str, &[&str])] = &[
 
 const SHELLS: &[&str] = &["bash", "dash", "ksh", "sh", "zsh"];
 
-/// The words after the name of torchrun, also of one that another command starts; `None` where there is none.
+/// Returns the words after the name of torchrun, even if other commands start it. `None` if there is no torchrun.
 fn arguments(mut words: Vec<String>) -> Option<Vec<String>> {
     for _ in 0..DEPTH {
         let name = Path::new(words.first()?).file_name()?.to_str()?.to_owned();
@@ -90,13 +90,13 @@ fn of_torchrun(name: &str, rest: Vec<String>) -> Option<Vec<String>> {
         return Some(rest);
     }
     let module = rest.iter().position(|word| word == "-m")?;
-    // Before `-m` there are only Python's own options.
+    // Only Python's own options may precede `-m`.
     let is_python = name.starts_with("python") && rest.iter().take(module).all(|word| word.starts_with('-'));
     (is_python && rest.get(module + 1).is_some_and(|name| modules.contains(&name.as_str())))
         .then(|| rest.into_iter().skip(module + 2).collect())
 }
 
-/// The command after a wrapper's options and, as env has them, assignments.
+/// Returns the command that follows a wrapper's options and, for env, assignments.
 fn wrapped(words: Vec<String>, taking: &[&str]) -> Vec<String> {
     let mut words = words.into_iter().peekable();
     while let Some(word) = words.next_if(|word| word.starts_with('-') || word.contains('=')) {
@@ -107,13 +107,13 @@ fn wrapped(words: Vec<String>, taking: &[&str]) -> Vec<String> {
     words.collect()
 }
 
-/// The first command of a shell's `-c`.
+/// Returns the first command of a shell's `-c`.
 fn script(words: &[String]) -> Option<Vec<String>> {
     let option =
         words.iter().position(|word| word.starts_with('-') && !word.starts_with("--") && word.ends_with('c'))?;
     let text = words.get(option + 1)?;
     let command = text.split([';', '&', '|', '\n']).next()?;
-    // Assignments before a command are as those of env.
+    // Assignments may precede a command, as with env.
     let words = command.split_whitespace().map(|word| word.trim_matches(['"', '\'']).to_owned()).collect();
     Some(wrapped(words, &[]))
 }

@@ -1,4 +1,4 @@
-//! What is waited for before the command starts.
+//! What mpienv waits for before it starts the command.
 
 use std::time::Duration;
 
@@ -39,7 +39,8 @@ impl MasterOption {
 }
 
 impl MeetOption {
-    /// The exports; if they need the hosts of all ranks, which the launcher does not give, the ranks exchange their own.
+    /// Returns the exports. If they need the hosts of all ranks and the launcher does not provide them, the ranks
+    /// exchange their endpoints.
     pub(super) fn exports(
         self,
         info: &ClusterInfo,
@@ -48,7 +49,7 @@ impl MeetOption {
         let known = exports(info);
         let asks = |error: &Error| matches!(error.reason(), Reason::HostsUnknown { .. });
         let Some(patience) = self.meet.filter(|_| known.as_ref().is_err_and(asks)) else {
-            // What can be wrong here is found before the others are waited for.
+            // Errors of this rank are reported before it waits for the others.
             let known = known?;
             self.wait(info)?;
             return Ok(known);

@@ -1,4 +1,4 @@
-//! Warnings of every command that uses a place: on stderr, once for each node.
+//! Warnings of every command that uses a process's place: on stderr, once on each node.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::print_findings;
 
-/// How long the master's name may take to resolve, where it is not clear that the master is here.
+/// How long the master's name may take to resolve, if it is not obvious that the master is this host.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whether warnings are printed.
@@ -21,20 +21,20 @@ pub(crate) struct Quiet {
 }
 
 impl Quiet {
-    /// For commands that are about what is wrong.
+    /// For commands whose purpose is to show problems.
     pub(crate) const NEVER: Quiet = Quiet { quiet: false };
 
-    /// Whether a person asked for silence.
+    /// Returns whether a user requested silence.
     pub(crate) fn is_asked(self, environment: &Environment) -> bool {
         self.quiet || environment.get("MPIENV_QUIET").is_some_and(|value| !["", "0"].iter().any(|no| value == *no))
     }
 
-    /// Prints what is probably wrong with this process's place; of a node's ranks the first one does.
+    /// Prints what is probably wrong with this process's place. Only the first rank on each node does so.
     pub(crate) fn warn(self, info: &ClusterInfo, environment: &Environment) {
         self.warn_also(info, environment, None);
     }
 
-    /// The same, and what is suspicious in the command line.
+    /// Like [`Quiet::warn`], but also prints a finding about the command line.
     pub(crate) fn warn_also(self, info: &ClusterInfo, environment: &Environment, also: Option<Finding>) {
         if self.is_asked(environment) || !speaks(info) {
             return;
@@ -47,7 +47,7 @@ impl Quiet {
         if warnings.is_empty() || print_findings(&mut text, &warnings).is_err() {
             return;
         }
-        // In one write, so that the lines of several nodes do not mix. A closed stderr has no reader.
+        // A single write keeps the lines of several nodes apart. If stderr is closed, the failure cannot be reported.
         let _ = match anstream::AutoStream::choice(&io::stderr()) {
             anstream::ColorChoice::Never => io::stderr().write_all(&anstream::adapter::strip_bytes(&text).into_vec()),
             _ => anstream::stderr().write_all(&text),
@@ -55,12 +55,12 @@ impl Quiet {
     }
 }
 
-/// Whether this is rank 0, or the first rank of another node, which may see what rank 0 does not.
+/// Returns whether this is rank 0 or the first rank on another node, which may see problems that rank 0 does not.
 fn speaks(info: &ClusterInfo) -> bool {
     info.local_rank().map_or(info.rank() == 0, |local| local == 0)
 }
 
-/// Rank 0 need not say who it is.
+/// Adds the rank and its host to a finding, except for rank 0.
 fn placed(info: &ClusterInfo, mut finding: Finding) -> Finding {
     if info.rank() > 0 {
         let host = host_name().map(|host| format!(" on {host}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The words of the command that is started, with placeholders where they are asked for.
+//! The words of the command to start, with placeholders on request.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -28,12 +28,12 @@ fn long_help() -> String {
 }
 
 impl TemplateOption {
-    /// Finds what is wrong with the words on every node.
+    /// Checks the words for errors that would occur on every node.
     pub(super) fn check(self, words: &[OsString]) -> Result<(), TemplateError> {
         if self.template { Placeholders::check_words(words) } else { Ok(()) }
     }
 
-    /// What is suspicious: processes of a node that would all get the same words for the node.
+    /// Reports processes of a node that would all get the same words for the node.
     pub(super) fn finding(self, info: &ClusterInfo, words: &[OsString]) -> Option<Finding> {
         let processes = info.local_world_size().filter(|&size| size > 1)?;
         (self.template && Placeholders::are_for_a_node(words)).then(|| Finding {
@@ -45,7 +45,7 @@ impl TemplateOption {
         })
     }
 
-    /// The words as they are started.
+    /// Returns the words of the command to start.
     pub(super) fn apply<'a>(
         self,
         values: impl FnOnce() -> Result<Placeholders, crate::Error>,
@@ -59,7 +59,7 @@ impl TemplateOption {
     }
 }
 
-/// Prints the words, one a line, each as a shell reads it.
+/// Prints the words, one per line, quoted for a shell.
 pub(super) fn print(words: &[OsString]) -> io::Result<()> {
     let mut text = Vec::new();
     for word in words {

@@ -1,7 +1,7 @@
-//! What `mpienv launch` starts in a worker's place: it sees to its own end, and becomes the worker.
+//! The process that `mpienv launch` starts for a worker. It asks to be killed with its parent, then becomes the worker.
 //!
-//! `mpienv launch` has a watchdog for its workers, which does not know a worker in the instant between its
-//! start and its registration. Only the new process itself can ask Linux to kill it with its parent.
+//! The watchdog of `mpienv launch` does not know a worker in the instant between its start and its registration. Only
+//! the new process itself can ask Linux to kill it with its parent.
 
 use std::ffi::{OsStr, OsString};
 use std::process::{self, Command};
@@ -9,12 +9,12 @@ use std::process::{self, Command};
 use super::Failure;
 use super::exec::command;
 
-/// The first word of such a process; not a subcommand, because users do not call it.
+/// The first word of such a process. It is not a subcommand, because users do not call it.
 const WORD: &str = "__worker";
 
-/// The command that becomes the command of these words.
+/// Returns the command of a process that becomes the command of these words.
 pub(super) fn worker(words: &[OsString]) -> Command {
-    // Without a path to this program the worker is started as it is; the watchdog is there.
+    // Without a path to this program, or outside Linux, the worker starts directly. The watchdog still covers it.
     let Some(program) = std::env::current_exe().ok().filter(|_| cfg!(target_os = "linux")) else {
         return command(words);
     };
@@ -23,7 +23,7 @@ pub(super) fn worker(words: &[OsString]) -> Command {
     worker
 }
 
-/// The words of the worker that this process is to become, after its parent's process id.
+/// Returns the parent's process ID and the words of the worker that this process is to become.
 pub(super) fn request() -> Option<(u32, Vec<OsString>)> {
     let mut words = std::env::args_os().skip(1);
     if words.next().as_deref() != Some(OsStr::new(WORD)) {

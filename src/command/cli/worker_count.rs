@@ -8,7 +8,7 @@ use crate::command::doctor::cores;
 use crate::value::placement::Sourced;
 use crate::{ClusterInfo, Environment, Error, Reason};
 
-/// What `--nproc-per-node` asks for, in torchrun's words.
+/// The value of `--nproc-per-node`, in torchrun's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerCount {
     Fixed(u32),
@@ -21,7 +21,7 @@ pub(crate) enum WorkerCount {
 }
 
 impl WorkerCount {
-    /// As clap's parsers do.
+    /// Parses the option's value for clap.
     pub(super) fn parse(text: &str) -> Result<WorkerCount, String> {
         match (text, text.parse()) {
             ("auto", _) => Ok(WorkerCount::Auto),
@@ -32,7 +32,7 @@ impl WorkerCount {
         }
     }
 
-    /// The number, and where it comes from.
+    /// Returns the number of workers and its source.
     pub(super) fn resolve(
         self,
         platform: Option<&Sourced<String>>,
@@ -51,7 +51,7 @@ impl WorkerCount {
     }
 }
 
-/// A platform's variable holds a number, 0 if it has no GPU, or one of torchrun's words.
+/// Resolves a platform's variable, which holds a number (0 without a GPU) or one of torchrun's words.
 fn of_platform(value: &str, variable: &str, environment: &Environment, node: &Node) -> Result<(u32, String), Error> {
     match WorkerCount::parse(value) {
         Ok(WorkerCount::Fixed(number)) => Ok((number, format!("{variable}={value}"))),
@@ -69,21 +69,21 @@ fn no_device() -> Error {
     Error::new(reason, "give the number, as in --nproc-per-node 8, or use auto").of("--nproc-per-node").found("gpu")
 }
 
-/// Lists of the devices that a process may use; the first that is set counts.
+/// Lists of the devices that a process may use. The first list that is set counts.
 const LISTS: [&str; 4] =
     ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"];
 
-/// What this node has for workers.
+/// This node's resources for workers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Node {
-    /// Devices of `/dev`: how many, and under which name.
+    /// The number of devices in `/dev`, and the pattern of their names.
     devices: (u32, &'static str),
     /// Cores that the workers may use.
     cores: u32,
 }
 
 impl Node {
-    /// This node as it is now; without their binding the workers may use more cores than this process.
+    /// Inspects this node. Workers that drop their binding may use more cores than this process.
     pub(super) fn here(keep_binding: bool) -> Node {
         let kinds = [
             ("/dev/nvidia*", numbered("nvidia")),
@@ -95,7 +95,7 @@ impl Node {
         Node { devices, cores: cores::usable(keep_binding) }
     }
 
-    /// `None` if there is none, or if all are hidden.
+    /// Returns the number of devices and its source, or `None` if there are none or all are hidden.
     fn devices(&self, environment: &Environment) -> Option<(u32, String)> {
         let list = LISTS.iter().find_map(|name| Some((name, environment.get(name)?.to_string_lossy())));
         let (count, source) = match list {
@@ -110,7 +110,7 @@ impl Node {
     }
 }
 
-/// The files of `/dev` with this name and a number.
+/// Counts the files in `/dev` that have this name followed by a number.
 fn numbered(name: &str) -> u32 {
     let is_device = |file: &str| {
         let number = file.strip_prefix(name);
@@ -120,14 +120,14 @@ fn numbered(name: &str) -> u32 {
     count(files.filter(|file| file.file_name().to_str().is_some_and(is_device)))
 }
 
-/// AMD's GPUs that this container has: `/sys` lists those of the whole host.
+/// Counts AMD's GPUs in this container, because `/sys` lists those of the whole host.
 fn amd() -> u32 {
     let nodes = fs::read_dir("/sys/class/kfd/kfd/topology/nodes").into_iter().flatten().flatten();
     let properties = nodes.filter_map(|node| fs::read_to_string(node.path().join("properties")).ok());
     count(properties.filter_map(|text| render_device(&text)).filter(|device| Path::new(device).exists()))
 }
 
-/// The file of a GPU with these properties; processors have them, too.
+/// Returns the device file of a GPU with these properties. CPUs have such properties too, but no file.
 fn render_device(properties: &str) -> Option<String> {
     let minor = properties.lines().find_map(|line| line.strip_prefix("drm_render_minor "))?.trim();
     (minor != "0").then(|| format!("/dev/dri/renderD{minor}"))

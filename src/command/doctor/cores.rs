@@ -1,44 +1,44 @@
-//! Whether this process may use all cores that its cgroup allows.
+//! Checks whether this process may use all cores that its cgroup allows.
 
 use super::finding;
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 
-/// How many cores this process may use, and to how many it may widen that.
+/// Returns how many cores this process may use, and how many it could use without its binding.
 ///
-/// What its cgroup keeps from it, no option of a launcher brings back: that counts as not there.
+/// Cores that the cgroup forbids are not counted, because no option of a launcher can bring them back.
 #[cfg(target_os = "linux")]
 pub(crate) fn count() -> Option<(usize, usize)> {
     let count = || usize::try_from(rustix::thread::sched_getaffinity(None).ok()?.count()).ok();
     let widened = move || widen().then(count).flatten();
-    // Affinity is the thread's own: this one's stays.
+    // Affinity belongs to a thread, so the binding of the calling thread stays.
     let widened = std::thread::Builder::new().spawn(widened).ok()?.join().ok()??;
     Some((count()?, widened))
 }
 
-/// Lets this thread use all cores that its cgroup allows; whether Linux agreed.
+/// Lets this thread use all cores that its cgroup allows. Returns whether Linux agreed.
 #[cfg(target_os = "linux")]
 pub(crate) fn widen() -> bool {
     use rustix::thread::{CpuSet, sched_setaffinity};
 
     let mut all = CpuSet::new();
     (0..CpuSet::MAX_CPU).for_each(|core| all.set(core));
-    // Linux leaves out what is not there or not allowed.
+    // Linux ignores cores that do not exist or are not allowed.
     sched_setaffinity(None, &all).is_ok()
 }
 
-/// How many cores a process that this one starts may use: of a binding, if it keeps that, and of its container's share.
+/// Returns how many cores a child process may use, within its container's share and, if it keeps one, its binding.
 pub(crate) fn usable(keep_binding: bool) -> u32 {
     let count = move || {
         let _ = !keep_binding && widen();
         std::thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX))
     };
-    // Affinity is the thread's own: this one's stays.
+    // Affinity belongs to a thread, so the binding of the calling thread stays.
     std::thread::Builder::new().spawn(count).ok().and_then(|counted| counted.join().ok()).unwrap_or(1)
 }
 
-/// A system without core binding has no such finding.
+/// Without core binding, there is nothing to report.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn count() -> Option<(usize, usize)> {
     None
@@ -49,7 +49,7 @@ pub(crate) fn widen() -> bool {
     false
 }
 
-/// The cores that are allowed, against those that could be, the threads asked for, and the node's ranks.
+/// Compares the allowed cores with those that exist, the requested threads and the node's ranks.
 pub(super) fn binding(info: &ClusterInfo, environment: &Environment, cores: Option<(usize, usize)>) -> Option<Finding> {
     let (allowed, all) = cores.filter(|(allowed, all)| allowed < all)?;
     let threads = threads(environment);
@@ -76,7 +76,7 @@ pub(super) fn binding(info: &ClusterInfo, environment: &Environment, cores: Opti
     )
 }
 
-/// OpenMP's threads; of a list for nested regions the first counts.
+/// Returns the number of OpenMP threads. In a list for nested regions, the first number counts.
 fn threads(environment: &Environment) -> Option<usize> {
     environment.get("OMP_NUM_THREADS")?.to_str()?.split(',').next()?.trim().parse().ok()
 }
@@ -95,7 +95,7 @@ mod tests {
         let first = (0..CpuSet::MAX_CPU).find(|&core| before.is_set(core)).unwrap();
         let mut one = CpuSet::new();
         one.set(first);
-        // In its own thread: the binding would affect the next test.
+        // A separate thread, because the binding would affect the next test.
         let bound = std::thread::spawn(move || {
             sched_setaffinity(None, &one).unwrap();
             (count(), sched_getaffinity(None).unwrap() == one)

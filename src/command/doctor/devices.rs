@@ -1,4 +1,4 @@
-//! Whether each rank of this node has a device.
+//! Checks whether each rank on this node has a device.
 
 use super::finding;
 use crate::cluster::device::{is_device, visible};
@@ -6,12 +6,12 @@ use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 
-/// `CUDA_VISIBLE_DEVICES` against the ranks on this node.
+/// Compares `CUDA_VISIBLE_DEVICES` with the ranks on this node.
 pub(super) fn cuda(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
     let size = info.local_world_size()?;
     let devices = environment.get("CUDA_VISIBLE_DEVICES")?.to_string_lossy().into_owned();
     let count = visible(&devices);
-    // Who hides them all means it: the job computes without.
+    // Users who hide all devices do so on purpose, because the job does not need them.
     let are_hidden = devices.split(',').next().is_none_or(|first| !is_device(first.trim()));
     if count >= size as usize || are_hidden && size == 1 {
         return None;

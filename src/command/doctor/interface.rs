@@ -1,4 +1,4 @@
-//! Which of this host's interfaces NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME choose.
+//! Checks which of this host's interfaces NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME select.
 
 use std::net::IpAddr;
 
@@ -51,12 +51,12 @@ pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     )
 }
 
-/// The interfaces of this host that a value of `NCCL_SOCKET_IFNAME` leaves to NCCL.
+/// Returns this host's interfaces that a value of `NCCL_SOCKET_IFNAME` leaves to NCCL.
 pub(super) fn selected<'a>(value: &str, machine: &'a Machine) -> Vec<&'a str> {
     machine.names().into_iter().filter(|name| nccl_takes(value, name)).collect()
 }
 
-/// What NCCL could take but bridges; loopback only where nothing else is there and the job is on this node.
+/// Returns what NCCL could use instead: no bridges, and loopback only on one node without other interfaces.
 fn instead<'a>(info: &ClusterInfo, machine: &'a Machine) -> Vec<&'a str> {
     let names = machine.names().into_iter().filter(|name| !is_bridge(name));
     let loopback = |name: &&str| machine.interfaces.iter().any(|(own, address)| own == name && address.is_loopback());
@@ -69,9 +69,10 @@ fn of_address(machine: &Machine, address: &str) -> String {
     found.map_or_else(String::new, |(name, _)| format!(": {name}"))
 }
 
-/// NCCL's grammar: `^` in front excludes, then `=` asks for whole names; else entries are prefixes.
+/// Returns whether NCCL's grammar selects a name: `^` in front excludes, then `=` requires whole names; otherwise,
+/// entries are prefixes.
 ///
-/// From NCCL's `ncclFindInterfaces`: both marks hold for the whole list.
+/// As in NCCL's `ncclFindInterfaces`, both marks apply to the whole list.
 fn nccl_takes(value: &str, name: &str) -> bool {
     let (excludes, list) = value.strip_prefix('^').map_or((false, value), |list| (true, list));
     let (whole, list) = list.strip_prefix('=').map_or((false, list), |list| (true, list));
@@ -80,12 +81,12 @@ fn nccl_takes(value: &str, name: &str) -> bool {
     listed != excludes
 }
 
-/// Containers' and virtual machines' bridges and the ends of their cables.
+/// Returns whether an interface is a bridge of containers or virtual machines, or an end of a virtual cable.
 pub(super) fn is_bridge(name: &str) -> bool {
     ["docker", "br-", "veth", "virbr", "cni", "podman"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// gloo takes whole names, one for each device, and no other grammar.
+/// Checks `GLOO_SOCKET_IFNAME`. gloo accepts only complete names, one for each device.
 pub(super) fn gloo(environment: &Environment, machine: &Machine) -> Option<Finding> {
     let value = environment.get("GLOO_SOCKET_IFNAME")?.to_string_lossy().into_owned();
     let names = machine.names();

@@ -1,4 +1,4 @@
-//! What this host is like: everything that a check looks at, gathered once.
+//! What the checks inspect on this host, gathered once.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -15,30 +15,30 @@ use crate::rendezvous::listen::{Addresses, listen};
 use crate::value::host::Host;
 use crate::value::host_name::host_name;
 
-/// What the checks look at beside the environment.
+/// What the checks inspect besides the environment.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// The master's addresses as this host resolves them, or why it does not; none where no master is known.
+    /// The master's addresses as this host resolves them, or why it cannot. Empty if no master is known.
     pub master: Result<Vec<IpAddr>, String>,
-    /// This host's interfaces: name and address, one row for each address.
+    /// This host's interfaces: name and address, one entry for each address.
     pub interfaces: Vec<(String, IpAddr)>,
-    /// Whether nothing listens on the master's port; on other ranks than 0, which do not look, true.
+    /// Whether nothing listens on the master's port. Always true on ranks other than 0, which do not check.
     pub port_is_free: bool,
-    /// Ports of outgoing connections.
+    /// The ports that the system uses for outgoing connections, if known.
     pub ephemeral_ports: Option<RangeInclusive<u16>>,
-    /// This host's name, and the addresses that it has for it.
+    /// This host's name, and the addresses to which it resolves here.
     pub own_name: (String, Vec<IpAddr>),
-    /// How many cores this process may use, and to how many it may widen that.
+    /// How many cores this process may use, and how many it could use without its binding.
     pub cores: Option<(usize, usize)>,
-    /// The MPI library that programs find; `None` without the feature `mpi`, and where no launcher of MPI programs
+    /// The MPI library that programs find. `None` without the feature `mpi`, and unless a launcher of MPI programs
     /// started several ranks.
     pub mpi: Option<MpiLibrary>,
-    /// Whether a folder is there.
+    /// Returns whether a folder exists.
     pub is_folder: fn(&Path) -> bool,
 }
 
 impl Machine {
-    /// This host, as it is now. Names are resolved for at most `patience` each.
+    /// Inspects this host as it is now. Each name may take up to `patience` to resolve.
     #[must_use]
     pub fn here(info: &ClusterInfo, environment: &Environment, patience: Duration) -> Machine {
         let name = host_name().unwrap_or_default();
@@ -55,7 +55,7 @@ impl Machine {
         }
     }
 
-    /// The names of the interfaces, each once.
+    /// Returns the names of the interfaces, each once.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
@@ -90,9 +90,9 @@ fn resolve(name: String, patience: Duration) -> Result<Vec<IpAddr>, String> {
     Ok(found.into_iter().map(|address| address.ip().to_canonical()).collect())
 }
 
-/// Tries as rank 0 of any program would, on every address; `check` listens by the same function.
+/// Listens on every address, as rank 0 of any program would. `check` listens with the same function.
 fn port_is_free(info: &ClusterInfo) -> bool {
-    // Ranks that tried beside rank 0 would be found by it.
+    // Ranks that tried at the same time as rank 0 would make rank 0 find the port in use.
     !info.world().is_first()
         || !matches!(listen(&Addresses::Every, info.master_port()), Err(RendezvousError::PortInUse { .. }))
 }
@@ -127,7 +127,7 @@ mod tests {
         }
     }
 
-    /// Two that try at the same moment would each find the other.
+    /// Two ranks that try at the same moment would each find the other.
     #[test]
     fn rank_0_alone_tries_the_port() {
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn link_local_addresses_are_this_hosts_too() {
         let own = interfaces();
-        // One line for each address of IPv6: 32 digits, then what else is known.
+        // One line for each IPv6 address: 32 digits, then other properties.
         let listed = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
         for digits in listed.lines().filter_map(|line| line.split_ascii_whitespace().next()) {
             let address = IpAddr::from(u128::from_str_radix(digits, 16).unwrap().to_be_bytes());

@@ -1,4 +1,4 @@
-//! Whether the MPI library that programs find is the launcher's.
+//! Checks whether the MPI library that programs find belongs to the launcher.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::launcher::MpiFamily;
 
-/// An MPI library of this host.
+/// An MPI library on this host.
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,12 +35,12 @@ use crate::launcher::MpiFamily;
 pub struct MpiLibrary {
     /// The file, or the name by which the system's loader found it.
     pub file: PathBuf,
-    /// What it calls itself: `Open MPI v4.1.4`, `MPICH Version: 4.0.2`.
+    /// How the library describes itself: `Open MPI v4.1.4`, `MPICH Version: 4.0.2`.
     pub version: String,
 }
 
 impl MpiLibrary {
-    /// The one that programs of this launcher load, or else any other that is there.
+    /// Finds the library that programs of this launcher load, or else any other.
     #[cfg(feature = "mpi")]
     pub(super) fn here(info: &ClusterInfo, environment: &Environment) -> Option<MpiLibrary> {
         if info.world_size() == 1
@@ -49,19 +49,20 @@ impl MpiLibrary {
             return None;
         }
         let vars = crate::mpi::MpiVars::of(environment);
-        // Without a launcher all families of libraries are looked for.
+        // `Launcher::Alone` stands for libraries of all families.
         let found = [info.launcher(), crate::launcher::Launcher::Alone]
             .into_iter()
             .find_map(|l| crate::mpi::find_library(l, &vars).ok());
         found.map(|(file, version)| MpiLibrary { file, version })
     }
 
-    /// Open MPI, or IBM Spectrum MPI, which is made of it.
+    /// Returns whether this is Open MPI, or IBM Spectrum MPI, which is based on it.
     fn is_open_mpi(&self) -> bool {
         self.version.starts_with("Open MPI") || self.version.contains("Spectrum MPI")
     }
 
-    /// Open MPI from version 5 on meets its launcher by PMIx alone, and older ones do not find that launcher.
+    /// Returns whether this is Open MPI 5 or later, which finds its launcher only through PMIx. Older versions do not
+    /// find that launcher.
     fn is_open_mpi_5(&self) -> bool {
         self.version.strip_prefix("Open MPI v").is_some_and(is_5_or_newer)
     }
@@ -71,10 +72,10 @@ fn is_5_or_newer(version: &str) -> bool {
     version.split('.').next().and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major >= 5)
 }
 
-/// A library that does not find the launcher: each of its processes is rank 0 of 1, or ends in MPI_Init.
+/// Reports a library that does not find the launcher: each of its processes is rank 0 of 1, or exits in MPI_Init.
 pub(super) fn differs(info: &ClusterInfo, environment: &Environment, machine: &Machine) -> Option<Finding> {
     let library = machine.mpi.as_ref().filter(|_| info.world_size() > 1)?;
-    // Open MPI 4 does not show its version.
+    // Open MPI 4 does not set its version in the environment.
     let mpirun_5 = environment.get("OMPI_VERSION").and_then(|version| version.to_str()).is_some_and(is_5_or_newer);
     let by_pmix = environment.get("SLURM_MPI_TYPE").is_some_and(|kind| kind.as_encoded_bytes().starts_with(b"pmix"));
     let of_launcher =

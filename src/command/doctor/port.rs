@@ -1,4 +1,4 @@
-//! Whether rank 0 can listen on the master's port.
+//! Checks whether rank 0 can listen on the master's port.
 
 use std::ops::RangeInclusive;
 
@@ -8,7 +8,7 @@ use crate::cluster::overrides;
 use crate::finding::{Finding, Severity};
 use crate::value::port_range::PortRange;
 
-/// Another program has the master's port.
+/// Reports that another program uses the master's port.
 pub(super) fn in_use(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     if info.rank() != 0 || machine.port_is_free {
         return None;
@@ -32,7 +32,7 @@ pub(super) fn in_use(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     )
 }
 
-/// An outgoing connection may take the master's port.
+/// Reports that an outgoing connection may take the master's port.
 pub(super) fn ephemeral(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     let port = info.master_port().get();
     let range = machine.ephemeral_ports.clone().filter(|range| range.contains(&port))?;
@@ -58,7 +58,7 @@ pub(super) fn ephemeral(info: &ClusterInfo, machine: &Machine) -> Option<Finding
     )
 }
 
-/// Ports that no outgoing connection takes and that need no privilege: the default range, or those just below or above.
+/// Returns unprivileged ports that no outgoing connection takes: the default range, or ports just below or above.
 fn outside(ephemeral: &RangeInclusive<u16>) -> Option<PortRange> {
     const FEWEST: u16 = 100;
     const MOST: u16 = 1000;

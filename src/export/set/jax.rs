@@ -1,9 +1,9 @@
 //! What `jax.distributed.initialize` reads.
 //!
-//! Of variables of its own JAX (0.10) reads the coordinator's address. The number of processes, and which one this is, it
-//! takes from a cluster that it detects: Open MPI 4 by `OMPI_MCA_orte_hnp_uri`, then Slurm by five variables. Where neither
-//! is there, or what they say is of another process (that which started the workers, or an outer launcher), Open MPI's
-//! variables are set as this process's place is: JAX looks at them first.
+//! Of its own variables, JAX (0.10) reads only the coordinator's address. It takes the number of processes and the
+//! process's own number from a cluster that it detects: Open MPI 4 by `OMPI_MCA_orte_hnp_uri`, then Slurm by five
+//! variables. If it detects neither, or if their variables describe another process (the one that started the workers,
+//! or an outer launcher), mpienv sets Open MPI's variables to this process's place, because JAX checks those first.
 
 use super::{Set, Target, Variables, addition, local_rank};
 use crate::cluster::info::ClusterInfo;
@@ -34,13 +34,13 @@ pub(super) const SET: Set = Set {
 
 const OPEN_MPI: &str = "OMPI_MCA_orte_hnp_uri";
 const SLURM: [&str; 2] = ["SLURM_JOB_ID", "SLURM_STEP_NODELIST"];
-/// Number of processes, this one, and this one on its node.
+/// The variables of the number of processes, of this process's number, and of its number on its node.
 type Names = [&'static str; 3];
 const OF_OPEN_MPI: Names = ["OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"];
 const OF_SLURM: Names = ["SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"];
 const LOCAL_SIZE: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
 
-/// Variables by which JAX finds this process's place, where it would not without.
+/// Returns variables that let JAX find this process's place, if it would not find it otherwise.
 fn place(info: &ClusterInfo, environment: &Environment) -> Result<Variables, Error> {
     let values = [Some(info.world_size()), Some(info.rank()), info.local_rank()];
     if detected(environment).is_some_and(|names| says(environment, names, values)) {
@@ -51,13 +51,13 @@ fn place(info: &ClusterInfo, environment: &Environment) -> Result<Variables, Err
     let mut variables = vec![(of_size, size.to_string()), (of_rank, rank.to_string())];
     variables.push((of_local_rank, local_rank.to_string()));
     variables.extend(info.local_world_size().map(|size| (LOCAL_SIZE, size.to_string())));
-    // JAX asks only whether it is there: the coordinator's address comes from another variable.
+    // JAX checks only whether this variable is set. The coordinator's address comes from another variable.
     let is_there = environment.get(OPEN_MPI).is_some();
     variables.extend((!is_there).then(|| (OPEN_MPI, format!("0.0;tcp://127.0.0.1:{}", info.master_port()))));
     Ok(variables)
 }
 
-/// The names of the cluster that JAX detects. It asks whether variables are there, blank or not.
+/// Returns the variables of the cluster that JAX detects. JAX checks only whether they are set, even if blank.
 fn detected(environment: &Environment) -> Option<Names> {
     let has = |name: &&str| environment.get(name).is_some();
     if has(&OPEN_MPI) {

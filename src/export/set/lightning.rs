@@ -1,8 +1,8 @@
 //! What Lightning's `Fabric` and `Trainer` read.
 //!
-//! Without a launcher that Lightning knows, it takes the number of the process from `NODE_RANK` and `LOCAL_RANK` and from how
-//! many devices the program asks for, and ignores `RANK`. `TORCHELASTIC_RUN_ID` makes it read torchrun's variables, before
-//! Slurm's and MPI's.
+//! Without a launcher that Lightning knows, it computes the number of the process from `NODE_RANK`, `LOCAL_RANK` and
+//! the number of devices that the program requests, and ignores `RANK`. `TORCHELASTIC_RUN_ID` makes it read torchrun's
+//! variables in preference to Slurm's and MPI's.
 
 use super::{Set, Target, Variables, addition, local_rank, number};
 use crate::cluster::info::ClusterInfo;
@@ -28,7 +28,7 @@ pub(super) const SET: Set = Set {
     ..Set::PLAIN
 };
 
-/// torchrun's variables, where torchrun has not set them.
+/// Returns torchrun's variables. A run ID that is already set is kept.
 fn place(info: &ClusterInfo, environment: &Environment) -> Result<Variables, Error> {
     local_rank(info, Target::Lightning)?;
     let mut variables = Vec::new();

@@ -1,7 +1,7 @@
 //! What programs written for MindSpore's msrun read.
 //!
-//! The variables are those that [msrun] sets for its workers and its scheduler; MindSpore's own
-//! CPU build ends in `init()` where it meets Open MPI's.
+//! The variables are those that [msrun] sets for its workers and its scheduler. MindSpore's own CPU build exits in
+//! `init()` if it finds Open MPI's.
 //!
 //! [msrun]: https://www.mindspore.cn/tutorials/en/master/parallel/msrun_launcher.html
 
@@ -27,5 +27,5 @@ pub(super) const SET: Set = Set {
     ..Set::PLAIN
 };
 
-/// The scheduler has no rank; all else is as rank 0's worker has it.
+/// The scheduler has no rank. All its other variables are those of rank 0's worker.
 const SCHEDULER: &[(&str, Option<&str>)] = &[("MS_ROLE", Some("MS_SCHED")), ("MS_NODE_ID", None)];

@@ -1,6 +1,6 @@
 //! What mistral.rs reads on several nodes.
 //!
-//! One process on each node starts the others of its node by itself, one for each GPU, so it does not read a rank.
+//! One process on each node starts the other processes of its node, one for each GPU, so it does not read a rank.
 
 use super::{Set, Target, addition, number};
 use crate::cluster::info::ClusterInfo;

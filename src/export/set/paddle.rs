@@ -1,6 +1,7 @@
 //! What `paddle.distributed.init_parallel_env()` reads.
 //!
-//! Its own launcher sets these too. Ranks meet at `MASTER_ADDR` and `MASTER_PORT`, but the list of all endpoints must be there.
+//! Paddle's own launcher sets these too. Ranks meet at `MASTER_ADDR` and `MASTER_PORT`, but Paddle also requires the
+//! list of all endpoints.
 
 use super::peers::endpoints;
 use super::{Set, Target, addition, local_rank, number};

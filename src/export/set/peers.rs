@@ -1,4 +1,4 @@
-//! Where each rank listens, for programs that want a list of all.
+//! Where each rank listens, for programs that need a list of all ranks.
 
 #[cfg(feature = "cli")]
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use crate::launcher::Launcher;
 use crate::value::placement::LaunchStyle;
 use crate::value::port::Port;
 
-/// `host:port` of each rank, in rank order: on each host the ports from the master's on, one for each rank there.
+/// Returns `host:port` of each rank, in rank order. On each host, ports start at the master's, one for each rank there.
 pub(super) fn endpoints(info: &ClusterInfo, target: Target) -> Result<Vec<String>, Error> {
     let size = info.world_size();
     if let Some(endpoints) = &info.endpoints {
@@ -28,11 +28,11 @@ pub(super) fn endpoints(info: &ClusterInfo, target: Target) -> Result<Vec<String
     Err(Error::new(Reason::HostsUnknown { program: target.title(), world_size: size }, remedy).by(info.launcher()))
 }
 
-/// How many ranks each node has, node by node in the order of ranks; `None` if the launcher may deal them otherwise.
+/// Returns how many ranks each node has. `None` if the launcher may assign ranks other than node by node.
 fn ranks_of_each_node(info: &ClusterInfo) -> Option<u32> {
     match info.launch_style() {
         LaunchStyle::PerNode => Some(1),
-        // Workers that one process on each node starts.
+        // Workers that were started by one process on each node.
         LaunchStyle::PerProcess if info.launcher() == Launcher::User => info.local_world_size(),
         _ => None,
     }
@@ -49,7 +49,8 @@ fn port(info: &ClusterInfo, local_rank: u32, program: &'static str) -> Result<Po
 
 #[cfg(feature = "cli")]
 impl ClusterInfo {
-    /// Where this rank listens for programs that want a list of all: `host:port`, at this host's own address.
+    /// Returns where this rank listens, for programs that need a list of all ranks: `host:port` with its host's own
+    /// address.
     pub(crate) fn own_endpoint(&self) -> Result<String, Error> {
         let program = "the list of all ranks";
         let local_rank = self.local_rank().ok_or_else(|| Error::new(Reason::NoLocalRank { program }, OTHERWISE))?;
@@ -57,7 +58,7 @@ impl ClusterInfo {
         Ok(SocketAddr::new(self.own_addr()?.address, port.get()).to_string())
     }
 
-    /// The same place, with what [`own_endpoint`](ClusterInfo::own_endpoint) is on each rank.
+    /// Returns the same place with the [`own_endpoint`](ClusterInfo::own_endpoint) of each rank.
     pub(crate) fn with_endpoints(&self, endpoints: Vec<String>) -> ClusterInfo {
         ClusterInfo { endpoints: Some(endpoints.into()), ..self.clone() }
     }

@@ -22,7 +22,7 @@ pub(super) const SET: Set = Set {
 };
 
 fn config(info: &ClusterInfo) -> Result<Option<String>, Error> {
-    // Neither hosts nor ports have anything in them that JSON escapes.
+    // Hosts and ports contain nothing that JSON must escape.
     let workers: Vec<_> = endpoints(info, Target::TensorFlow)?.iter().map(|worker| format!("\"{worker}\"")).collect();
     let (workers, rank) = (workers.join(", "), info.rank());
     Ok(Some(format!(r#"{{"cluster": {{"worker": [{workers}]}}, "task": {{"type": "worker", "index": {rank}}}}}"#)))

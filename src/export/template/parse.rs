@@ -2,7 +2,7 @@
 
 use super::Fault;
 
-/// What a word may begin with: on which nodes it stays.
+/// Conditions that a word may begin with. They select the nodes that keep the word.
 pub(super) const CONDITIONS: [&str; 2] = ["first_node", "other_nodes"];
 
 /// A part of a word.
@@ -31,7 +31,7 @@ impl<'a> Operand<'a> {
     }
 }
 
-/// The parts of a word, in order.
+/// Splits a word into its parts, in order.
 pub(super) fn parse(word: &str) -> Result<Vec<Piece<'_>>, Fault> {
     let mut pieces = Vec::new();
     let mut text = String::new();

@@ -4,7 +4,7 @@ use crate::cluster::info::ClusterInfo;
 use crate::error::Error;
 use crate::value::host::Host;
 
-/// The placeholders, each with what takes its place.
+/// The placeholders, each with what replaces it.
 pub(super) const PLACEHOLDERS: &[Placeholder] = &[
     Placeholder {
         name: "rank",
@@ -62,10 +62,10 @@ pub(super) const PLACEHOLDERS: &[Placeholder] = &[
     Placeholder { name: "hosts", meaning: "the hosts of all nodes, in order, with commas", value: hosts },
 ];
 
-/// Those that the system's routes and name service tell, which takes time.
+/// Placeholders whose values come from the system's routes and name service, which takes time.
 pub(super) const ASKED: [&str; 2] = ["own_addr", "interface"];
 
-/// What is only known of a process, not of the node whose programs it starts.
+/// Placeholders that describe a process, and not the node whose programs it starts.
 pub(super) const OF_PROCESS: [&str; 5] = ["rank", "world_size", "local_rank", "local_world_size", "nproc_per_node"];
 
 pub(super) const MASTER_PORT: &str = "master_port";
@@ -76,7 +76,7 @@ pub(super) struct Placeholder {
     pub(super) value: fn(&ClusterInfo) -> Result<Value, Unknown>,
 }
 
-/// What takes a placeholder's place.
+/// What replaces a placeholder.
 pub(super) enum Value {
     Number(u64),
     Text(String),
@@ -108,7 +108,7 @@ fn interface(info: &ClusterInfo) -> Result<Value, Unknown> {
     own.interface.map(Value::Text).ok_or_else(|| Unknown::Because(format!("no interface has {}", own.address)))
 }
 
-/// Without the feature that brings sockets and interfaces.
+/// A substitute without the feature that provides sockets and interfaces.
 #[cfg(not(feature = "rendezvous"))]
 fn not_asked(_info: &ClusterInfo) -> Result<Value, Unknown> {
     Err(Unknown::Because("it needs the feature rendezvous of mpienv".to_owned()))

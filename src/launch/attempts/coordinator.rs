@@ -1,10 +1,10 @@
-//! What becomes of a job when something happens on one of its nodes: a pure function of all events before.
+//! Decides what happens to a job after an event on one of its nodes. A decision depends only on the events so far.
 
 use std::time::Duration;
 
 use crate::launch::ending::{Cause, Ending, Failure, Final, How};
 
-/// Pause before the first restart; it doubles from restart to restart.
+/// The pause before the first restart. It doubles with each restart.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause before a restart.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -12,17 +12,17 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// What happened on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::launch) enum Event {
-    /// Something fails; the node's workers are being stopped.
+    /// Something has failed, and the node's workers are being stopped.
     Failing,
-    /// No worker of the node is left after its failure.
+    /// Something has failed on the node, and none of its workers is left.
     Failed { failure: Box<Failure>, endings: Vec<Ending> },
-    /// No worker of the node is left, because another node failed; `is_final`: the node received a signal to end.
+    /// Another node has failed, and none of this node's workers is left. `is_final`: the node received a signal to end.
     Stopped { endings: Vec<Ending>, is_final: bool },
     /// All workers of the node have finished.
     Done { endings: Vec<Ending> },
-    /// A signal arrived while no worker ran.
+    /// A signal arrived while no worker of the node was running.
     Signal,
-    /// The node's launcher is gone.
+    /// The process that launches the node's workers is gone.
     #[cfg_attr(not(feature = "rendezvous"), expect(dead_code, reason = "there is one node"))]
     Lost { host: String, reason: String },
 }
@@ -46,7 +46,7 @@ pub(in crate::launch) enum Verdict {
     Lost { node: u32, host: String, reason: String },
 }
 
-/// The last failure, and what led there.
+/// The last failure, and the history that led to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::launch) struct Failed {
     pub failure: Failure,
@@ -56,7 +56,7 @@ pub(in crate::launch) struct Failed {
     pub most: u32,
 }
 
-/// How far a node is with the present attempt.
+/// The progress of a node in the current attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Running,
@@ -67,10 +67,10 @@ enum Stage {
 #[derive(Debug)]
 pub(in crate::launch) struct Coordinator {
     nodes: Vec<Stage>,
-    /// How many restarts there may be.
+    /// The maximum number of restarts.
     most: u32,
     again: u32,
-    /// The node that failed first, in this attempt.
+    /// The node that failed first in this attempt.
     first: Option<u32>,
     failure: Option<Failure>,
     endings: Vec<Ending>,
@@ -94,7 +94,7 @@ impl Coordinator {
         }
     }
 
-    /// What follows from an event on a node. Nothing follows once the job is over.
+    /// Returns the order that follows from an event on a node, if any. Nothing follows once the job is over.
     pub(in crate::launch) fn on(&mut self, node: u32, event: Event) -> Option<Order> {
         if self.is_over {
             return None;
@@ -119,7 +119,8 @@ impl Coordinator {
             Event::Stopped { endings, is_final } => {
                 self.endings.extend(endings);
                 self.has_signal |= is_final;
-                // Nothing has failed yet: the node got a signal before it began the attempt, which cannot succeed without it.
+                // Nothing has failed yet: the node received a signal before it began the attempt, which cannot succeed
+                // without the node.
                 if let Some(failure) = self.earlier.pop_if(|_| self.first.is_none()) {
                     return Some(self.fail(failure));
                 }
@@ -130,7 +131,7 @@ impl Coordinator {
                 if !self.is_between() {
                     return None;
                 }
-                // No worker is left that could fail.
+                // No worker is running that could fail.
                 return self.earlier.pop().map(|failure| self.fail(failure));
             }
             Event::Lost { host, reason } => return Some(Order::Finish(Verdict::Lost { node, host, reason })),
@@ -157,7 +158,8 @@ impl Coordinator {
         Some(Order::Start { again: self.again, pause: pause(self.again), failure: Box::new(failure) })
     }
 
-    /// Keeps the failure that is the cause: one from outside, of which other nodes may have heard before, or else the first.
+    /// Keeps the failure that is the cause: one from outside, which other nodes may have noticed earlier, or else the
+    /// first.
     fn weigh(&mut self, new: Failure) {
         let Some(old) = self.failure.take() else {
             self.failure = Some(new);
@@ -172,7 +174,7 @@ impl Coordinator {
         self.failure = Some(cause);
     }
 
-    /// Whether nothing has been heard of the present attempt.
+    /// Returns whether no event of the current attempt has arrived.
     fn is_between(&self) -> bool {
         self.first.is_none() && self.nodes.iter().all(|stage| *stage == Stage::Running)
     }
@@ -186,7 +188,7 @@ impl Coordinator {
     }
 }
 
-/// A failure that is not the first counts as its consequence.
+/// Returns the ending of a worker that failed after another one, which counts as a consequence.
 fn afterwards(failure: &Failure) -> Option<Ending> {
     match failure.cause {
         Cause::Worker { rank, status, .. } => Some(Ending { rank, how: How::of(status, false) }),
@@ -194,7 +196,7 @@ fn afterwards(failure: &Failure) -> Option<Ending> {
     }
 }
 
-/// How long to wait before a restart, the first of which is number 1.
+/// Returns the pause before a restart. The first restart has number 1.
 fn pause(again: u32) -> Duration {
     let doublings = again.saturating_sub(1).min(16);
     FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE)
@@ -218,7 +220,7 @@ mod tests {
         Event::Done { endings: Vec::new() }
     }
 
-    /// What follows from a failure of this node, which both have ended with.
+    /// Returns the order that follows from a failure of this node, after the workers of both nodes have exited.
     fn fail(job: &mut Coordinator, node: u32, is_final: Option<Final>) -> Option<Order> {
         assert!(matches!(job.on(node, Event::Failing), Some(Order::Stop { .. })));
         assert_eq!(job.on(1 - node, stopped()), None);
@@ -296,7 +298,7 @@ mod tests {
         fail(&mut job, 1, None);
         let Some(Order::Finish(Verdict::Failed(last))) = job.on(0, Event::Signal) else { panic!() };
         assert_eq!((last.failure.node, last.earlier.len()), (1, 0));
-        // One that comes while the workers are being stopped is remembered.
+        // A signal that arrives while the workers are being stopped is remembered.
         let mut job = Coordinator::new(2, 5);
         job.on(0, Event::Failing);
         assert_eq!(job.on(1, stopped()), None);
@@ -326,7 +328,7 @@ mod tests {
         assert_eq!(job.on(0, Event::Signal), None);
         job.on(1, Event::Failing);
         assert!(matches!(job.on(1, failed(1, None)), Some(Order::Finish(Verdict::Failed(_)))));
-        // It may be heard after the other node's failure.
+        // The signal may arrive after the other node's failure.
         let mut job = Coordinator::new(2, 5);
         job.on(0, done());
         job.on(1, Event::Failing);

@@ -1,4 +1,4 @@
-//! This node's place among the nodes of the job: events go out, orders come in.
+//! Connects this node with the other nodes of the job: events go out, orders come in.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use super::mailbox::Mailbox;
 use super::nodes::{Hub, Member};
 use crate::launch::supervisor::Waker;
 
-/// The way to what decides for all nodes.
+/// The connection to the coordinator, which decides for all nodes.
 #[derive(Debug)]
 pub(in crate::launch) struct Link {
     node: u32,
@@ -29,7 +29,7 @@ enum Route {
 
 impl Link {
     pub(in crate::launch) fn alone(node: u32, most: u32) -> Link {
-        // The coordinator of one node knows it as 0.
+        // The coordinator of a single node knows it as node 0.
         Link { node, mailbox: Arc::default(), route: Route::Alone(Mutex::new(Coordinator::new(1, most))) }
     }
 
@@ -43,12 +43,12 @@ impl Link {
         Link { node, mailbox, route: Route::Other(member) }
     }
 
-    /// The number of this node.
+    /// Returns the number of this node.
     pub(in crate::launch) fn node(&self) -> u32 {
         self.node
     }
 
-    /// Whether this process speaks for the job, where one is enough.
+    /// Returns whether this process reports for the whole job.
     pub(super) fn speaks(&self) -> bool {
         match self.route {
             Route::Alone(_) => true,
@@ -59,7 +59,7 @@ impl Link {
         }
     }
 
-    /// Reports what happened here.
+    /// Reports what happened on this node.
     pub(in crate::launch) fn send(&self, event: Event) {
         match &self.route {
             Route::Alone(coordinator) => {
@@ -73,7 +73,7 @@ impl Link {
         }
     }
 
-    /// Whether the workers of this attempt are to be stopped.
+    /// Returns whether the workers of this attempt must be stopped.
     pub(in crate::launch) fn is_stopped(&self, again: u32) -> bool {
         self.mailbox.is_stopped(again)
     }

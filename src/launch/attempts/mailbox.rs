@@ -1,4 +1,4 @@
-//! Orders that have come and were not carried out.
+//! Orders that have arrived and have not been carried out.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,9 +12,9 @@ pub(super) struct Mailbox(Mutex<Content>);
 
 #[derive(Debug, Default)]
 struct Content {
-    /// The attempt whose workers are to be stopped.
+    /// The attempt whose workers must be stopped.
     stop: Option<u32>,
-    /// What else came, in order.
+    /// Other orders, in the order of their arrival.
     orders: VecDeque<Order>,
     waker: Option<Waker>,
 }
@@ -29,18 +29,18 @@ impl Mailbox {
         content.waker.iter().for_each(Waker::wake);
     }
 
-    /// The next order other than to stop.
+    /// Takes the next order, other than an order to stop.
     pub(super) fn take(&self) -> Option<Order> {
         self.lock().orders.pop_front()
     }
 
-    /// Whether the workers of this attempt are to be stopped.
+    /// Returns whether the workers of this attempt must be stopped.
     pub(super) fn is_stopped(&self, attempt: u32) -> bool {
         let content = self.lock();
         content.stop == Some(attempt) || content.orders.iter().any(|order| matches!(order, Order::Finish(_)))
     }
 
-    /// Who is to be woken by orders from now on.
+    /// Sets what an order wakes from now on.
     pub(super) fn wake(&self, waker: Waker) {
         self.lock().waker = Some(waker);
     }

@@ -1,7 +1,7 @@
-//! The launches of all nodes: they meet once, and each of the others stays connected to that of the first node.
+//! Connects the launches of all nodes: they meet once, and each then stays connected to that of the first node.
 //!
-//! They meet by the rendezvous, with keys that ranks do not have, and their connections stay open until the job is over:
-//! events to the first node, orders from it, and signs of life. No process can join later.
+//! They meet through the rendezvous, with keys that ranks do not have. Their connections stay open until the job is
+//! over. They carry events to the first node, orders from it, and heartbeats. No process can join later.
 //! [`guide::wire_format`](crate::guide::wire_format) specifies the messages.
 
 mod codec;
@@ -26,20 +26,20 @@ pub(super) use member::Member;
 use codec::{Introduction, Terms};
 use hub::Node;
 
-/// What a launch brings to the meeting.
+/// What a launch contributes to the meeting.
 pub(in crate::launch) struct Meeting<'a> {
-    /// This node's only process.
+    /// The only process on this node.
     pub info: &'a ClusterInfo,
     /// How often the platform had restarted the job, as this node knows it.
     pub base: u32,
     pub most: u32,
-    /// How long all may take to arrive.
+    /// How long all launches may take to arrive.
     pub arrival: Duration,
     /// How long a node may be silent.
     pub silence: Duration,
 }
 
-/// Waits for the launches of all nodes, and keeps them connected; also how often the platform had restarted the job.
+/// Waits for the launches of all nodes, and connects them. Also returns how often the platform had restarted the job.
 pub(in crate::launch) fn meet(meeting: Meeting<'_>) -> Result<(Link, u32), LaunchError> {
     let Meeting { info, base, most, arrival, silence } = meeting;
     let (rank, port) = (info.world(), info.launchers_port());
@@ -76,7 +76,7 @@ pub(in crate::launch) fn meet(meeting: Meeting<'_>) -> Result<(Link, u32), Launc
     }
 }
 
-/// Why a connection broke.
+/// Returns why a connection broke.
 fn reason(error: &io::Error, silence: Duration) -> String {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {

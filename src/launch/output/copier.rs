@@ -1,4 +1,4 @@
-//! One thread copies the lines of all workers, so that a launch needs no more threads however many workers there are.
+//! Copies the lines of all workers in one thread, so that more workers do not need more threads.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -11,17 +11,17 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::lines::{Lines, Next};
 use crate::launch::thread::small_thread;
 
-/// What is read at a time, in bytes.
+/// How much to read at a time, in bytes.
 const READ: usize = 64 << 10;
 
-/// Hands streams to the thread; where it is dropped the thread ends with the last of them.
+/// Hands streams to the thread. Once this is dropped, the thread exits with the last stream.
 #[derive(Debug)]
 pub(in crate::launch) struct Copier {
     streams: Sender<Stream>,
     wakes: UnixStream,
 }
 
-/// A worker's end of a pipe.
+/// The reading end of a worker's pipe.
 pub(super) type Source = OwnedFd;
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Copier {
         Ok(Copier { streams, wakes })
     }
 
-    /// Copies what comes from there until it ends.
+    /// Copies lines from this source until it ends.
     pub(super) fn copy(&self, from: Source, lines: Lines) -> io::Result<()> {
         let gone = || io::Error::other("the thread that copies lines has ended");
         self.streams.send(Stream { from: from.into(), lines }).map_err(|_| gone())?;
@@ -61,7 +61,7 @@ fn copy_all(new: &Receiver<Stream>, mut woken: UnixStream, buffer: &mut [u8]) {
         let Ok(ready) = wait(&woken, is_last, &streams) else { return };
         let mut ready = ready.into_iter();
         if ready.next().unwrap_or(false) {
-            // One byte for each new stream; none when there will be no more.
+            // There is one byte for each new stream, and the end of the data if there will be no more.
             is_last = woken.read(&mut buffer[..1]).is_ok_and(|length| length == 0);
         }
         streams.retain_mut(|stream| !ready.next().unwrap_or(false) || stream.go_on(buffer) == Next::Read);
@@ -69,7 +69,7 @@ fn copy_all(new: &Receiver<Stream>, mut woken: UnixStream, buffer: &mut [u8]) {
     }
 }
 
-/// Waits until there is something to read: whether from the waker, and then from each stream.
+/// Waits until something can be read. Returns whether it is from the waker, and then for each stream.
 fn wait(woken: &UnixStream, is_last: bool, streams: &[Stream]) -> rustix::io::Result<Vec<bool>> {
     let wanted = if is_last { PollFlags::empty() } else { PollFlags::IN };
     let mut polled = Vec::with_capacity(1 + streams.len());
@@ -87,7 +87,7 @@ fn wait(woken: &UnixStream, is_last: bool, streams: &[Stream]) -> rustix::io::Re
 }
 
 impl Stream {
-    /// Reads once what is there.
+    /// Reads once what is available.
     fn go_on(&mut self, buffer: &mut [u8]) -> Next {
         match self.from.read(buffer) {
             Ok(0) => Next::Close,

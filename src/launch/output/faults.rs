@@ -1,11 +1,11 @@
-//! Workers' lines that could not be written, and who hears of it.
+//! Output of workers that could not be written, and how the launch learns of it.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::launch::supervisor::Waker;
 
-/// Lines that could not be written.
+/// Lines of one stream that could not be written.
 #[derive(Debug)]
 pub(in crate::launch) struct Fault {
     /// `stdout` or `stderr`.
@@ -14,13 +14,13 @@ pub(in crate::launch) struct Fault {
 }
 
 impl Fault {
-    /// Whether the reader has gone, as `head` does: the workers then learn of it as they would without a launch.
+    /// Returns whether the reader has exited, as `head` does. The workers then notice it as without a launch.
     pub(in crate::launch) fn is_by_reader(&self) -> bool {
         self.error.kind() == io::ErrorKind::BrokenPipe
     }
 }
 
-/// What could not be written, the first of all.
+/// The first failure to write any worker's output.
 #[derive(Clone, Debug)]
 pub(in crate::launch) struct Faults {
     first: Arc<Mutex<Option<Fault>>>,
@@ -28,7 +28,7 @@ pub(in crate::launch) struct Faults {
 }
 
 impl Faults {
-    /// None yet; the first wakes.
+    /// Starts without a fault. Each fault wakes the launch.
     pub(in crate::launch) fn new(waker: Waker) -> Faults {
         Faults { first: Arc::default(), waker: Arc::new(waker) }
     }
@@ -38,12 +38,12 @@ impl Faults {
         self.waker.wake();
     }
 
-    /// Whether there is one that was not taken.
+    /// Returns whether there is a fault that was not taken.
     pub(in crate::launch) fn is_left(&self) -> bool {
         self.first.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Takes the first fault if it is such a one.
+    /// Takes the first fault if `is_such` accepts it.
     pub(in crate::launch) fn take_if(&self, is_such: impl FnOnce(&Fault) -> bool) -> Option<Fault> {
         self.first.lock().unwrap_or_else(PoisonError::into_inner).take_if(|fault| is_such(fault))
     }

@@ -1,4 +1,4 @@
-//! A worker's bytes become whole lines of this process's stdout or stderr, with the worker before each.
+//! Turns a worker's bytes into whole lines of this process's stdout or stderr, with the worker's name before each.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,12 +10,12 @@ use super::faults::{Fault, Faults};
 use super::tail::Tail;
 use crate::launch::role::Role;
 
-/// The longest line that is kept whole, in bytes; no program can fill the memory.
+/// The longest line that is kept whole, in bytes, so that no program can fill the memory.
 const LONGEST_LINE: usize = 16 << 20;
-/// How long a reader that has no room and does not let anybody wait gets before it is asked again.
+/// The pause before writing again to a non-blocking output that is full.
 const FULL_PAUSE: Duration = Duration::from_millis(1);
 
-/// Held while a line is written: stdout and stderr may be the same terminal.
+/// Locked while a line is written, because stdout and stderr may be the same terminal.
 static WRITING: Mutex<()> = Mutex::new(());
 
 /// Where lines go.
@@ -45,7 +45,7 @@ impl Sink {
 #[derive(Clone, Debug, Default)]
 pub(in crate::launch) struct Progress {
     is_finished: Arc<AtomicBool>,
-    /// Whether more of it is waited for.
+    /// Whether the copier is waiting for more of the stream.
     is_idle: Arc<AtomicBool>,
 }
 
@@ -54,7 +54,7 @@ impl Progress {
         self.is_finished.load(Ordering::SeqCst)
     }
 
-    /// Whether there is nothing to write now.
+    /// Returns whether there is nothing to write now.
     pub(super) fn is_quiet(&self) -> bool {
         self.is_finished() || self.is_idle.load(Ordering::SeqCst)
     }
@@ -64,25 +64,25 @@ impl Progress {
     }
 }
 
-/// Whether more of a stream is to be read.
+/// Whether to continue reading a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Read,
-    /// The output has no reader: the worker must notice.
+    /// The output has no reader, and the worker must notice.
     Close,
 }
 
-/// The lines of one stream of a worker; dropped once all have been copied.
+/// The lines of one stream of a worker. Dropped once all have been copied.
 #[derive(Debug)]
 pub(super) struct Lines {
     prefix: String,
-    /// The prefix, and what has come of a line.
+    /// The prefix, and the part of the current line that has arrived.
     line: Vec<u8>,
     sink: Sink,
     tail: Option<Tail>,
     faults: Faults,
-    /// Whether writing has failed: the rest is read and dropped until the worker is ended, which is neither stopped nor
-    /// blamed for what is not its fault.
+    /// Whether writing has failed. The rest is then read and dropped until the worker is stopped, so that the worker
+    /// neither blocks nor gets the blame.
     has_failed: bool,
     pub(super) progress: Progress,
 }
@@ -94,7 +94,7 @@ impl Lines {
         Lines { prefix, line, sink, tail, faults: faults.clone(), has_failed: false, progress: Progress::default() }
     }
 
-    /// Takes bytes as they come, and writes the lines that they end.
+    /// Takes bytes as they arrive, and writes the lines that they complete.
     pub(super) fn take(&mut self, mut bytes: &[u8]) -> Next {
         while !bytes.is_empty() {
             if self.has_failed {
@@ -102,7 +102,7 @@ impl Lines {
             }
             let end = bytes.iter().position(|byte| *byte == b'\n').map(|end| end + 1);
             let length = end.unwrap_or(bytes.len());
-            // One more for the line's end.
+            // One more byte for the line end.
             let is_too_long = self.length() + length > LONGEST_LINE || self.line.try_reserve(length + 1).is_err();
             if is_too_long && self.length() > 0 {
                 // What does not fit begins another line.
@@ -120,7 +120,7 @@ impl Lines {
         Next::Read
     }
 
-    /// How much of a line has come.
+    /// Returns how much of the current line has arrived.
     fn length(&self) -> usize {
         self.line.len() - self.prefix.len()
     }
@@ -154,7 +154,7 @@ impl Drop for Lines {
     }
 }
 
-/// Writes all, also to what is open for others who do not let anybody wait.
+/// Writes all bytes, even to an output that another process has made non-blocking.
 fn write(to: &mut impl Write, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match to.write(bytes) {
@@ -169,7 +169,7 @@ fn write(to: &mut impl Write, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits where that helps.
+/// Waits if that helps, and otherwise returns the error.
 fn pause(error: io::Error) -> io::Result<()> {
     match error.kind() {
         io::ErrorKind::Interrupted => Ok(()),
@@ -185,7 +185,7 @@ fn pause(error: io::Error) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Takes a few bytes at a time, and often none.
+    /// Accepts a few bytes at a time, and often none.
     struct Narrow {
         taken: Vec<u8>,
         turn: usize,

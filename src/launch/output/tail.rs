@@ -1,4 +1,4 @@
-//! The last lines that a worker wrote on stderr: what an error quotes.
+//! The last lines that a worker wrote to stderr, which an error quotes.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,11 +10,11 @@ use crate::value::printable::commands;
 
 /// How many lines of stderr a report quotes: those of a short traceback.
 const LINES: usize = 12;
-/// How many of them an error quotes in its one line.
+/// How many of these lines an error quotes in its one line.
 const LINES_OF_ERROR: usize = 3;
 /// How much of a line an error quotes, in characters.
 const WIDTH: usize = 300;
-/// How much of a file is looked at for its last lines, in bytes.
+/// How much of a file's end is searched for its last lines, in bytes.
 const BYTES: u64 = 8 << 10;
 
 /// The last lines of a stderr.
@@ -22,7 +22,7 @@ const BYTES: u64 = 8 << 10;
 pub(in crate::launch) struct Tail(Arc<Mutex<VecDeque<String>>>);
 
 impl Tail {
-    /// Those of a file; none where it cannot be read.
+    /// Returns the last lines of a file, or none if it cannot be read.
     pub(super) fn of_file(path: &Path) -> Tail {
         let tail = Tail::default();
         last_bytes(path).unwrap_or_default().split(|byte| *byte == b'\n').for_each(|line| tail.keep(line));
@@ -31,7 +31,7 @@ impl Tail {
 
     /// Adds a line to the last ones, unless it is blank.
     pub(super) fn keep(&self, line: &[u8]) {
-        // Of a progress bar only the last state counts; what commands a terminal is not text.
+        // Of a progress bar, only the last state counts. Characters that control a terminal are removed.
         let line = line.trim_ascii_end().rsplit(|byte| *byte == b'\r').next().unwrap_or_default();
         let start = &line[..line.len().min(4 * WIDTH)];
         let text: String = String::from_utf8_lossy(start).chars().filter(|c| !commands(*c)).take(WIDTH).collect();
@@ -45,14 +45,14 @@ impl Tail {
         lines.push_back(text.trim_end().to_owned());
     }
 
-    /// The very last lines as one.
+    /// Returns the last few lines joined into one.
     pub(super) fn text(&self) -> String {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = lines.iter().skip(lines.len().saturating_sub(LINES_OF_ERROR));
         last.map(|line| line.trim()).collect::<Vec<_>>().join(" | ")
     }
 
-    /// All lines that were kept.
+    /// Returns all lines that were kept.
     pub(super) fn lines(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! A thread for each stream copies its lines, where a system offers no more to the standard library.
+//! Copies the lines of each stream in a thread, on systems where the standard library offers nothing better.
 
 use std::io::{self, Read};
 use std::process::{ChildStderr, ChildStdout};
@@ -6,14 +6,14 @@ use std::thread;
 
 use super::lines::{Lines, Next};
 
-/// What is read at a time, in bytes.
+/// How much to read at a time, in bytes.
 const READ: usize = 64 << 10;
 
 /// Starts the threads.
 #[derive(Debug)]
 pub(in crate::launch) struct Copier;
 
-/// A worker's end of a pipe.
+/// The reading end of a worker's pipe.
 pub(super) type Source = Box<dyn Read + Send>;
 
 pub(super) fn stdout(from: ChildStdout) -> Source {
@@ -29,7 +29,7 @@ impl Copier {
         Ok(Copier)
     }
 
-    /// Copies what comes from there until it ends.
+    /// Copies lines from this source until it ends.
     pub(super) fn copy(&self, mut from: Source, mut lines: Lines) -> io::Result<()> {
         let copy = move || {
             let mut buffer = vec![0; READ];

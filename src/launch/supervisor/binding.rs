@@ -1,8 +1,8 @@
-//! Workers get every core, not those alone to which this process is bound.
+//! Lets workers use every core, and not only those to which this process is bound.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// While it lives this thread may use every core that its cgroup allows, and so may whom it starts.
+/// While this exists, this thread and the processes that it starts may use every core that the cgroup allows.
 pub(in crate::launch) struct Unbound {
     before: Option<CpuSet>,
 }
@@ -12,7 +12,7 @@ impl Unbound {
         let before = sched_getaffinity(None).ok();
         let mut all = CpuSet::new();
         (0..CpuSet::MAX_CPU).for_each(|core| all.set(core));
-        // Linux leaves out what is not there or not allowed. Where it refuses, the binding stays.
+        // Linux ignores cores that do not exist or are not allowed. If it refuses, the binding stays.
         let _ = sched_setaffinity(None, &all);
         Unbound { before }
     }

@@ -1,4 +1,4 @@
-//! The workers' descendants, and the adoption of those that lose their parents.
+//! Tracks the workers' descendants, and adopts those that lose their parents.
 
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,42 +13,42 @@ use super::processes::{Listing, Process};
 /// How many launches this process has begun.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
 
-/// Knows the workers' descendants.
+/// Tracks the workers' descendants.
 #[derive(Debug)]
 pub(super) struct Descendants {
     family: Family,
-    /// Where this process adopts orphans: which of its children are none.
+    /// If this process adopts orphans: its children that do not descend from a worker.
     subreaper: Option<Vec<Pid>>,
-    /// Whether it did so before.
+    /// Whether this process adopted orphans before.
     adopted: bool,
 }
 
 impl Descendants {
-    /// Of a launch that begins now; `as_subreaper` asks to adopt orphans, for a process without other children.
+    /// Tracks a launch that starts now. `as_subreaper` requests adopting orphans, in a process without other children.
     pub(super) fn new(as_subreaper: bool) -> Descendants {
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
         let count = BEGUN.fetch_add(1, Ordering::Relaxed);
         let marker = format!("MPIENV_LAUNCH_{}_{count}_{time}", process::id());
         let since = Listing::open().and_then(|listing| listing.one(getpid())).map_or(0, |process| process.start);
-        // What was here before, as by a shell's exec, may have orphans too.
+        // The program that this one replaced, such as a shell that called exec, may have adopted orphans already.
         let adopted = subreaper();
         let subreaper = as_subreaper && ended_child() == Err(Errno::CHILD) && (adopted || adopt(true));
         Descendants { family: Family::new(marker, since), subreaper: subreaper.then(Vec::new), adopted }
     }
 
-    /// How they are known.
+    /// Returns what identifies the descendants.
     pub(super) fn family(&self) -> &Family {
         &self.family
     }
 
-    /// A child of this process that is neither a worker nor a worker's.
+    /// Excludes a child of this process that is not a worker and does not descend from one.
     pub(super) fn except(&mut self, child: Pid) {
         if let Some(own) = &mut self.subreaper {
             own.push(child);
         }
     }
 
-    /// Those that live, and these workers themselves where they do.
+    /// Returns the descendants that are alive, including these workers.
     pub(super) fn living(&mut self, listing: Listing, workers: &[Pid], all: &[Process]) -> Vec<Process> {
         let own = getpid();
         let is_adopted = |process: &Process| {
@@ -83,7 +83,7 @@ impl Drop for Descendants {
     }
 }
 
-/// Whether this process now adopts, or no longer, who descends from it and loses its parent.
+/// Starts or stops adopting descendants that lose their parents. Returns whether the system agreed.
 #[cfg(target_os = "linux")]
 fn adopt(does: bool) -> bool {
     rustix::process::set_child_subreaper(does.then(getpid)).is_ok()
@@ -94,7 +94,7 @@ fn adopt(_: bool) -> bool {
     false
 }
 
-/// Whether this process adopts orphans now.
+/// Returns whether this process adopts orphans now.
 #[cfg(target_os = "linux")]
 fn subreaper() -> bool {
     matches!(rustix::process::child_subreaper(), Ok(Some(_)))
@@ -105,7 +105,7 @@ fn subreaper() -> bool {
     false
 }
 
-/// Whether a child of this process has ended and was not waited for.
+/// Returns whether a child of this process has exited and has not been reaped.
 fn ended_child() -> Result<bool, Errno> {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     waitid(WaitId::All, look).map(|status| status.is_some())

@@ -1,4 +1,4 @@
-//! Only what the standard library can: workers are waited for and killed.
+//! Waits for workers and kills them with the standard library alone.
 
 use std::io;
 use std::process::{Child, Command, ExitStatus};
@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use crate::launch::stopped::Stop;
 
-/// How often the workers are looked at.
+/// The interval at which the workers are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The workers' ruler.
+/// Supervises the workers.
 #[derive(Debug)]
 pub(in crate::launch) struct Supervisor;
 
-/// Ends a wait from another thread.
+/// Interrupts a wait from another thread.
 #[derive(Debug)]
 pub(in crate::launch) struct Waker;
 
@@ -32,7 +32,7 @@ impl Supervisor {
 
     pub(in crate::launch) fn started(&mut self, _child: &Child) {}
 
-    /// The status of a worker that has ended.
+    /// Returns the status of a worker that has exited.
     pub(in crate::launch) fn try_wait(&mut self, child: &mut Child) -> io::Result<Option<ExitStatus>> {
         child.try_wait()
     }
@@ -42,18 +42,18 @@ impl Supervisor {
         None
     }
 
-    /// Asks nothing: a worker whose peers are gone ends by itself, or is killed.
+    /// Does nothing: a worker whose peers are gone exits by itself or is killed.
     pub(in crate::launch) fn terminate(&mut self) {}
 
     pub(in crate::launch) fn kill(&mut self, children: &mut dyn Iterator<Item = &mut Child>) {
         for child in children {
-            // One that has just ended cannot be killed, and need not be.
+            // A worker that has just exited cannot be killed and need not be.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 
-    /// Whether a worker that has ended left processes behind.
+    /// Returns whether workers that have exited left processes behind. Without process groups, this is not known.
     pub(in crate::launch) fn has_remains(&mut self) -> bool {
         false
     }
@@ -63,7 +63,7 @@ impl Supervisor {
         thread::sleep(at_most.map_or(LOOK_EVERY, |most| most.min(LOOK_EVERY)));
     }
 
-    /// What has ended has been waited for.
+    /// Does nothing, because every worker that has exited has been reaped.
     pub(in crate::launch) fn let_go(&mut self) {}
 
     /// No signal is passed on.
@@ -74,13 +74,13 @@ impl Supervisor {
     /// Stops are not detected.
     pub(in crate::launch) fn kill_if_stopped(&mut self, _child: &Child) {}
 
-    /// Whether a signal of this number has been passed on.
+    /// No signal is passed on.
     pub(in crate::launch) fn has_passed(&self, _signal: i32) -> bool {
         false
     }
 }
 
-/// No signal is heard: each does what it does by default.
+/// No signal is caught, so each has its default effect.
 #[derive(Debug)]
 pub(in crate::launch) struct Signals;
 
@@ -89,7 +89,7 @@ impl Signals {
         Ok(Signals)
     }
 
-    /// Nothing waits for longer than a look.
+    /// Returns a waker that does nothing, because no wait is longer than one check.
     pub(in crate::launch) fn waker(&self) -> io::Result<Waker> {
         Ok(Waker)
     }

@@ -1,22 +1,22 @@
-//! Which processes descend from a launch's workers, also those that left their group or lost their parents.
+//! Finds the descendants of a launch's workers, including those that left their group or lost their parents.
 //!
-//! A process that has a parent is found through it. One whose parents have ended was given to an ancestor of the
-//! launching process by Linux, or to that process itself, and is known by a variable that it inherited: its name is this
-//! launch's own. A process that has the variable and another parent got it from another process, as jobs do from
-//! schedulers, and does not descend from a worker.
+//! A process that has a parent is found through the parent. If its parents have exited, Linux has given it to an
+//! ancestor of the launching process, or to that process itself. It is then recognized by an inherited variable whose
+//! name is unique to this launch. A process that has the variable but another parent got the variable from another
+//! process, as jobs do from schedulers, and does not descend from a worker.
 
 use rustix::process::{Pid, getpid};
 
 use super::processes::{Listing, Process};
 
-/// The processes of one launch, as far as they have been seen.
+/// The processes of one launch that have been seen.
 #[derive(Debug)]
 pub(super) struct Family {
-    /// The variable that workers and all that they start inherit.
+    /// The variable that workers and all their descendants inherit.
     pub marker: String,
-    /// When the launching process started: its workers' orphans are younger.
+    /// When the launching process started. Orphans of its workers are younger.
     pub since: u64,
-    /// Those that were found by the last look, and when they started.
+    /// The processes that the last look found, and when they started.
     known: Vec<(Pid, u64)>,
 }
 
@@ -25,8 +25,8 @@ impl Family {
         Family { marker, since, known: Vec::new() }
     }
 
-    /// The processes that live of those that `is_first`, of the orphans that came to one of `ancestors`, and of all that
-    /// descend from them or from the ones found before.
+    /// Returns the living processes that `is_first` accepts, the orphans that were given to one of `ancestors`, and all
+    /// descendants of these and of the processes found before.
     pub(super) fn living(
         &mut self,
         listing: Listing,
@@ -36,7 +36,7 @@ impl Family {
     ) -> Vec<Process> {
         let is_orphan = |process: &Process| {
             process.parent.is_some_and(|parent| ancestors.contains(&parent))
-                // No other is asked: reading a stuck process's variables can wait for ever.
+                // Only orphans are checked, because reading a stuck process's variables can block forever.
                 && process.start >= self.since
                 && listing.has_variable(process.id, &self.marker)
         };
@@ -57,7 +57,7 @@ impl Family {
     }
 }
 
-/// To whom Linux may give the workers' orphans: this process, its ancestors, the first process of all.
+/// Returns the processes to which Linux may give the workers' orphans: this process, its ancestors, and process 1.
 pub(super) fn ancestors(listing: Option<Listing>) -> Vec<Pid> {
     let mut ancestors = vec![getpid()];
     let parent = |of: &Pid| listing?.one(*of)?.parent;

@@ -1,8 +1,8 @@
-//! Each worker is the first of a process group, which gets signals and ends as a whole; on Linux
-//! with it whatever else descends from the worker.
+//! Each worker leads a process group, which receives signals and is stopped as a whole. On Linux, all other descendants
+//! of the worker are stopped with it.
 //!
-//! A worker that has ended stays unwaited until its group is empty: as long as it does, no other process and no other
-//! group can get its number.
+//! A worker that has exited is not reaped until its group is empty. Until then, no other process and no other group can
+//! get its ID.
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
@@ -23,35 +23,35 @@ use super::signals::{ENDING, Signals};
 use super::watchdog::Watchdog;
 use crate::launch::stopped::Stop;
 
-/// How often leftovers are looked at: the system reports the end of this process's own children only.
+/// The interval at which leftovers are checked: the system reports only the exit of this process's own children.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How much longer than a look the pause after it is at least: machines may have thousands of processes.
+/// The minimum pause after a check, in multiples of the check's duration: machines may have thousands of processes.
 const PAUSE_PER_LOOK: u32 = 10;
 /// How long killed processes may take to disappear. One that hangs in a system call exits when that call returns.
 const KILLED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Signals, ends and reaps the workers.
+/// Signals, stops and reaps the workers.
 #[derive(Debug)]
 pub(in crate::launch) struct Supervisor {
     signals: Arc<Signals>,
     watchdog: Watchdog,
     descendants: Descendants,
-    /// The groups of workers that run.
+    /// The groups of workers that are running.
     running: Vec<Pid>,
-    /// The groups of workers that have ended and may have left processes behind.
+    /// The groups of workers that have exited and may have left processes behind.
     leftovers: Vec<Pid>,
     /// Workers that a signal has stopped.
     stopped: Vec<Pid>,
-    /// When to look again, if the last look found processes.
+    /// How long until the next check, if the last one found processes.
     look_again: Option<Duration>,
     passed: Vec<Signal>,
-    /// Groups that were asked to end.
+    /// Groups that were asked to exit.
     terminated: Vec<Pid>,
-    /// Processes beside them that were, and when they started.
+    /// Processes outside these groups that were asked to exit, and when they started.
     asked_alone: Vec<(Pid, u64)>,
 }
 
-/// Ends a wait from another thread.
+/// Interrupts a wait from another thread.
 #[derive(Debug)]
 pub(in crate::launch) struct Waker(UnixStream);
 
@@ -61,7 +61,7 @@ impl Waker {
     }
 
     pub(in crate::launch) fn wake(&self) {
-        // An error means that nothing waits any more.
+        // An error means that nothing waits anymore.
         let _ = (&self.0).write(&[0]);
     }
 }
@@ -69,14 +69,14 @@ impl Waker {
 /// What one look at all processes found.
 struct Look {
     listing: Listing,
-    /// Those that live and descend from workers.
+    /// Living descendants of workers.
     living: Vec<Process>,
-    /// Those that live and are in a worker's group.
+    /// Living processes in a worker's group.
     in_groups: Vec<Process>,
 }
 
 impl Supervisor {
-    /// `subreaper`: this process has no other children, so that what loses its parent may be given to it.
+    /// `subreaper`: this process has no other children, so it may adopt processes that lose their parents.
     pub(in crate::launch) fn new(subreaper: bool, signals: Arc<Signals>) -> Supervisor {
         let mut descendants = Descendants::new(subreaper);
         let watchdog = Watchdog::new(descendants.family());
@@ -105,7 +105,7 @@ impl Supervisor {
         self.running.push(group);
     }
 
-    /// The status of a worker that has ended.
+    /// Returns the status of a worker that has exited.
     pub(in crate::launch) fn try_wait(&mut self, child: &mut Child) -> io::Result<Option<ExitStatus>> {
         let worker = Pid::from_child(child);
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -115,7 +115,7 @@ impl Supervisor {
         Ok(Some(status))
     }
 
-    /// What has stopped a worker, once for each stop.
+    /// Returns what has stopped a worker, once for each stop.
     pub(in crate::launch) fn newly_stopped(&mut self, child: &Child) -> Option<Stop> {
         let worker = Pid::from_child(child);
         let status = waitid(WaitId::Pid(worker), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG).ok()??;
@@ -130,9 +130,9 @@ impl Supervisor {
         })
     }
 
-    /// Asks all to exit that have not been asked: the workers' groups, and orphans outside of them.
+    /// Asks the workers' groups, and orphans outside of them, to exit. No process is asked twice.
     ///
-    /// A process whose parent is outside of the groups is left to that parent, which may be a launcher: no process is asked twice.
+    /// A process outside the groups is left to its parent if that is a living descendant, which may be a launcher.
     pub(in crate::launch) fn terminate(&mut self) {
         let look = self.look();
         self.ask_groups(Signal::TERM);
@@ -150,7 +150,7 @@ impl Supervisor {
 
     pub(in crate::launch) fn kill(&mut self, _children: &mut dyn Iterator<Item = &mut Child>) {
         let deadline = Instant::now() + KILLED_WITHIN;
-        // The next look finds processes that were started during this one.
+        // Repeated, because processes may start while others are being killed.
         loop {
             let start = Instant::now();
             if !self.kill_all() || Instant::now() >= deadline {
@@ -161,7 +161,7 @@ impl Supervisor {
         self.let_go();
     }
 
-    /// Whether workers, all of which have ended, left processes behind.
+    /// Returns whether the workers, all of which have exited, left processes behind.
     pub(in crate::launch) fn has_remains(&mut self) -> bool {
         let start = Instant::now();
         let is_left = match self.look() {
@@ -172,19 +172,19 @@ impl Supervisor {
         is_left
     }
 
-    /// Where processes are not listed: whether a group is left once its worker has been waited for.
+    /// Returns whether a group is left after its worker was reaped. Used if processes cannot be listed.
     ///
-    /// Its number is the group's as long as that is not empty, and nothing is sent to it later than at once.
+    /// A group keeps its ID until it is empty, so signals are sent immediately after this check.
     fn has_full_groups(&mut self) -> bool {
         self.leftovers.retain(|group| {
-            // The worker, and what this process has adopted of its group.
+            // Reaps the worker, and members of its group that this process has adopted.
             while waitpgid(*group, WaitOptions::NOHANG).is_ok_and(|ended| ended.is_some()) {}
             test_kill_process_group(*group).is_ok()
         });
         !self.leftovers.is_empty()
     }
 
-    /// Waits until a child has ended or a signal has come, and passes that on.
+    /// Waits until a child has exited or a signal has arrived, and passes the signal on.
     pub(in crate::launch) fn wait(&mut self, at_most: Option<Duration>) {
         self.reap();
         let at_most = at_most.map(|most| self.look_again.map_or(most, |again| most.min(again)));
@@ -197,7 +197,7 @@ impl Supervisor {
         self.descendants.reap(&[&self.running[..], &self.leftovers].concat());
     }
 
-    /// Waits for all that have ended: their numbers may become others'.
+    /// Reaps all workers that have exited. Their IDs may then be reused.
     pub(in crate::launch) fn let_go(&mut self) {
         self.reap();
         for worker in self.running.drain(..).chain(self.leftovers.drain(..)) {
@@ -205,17 +205,17 @@ impl Supervisor {
         }
     }
 
-    /// Whether a signal of this number has been passed on.
+    /// Returns whether a signal of this number has been passed on.
     pub(in crate::launch) fn has_passed(&self, signal: i32) -> bool {
         self.passed.iter().any(|passed| passed.as_raw() == signal)
     }
 
-    /// Whether a signal has been passed on that asks to end.
+    /// Returns whether a signal that asks to exit has been passed on.
     pub(in crate::launch) fn has_asked_to_end(&self) -> bool {
         self.passed.iter().any(|passed| ENDING.contains(passed))
     }
 
-    /// Kills a worker's group if that worker is stopped.
+    /// Kills a worker's group if the worker is stopped.
     pub(in crate::launch) fn kill_if_stopped(&mut self, child: &Child) {
         let worker = Pid::from_child(child);
         if self.stopped.contains(&worker) && self.running.contains(&worker) {
@@ -226,7 +226,7 @@ impl Supervisor {
     fn pass_on(&mut self, signal: Signal) {
         self.passed.push(signal);
         if [Signal::USR1, Signal::USR2].contains(&signal) {
-            // A program has its own meaning for these; its helpers would die of them.
+            // Programs define their own meaning for these signals, which would kill their helper processes.
             for worker in &self.running {
                 let _ = kill_process(*worker, signal);
             }
@@ -240,7 +240,7 @@ impl Supervisor {
         }
     }
 
-    /// Sends a signal that asks to end to the groups that have not been asked.
+    /// Sends a signal that asks to exit to the groups that have not been asked.
     fn ask_groups(&mut self, signal: Signal) {
         for group in self.running.iter().chain(&self.leftovers) {
             if !self.terminated.contains(group) {
@@ -259,7 +259,7 @@ impl Supervisor {
         }
     }
 
-    /// All processes that are a worker's, before the first of them ends and its children have another parent.
+    /// Lists all processes of the workers, before the first one exits and its children get another parent.
     fn look(&mut self) -> Option<Look> {
         let listing = Listing::open()?;
         let all = listing.all();
@@ -270,7 +270,7 @@ impl Supervisor {
         Some(Look { listing, living, in_groups })
     }
 
-    /// Kills every group and every descendant; whether there was any that this process may kill.
+    /// Kills every group and every descendant. Returns whether there was any that this process may kill.
     fn kill_all(&mut self) -> bool {
         let look = self.look();
         for group in self.running.iter().chain(&self.leftovers) {
@@ -288,7 +288,7 @@ impl Supervisor {
     }
 }
 
-/// A status as the standard library has it.
+/// Converts a status to the standard library's type.
 fn exit_status(status: &WaitIdStatus) -> Option<ExitStatus> {
     let core = if status.dumped() { 0x80 } else { 0 };
     let code = status.exit_status().map(|code| (code & 0xff) << 8);

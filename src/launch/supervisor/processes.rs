@@ -4,9 +4,9 @@ use std::fs;
 
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
-/// Linux's list of processes, where its numbers mean the same as in this process's system calls.
+/// Linux's list of processes, if its IDs mean the same as in this process's system calls.
 ///
-/// There is none where /proc is empty, or shows another PID namespace: a number from there may be a stranger's here.
+/// Not available if /proc is empty or shows another PID namespace, whose IDs may belong to unrelated processes here.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Listing(());
 
@@ -19,13 +19,13 @@ impl Listing {
         if fs::read_link("/proc/self").ok()?.to_str() != Some(own.as_str()) {
             return None;
         }
-        // One number for each namespace from that of /proc down to this process's own. Old kernels do not have the line.
+        // One ID for each namespace from that of /proc down to this process's own. Old kernels do not have the line.
         let status = fs::read_to_string("/proc/self/status").ok()?;
         let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
         numbers.is_none_or(|numbers| numbers.split_whitespace().eq([own.as_str()])).then_some(Listing(()))
     }
 
-    /// All that this process may see.
+    /// Returns all processes that this process may see.
     pub(super) fn all(self) -> Vec<Process> {
         let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
         let names = entries.flatten().map(|entry| entry.file_name());
@@ -33,26 +33,27 @@ impl Listing {
         ids.filter_map(|id| self.one(id)).collect()
     }
 
-    /// The process that has this number now, unless this process may not see it.
+    /// Returns the process that has this ID now, unless this process may not see it.
     pub(super) fn one(self, id: Pid) -> Option<Process> {
         let stat = fs::read(format!("/proc/{id}/stat")).ok()?;
         read(id, &String::from_utf8_lossy(&stat))
     }
 
-    /// Whether a process inherited a variable. The environment of another user's process cannot be read.
+    /// Returns whether a process inherited a variable. The environment of another user's process cannot be read.
     pub(super) fn has_variable(self, id: Pid, name: &str) -> bool {
         let variables = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
         let mut names = variables.split(|byte| *byte == 0).filter_map(|var| var.split(|byte| *byte == b'=').next());
         names.any(|found| found == name.as_bytes())
     }
 
-    /// Sends a signal to a process that was seen, and to no other that has its number by now; whether this process may.
+    /// Sends a signal to a process that was seen, but not to another one that has its ID by now. Returns false if this
+    /// process may not send it.
     pub(super) fn send(self, signal: Signal, to: &Process) -> bool {
         let is_the_same = || self.one(to.id).is_some_and(|now| now.start == to.start);
         let sent = match hold(to.id) {
-            // While it is held it is known whose number that is.
+            // The handle refers to one process, so the check stays valid.
             Ok(held) if is_the_same() => held.send(signal),
-            // A kernel before 5.3, a sandbox, or no more open files.
+            // The kernel is older than 5.3, a sandbox forbids it, or too many files are open.
             Err(Unheld::Unsupported) if is_the_same() => kill_process(to.id, signal),
             _ => Ok(()),
         };
@@ -66,7 +67,7 @@ enum Unheld {
     Unsupported,
 }
 
-/// A process, however many others get its number after its end.
+/// A handle to one process, even if others get its ID after its exit.
 #[cfg(target_os = "linux")]
 struct Held(rustix::fd::OwnedFd);
 
@@ -101,24 +102,24 @@ fn hold(_: Pid) -> Result<Held, Unheld> {
     Err(Unheld::Unsupported)
 }
 
-/// A process as it was when it was looked at.
+/// A process as it was when it was read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Process {
     pub id: Pid,
-    /// None where another container has it.
+    /// `None` if the parent is in another PID namespace.
     pub parent: Option<Pid>,
     pub group: Option<Pid>,
-    /// When it started, in the system's own count; with the number it names one process for ever.
+    /// When it started, in the system's clock ticks. Together with the ID, this identifies a process forever.
     pub start: u64,
-    /// Whether it has not ended: who has, and was not waited for, is still listed.
+    /// Whether it has not exited. A process that has exited and has not been reaped is still listed.
     pub lives: bool,
 }
 
-/// `number (name) state parent group ... start ...`; the name may hold anything.
+/// Parses `number (name) state parent group ... start ...`, in which the name may contain anything.
 fn read(id: Pid, stat: &str) -> Option<Process> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let fields: Vec<_> = fields.split(' ').collect();
-    // Of one that is just ending the system says -1.
+    // For a process that is exiting, the system reports -1.
     let process = |index: usize| fields.get(index)?.parse().ok().filter(|&number| number > 0).and_then(Pid::from_raw);
     Some(Process {
         id,
@@ -159,7 +160,7 @@ mod tests {
         assert!(listing.one(seen.id).unwrap().lives);
         listing.send(Signal::KILL, &seen);
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(9));
-        // It has been reaped: its number is free, or another process's.
+        // The process has been reaped: its ID is free, or belongs to another process.
         listing.send(Signal::KILL, &seen);
     }
 }

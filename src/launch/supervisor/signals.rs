@@ -13,52 +13,52 @@ use signal_hook::{SigId, flag, low_level};
 use super::groups::Waker;
 use crate::launch::thread::small_thread;
 
-/// What is passed on; all but the last two end a program that says nothing else.
+/// The signals that are passed on. The last two have no fixed meaning.
 const PASSED_ON: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2];
-/// What ends a program that does not catch it, and means that alone.
+/// Signals that kill a program that does not catch them, and have no other meaning.
 pub(super) const ENDING: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
 
-/// How long the readers of the last lines and of the report have after a signal.
+/// How much time the readers of the last lines and of the report have after a signal.
 const HURRIED: Duration = Duration::from_secs(1);
 
 /// How many launches wait for signals now, in all threads.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
-/// Whether none does, so that signals do again what they do by default.
+/// Whether no launch waits, so that signals have their default effect again.
 static IDLE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| {
     let idle = Arc::new(AtomicBool::new(false));
     let Masks { ignored, caught } = *MASKS;
     for signal in PASSED_ON.into_iter().filter(|signal| (ignored | caught) & bit(*signal) == 0) {
-        // One that cannot be caught keeps its default.
+        // A signal that cannot be caught keeps its default.
         let _ = flag::register_conditional_default(signal.as_raw(), Arc::clone(&idle));
     }
     idle
 });
 
-/// Signals that have come and are not passed on yet.
+/// Signals that have arrived and have not been passed on.
 #[derive(Debug)]
 pub(in crate::launch) struct Signals {
     come: Vec<(Signal, Arc<AtomicBool>)>,
-    /// Whether one of them has asked to end.
+    /// Whether one of them has asked to end the job.
     has_asked: AtomicBool,
-    /// The first one that came when no process was left to pass it on to, and when.
+    /// The first signal that arrived when no process was left to receive it, and when it arrived.
     late: Mutex<Option<(Signal, Instant)>>,
     registered: Vec<SigId>,
-    /// Has a byte for each signal.
+    /// Receives a byte for each signal.
     wakes: UnixStream,
     waker: UnixStream,
 }
 
 impl Signals {
-    /// Begins to listen; from here on the signals end no longer this process.
+    /// Begins to listen. From now on, the signals no longer kill this process.
     pub(in crate::launch) fn new() -> io::Result<Signals> {
         let (wakes, waker) = UnixStream::pair()?;
-        // Waking never blocks: a full pipe wakes already.
+        // Waking never blocks, because a full socket wakes the reader anyway.
         waker.set_nonblocking(true)?;
         let ignored = MASKS.ignored;
         WAITING.fetch_add(1, Ordering::SeqCst);
         let (come, registered, late) = (Vec::new(), Vec::new(), Mutex::default());
         let mut signals = Signals { come, has_asked: AtomicBool::new(false), late, registered, wakes, waker };
-        // Under nohup a hang-up is to be ignored, by the workers too.
+        // Under nohup, hang-ups must be ignored by the workers too.
         for signal in PASSED_ON.into_iter().filter(|signal| ignored & bit(*signal) == 0) {
             let flag = Arc::new(AtomicBool::new(false));
             // In this order, so that the woken thread sees the flag.
@@ -74,49 +74,49 @@ impl Signals {
         Ok(signals)
     }
 
-    /// What ends a wait: a byte written there.
+    /// Returns what interrupts a wait.
     pub(in crate::launch) fn waker(&self) -> io::Result<Waker> {
         self.waker.try_clone().map(Waker::new)
     }
 
-    /// Waits for a signal, or until a child has ended or was stopped; gives the signals to pass on.
+    /// Waits for a signal, or until a child has exited or was stopped. Returns the signals to pass on.
     pub(super) fn wait(&self, at_most: Option<Duration>) -> Vec<Signal> {
-        // A timeout of nothing would be none at all.
+        // A timeout of zero is an error.
         let at_most = at_most.map(|most| most.max(Duration::from_millis(1)));
         if self.wakes.set_read_timeout(at_most).is_ok() {
-            // Its end and its errors mean the same: look again.
+            // The end of the data and errors mean the same: look again.
             let _ = (&self.wakes).read(&mut [0; 64]);
         }
         self.take()
     }
 
-    /// Waits while no worker runs; whether a signal has come that ends the job.
+    /// Waits while no worker runs. Returns whether a signal has arrived that ends the job.
     pub(in crate::launch) fn wait_for_end(&self, at_most: Option<Duration>) -> bool {
         self.wait(at_most).into_iter().any(asks_to_end)
     }
 
-    /// Whether a signal has come, since the launch began, after which nothing is started again.
+    /// Returns whether a signal has arrived since the launch began after which nothing is restarted.
     pub(in crate::launch) fn has_asked(&self) -> bool {
         self.take();
         self.has_asked.load(Ordering::SeqCst)
     }
 
-    /// No process is left to pass signals on to: whether one came so long ago that no reader is waited for any longer.
+    /// Returns whether a signal with no process left to receive it is so old that readers are no longer waited for.
     pub(in crate::launch) fn is_hurried(&self) -> bool {
         self.late(self.take()).is_some_and(|(_, since)| since.elapsed() >= HURRIED)
     }
 
-    /// Does what the late signal does by default.
+    /// Applies the default effect of the late signal.
     pub(in crate::launch) fn end_process(&self) {
         if let Some((signal, _)) = self.late(Vec::new()) {
-            // Each of these has a default.
+            // Each of these signals has a default.
             let _ = low_level::emulate_default_handler(signal.as_raw());
         }
     }
 
-    /// Lets this process write why the launch failed: until it exits, a signal ends it after a moment only.
+    /// Lets this process report why the launch failed. Until it exits, a signal kills it only after a moment.
     pub(in crate::launch) fn outlive(self: Arc<Self>) {
-        // Without a thread, signals do again what they do by default.
+        // Without a thread, signals have their default effect again.
         let _ = small_thread("late signals", move || {
             let mut come = self.take();
             while self.late(come).is_none() {
@@ -127,7 +127,7 @@ impl Signals {
         });
     }
 
-    /// The first late signal, which may be among these.
+    /// Returns the first late signal, which may be among these.
     fn late(&self, come: Vec<Signal>) -> Option<(Signal, Instant)> {
         let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
         let new = come.into_iter().find(|signal| ENDING.contains(signal)).map(|signal| (signal, Instant::now()));
@@ -135,7 +135,7 @@ impl Signals {
         *late
     }
 
-    /// The signals that have come since the last look.
+    /// Takes the signals that have arrived since the last call.
     fn take(&self) -> Vec<Signal> {
         let come = self.come.iter().filter(|(_, flag)| flag.swap(false, Ordering::SeqCst));
         let come: Vec<_> = come.map(|(signal, _)| *signal).collect();
@@ -146,14 +146,14 @@ impl Signals {
     }
 }
 
-/// Whether a signal ends the job, or announces that it will be ended, as SIGUSR1 does for many schedulers.
+/// Returns whether a signal ends the job, or announces its end, as SIGUSR1 does in many schedulers.
 pub(super) fn asks_to_end(signal: Signal) -> bool {
     signal == Signal::USR1 || ENDING.contains(&signal)
 }
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // In this order, so that each signal is either noted or does what it does by default.
+        // In this order, so that each signal is either noted or has its default effect.
         if WAITING.fetch_sub(1, Ordering::SeqCst) == 1 && !self.come.is_empty() {
             IDLE.store(true, Ordering::SeqCst);
         }
@@ -163,13 +163,13 @@ impl Drop for Signals {
     }
 }
 
-/// What this process does with signals, a bit each, as Linux lists them; nothing elsewhere.
+/// How this process handles signals, one bit each, as Linux lists them. Empty on other systems.
 struct Masks {
     ignored: u64,
     caught: u64,
 }
 
-/// As they were before this file changed any.
+/// The masks before this file changed any.
 static MASKS: LazyLock<Masks> = LazyLock::new(|| {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = |name: &str| {

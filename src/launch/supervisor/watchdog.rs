@@ -1,9 +1,9 @@
-//! Ends the workers when their launcher is killed and cannot.
+//! Kills the workers if their launcher is killed and cannot do so itself.
 //!
-//! The launcher's own program is started once more, as a process that reads the workers' process groups from a pipe
-//! whose other end only the launcher has. The system closes that end however the launcher ends; then the watchdog kills
-//! what is left of the workers. A program takes part by calling [`serve_as_watchdog`]. Linux's parent-death signal would
-//! not reach a worker's children, and has to be set by the worker itself: see `end_with_parent`.
+//! The launcher starts its own program once more, as a process that reads the workers' process groups from a pipe. Only
+//! the launcher has the other end, which the system closes however the launcher exits. The watchdog then kills what is
+//! left of the workers. A program takes part by calling [`serve_as_watchdog`]. Linux's parent-death signal would not
+//! reach a worker's children, and the worker itself has to request it: see `end_with_parent`.
 
 mod duty;
 
@@ -21,7 +21,7 @@ use super::family::{Family, ancestors};
 use super::processes::Listing;
 use crate::launch::start_error::find;
 
-/// The first and only word of such a process.
+/// The only argument of such a process.
 const WORD: &str = "__mpienv-watchdog";
 
 /// Whether this program serves as a watchdog when it is started as one.
@@ -33,9 +33,8 @@ static SERVES: AtomicBool = AtomicBool::new(false);
 /// process is killed by a signal that it cannot catch, this watchdog kills the workers and their descendants. In the
 /// watchdog, this function returns true once it has finished, and `main` must then return. In all other processes it
 /// returns false.
-///
 /// In a program that does not call this function, workers have no watchdog. Workers that call
-/// [`end_with_parent`](crate::end_with_parent) still end, but the processes that they started do not.
+/// [`end_with_parent`](crate::end_with_parent) are still killed, but the processes that they started are not.
 ///
 /// ```no_run
 /// use std::process::Command;
@@ -65,7 +64,7 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// A watchdog of this family.
+    /// Starts a watchdog for this family.
     pub(super) fn new(family: &Family) -> Watchdog {
         let mut watchdog = Watchdog { process: start() };
         watchdog.say("marker", &family.marker);
@@ -79,14 +78,14 @@ impl Watchdog {
         self.process.as_ref().map(|(child, _)| Pid::from_child(child))
     }
 
-    /// From now on this group does not outlive the launcher.
+    /// From now on, this group does not outlive the launcher.
     pub(super) fn watch(&mut self, group: Pid) {
         self.say("group", group);
     }
 
     fn say(&mut self, what: &str, value: impl Display) {
         if let Some((_, stdin)) = &mut self.process {
-            // Without its watchdog, if that was killed, the job goes on.
+            // If the watchdog was killed, the job continues without it.
             let _ = stdin.write_all(format!("{what} {value}\n").as_bytes());
         }
     }
@@ -94,7 +93,7 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        // The workers and all that is theirs have been ended.
+        // The workers and all their processes have exited.
         self.say("done", "");
         if let Some((mut child, stdin)) = self.process.take() {
             drop(stdin);
@@ -103,7 +102,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// Starts this program once more, where it serves.
+/// Starts this program once more, if it can serve as a watchdog.
 fn start() -> Option<(Child, ChildStdin)> {
     if !SERVES.load(Ordering::SeqCst) {
         return None;
@@ -114,7 +113,7 @@ fn start() -> Option<(Child, ChildStdin)> {
     child.ok().and_then(|mut child| child.stdin.take().map(|stdin| (child, stdin)))
 }
 
-/// This very program, also where its file has been replaced; by its name where /proc does not have it.
+/// Returns the path of the running program, even if its file was replaced. Without /proc, finds it by its name.
 fn own_program() -> Option<PathBuf> {
     let running = Path::new("/proc/self/exe");
     if running.exists() {

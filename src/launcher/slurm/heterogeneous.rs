@@ -1,7 +1,7 @@
 //! Steps over several components of a heterogeneous job: `srun --het-group=0,1`, `srun A : B`.
 //!
-//! There `SLURM_STEP_NODELIST` is the sorted union of all components' hosts, while ranks and nodes are counted component by
-//! component. So the first host of the list need not be rank 0's; the components' own lists, in order, show it.
+//! In such a step, `SLURM_STEP_NODELIST` is the sorted union of all components' hosts, while ranks and nodes are
+//! counted component by component. The first host of the list need not be rank 0's; the components' own lists show it.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -11,23 +11,23 @@ use crate::finding::{Finding, Severity};
 use crate::hostlist::Hostlist;
 use crate::value::placement::MOST_HOSTS;
 
-/// How many components Slurm allows in a job: `MAX_HET_JOB_COMPS` of its controller.
+/// The maximum number of components in a job: `MAX_HET_JOB_COMPS` of Slurm's controller.
 const MOST_COMPONENTS: u32 = 128;
 
-/// The components' hosts; `srun A : B` without an allocation sets the second alone.
+/// The variables that list a component's hosts. `srun A : B` without an allocation sets only the second one.
 const LISTS: [&str; 2] = ["SLURM_JOB_NODELIST_HET_GROUP_", "SLURM_JOB_NODELIST_PACK_GROUP_"];
 
 /// A step's hosts, component by component.
 pub(super) struct Order {
     /// Rank 0's host.
     pub first: String,
-    /// The variable that has it.
+    /// The variable that names this host.
     pub variable: String,
-    /// All hosts; `None` if one is of several components.
+    /// All hosts. `None` if a host belongs to several components.
     pub hosts: Option<Vec<String>>,
 }
 
-/// The order of a step's hosts; `None` if the components' lists leave a doubt.
+/// Returns the order of a step's hosts, or `None` if the components' lists leave it in doubt.
 pub(super) fn order(environment: &Environment, step: &Hostlist<'_>, size: u32) -> Option<Order> {
     let step: HashSet<_> = step.iter().take(MOST_HOSTS).collect();
     let mut first = None;
@@ -41,7 +41,7 @@ pub(super) fn order(environment: &Environment, step: &Hostlist<'_>, size: u32) -
         hosts.extend(list.iter().take(MOST_HOSTS).filter(|host| step.contains(host)));
         match &first {
             None => first = hosts.first().map(|host| (host.clone().into_owned(), variable.to_owned())),
-            // On a node of two components the step may be of the later one, which begins elsewhere.
+            // If a node belongs to two components, the step may be in the later one, which begins elsewhere.
             Some((first, _)) if hosts[before..].contains(&Cow::Borrowed(first)) => return None,
             Some(_) => {}
         }
@@ -52,7 +52,7 @@ pub(super) fn order(environment: &Environment, step: &Hostlist<'_>, size: u32) -
     Some(Order { first, variable, hosts })
 }
 
-/// Nothing shows which component's hosts come first.
+/// Reports that nothing shows which component's hosts come first.
 pub(super) fn unknown_order(list: &str, size_variable: &str, size: u32) -> Finding {
     Finding {
         severity: Severity::Warning,

@@ -1,15 +1,15 @@
-//! What each rank of a job sees, and in what the others differ from rank 0.
+//! What each rank of a job reports, and how the others differ from rank 0.
 
 use crate::{Finding, Severity, printable};
 use serde::{Deserialize, Serialize};
 
-/// Values that every rank has for itself.
+/// Values that belong to a single rank and are therefore not compared.
 const OWN: [&str; 3] = ["rank", "local rank", "node rank"];
 
-/// What a rank brings to rank 0.
+/// What a rank sends to rank 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Summary {
-    /// Names and values of the table's rows.
+    /// The names and values of the table's rows.
     values: Vec<(String, String)>,
     findings: Vec<Remark>,
 }
@@ -18,7 +18,7 @@ pub(super) struct Summary {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Remark {
     what: String,
-    /// It may depend on the rank where the finding does not.
+    /// The remedy may depend on the rank even if the finding does not.
     remedy: String,
     is_note: bool,
 }
@@ -34,19 +34,19 @@ impl Summary {
         Summary { values, findings: findings.iter().map(line).collect() }
     }
 
-    /// The report of a rank whose own cannot be read.
+    /// Returns a substitute for a report that cannot be read.
     pub(super) fn unreadable() -> Summary {
         let what = "cannot read its report".to_owned();
         let remedy = "start the same version of mpienv on all hosts".to_owned();
         Summary { values: Vec::new(), findings: vec![Remark { what, remedy, is_note: false }] }
     }
 
-    /// Whether more than notes was found.
+    /// Returns whether there is a finding other than a note.
     pub(super) fn is_suspicious(&self) -> bool {
         self.findings.iter().any(|line| !line.is_note)
     }
 
-    /// What this rank has and rank 0 has not, as lines that a terminal can show.
+    /// Returns what this rank has and rank 0 does not, as lines that are safe to print.
     fn differences(&self, first: &Summary) -> Vec<String> {
         let values =
             self.values.iter().filter(|(name, _)| !OWN.contains(&name.as_str())).filter_map(|(name, value)| {
@@ -60,7 +60,7 @@ impl Summary {
     }
 }
 
-/// The others' differences from rank 0, each with the ranks that have it, in the order of their first rank.
+/// Groups the other ranks by how they differ from rank 0, in the order of each group's first rank.
 pub(super) fn differences(reports: &[Summary]) -> Vec<(Vec<u32>, Vec<String>)> {
     let mut groups: Vec<(Vec<u32>, Vec<String>)> = Vec::new();
     let Some((first, others)) = reports.split_first() else { return groups };

@@ -1,4 +1,4 @@
-//! Events and orders as bytes. What comes from a connection is checked, and its text cannot command a terminal.
+//! Events and orders as bytes. Received data is checked, and received text cannot control a terminal.
 
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::launch::attempts::coordinator::{Event, Failed, Order, Verdict};
 use crate::launch::ending::{Cause, Ending, Failure, Final, How};
 use crate::value::printable::printable;
 
-/// What a launch brings to the meeting.
+/// What a launch sends to the meeting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Introduction {
     /// How often the platform had restarted the job, as this node knows it.
@@ -29,10 +29,10 @@ impl Introduction {
     }
 }
 
-/// What the first launch answers.
+/// The answer of the first launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
-    /// The highest count of any node.
+    /// The highest restart count of any node.
     pub base: u32,
     /// How long a node may be silent.
     pub silence: Duration,
@@ -75,7 +75,7 @@ impl Writer {
     }
 }
 
-/// Reads what [`Writer`] wrote; nothing where it is too short.
+/// Reads what [`Writer`] wrote. Returns `None` if the data is too short.
 #[derive(Debug)]
 struct Reader<'a>(&'a [u8]);
 
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
         Some(self.number()? != 0)
     }
 
-    /// As many items as the bytes can have.
+    /// Reads a list. Its count reserves no memory, because the items may be missing.
     fn list<T>(&mut self, mut item: impl FnMut(&mut Reader<'a>) -> Option<T>) -> Option<Vec<T>> {
         let count = self.number()?;
         (0..count).map(|_| item(self)).collect()
@@ -139,7 +139,7 @@ pub(super) fn event(event: &Event) -> Vec<u8> {
     to.0
 }
 
-/// What the launch of this node says.
+/// Reads an event that the launch of this node reports.
 pub(super) fn read_event(node: u32, bytes: &[u8]) -> Option<Event> {
     let from = &mut Reader(bytes);
     Some(match from.number()? {
@@ -155,7 +155,7 @@ pub(super) fn read_event(node: u32, bytes: &[u8]) -> Option<Event> {
     })
 }
 
-/// Without how each rank ended, which the first node reports.
+/// Writes an order without how each rank ended, because only the first node reports that.
 pub(super) fn order(order: &Order) -> Vec<u8> {
     let mut to = Writer::default();
     match order {
@@ -367,7 +367,7 @@ mod tests {
             }
         }
         assert_eq!(read_event(1, &[0, 0, 0, 9]), None);
-        // A count that no bytes follow reserves no memory.
+        // A count without items must not reserve memory.
         assert_eq!(read_event(1, &[0, 0, 0, 4, 0xff, 0xff, 0xff, 0xff]), None);
     }
 

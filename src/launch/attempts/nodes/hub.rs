@@ -1,4 +1,4 @@
-//! The first node's side: hears all nodes, decides, and sends orders to all.
+//! The first node's side: receives all nodes' events, decides, and sends orders to all nodes.
 
 use std::io;
 use std::net::Shutdown;
@@ -15,19 +15,19 @@ use crate::value::host_name::host_name;
 
 /// How long the other nodes may take to close their connections once the job is over.
 const CLOSING: Duration = Duration::from_secs(5);
-/// Room for a thread that reads frames.
+/// The stack size of a thread that reads frames.
 const STACK: usize = 128 << 10;
-/// How many signs of life there are in the time that a node may be silent.
+/// How many heartbeats are sent in the time that a node may be silent.
 pub(super) const SIGNS: u32 = 4;
 
-/// Another node, as the meeting knows it.
+/// Another node, as the meeting identified it.
 pub(super) struct Node {
     pub number: u32,
     pub host: String,
     pub channel: Channel,
 }
 
-/// Where the first node's own events go.
+/// Receives the first node's own events.
 #[derive(Debug)]
 pub(in crate::launch::attempts) struct Hub {
     events: Sender<(u32, Event)>,
@@ -35,24 +35,24 @@ pub(in crate::launch::attempts) struct Hub {
 }
 
 impl Hub {
-    /// Serves these nodes; orders for this one go to the mailbox.
+    /// Serves these nodes. Orders for this node go to the mailbox.
     pub(super) fn start(nodes: Vec<Node>, most: u32, silence: Duration, mailbox: Arc<Mailbox>) -> io::Result<Hub> {
         let (events, from) = mpsc::channel();
         let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX).saturating_add(1);
         let mut lines = Vec::with_capacity(nodes.len());
         for Node { number: node, host, channel } in nodes {
             let (mut line, mut receiver) = channel.open(silence)?;
-            // The others wait for the first message. One that is gone is noticed below.
+            // The others wait for the first message. A node that is gone is noticed below.
             let _ = line.send(&[]);
             lines.push(line);
             let to = events.clone();
             let hear = move || {
                 let error = loop {
                     match receiver.receive() {
-                        // A sign of life.
+                        // A heartbeat.
                         Ok(body) if body.is_empty() => {}
                         Ok(body) => match codec::read_event(node, &body) {
-                            // Without a receiver the job is over.
+                            // If the receiver is gone, the job is over.
                             Some(event) => drop(to.send((node, event))),
                             None => break io::Error::from(io::ErrorKind::InvalidData),
                         },
@@ -60,7 +60,7 @@ impl Hub {
                     }
                 };
                 let lost = Event::Lost { host, reason: reason(&error, silence) };
-                // Without a receiver the job is over.
+                // If the receiver is gone, the job is over.
                 let _ = to.send((node, lost));
             };
             thread::Builder::new().name(format!("node {node}")).stack_size(STACK).spawn(hear)?;
@@ -72,14 +72,14 @@ impl Hub {
     }
 
     pub(in crate::launch::attempts) fn send(&self, event: Event) {
-        // Without a receiver the job is over.
+        // If the receiver is gone, the job is over.
         let _ = self.events.send((0, event));
     }
 }
 
 impl Drop for Hub {
     fn drop(&mut self) {
-        // If the job is not over, the others must not wait.
+        // If the job is not over, the other nodes must not wait.
         let host = host_name().unwrap_or_default();
         self.send(Event::Lost { host, reason: "mpienv failed on that node; see its output".to_owned() });
         if let Some(thread) = self.thread.take() {
@@ -101,7 +101,7 @@ fn decide(
         let now = Instant::now();
         if now >= sign_at {
             sign_at = now + sign_every;
-            // A node that takes nothing is noticed when it says nothing.
+            // A node that accepts nothing is noticed once it is silent.
             nodes.iter_mut().for_each(|node| drop(node.send(&[])));
         }
         let (node, event) = match from.recv_timeout(sign_at.saturating_duration_since(now)) {
@@ -121,7 +121,7 @@ fn decide(
     }
 }
 
-/// Waits until the other nodes have read the last order: closed earlier, a connection may lose it.
+/// Waits until the other nodes have read the last order, because closing a connection earlier may lose it.
 fn close(nodes: &[Line], mut closed: usize, from: &Receiver<(u32, Event)>) {
     nodes.iter().for_each(|node| node.shutdown(Shutdown::Write));
     let deadline = Instant::now() + CLOSING;

@@ -1,4 +1,4 @@
-//! The side of every other node: sends events and signs of life, and hears orders.
+//! The side of every other node: sends events and heartbeats, and receives orders.
 
 use std::io;
 use std::net::{Shutdown, TcpStream};
@@ -13,22 +13,22 @@ use crate::launch::attempts::coordinator::{Event, Order, Verdict};
 use crate::launch::attempts::mailbox::Mailbox;
 use crate::rendezvous::{Channel, Sender as Line};
 
-/// How long the first node may at least take to answer all nodes.
+/// The minimum time that the first node has to answer all nodes.
 const FIRST_MESSAGE: Duration = Duration::from_secs(10);
 
 /// This node's connection to the first.
 #[derive(Debug)]
 pub(in crate::launch::attempts) struct Member {
-    /// Held while a message is written.
+    /// Locked while a message is written.
     line: Arc<Mutex<Line>>,
-    /// The same connection, to close it.
+    /// The same connection, used to close it.
     end: TcpStream,
     stop: Option<Sender<()>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Member {
-    /// `first` is the first node's host; orders go to the mailbox.
+    /// `first` is the host of the first node. Orders go to the mailbox.
     pub(super) fn start(
         channel: Channel,
         first: String,
@@ -36,7 +36,7 @@ impl Member {
         mailbox: Arc<Mailbox>,
     ) -> io::Result<Member> {
         let (line, mut from) = channel.open(silence)?;
-        // Before that the first node may still be busy with other nodes.
+        // Until its first message, the first node may be busy with other nodes.
         from.patience(silence.max(FIRST_MESSAGE))?;
         from.receive()?;
         from.patience(silence)?;
@@ -45,7 +45,7 @@ impl Member {
         let hear = move || {
             let error = loop {
                 match from.receive() {
-                    // A sign of life.
+                    // A heartbeat.
                     Ok(body) if body.is_empty() => {}
                     Ok(body) => match codec::read_order(&body) {
                         Some(order) => {
@@ -79,7 +79,7 @@ impl Member {
     }
 
     pub(in crate::launch::attempts) fn send(&self, event: &Event) {
-        // A connection that broke is noticed by who hears orders.
+        // The thread that receives orders notices a broken connection.
         let _ = send(&self.line, &codec::event(event));
     }
 }

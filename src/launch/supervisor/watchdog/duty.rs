@@ -1,11 +1,11 @@
-//! What the watchdog's own process does: it waits for its launcher's end, and kills what is left.
+//! The watchdog's own process: waits until its launcher has exited, and kills what is left.
 //!
 //! It reads lines:
-//! - `marker NAME`: the variable that workers and all that they start inherit;
+//! - `marker NAME`: the variable that workers and all their descendants inherit;
 //! - `since START`: when the launcher started;
-//! - `ancestors PID...`: to whom the system may give the workers' orphans;
-//! - `group PID`: the group of a worker, which runs now;
-//! - `done`: nothing is left to be done.
+//! - `ancestors PID...`: the processes to which the system may give the workers' orphans;
+//! - `group PID`: the group of a worker that is running now;
+//! - `done`: nothing is left to do.
 
 use std::io::{self, BufRead};
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use signal_hook::flag;
 use crate::launch::supervisor::family::Family;
 use crate::launch::supervisor::processes::{Listing, Process};
 
-/// How long after a look the next one comes.
+/// The pause between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How many looks there are at most.
+/// The maximum number of looks.
 const LOOKS: u32 = 100;
-/// How many looks in a row must find no process: one that was being started at the first is there at the second.
+/// How many looks in a row must find no process. A process that starts during the first is visible to the second.
 const QUIET_LOOKS: u32 = 2;
 
 /// A worker's group.
 struct Group {
     id: Pid,
-    /// When the worker started that the group is named after.
+    /// When the worker that leads the group started.
     start: Option<u64>,
 }
 
 impl Group {
-    /// Whether a process is the worker, or in its group and no other of that number.
+    /// Returns whether a process is the worker or in its group, and the group's ID has not been reused.
     fn has(&self, process: &Process, all: &[Process]) -> bool {
         let is_of_another = || all.iter().any(|other| other.id == self.id && Some(other.start) != self.start);
         (process.id == self.id || process.group == Some(self.id)) && !is_of_another()
@@ -52,7 +52,7 @@ struct Orders {
 
 pub(super) fn serve() {
     for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2] {
-        // They are meant for the launcher, which passes them on.
+        // The signals are meant for the launcher, which passes them on.
         let _ = flag::register(signal.as_raw(), Arc::new(AtomicBool::new(false)));
     }
     let orders = read(io::stdin().lock());
@@ -72,7 +72,7 @@ fn read(mut from: impl BufRead) -> Orders {
             "since" => orders.since = value.parse().unwrap_or(0),
             "ancestors" => orders.ancestors = value.split(' ').filter_map(process).collect(),
             "group" => orders.groups.extend(process(value).map(|id| {
-                // Its launcher has not waited for it yet: the number is its own.
+                // The launcher has not reaped the worker yet, so the ID is still its own.
                 let start = Listing::open().and_then(|listing| listing.one(id)).map(|process| process.start);
                 Group { id, start }
             })),
@@ -87,7 +87,7 @@ fn read(mut from: impl BufRead) -> Orders {
 fn carry_out(orders: Orders) {
     let Orders { marker, since, ancestors, groups, .. } = orders;
     let Some(listing) = Listing::open() else {
-        // Until a moment ago the launcher held these numbers.
+        // Until a moment ago, the launcher kept these IDs from being reused.
         for group in &groups {
             let _ = kill_process_group(group.id, Signal::KILL);
         }
@@ -103,7 +103,7 @@ fn carry_out(orders: Orders) {
         }
         !living.is_empty()
     };
-    // First those that are found without reading anybody's variables.
+    // First kills the processes that are found without reading any process's variables.
     end(&[]);
     let (mut quiet, mut looks) = (0, 0);
     while quiet < QUIET_LOOKS && looks < LOOKS {
