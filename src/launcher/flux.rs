@@ -80,7 +80,7 @@ pub(crate) fn outside_of_jobs(environment: &Environment) -> Option<Finding> {
     Some(Finding {
         severity: Severity::Warning,
         code: "flux-not-a-task",
-        what: format!("{} is set, and this is no task of a job", display_variable(environment, ENCLOSING)),
+        what: format!("{} is set, and this is not a task of a job", display_variable(environment, ENCLOSING)),
         why:
             "a batch script of Flux runs once, whatever number of tasks it asks for: this process is taken to be alone"
                 .into(),

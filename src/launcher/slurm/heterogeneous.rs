@@ -58,7 +58,7 @@ pub(super) fn unknown_order(list: &str, size_variable: &str, size: u32) -> Findi
         severity: Severity::Warning,
         code: "slurm-heterogeneous-step",
         what: format!("{size_variable}={size}, and {list:?} is the sorted list of the hosts of all components"),
-        why: "ranks are counted component by component, so the first host of the list need not be rank 0's, and then the \
+        why: "ranks are counted component by component, so the first host of the list need not be rank 0's; the \
               ranks then wait for a master that never appears"
             .into(),
         remedy: "give the first host of the first component to all ranks as MASTER_ADDR".into(),
