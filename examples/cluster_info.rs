@@ -1,4 +1,4 @@
-//! Says where this process is: `mpirun -n 2 cargo run --example cluster_info`.
+//! Prints this process's rank and launcher: `mpirun -n 2 cargo run --example cluster_info`.
 
 use mpienv::{ClusterInfo, Error};
 

@@ -1,7 +1,7 @@
-//! Sums the ranks over MPI: `mpirun -n 4 target/debug/examples/mpi_sum`.
+//! Sums the rank numbers over MPI: `mpirun -n 4 target/debug/examples/mpi_sum`.
 //!
-//! Build it with `cargo build --features mpi --example mpi_sum`; no MPI is needed for that. The same
-//! program runs under Open MPI's, MPICH's and Intel MPI's `mpirun`.
+//! Build it with `cargo build --features mpi --example mpi_sum`, which does not require MPI. The same
+//! program runs under the `mpirun` of Open MPI, MPICH and Intel MPI.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -22,9 +22,9 @@ fn main() -> ExitCode {
 fn sum() -> Result<(), Box<dyn Error>> {
     let environment = Environment::current();
     let info = ClusterInfo::builder().from_environment(&environment)?;
-    // The library of the launcher that started this process.
+    // Load the MPI library of the launcher that started this process.
     let world = World::init(info.launcher(), &MpiVars::of(&environment))?;
-    // Without this, a library of another MPI makes every process rank 0 of 1.
+    // With the library of another MPI, every process would be rank 0 of 1. This check reports it.
     world.check(info.world())?;
 
     let mut sum = [f64::from(info.rank())];

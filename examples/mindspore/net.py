@@ -1,7 +1,7 @@
-"""MindSpore's tutorial of data parallel training, on CPUs: MNIST's digits, one linear layer.
+"""MindSpore's tutorial on data-parallel training, on CPUs: one linear layer on MNIST's digits.
 
-Nothing here asks which launcher started it: init() reads what msrun sets. DATA_PATH names a folder with MNIST's
-two training files.
+The program does not depend on the launcher: init() reads the variables that msrun sets. DATA_PATH names a folder with
+MNIST's two training files.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""A classifier of digits, trained by all ranks of a job: PyTorch's DistributedDataParallel, on GPUs if there are any.
+"""Trains a classifier of digits on all ranks of a job with DistributedDataParallel, on GPUs if there are any.
 
-Nothing here depends on the launcher: init_process_group reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and
+The program does not depend on the launcher: init_process_group reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and
 LOCAL_RANK selects the GPU. If DATA_PATH names a folder with MNIST's two training files, the digits are MNIST's;
-otherwise code draws them.
+otherwise the program draws them.
 """
 
 import os

@@ -1,7 +1,7 @@
 //! Trains on MNIST with candle, on any number of ranks: `mpirun -n 2 candle_mnist`, `srun candle_mnist`, or alone.
 //!
-//! Each rank computes the gradient of its share of every batch, and the group sums the gradients. The losses are
-//! therefore those of one rank that computes whole batches.
+//! Each rank computes the gradients of its share of every batch, and an all-reduce sums them. The losses therefore
+//! equal those of a single rank that computes whole batches.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use mpienv::collective::Group;
 use mpienv::{ClusterInfo, Environment};
 
 const PIXELS: usize = 28 * 28;
-/// Samples of a batch, over all ranks.
+/// Samples per batch, on all ranks together.
 const BATCH: usize = 64;
 const EPOCHS: usize = 2;
 
@@ -30,17 +30,17 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
         let count = train.1.dim(0)?;
         for start in (0..count).step_by(BATCH) {
             let batch = BATCH.min(count - start);
-            // Rank r's share of the batch. Another number of ranks divides the same batch, so it gets the same sum.
+            // The rank's share of the batch. Any number of ranks divides the same batch and gets the same sum.
             let share = rank.share_of(batch);
             if share.is_empty() {
                 return Err(format!("a batch of {batch} samples is too small for {size} ranks").into());
             }
             let (images, labels) = part(&train, start + share.start, share.len())?;
-            // The mean over the whole batch is the sum of the ranks' parts of it.
+            // Scale the loss so that the ranks' losses add up to the mean over the whole batch.
             let loss = (cross_entropy(&forward(&model, &images)?, &labels)? * (share.len() as f64 / batch as f64))?;
             let mut gradients = loss.backward()?;
 
-            // One call for all gradients and the loss.
+            // Sum all gradients and the loss in one call.
             let mut values = Vec::new();
             for variable in &model {
                 values.extend(gradients.get(variable).unwrap().flatten_all()?.to_vec1::<f32>()?);

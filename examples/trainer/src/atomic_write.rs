@@ -1,13 +1,13 @@
-//! Files that are complete or do not exist.
+//! Writes files atomically: a file is complete or does not exist.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Writes a file under a temporary name, flushes it to disk, and renames it.
+/// Writes a file under a temporary name, flushes it to disk, then renames it.
 ///
 /// Creates missing folders. An existing file is replaced and its permissions are kept; a symbolic link is followed.
-/// Anything but a regular file is left alone.
+/// Anything other than a regular file is left alone and returned as an error.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let place = place_of(path)?;
     fs::create_dir_all(folder_of(&place)).map_err(naming(path))?;
@@ -20,13 +20,13 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         finish(&file, &temporary, &place)
     });
     written.map_err(|error| {
-        // The first error counts, whether or not this succeeds.
+        // The first error is returned, whether or not the cleanup succeeds.
         let _ = fs::remove_file(&temporary);
         naming(path)(error)
     })
 }
 
-/// Where a file of that name is, or would be: symbolic links are followed.
+/// Resolves symbolic links, even if the file does not exist yet. Fails if `path` exists but is not a regular file.
 pub fn place_of(path: &Path) -> io::Result<PathBuf> {
     match fs::metadata(path) {
         Ok(found) if found.is_file() => return fs::canonicalize(path).map_err(naming(path)),
@@ -37,7 +37,7 @@ pub fn place_of(path: &Path) -> io::Result<PathBuf> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(naming(path)(error)),
     }
-    // The name is free, or that of a dangling link.
+    // Nothing has this name, or it is a dangling link.
     let mut place = path.to_owned();
     while let Ok(target) = fs::read_link(&place) {
         place = folder_of(&place).join(target);
@@ -46,13 +46,13 @@ pub fn place_of(path: &Path) -> io::Result<PathBuf> {
     Ok(place.file_name().map_or_else(|| place.clone(), |name| folder.join(name)))
 }
 
-/// Checks that a file of that name can be created or replaced, without changing anything.
+/// Checks that `path` can be created or replaced, without changing it.
 pub fn check(path: &Path) -> io::Result<()> {
     let probe = temporary(&place_of(path)?);
     File::create_new(&probe).and_then(|_| fs::remove_file(&probe)).map_err(naming(path))
 }
 
-/// Puts the file's name before the text of an error.
+/// Prefixes an error's text with the file's name.
 pub fn naming(path: &Path) -> impl Fn(io::Error) -> io::Error + Copy {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
@@ -81,18 +81,18 @@ fn kind(found: fs::FileType) -> &'static str {
 pub fn finish(file: &File, temporary: &Path, path: &Path) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(temporary, path)?;
-    // The new name is on disk once the folder is.
+    // The new name is on disk only after the folder is flushed.
     File::open(folder_of(path))?.sync_all()
 }
 
-/// The path with `ending` appended to its last name.
+/// Appends `ending` to the last component of a path.
 pub fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()
 }
 
-/// A name that no other process uses, in the same folder, since a file cannot be renamed to another disk.
+/// A name in the same folder, since a rename cannot cross file systems. The process ID makes it unique on this host.
 fn temporary(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{}.part", std::process::id()))
@@ -120,7 +120,7 @@ mod tests {
         let (file, link) = (folder.path().join("there/file"), folder.path().join("link"));
         symlink("there/file", folder.path().join("second")).unwrap();
         symlink("second", &link).unwrap();
-        // First where the links lead to nothing.
+        // The first write goes through dangling links.
         for text in ["one", "two"] {
             write(&link, text.as_bytes()).unwrap();
             assert_eq!(fs::read_to_string(&file).unwrap(), text);

@@ -23,10 +23,10 @@ pub enum Backend {
     Tcp,
 }
 
-/// Connects to the other ranks. If there are any, `remark` gets the name of the transport; `warn` gets warnings.
+/// Connects to the other ranks. If there are any, the transport's name is passed to `remark`, and warnings to `warn`.
 ///
 /// # Errors
-/// If the ranks cannot meet, or the required MPI cannot be used.
+/// If the ranks cannot connect, or the required MPI cannot be used.
 pub fn connect(
     backend: Backend,
     info: &ClusterInfo,
@@ -58,13 +58,13 @@ pub fn connect(
     Ok(group)
 }
 
-/// What MPI does not know about this job.
+/// Hints about this job for MPI.
 #[cfg(feature = "mpi")]
 #[expect(unsafe_code, reason = "hints are set in the environment")]
 fn hints(info: &ClusterInfo) -> mpienv::mpi::Hints {
-    // SAFETY: when MPI is initialized, the only other thread limits its time, and does not look at the environment.
+    // SAFETY: while MPI is initialized, the only other thread enforces the timeout and does not access the environment.
     let hints = unsafe { mpienv::mpi::Hints::new() };
-    // So that the linear model's gradient, 31,400 bytes, is sent at once.
+    // Makes the linear model's gradient, 31,400 bytes, an eager message.
     hints.one_machine(info.local_world_size() == Some(info.world_size())).eager_limit(32 * 1024)
 }
 
@@ -76,7 +76,7 @@ pub enum BackendError {
     #[cfg(feature = "mpi")]
     #[error("{0}; use --backend tcp to train without MPI")]
     Mpi(mpienv::mpi::MpiError),
-    /// The ranks did not meet, or could not be connected.
+    /// The ranks did not find each other, or could not connect.
     #[error(transparent)]
     Connect(ConnectError),
 }

@@ -4,29 +4,29 @@ use pulp::Arch;
 
 use crate::data::{Dataset, PIXELS};
 
-/// The mean of MNIST's pixels, scaled to 0..1, as it is usually rounded.
+/// The mean of MNIST's pixels, scaled to 0..1, with the customary rounding.
 const MEAN: f32 = 0.1307;
 
-/// The standard deviation of MNIST's pixels, as it is usually rounded.
+/// The standard deviation of MNIST's pixels, with the customary rounding.
 const DEVIATION: f32 = 0.3081;
 
-/// The size of a cache line in bytes. If a machine has another one, only time is lost.
+/// The size of a cache line in bytes. On a machine with another size, only performance suffers.
 const CACHE_LINE: usize = 64;
 
-/// Normalized pixels, row by row: mean 0, deviation 1.
+/// Pixels, row by row, normalized by MNIST's mean and deviation.
 pub type Image = [f32; PIXELS];
 
-/// Samples ready for a model. Memory is allocated once, for the largest batch.
+/// Samples ready for a model. Memory for the largest batch is allocated once.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// The first `labels.len()` are in use.
+    /// Only the first `labels.len()` are in use.
     images: Vec<Image>,
     labels: Vec<u8>,
     arch: Arch,
 }
 
 impl Batch {
-    /// Room for `capacity` samples.
+    /// Creates an empty batch with room for `capacity` samples.
     pub fn new(capacity: usize) -> Batch {
         Batch { images: vec![[0.0; PIXELS]; capacity], labels: Vec::with_capacity(capacity), arch: Arch::new() }
     }
@@ -43,9 +43,9 @@ impl Batch {
         }
     }
 
-    /// Begins to load samples into the cache for the next [`Batch::gather`].
+    /// Prefetches samples into the cache for the next [`Batch::gather`].
     ///
-    /// In random order, nearly every row comes from memory. Requested all at once, the rows load in parallel.
+    /// In random order, nearly every row is a cache miss. Requesting all rows up front lets them load in parallel.
     pub fn fetch(data: &Dataset, indices: impl Iterator<Item = usize>) {
         for index in indices {
             data.image(index).iter().step_by(CACHE_LINE).for_each(prefetch);
@@ -61,24 +61,24 @@ impl Batch {
     }
 }
 
-/// Requests the cache line of a byte, and does not wait for it.
+/// Requests the cache line of a byte without waiting for it.
 #[cfg(target_arch = "x86_64")]
 fn prefetch(byte: &u8) {
     use pulp::core_arch::x86::Sse;
     use std::arch::x86_64::_MM_HINT_T1;
     if let Some(sse) = Sse::try_new() {
-        // Into the second level: the first is smaller than a batch, and seems to drop most of so many requests.
+        // Prefetch into L2: L1 is smaller than a batch and appears to drop most of this many requests.
         sse._mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(byte).cast());
     }
 }
 
-/// Loads the cache line of a byte. It waits, but for many lines at a time.
+/// Loads a byte to bring in its cache line. The processor can overlap many such loads.
 #[cfg(not(target_arch = "x86_64"))]
 fn prefetch(&byte: &u8) {
     std::hint::black_box(byte);
 }
 
-/// Puts the normalized pixels of an image into `row`.
+/// Writes the normalized pixels of an image to `row`.
 pub(crate) fn normalize(arch: Arch, image: &[u8], row: &mut Image) {
     arch.dispatch(|| {
         for (x, &pixel) in row.iter_mut().zip(image) {

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-/// The initial capacity, whatever length a header or the system claims.
+/// The initial capacity in bytes, whatever length a header or the system claims.
 const FIRST: usize = 1 << 16;
 
 /// Appends at most `limit` bytes.
@@ -13,7 +13,7 @@ pub fn up_to(limit: u64, from: impl Read, bytes: &mut Vec<u8>) -> io::Result<()>
     let mut from = from.take(limit);
     loop {
         let length = bytes.len();
-        // The capacity doubles with the bytes that arrive: a claimed length reserves nothing.
+        // Grow with the bytes that arrive, so that a false length cannot reserve memory.
         let room = usize::try_from(from.limit()).unwrap_or(usize::MAX).min(length.max(FIRST));
         if room == 0 {
             return Ok(());

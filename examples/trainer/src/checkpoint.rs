@@ -1,6 +1,6 @@
-//! Checkpoints. A resumed run ends with the same bits as an uninterrupted one.
+//! Checkpoints. A resumed run produces the same bits as an uninterrupted one.
 //!
-//! Only rank 0 writes and reads them, and only its options count; all other ranks follow it.
+//! Only rank 0 reads and writes checkpoints, and only its options count. All other ranks follow it.
 
 mod checksum;
 mod folder;
@@ -27,9 +27,9 @@ use mpienv::collective::Group;
 pub struct Position {
     /// The epoch, counted from 0.
     pub epoch: u32,
-    /// How many steps of the epoch are done.
+    /// The number of completed steps in the epoch.
     pub step: u64,
-    /// The sum of the losses of those steps' samples.
+    /// The sum of the losses of all samples in the completed steps.
     #[serde(with = "exact")]
     pub loss_sum: f64,
 }
@@ -37,15 +37,15 @@ pub struct Position {
 /// When and where checkpoints are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Without a folder there are no checkpoints.
+    /// The folder for checkpoints. `None` disables them.
     pub folder: Option<PathBuf>,
-    /// Write one every so many steps, in addition to those at the end of each epoch.
+    /// The number of steps between checkpoints, in addition to one at the end of each epoch.
     pub every: Option<NonZeroU64>,
-    /// Resume from the newest; otherwise the folder must have none.
+    /// Whether to resume from the newest checkpoint. Otherwise, the folder must not contain any.
     pub resume: bool,
 }
 
-/// Everything that a run's bits depend on.
+/// Everything that determines a run's bits.
 #[derive(Clone, Debug)]
 pub struct Run {
     terms: Vec<(&'static str, String)>,
@@ -53,7 +53,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// A data-parallel run of a model with these [`crate::model::Model::parameter_shapes`].
+    /// Describes a data-parallel run of a model with these [`crate::model::Model::parameter_shapes`].
     pub fn new(config: &TrainConfig, shapes: Shapes, ranks: u32, train: &Dataset) -> Run {
         let terms = vec![
             (STRATEGY, config_check::DATA_PARALLEL.to_owned()),
@@ -67,7 +67,7 @@ impl Run {
         Run { terms, shapes }
     }
 
-    /// The same run with its operators cut over the ranks by these strategies.
+    /// Describes the same run with its operators cut over the ranks by `strategies`.
     pub fn with_strategies(mut self, strategies: &str) -> Run {
         for (_, text) in self.terms.iter_mut().filter(|(name, _)| *name == STRATEGY) {
             strategies.clone_into(text);
@@ -76,22 +76,22 @@ impl Run {
     }
 }
 
-/// How operators are cut. A file without this term belongs to a data-parallel run.
+/// The name of the term for the strategies. A checkpoint without this term belongs to a data-parallel run.
 const STRATEGY: &str = "strategy";
 
 /// The checkpoints of a run in progress. The default keeps none and starts at the first step.
 #[derive(Debug, Default)]
 pub struct Checkpoints {
-    /// Requests a last checkpoint and the end of the run.
+    /// Raised to request a last checkpoint and the end of the run.
     pub stop: Stop,
-    /// On rank 0 of a run that keeps checkpoints.
+    /// `Some` only on rank 0 of a run that keeps checkpoints.
     writer: Option<(Folder, Run)>,
     kept: bool,
     every: Option<NonZeroU64>,
     start: Position,
 }
 
-/// What rank 0 sends to all others at the start.
+/// Rank 0's message to all other ranks at the start.
 #[derive(Serialize, Deserialize)]
 enum Beginning {
     Failed(String),
@@ -101,10 +101,10 @@ enum Beginning {
 impl Checkpoints {
     /// Starts or resumes a run. If it resumes, rank 0 loads the newest checkpoint's parameters into `parameters`.
     ///
-    /// All ranks of `group` call it; only rank 0's `settings` count. `remark` gets messages for the user.
+    /// All ranks of `group` must call this. Only rank 0's `settings` count. Messages for the user go to `remark`.
     ///
     /// # Errors
-    /// If rank 0 cannot use the folder or resume from it, on all ranks.
+    /// On all ranks, if rank 0 cannot use the folder or resume from it.
     pub fn begin(
         settings: &Settings,
         run: Run,
@@ -157,10 +157,10 @@ impl Checkpoints {
         } else if let Some(newest) = folder.last()? {
             return Err(CheckpointError::Occupied { newest });
         }
-        // Only now the folder belongs to this run: a refused run has changed nothing.
+        // Remove files only once the run is accepted. A refused run must not change the folder.
         folder.remove_unfinished()?;
         if start == Position::default() {
-            // Shows at once whether the folder is writable.
+            // This shows immediately whether the folder is writable.
             folder.save(0, &file(&run, start, parameters))?;
         }
         let writer = Some((folder, run));
@@ -171,22 +171,22 @@ impl Checkpoints {
         self.start
     }
 
-    /// Whether the run keeps checkpoints; the same on all ranks.
+    /// Returns whether the run keeps checkpoints. All ranks return the same value.
     pub fn are_kept(&self) -> bool {
         self.kept
     }
 
-    /// Whether a checkpoint is due after `steps` steps of the whole run; the same on all ranks.
+    /// Returns whether a checkpoint is due after `steps` steps of the whole run. All ranks return the same value.
     pub fn are_due(&self, steps: u64) -> bool {
         self.kept && self.every.is_some_and(|every| steps.is_multiple_of(every.get()))
     }
 
-    /// Saves a run at `position`, `steps` steps after its first start, and returns when the checkpoint is on disk.
+    /// Saves a run at `position`, `steps` steps after its initial start. Returns when the checkpoint is on disk.
     ///
-    /// All ranks call it; only rank 0 gets the path. Without checkpoints it does nothing.
+    /// All ranks must call this. Only rank 0 gets the path. Does nothing if the run does not keep checkpoints.
     ///
     /// # Errors
-    /// If rank 0 cannot write the checkpoint, on all ranks.
+    /// On all ranks, if rank 0 cannot write the checkpoint.
     pub fn save(
         &self,
         position: Position,
@@ -211,7 +211,7 @@ impl Checkpoints {
     }
 }
 
-/// A checkpoint: named parameters, with the position and the run as metadata.
+/// Builds a checkpoint: named parameters, with the position and the run as metadata.
 fn file(run: &Run, position: Position, parameters: &[f32]) -> TensorFile {
     let Position { epoch, step, loss_sum } = position;
     let position = [("epoch", epoch.to_string()), ("step", step.to_string()), ("loss sum", loss_sum.to_string())];
@@ -258,16 +258,16 @@ pub enum Refusal {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The folder or a name in it cannot be read or changed.
+    /// The folder or one of its entries cannot be read or changed.
     #[error("{0}; --checkpoint-dir must name a folder in which rank 0 can read and write")]
     Folder(io::Error),
-    /// Another run has the folder.
+    /// Another run uses the folder.
     #[error("{0}, or name another --checkpoint-dir")]
     Taken(LockError),
     /// The folder has checkpoints, and --resume is not given.
     #[error("{} already exists: continue from it with --resume, or name another --checkpoint-dir", newest.display())]
     Occupied { newest: PathBuf },
-    /// The newest checkpoint is not of this run.
+    /// The newest checkpoint does not belong to this run.
     #[error(
         "{} {reason}; to resume, use the same model, options, data and number of ranks, or name another --checkpoint-dir",
         path.display()
@@ -276,7 +276,7 @@ pub enum CheckpointError {
     /// A checkpoint cannot be read or written.
     #[error("{0}; --checkpoint-dir must name a folder in which rank 0 can read and write")]
     File(TensorFileError),
-    /// The error of rank 0.
+    /// Rank 0 failed.
     #[error("rank 0: {0}")]
     FirstRank(String),
 }
@@ -290,7 +290,7 @@ impl From<LockError> for CheckpointError {
     }
 }
 
-/// Stores a number as its bits, because the JSON reader's usual rounding is not exact.
+/// Stores a number as its bits, because the JSON parser does not round exactly.
 mod exact {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -207,17 +207,17 @@ impl FetchOptions {
 }
 
 impl MnistArgs {
-    /// The options of this process. Exits if they are invalid or ask for help.
+    /// Parses this process's command line. Exits if it is invalid or asks for help.
     pub fn of_process() -> MnistArgs {
         MnistArgs::of(std::env::args_os()).unwrap_or_else(|error| exit::with_usage("mnist", &error))
     }
 
-    /// The options of a command line, the program's name included.
+    /// Parses a command line that starts with the program's name.
     fn of(line: impl IntoIterator<Item = OsString>) -> Result<MnistArgs, clap::Error> {
         let mut command = numbers_may_be_negative(MnistArgs::command());
         let matches = command.try_get_matches_from_mut(line)?;
         let options = MnistArgs::from_arg_matches(&matches)?;
-        // `--data "$UNSET"` must not train on other data than intended.
+        // `--data "$UNSET"` must not silently train on the embedded digits.
         let given = matches.value_source("data") == Some(ValueSource::CommandLine);
         if given && options.data.as_ref().is_some_and(|folder| folder.is_empty()) {
             return Err(command.error(ErrorKind::InvalidValue, "--data is empty: name the folder of the MNIST files"));
@@ -255,7 +255,7 @@ impl MnistArgs {
         format!("{model} on {data}: {ranks} with batches of {batch_size}, lr {learning_rate}, seed {seed}{cut}")
     }
 
-    /// The source of the data. An empty DATA_PATH counts as unset.
+    /// Returns the source of the data. An empty DATA_PATH counts as unset.
     pub fn source(&self) -> Source {
         match &self.data {
             Some(folder) if !folder.is_empty() => Source::Folder(folder.into()),
@@ -264,14 +264,14 @@ impl MnistArgs {
     }
 }
 
-/// Accepts negative numbers as values of all options, so that the error shows the allowed range.
+/// Lets all options take negative numbers, so that the error shows the allowed range.
 pub(crate) fn numbers_may_be_negative(command: clap::Command) -> clap::Command {
     let takes_one = |arg: &clap::Arg| !arg.is_positional() && arg.get_action().takes_values();
     let command = command.mut_args(|arg| if takes_one(&arg) { arg.allow_negative_numbers(true) } else { arg });
     command.mut_subcommands(numbers_may_be_negative)
 }
 
-/// The arguments for the ranks that this process starts: all but `--ranks N`.
+/// Returns the arguments for the ranks that this process starts: all except `--ranks N`.
 pub fn without_ranks(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut kept = Vec::new();
     let mut arguments = arguments;

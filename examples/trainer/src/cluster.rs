@@ -1,11 +1,11 @@
-//! What `mpienv` does for the programs: finds the place of this process, and starts ranks on this machine.
+//! Uses `mpienv` to find this process's rank and to start ranks on this machine.
 
 use std::io;
 use std::process::Command;
 
 use mpienv::{ClusterInfo, Launch, LaunchError};
 
-/// The place of this process in the cluster.
+/// Returns this process's rank and the layout of the job.
 ///
 /// # Errors
 /// If the launcher's variables are wrong.
@@ -13,9 +13,9 @@ pub fn place() -> Result<ClusterInfo, ClusterError> {
     Ok(ClusterInfo::from_env()?)
 }
 
-/// Starts `count` ranks on this machine, each by `command`, and waits for all. They receive this process's signals.
+/// Starts `count` ranks on this machine, each with `command`, and waits for them. Forwards this process's signals.
 ///
-/// The program must not start other processes in the meantime: see [`Launch::subreaper`].
+/// The program must not start other processes while the ranks run: see [`Launch::subreaper`].
 ///
 /// # Errors
 /// If a rank cannot be started, or fails.
@@ -24,7 +24,7 @@ pub fn start(count: u32, mut command: impl FnMut() -> Command) -> Result<(), Clu
     Ok(launch.run(|_rank| command())?)
 }
 
-/// For the first line of `main`: whether this process was started as the watchdog of [`start`] and has finished.
+/// Returns whether this process was [`start`]'s watchdog, which has finished. Call this first in `main`.
 pub fn has_served_as_watchdog() -> bool {
     #[cfg(unix)]
     let has_served = mpienv::serve_as_watchdog();
@@ -33,9 +33,9 @@ pub fn has_served_as_watchdog() -> bool {
     has_served
 }
 
-/// Makes this process exit with its parent, whose id it takes; on Linux only.
+/// Makes this process exit when its parent, given by process ID, exits. Linux only.
 ///
-/// This covers the instant before [`start`] knows of the process that it has started.
+/// This covers the moment before [`start`] has registered the process it started.
 pub fn end_with(parent: u32) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     mpienv::end_with_parent(parent)?;
@@ -44,7 +44,7 @@ pub fn end_with(parent: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Why a process does not know its place, or its ranks failed.
+/// Why a rank cannot be determined, or started ranks failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
@@ -57,7 +57,7 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
-    /// The exit code of the rank that failed, if one did; as in shells, 128 plus the number of the signal that killed it.
+    /// Returns the exit code of the rank that failed, if any. As in shells, a signal's number is added to 128.
     pub fn rank_exit_code(&self) -> Option<u8> {
         match self {
             ClusterError::Launch(LaunchError::Failed { status, .. }) => {

@@ -7,7 +7,7 @@ use crate::data::{CLASSES, Datasets};
 use crate::train::{TrainConfig, TrainError};
 use mpienv::collective::Group;
 
-/// What all ranks must have in common.
+/// Values that must be the same on all ranks.
 #[derive(Serialize)]
 struct Terms<'a> {
     version: &'static str,
@@ -20,10 +20,10 @@ struct Terms<'a> {
     config: &'a TrainConfig,
 }
 
-/// The strategy of a run without operator sharding.
+/// Names the strategy of a run without operator sharding.
 pub const DATA_PARALLEL: &str = "data parallel";
 
-/// A rank's configuration or data differ from those of rank 0.
+/// A rank's configuration or data differs from rank 0's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "rank {rank} has {term} {found}, rank 0 has {expected}: all ranks must run the same program with the same options and data"
@@ -38,10 +38,10 @@ pub struct Disagreement {
     pub expected: String,
 }
 
-/// Compares the model, its strategy, the configuration and the data of all ranks.
+/// Compares the model, strategy, configuration and label counts of all ranks.
 ///
 /// # Errors
-/// If a rank differs or the ranks cannot exchange.
+/// If a rank differs or is lost.
 pub fn check(
     model: &'static str,
     strategy: &str,
@@ -67,7 +67,7 @@ fn difference(rank: usize, found: &[u8], expected: &[u8]) -> Disagreement {
     let parse = |bytes| serde_json::from_slice(bytes).unwrap_or(Value::Null);
     let (found, expected) = (parse(found), parse(expected));
     let (mut term, mut found, mut expected) = ("terms".to_owned(), &found, &expected);
-    // Down to the smallest part that differs.
+    // Descend to the smallest part that differs.
     while let (Value::Object(a), Value::Object(b)) = (found, expected) {
         let Some((name, a, b)) =
             b.iter().find_map(|(name, b)| Some((name, a.get(name)?, b)).filter(|(_, a, b)| a != b))
@@ -91,7 +91,7 @@ mod tests {
     const CONFIG: TrainConfig =
         TrainConfig { epochs: 1, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::File };
 
-    /// What each of `ranks` ranks finds if the last one has another model, strategy, batch size or data set.
+    /// Returns every rank's error if the last rank has another model, strategy, batch size or data set.
     fn errors(ranks: u32, model: &'static str, strategy: &str, batch_size: usize, last_data: &Datasets) -> Vec<String> {
         let data = digits::draw();
         let errors = threads::run(ranks, Duration::from_secs(10), |rank| {

@@ -10,12 +10,12 @@ pub const SIDE: usize = 28;
 /// The pixels of an image.
 pub const PIXELS: usize = SIDE * SIDE;
 
-/// The classes that labels name: 0 to 9.
+/// The number of classes. Labels are 0 to 9.
 pub const CLASSES: usize = 10;
 
-/// Images with their labels, as in the files: one byte for each pixel.
+/// Images and their labels, stored as in the files: one byte per pixel.
 ///
-/// Pixels become f32 only while a batch is gathered, so that 60,000 images take 47 MB, not 188 MB.
+/// Pixels are converted to f32 only when a batch is gathered, so 60,000 images take 47 MB instead of 188 MB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dataset {
     images: Vec<u8>,
@@ -23,7 +23,7 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Images, [`PIXELS`] bytes each, and a label below [`CLASSES`] for each.
+    /// Creates a data set from images of [`PIXELS`] bytes each and their labels, each below [`CLASSES`].
     ///
     /// # Errors
     /// If there are none, their counts differ, or a label is out of range.
@@ -68,7 +68,7 @@ impl Dataset {
     }
 }
 
-/// Why images and labels are not a [`Dataset`].
+/// Why images and labels do not form a [`Dataset`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatasetError {
@@ -80,7 +80,7 @@ pub enum DatasetError {
     Label { index: usize, label: u8 },
 }
 
-/// What to train on and what to test on.
+/// The training set and the test set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datasets {
     pub train: Dataset,

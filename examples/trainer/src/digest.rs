@@ -1,4 +1,4 @@
-//! SHA-256 in hexadecimal digits.
+//! SHA-256 digests in hexadecimal.
 
 use sha2::{Digest as _, Sha256};
 
@@ -12,7 +12,7 @@ pub(crate) fn of_bytes(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// A digest of several parts. Each goes in behind its length, so that no two lists of parts run together.
+/// A digest of several parts. Each part is preceded by its length, so that different lists cannot collide.
 #[derive(Default)]
 pub(crate) struct PartsDigest(Sha256);
 

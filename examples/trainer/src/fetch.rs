@@ -18,31 +18,31 @@ use part::Part;
 use crate::atomic_write::{self, naming};
 use crate::folder_lock::{FolderLock, LockError};
 
-/// The mirrors of PyTorch and of the CVD Foundation, in the order in which they are tried.
+/// The mirrors of PyTorch and the CVD Foundation, in the order in which they are tried.
 pub const MIRRORS: [&str; 2] =
     ["https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"];
 
-/// How many times an interrupted transfer is resumed at the same mirror.
+/// The maximum number of transfers of a file from the same mirror, including the first one.
 const ATTEMPTS: u32 = 4;
 
-/// What to fetch, and from where.
+/// What to fetch and from where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// The files; those of MNIST are [`content::FILES`].
+    /// The files, such as [`content::FILES`].
     pub files: Vec<Content>,
-    /// The folder for the files; created if it is missing.
+    /// The folder for the files, created if it is missing.
     pub folder: PathBuf,
-    /// URLs to which a file's name is appended.
+    /// The URLs of folders that hold the gzipped files.
     pub mirrors: Vec<String>,
-    /// How long a mirror may be silent.
+    /// How long to wait for a silent mirror.
     pub timeout: Duration,
 }
 
 impl Fetch {
-    /// Fetches the missing files. Prints progress to `out` and failed attempts to `remarks`.
+    /// Fetches the missing files. Prints a line for each file to `out` and failed attempts to `remarks`.
     ///
     /// # Errors
-    /// If a file can be neither found nor fetched.
+    /// If an existing file is wrong, or a missing one cannot be fetched.
     pub fn run(&self, mut out: impl Write, mut remarks: impl Write) -> Result<(), FetchError> {
         let mut remark = |text: &str| {
             let _ = writeln!(remarks, "mnist: {text}");
@@ -65,7 +65,7 @@ impl Fetch {
         Ok(())
     }
 
-    /// The existing file, gzipped or not. If there are both, the plain one counts: training would read that.
+    /// Verifies an existing file, gzipped or plain. If there are both, checks the plain one, which training would read.
     fn existing(&self, file: &Content) -> Result<Option<PathBuf>, FetchError> {
         let paths = [file.name.to_owned(), format!("{}.gz", file.name)].map(|name| self.folder.join(name));
         let Some(path) = paths.into_iter().find(|path| path.exists()) else { return Ok(None) };
@@ -78,7 +78,7 @@ impl Fetch {
         }
     }
 
-    /// Fetches one file; returns the line to print.
+    /// Fetches one file. Returns the line to print.
     fn fetch(&self, client: &Client, file: &Content, remarks: &mut impl Write) -> Result<String, FetchError> {
         let path = self.folder.join(format!("{}.gz", file.name));
         let mut faults = Vec::new();
@@ -122,7 +122,7 @@ impl Fetch {
                 },
                 Err(fault) => fault,
             };
-            // A file assembled from pieces may be wrong although the mirror has the right one.
+            // A file assembled from several transfers may be wrong even if the mirror's file is right.
             let again = match &fault {
                 Fault::Content { .. } | Fault::Range(_) => {
                     part.clear().map_err(Fault::Disk)?;
@@ -142,7 +142,7 @@ impl Fetch {
     }
 }
 
-/// A bar on stderr, if that is a terminal.
+/// Creates a progress bar on stderr. It is visible only if stderr is a terminal.
 fn bar(name: &str) -> ProgressBar {
     let bar = ProgressBar::no_length().with_message(name.to_owned());
     match ProgressStyle::with_template("{msg} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}") {
@@ -158,10 +158,10 @@ pub enum FetchError {
     /// Another run uses the folder.
     #[error("{0}, or name another folder")]
     Taken(LockError),
-    /// The name is not that of a regular file.
+    /// The name belongs to something other than a regular file.
     #[error("{0}; move it away, or name another folder")]
     Other(io::Error),
-    /// The existing file has other content.
+    /// An existing file has the wrong content.
     #[error(
         "{} already exists but is not MNIST's: the SHA-256 of its content is {found}; move it away, or name another folder",
         path.display()

@@ -1,6 +1,6 @@
-//! A folder that belongs to one running job.
+//! Locks a folder for one running job.
 //!
-//! The operating system releases the lock when its process exits, for whatever reason. Only Unix has it.
+//! The operating system releases the lock when the process exits for any reason. Locking works only on Unix.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -8,23 +8,23 @@ use std::path::{Path, PathBuf};
 
 use crate::atomic_write::naming;
 
-/// The file that is locked. It names its owner, and is removed at the end of a run that is not killed.
+/// The locked file, which names its owner. A run removes the file at its end unless it is killed.
 const NAME: &str = ".lock";
 
-/// The longest owner that an error names, in bytes.
+/// The longest owner text shown in an error, in bytes.
 const LONGEST_OWNER: u64 = 200;
 
 /// Keeps other jobs out of a folder until it is dropped.
 #[derive(Debug)]
 pub struct FolderLock {
     path: PathBuf,
-    /// Nothing where the file system has no locks.
+    /// `None` if the file system does not support locks.
     file: Option<File>,
 }
 
 impl FolderLock {
-    /// Takes a folder, and creates it if it is missing. If the file system has no locks, `remark` gets a warning and the
-    /// folder is used without one.
+    /// Locks a folder, creating it if it is missing. If the file system does not support locks, a warning is passed to
+    /// `remark` and the folder is used unlocked.
     pub fn take(folder: &Path, remark: &mut dyn FnMut(&str)) -> Result<FolderLock, LockError> {
         fs::create_dir_all(folder).map_err(|error| LockError::System(naming(folder)(error)))?;
         let path = folder.join(NAME);
@@ -43,7 +43,7 @@ impl FolderLock {
                 }
                 Err(error) => return Err(wrong(error)),
             }
-            // The previous run may have removed the file between the two steps: the locked file then has no name.
+            // The previous run may have removed the file after it was opened here, so the locked file may be unlinked.
             if !is_at(&file, &path).map_err(wrong)? {
                 continue;
             }
@@ -57,24 +57,24 @@ impl FolderLock {
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
-        // While it is locked, no other run uses the file. A file that stays does no harm.
+        // While the lock is held, no other run uses the file. A leftover file does no harm.
         if self.file.is_some() {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// The names and paths in a folder. Names that are not UTF-8 are left out.
+/// Lists the names and paths in a folder. Names that are not UTF-8 are skipped.
 pub fn entries(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let entry = |entry: fs::DirEntry| Some((entry.file_name().into_string().ok()?, entry.path()));
     let all: io::Result<Vec<fs::DirEntry>> = fs::read_dir(folder).and_then(Iterator::collect);
     Ok(all.map_err(naming(folder))?.into_iter().filter_map(entry).collect())
 }
 
-/// The owner that the file names, as text that is safe to print on a terminal.
+/// Returns the owner named in the file, made safe to print on a terminal.
 fn owner(file: &mut File) -> String {
     let mut bytes = Vec::new();
-    // A process that has just taken the lock has not written anything yet.
+    // A process that has just taken the lock may not have written its name yet.
     let _ = file.take(LONGEST_OWNER).read_to_end(&mut bytes);
     let text = String::from_utf8_lossy(&bytes);
     let line: String = text.lines().next().unwrap_or_default().chars().filter(|char| !char.is_control()).collect();
@@ -84,7 +84,7 @@ fn owner(file: &mut File) -> String {
 #[cfg(unix)]
 fn open(path: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
-    // The name may be that of a link to elsewhere, or of a FIFO without a reader.
+    // Do not follow a symbolic link, and do not block on a FIFO without a reader.
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(0o666))?.into())
 }
@@ -116,7 +116,7 @@ fn has_no_locks(_error: &io::Error) -> bool {
     false
 }
 
-/// Whether the file still has that name.
+/// Returns whether `path` still names the open file.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
@@ -137,7 +137,7 @@ fn is_at(_file: &File, _path: &Path) -> io::Result<bool> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Another run has it.
+    /// Another run holds the lock.
     #[error("{} is in use by another run ({owner}): wait until it finishes", folder.display())]
     Taken { folder: PathBuf, owner: String },
     /// The folder cannot be created, or the lock cannot be taken.

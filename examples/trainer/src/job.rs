@@ -7,19 +7,19 @@ use crate::backend::BackendError;
 use crate::exit;
 use mpienv::collective::{CollectiveError, Group};
 
-/// The error of a program, as far as the other ranks and the exit code are concerned.
+/// What other ranks and the exit code need to know about a program's error.
 pub trait JobError: Display + From<BackendError> + From<CollectiveError> {
     /// The exit code, one of [`exit`]'s.
     fn exit_code(&self) -> u8;
 
-    /// Whether the error must not be printed again.
+    /// Returns whether the error has been printed, or must not be.
     fn is_reported(&self) -> bool;
 
-    /// Whether every rank exits by itself, for the same reason.
+    /// Returns whether every rank fails for the same reason and exits on its own.
     fn is_of_all_ranks(&self) -> bool;
 }
 
-/// Does a rank's `work` and leaves the job. `print` gets the error while the ranks are still connected.
+/// Runs a rank's `work`, then leaves the group. An error is passed to `print` while the ranks are still connected.
 pub(crate) fn run<P, E: JobError>(
     connected: Result<Group, BackendError>,
     prepared: Result<P, E>,
@@ -33,14 +33,14 @@ pub(crate) fn run<P, E: JobError>(
     let result = work(prepared, &mut group);
     match &result {
         Err(error) if !error.is_of_all_ranks() => {
-            // The others would wait for this rank until their timeout.
+            // Without the abort, the other ranks would wait for this one until they time out.
             group.abort(error.exit_code(), &mut || print(error));
             result
         }
         Err(error) => {
-            // Before the group ends: meanwhile a launcher that received a stop signal may kill this rank.
+            // Print first: a launcher that received a stop signal may kill this rank while the group closes.
             print(error);
-            // The first error is the one that counts.
+            // The first error is the one to return.
             let _ = group.close();
             result
         }
@@ -48,7 +48,7 @@ pub(crate) fn run<P, E: JobError>(
     }
 }
 
-/// The exit code of a program. Prints its error unless that is done.
+/// Returns a program's exit code. Prints its error unless it has been reported.
 pub fn finish(program: &str, result: Result<(), impl JobError>) -> ExitCode {
     let Err(error) = result else { return exit::OK.into() };
     if !error.is_reported() {

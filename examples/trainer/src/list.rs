@@ -1,8 +1,8 @@
-//! Lists as text.
+//! Formats lists.
 
 use std::fmt::Display;
 
-/// The items with a separator between them.
+/// Joins the items with a separator.
 pub(crate) fn join<T: Display>(items: impl IntoIterator<Item = T>, separator: &str) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(separator)
 }

@@ -1,4 +1,4 @@
-//! The lines for people: the tutorial's, and a summary of each epoch.
+//! Human-readable progress: the tutorial's step lines and a summary of each epoch.
 
 use std::io::{self, Write};
 
@@ -8,32 +8,32 @@ use crate::checkpoint::Position;
 use crate::stop::{Signal, Stop};
 use crate::train::{Epoch, Report, Step};
 
-/// Writes a run's lines to `out`, and forwards everything to the other reports.
+/// Writes a run's progress to `out` and forwards every event to the other reports.
 pub struct Log<W> {
     pub out: W,
-    /// Every rank writes its steps, and rank 0 the epochs.
+    /// Every rank writes its steps; only rank 0 writes the epochs.
     pub rank: Rank,
     /// The last epoch that was reported.
     pub last: Option<Epoch>,
-    /// Whether to leave out the steps.
+    /// Whether to omit the steps.
     pub quiet: bool,
     /// The metrics, the plot and the progress bar; on rank 0 only.
     pub others: Vec<Box<dyn Report>>,
-    /// Raised when the reader of `out` has exited. If this rank exited at once, the others would report it as lost.
+    /// Raised when the reader of `out` exits. If this rank exited immediately, the others would report it as lost.
     pub stop: Stop,
     /// Whether the reader of `out` has exited.
     pub reader_gone: bool,
 }
 
 impl<W: Write> Log<W> {
-    /// Writes a line at once, so that the lines of ranks that share a terminal do not mix.
+    /// Writes a line with a single write, so that the lines of ranks that share a terminal stay apart.
     fn line(&mut self, line: &str) -> io::Result<()> {
         if self.reader_gone {
             return Ok(());
         }
         let out = &mut self.out;
         let mut write = || out.write_all(line.as_bytes()).and_then(|()| out.flush());
-        // The progress bar is the last report.
+        // The progress bar, if any, is the last report.
         let written = match self.others.last_mut() {
             Some(other) => other.aside(&mut write),
             None => write(),
@@ -74,7 +74,7 @@ impl<W: Write> Report for Log<W> {
         self.others.iter_mut().try_for_each(|other| other.epoch(epoch))
     }
 
-    /// In reverse order: the progress bar is the last report and must go first.
+    /// Finishes the reports in reverse order: the progress bar is the last one and must be cleared first.
     fn finish(&mut self) -> io::Result<()> {
         self.others.iter_mut().rev().try_for_each(|other| other.finish())
     }

@@ -1,7 +1,7 @@
-//! The curves of a run as JSON lines, for programs to read.
+//! Writes a run's metrics as JSON lines, for programs to read.
 //!
-//! A step line is `{"epoch", "step", "loss"}`, with the loss of rank 0's own samples; an epoch line is
-//! `{"epoch", "train_loss", "test_loss", "test_accuracy", "samples_per_second", "seconds"}`, of all ranks.
+//! A step line is `{"epoch", "step", "loss"}`, with the loss of rank 0's own samples. An epoch line is
+//! `{"epoch", "train_loss", "test_loss", "test_accuracy", "samples_per_second", "seconds"}`, for all ranks.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use crate::atomic_write::{self, naming};
 use crate::checkpoint::Position;
 use crate::train::{Epoch, Report, Step};
 
-/// A file of JSON lines, written without delay.
+/// A file of JSON lines, written without buffering.
 #[derive(Debug)]
 pub struct Metrics {
     path: PathBuf,
@@ -35,7 +35,7 @@ enum State {
 }
 
 impl Metrics {
-    /// Metrics for the file at `path`, which is not changed before [`Report::begin`].
+    /// Creates metrics for the file at `path`, which stays unchanged until [`Report::begin`].
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -47,10 +47,10 @@ impl Metrics {
         Ok(Metrics { path: path.to_owned(), state: State::Untouched(begin) })
     }
 
-    /// The file, which the first call opens.
+    /// Returns the file, opening it on the first call.
     fn file(&mut self) -> io::Result<&mut File> {
         if let State::Untouched(begin) = self.state {
-            // The name may have changed hands since it was checked.
+            // The path may have become something else since it was checked.
             atomic_write::place_of(&self.path)?;
             let open = || {
                 let file = File::options().append(true).create(true).open(&self.path)?;
@@ -70,7 +70,7 @@ impl Metrics {
     fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
-        // One unbuffered write, so that a reader that follows the file never sees half a line.
+        // A single write, so that a program following the file never sees a partial line.
         let written = self.file()?.write_all(&bytes);
         written.map_err(naming(&self.path))
     }

@@ -1,4 +1,4 @@
-//! The `mnist` program: from its options to its exit code.
+//! The `mnist` program, from its options to its exit code.
 
 pub mod outputs;
 pub mod plan;
@@ -27,10 +27,10 @@ use crate::weights::{self, WeightsError};
 use mpienv::collective::{CollectiveError, Group};
 use outputs::OutputError;
 
-/// A network that has learned something is at least so many times as good as always giving the most frequent answer.
+/// A trained network must be more than this many times as accurate as always guessing the most frequent class.
 const ALMOST_A_GUESS: f64 = 1.2;
 
-/// Printed if no data is named.
+/// Printed if the user names no data.
 #[cfg(feature = "fetch")]
 const EMBEDDED: &str = "training on embedded digits drawn by code; for MNIST: mnist fetch DIR, then --data DIR";
 #[cfg(not(feature = "fetch"))]
@@ -39,10 +39,10 @@ and name it with --data or DATA_PATH";
 
 /// Runs the program: trains, starts ranks that train, prints a plan, or fetches MNIST.
 ///
-/// Lines of the run go to `out`, messages to `remarks`.
+/// Writes the run's output to `out` and messages to `remarks`.
 ///
 /// # Errors
-/// If the run fails; [`JobError::is_reported`] says whether the error is already printed.
+/// If the run fails. [`JobError::is_reported`] returns whether the error has been printed.
 pub fn run(options: &MnistArgs, mut out: impl Write, remarks: impl Write) -> Result<(), MnistError> {
     if let Some(parent) = options.end_with {
         cluster::end_with(parent).map_err(MnistError::Orphan)?;
@@ -54,7 +54,7 @@ pub fn run(options: &MnistArgs, mut out: impl Write, remarks: impl Write) -> Res
         }
         #[cfg(feature = "fetch")]
         (Some(Action::Fetch(fetch)), _) => {
-            // Ranks would write the same files at the same time.
+            // Several ranks would write the same files at the same time.
             let ranks = cluster::place()?.world_size();
             if ranks > 1 { Err(MnistError::Ranks(ranks)) } else { Ok(fetch.fetch().run(out, remarks)?) }
         }
@@ -65,7 +65,7 @@ pub fn run(options: &MnistArgs, mut out: impl Write, remarks: impl Write) -> Res
     }
 }
 
-/// Starts ranks of this program with the same arguments. They get their places from their variables.
+/// Starts ranks of this program with the same arguments. Each finds its rank in its environment variables.
 fn start_ranks(count: u32) -> Result<(), MnistError> {
     let program = std::env::current_exe().map_err(MnistError::Program)?;
     let arguments = cli::without_ranks(std::env::args_os().skip(1));
@@ -97,7 +97,7 @@ fn train(options: &MnistArgs, out: impl Write, remarks: impl Write) -> Result<()
             remark(text);
         }
     };
-    // A rank that cannot begin still connects, to tell the others why.
+    // A rank that cannot start still connects, to tell the others why.
     let connected = backend::connect(options.backend, &info, options.timeout, &mut say, &mut |text| remark(text));
     let print = |error: &MnistError| {
         if !error.is_by_reader() && (rank.is_first() || !error.is_reported_by_rank_0()) {
@@ -116,7 +116,7 @@ fn train(options: &MnistArgs, out: impl Write, remarks: impl Write) -> Result<()
 struct Prepared {
     data: Datasets,
     config: train::TrainConfig,
-    /// How the operators are cut, if they are.
+    /// The plan, if the operators are cut.
     cut: Option<sharding::plan::Plan>,
     model: Box<dyn Model>,
     parameters: Vec<f32>,
@@ -124,7 +124,7 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Reads and checks everything that this rank needs, and writes nothing.
+    /// Reads and checks everything that this rank needs, without writing anything.
     fn new(options: &MnistArgs, rank: Rank) -> Result<Prepared, MnistError> {
         let data = options.source().load()?;
         let config = options.config();
@@ -134,7 +134,7 @@ impl Prepared {
         });
         let model = options.model.model(config.largest_batch(data.train.count(), rank));
         let parameters = match &options.weights {
-            // All ranks take rank 0's: no other needs the file, and a pipe can be read only once.
+            // Only rank 0 reads the file, because all ranks take its parameters and a pipe can be read only once.
             Some(file) if rank.is_first() => weights::read(file, &model.parameter_shapes())?,
             _ => model.initial_parameters(config.seed),
         };
@@ -142,7 +142,7 @@ impl Prepared {
         Ok(Prepared { cut: cut.transpose()?, data, config, model, parameters, outputs })
     }
 
-    /// Trains with the other ranks, which are all ready.
+    /// Trains with the other ranks, all of which are ready.
     fn train(
         self,
         options: &MnistArgs,
@@ -152,7 +152,7 @@ impl Prepared {
     ) -> Result<(), MnistError> {
         let Prepared { data, config, cut, mut model, mut parameters, outputs } = self;
         let rank = group.rank();
-        // Until here there is nothing to save, and a signal terminates the process at once.
+        // Until now, there was nothing to save, so signals kept their default action.
         let stop = Stop::on_signals().map_err(MnistError::Signals)?;
         let run = checkpoint::Run::new(&config, model.parameter_shapes(), rank.size(), &data.train);
         let run = match &cut {
@@ -163,7 +163,7 @@ impl Prepared {
             Checkpoints::begin(&options.checkpoints(), run, &mut parameters, group, &mut |text| remark(text))?;
         checkpoints.stop = stop.clone();
         if let Some(folder) = options.checkpoints().folder.filter(|_| rank.is_first()) {
-            // Now, because some launchers drop what a rank prints after they received a stop signal.
+            // Print this now, because some launchers drop a rank's output once they receive a stop signal.
             remark(&format!("checkpoints go to {}: if the run is stopped, continue with --resume", folder.display()));
         }
         let (done, epochs) = (checkpoints.start().epoch, config.epochs);
@@ -191,11 +191,11 @@ impl Prepared {
     }
 }
 
-/// Fails if the network is not better than one that ignores the images.
+/// Fails if the network is hardly better than one that ignores the images.
 fn has_learned(last: &Epoch, test: &Dataset, config: &train::TrainConfig) -> Result<(), TrainError> {
     let most = test.class_counts().into_iter().max().unwrap_or_default();
     let guess = most as f64 / test.count() as f64;
-    // Most images are of one class: there is little to learn.
+    // If most images are of one class, there is little to learn.
     if last.test_accuracy > ALMOST_A_GUESS * guess || guess > 0.5 {
         return Ok(());
     }
@@ -221,13 +221,13 @@ pub enum MnistError {
     Weights(#[from] WeightsError),
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// This rank, or rank 0 for all, has printed the error.
+    /// This rank has printed the error, or rank 0 has for all ranks.
     #[error(transparent)]
     Reported(Box<MnistError>),
-    /// This rank cannot begin, and the others know why.
+    /// This rank cannot start. The others have been told why.
     #[error(transparent)]
     NotReady(Box<MnistError>),
-    /// Another rank cannot begin.
+    /// Another rank cannot start.
     #[error(transparent)]
     OtherRank(OtherRank),
     #[error("{what}: this program was built without the feature `{feature}`; build it with --features {feature}")]
@@ -236,7 +236,7 @@ pub enum MnistError {
     Plan(#[from] PlanError),
     #[error("cannot write the plan: {0}")]
     Print(io::Error),
-    /// The program that read a rank's stdout has exited, as `head` does, and all ranks stopped.
+    /// The program reading a rank's stdout, such as `head`, has exited, and all ranks stopped.
     #[error("the reader of stdout has exited")]
     ReaderGone,
     #[cfg(feature = "fetch")]
@@ -306,7 +306,7 @@ impl JobError for MnistError {
 }
 
 impl MnistError {
-    /// Whether the reader of stdout has exited, which is not a failure.
+    /// Returns whether the reader of stdout has exited, which is not a failure.
     fn is_by_reader(&self) -> bool {
         match self {
             MnistError::ReaderGone => true,
@@ -318,7 +318,7 @@ impl MnistError {
         }
     }
 
-    /// Whether rank 0 prints it for all, because it knows more than the others.
+    /// Returns whether rank 0 prints the error for all ranks, because only it knows the details.
     fn is_reported_by_rank_0(&self) -> bool {
         matches!(self, MnistError::Train(TrainError::Stopped { .. } | TrainError::NothingLearned { .. }))
     }

@@ -25,7 +25,7 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// The model, with room for batches of `capacity` samples.
+    /// Creates the model, with room for batches of `capacity` samples.
     pub fn model(self, capacity: usize) -> Box<dyn Model> {
         match self {
             Architecture::Linear => Box::new(linear::Linear::new(capacity)),
@@ -34,22 +34,22 @@ impl Architecture {
     }
 }
 
-/// A classifier. Its parameters lie in one slice and its gradient in another, so that one all-reduce sums it.
+/// A classifier. All parameters are in one slice and the gradient in another, so that one all-reduce sums it.
 pub trait Model {
     /// The name of the architecture, which must be the same on all ranks.
     fn name(&self) -> &'static str;
 
-    /// The names and shapes of the parameters, as in files, in the order of the slice.
+    /// The names and shapes of the parameters in files, in the order of the slice.
     fn parameter_shapes(&self) -> Shapes;
 
     /// The parameters before the first step. They do not depend on the number of ranks.
     fn initial_parameters(&self, seed: u64) -> Vec<f32>;
 
-    /// Overwrites `gradient` with that of the sum of the samples' losses, divided by `whole`. Returns the sum of the
-    /// losses, not divided.
+    /// Overwrites `gradient` with the gradient of the samples' summed losses, divided by `whole`. Returns the undivided
+    /// sum of the losses.
     ///
-    /// There is an image for each label. `whole` is the number of samples of all ranks together, so that the ranks'
-    /// gradients add up to that of the mean loss. Without samples the gradient is 0.
+    /// There is one image per label. `whole` is the number of samples on all ranks together, so that the ranks'
+    /// gradients add up to the gradient of the mean loss. Without samples, the gradient is 0.
     fn gradient(
         &mut self,
         parameters: &[f32],
@@ -59,10 +59,10 @@ pub trait Model {
         gradient: &mut [f32],
     ) -> f32;
 
-    /// The logits of each image.
+    /// Computes the logits of each image.
     fn logits(&mut self, parameters: &[f32], images: &[Image]) -> &mut [[f32; CLASSES]];
 
-    /// The sum of the samples' losses, and how many are classified correctly.
+    /// Returns the sum of the samples' losses and the number classified correctly.
     fn evaluate(&mut self, parameters: &[f32], images: &[Image], labels: &[u8]) -> Evaluation {
         let rows = self.logits(parameters, images);
         let correct = rows.iter().zip(labels).filter(|(row, label)| cross_entropy::class(row) == usize::from(**label));
@@ -77,7 +77,7 @@ pub trait Model {
 pub struct Evaluation {
     /// The sum of the samples' losses.
     pub loss: f64,
-    /// How many samples are classified correctly.
+    /// The number of samples classified correctly.
     pub correct: u64,
     pub count: u64,
 }
@@ -90,7 +90,7 @@ impl Evaluation {
         self.count += other.count;
     }
 
-    /// The form in which ranks exchange it.
+    /// Encodes the evaluation for exchange between ranks.
     pub fn to_bytes(self) -> [u8; 24] {
         let numbers = [self.loss.to_bits(), self.correct, self.count];
         let mut bytes = [0; 24];
@@ -107,7 +107,7 @@ impl Evaluation {
     }
 }
 
-/// Moves every parameter against its gradient: stochastic gradient descent.
+/// Takes a step of stochastic gradient descent.
 pub fn sgd_step(parameters: &mut [f32], gradient: &[f32], learning_rate: f32) {
     Arch::new().dispatch(|| {
         for (parameter, gradient) in parameters.iter_mut().zip(gradient) {
@@ -116,7 +116,7 @@ pub fn sgd_step(parameters: &mut [f32], gradient: &[f32], learning_rate: f32) {
     });
 }
 
-/// `count` values of N(0, `deviation`) for parameter number `parameter`.
+/// Draws `count` values from N(0, `deviation`) for parameter number `parameter`.
 fn normal_values(seed: u64, parameter: u32, deviation: f64, count: usize) -> impl Iterator<Item = f32> {
     let mut values = Stream::new(seed, Purpose::Parameter(parameter));
     (0..count).map(move |_| (deviation * values.normal()) as f32)

@@ -1,13 +1,13 @@
-//! A model's parameters as the named tensors of files.
+//! Converts between a model's parameters and the named tensors in files.
 
 use crate::list::join;
 use crate::sharding::number::Number;
 use crate::tensor_file::{NamedTensor, TensorFile, Type};
 
-/// The names and shapes of a model's parameters, in the order of its slice.
+/// The names and shapes of a model's parameters, in the order of the model's slice.
 pub type Shapes = Vec<(&'static str, Vec<usize>)>;
 
-/// A file has other tensors than the model.
+/// A file's tensors do not match the model's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("has {found}; the model has {expected}")]
 pub struct OtherShapes {
@@ -15,7 +15,7 @@ pub struct OtherShapes {
     expected: String,
 }
 
-/// The parameters as named tensors.
+/// Converts parameters to named tensors.
 pub fn to_tensors(shapes: &Shapes, parameters: &[f32]) -> Vec<NamedTensor> {
     let mut rest = parameters;
     let tensor = |(name, shape): &(&str, Vec<usize>)| {
@@ -27,10 +27,10 @@ pub fn to_tensors(shapes: &Shapes, parameters: &[f32]) -> Vec<NamedTensor> {
     shapes.iter().map(tensor).collect()
 }
 
-/// The parameters from a file. Tensors of other names are ignored.
+/// Reads the parameters from a file. Tensors with other names are ignored.
 ///
 /// # Errors
-/// If one is missing or has another shape.
+/// If a tensor is missing, or has another shape or type.
 pub fn from_file(shapes: &Shapes, file: &TensorFile) -> Result<Vec<f32>, OtherShapes> {
     let mut parameters = Vec::new();
     for (name, shape) in shapes {

@@ -1,4 +1,4 @@
-//! The plot of a run: loss and accuracy by epoch.
+//! Plots a run: loss and accuracy by epoch.
 
 mod history;
 
@@ -16,19 +16,19 @@ use crate::checkpoint::Position;
 use crate::train::{Epoch, Report, Step};
 use history::History;
 
-/// As wide as a column of text.
+/// The size of the picture in pixels, as wide as a column of text.
 const SIZE: (u32, u32) = (860, 380);
 
-/// The largest picture that is continued, in bytes: the file may be anything.
+/// The maximum number of bytes read from an existing picture, since the file could be anything.
 const LARGEST: u64 = 16 << 20;
 
-/// The shortest time between two drawings: short epochs must not wait for the plot.
+/// The minimum time between drawings, so that short epochs do not wait for the plot.
 const REDRAW: Duration = Duration::from_secs(2);
 
-/// The largest distance of neighboring epochs.
+/// The largest gap, in epochs, that a curve over epochs bridges.
 const BETWEEN_EPOCHS: f64 = 1.5;
 
-// Colors that are distinguishable with any kind of color vision (Okabe and Ito).
+// Colors that people with any kind of color vision can tell apart (Okabe and Ito).
 const TRAIN: RGBColor = RGBColor(0, 114, 178);
 const TEST: RGBColor = RGBColor(213, 94, 0);
 const BATCH: RGBColor = RGBColor(176, 208, 228);
@@ -39,24 +39,24 @@ const TEXT: RGBColor = RGBColor(40, 40, 40);
 #[derive(Debug)]
 pub struct Plot {
     path: PathBuf,
-    /// How many steps an epoch has.
+    /// The number of steps in an epoch.
     steps: usize,
     history: History,
     drawn: Option<Instant>,
 }
 
 impl Plot {
-    /// A plot of a run with `steps` steps in an epoch, to be drawn to `path`.
+    /// Creates a plot of a run with `steps` steps per epoch, to be drawn to `path`.
     ///
     /// # Errors
     /// If the file cannot be written.
     pub fn new(path: &Path, title: String, steps: usize) -> io::Result<Plot> {
-        // Before the training, not after it.
+        // Fail before the training instead of after it.
         atomic_write::check(path)?;
         Ok(Plot { path: path.to_owned(), steps, history: History::new(title), drawn: None })
     }
 
-    /// Draws everything reported so far, unless there is no epoch yet.
+    /// Draws everything reported so far. Does nothing before the first epoch.
     fn draw(&mut self) -> io::Result<()> {
         if self.history.epochs.is_empty() {
             return Ok(());
@@ -83,12 +83,12 @@ impl Plot {
         Ok(text)
     }
 
-    /// A value of each epoch, at the epoch's end.
+    /// Returns a value for each epoch, placed at the epoch's end.
     fn curve(&self, value: fn(&history::EpochPoint) -> f32) -> Vec<(f64, f64)> {
         self.history.epochs.iter().map(|epoch| (epoch.end(), value(epoch).into())).collect()
     }
 
-    /// From the first step to the end of the last epoch.
+    /// Returns the time axis, from the first step to the end of the last epoch.
     fn time(&self) -> std::ops::Range<f64> {
         self.history.from.into()..self.history.epochs.last().map_or(1.0, history::EpochPoint::end)
     }
@@ -105,7 +105,7 @@ impl Plot {
         let losses: Vec<(f64, f64)> =
             self.history.losses.iter().map(|&(x, y)| (x.into(), y.max(1e-6).into())).collect();
         let all = || losses.iter().chain(&train).chain(&test).map(|&(_, y)| y.max(1e-6));
-        // Losses fall fast, then slowly; only a logarithmic axis shows both.
+        // Losses fall fast, then slowly. Only a logarithmic axis shows both.
         let range = all().fold(f64::INFINITY, f64::min) * 0.85..all().fold(0.0, f64::max) * 1.15;
         let mut chart = chart(area, "loss, logarithmic")
             .build_cartesian_2d(self.time(), range.clone().log_scale().with_key_points(logarithmic_ticks(&range)))?;
@@ -177,13 +177,13 @@ impl Look {
         Look { color, width: 1, points: 0 }
     }
 
-    /// With a point for each value, as long as the points are distinguishable.
+    /// Draws a point for each value while there are few enough to tell them apart.
     fn thick(color: RGBColor, curve: &[(f64, f64)]) -> Look {
         Look { color, width: 2, points: if curve.len() <= 40 { 3 } else { 0 } }
     }
 }
 
-/// Draws a curve, interrupted where neighbors are further apart than `widest`: values between them are missing.
+/// Draws a curve. Gaps larger than `widest` interrupt it, because values are missing.
 fn line<'b, Y>(chart: &mut Chart<'b, Y>, curve: &[(f64, f64)], widest: f64, look: Look, name: &str) -> Result<(), Fault>
 where
     Y: Ranged<ValueType = f64>,
@@ -213,21 +213,21 @@ where
     Ok(())
 }
 
-/// 1, 2 and 5 of each power of ten in the range.
+/// Returns 1, 2 and 5 times each power of ten, within the range.
 fn logarithmic_ticks(range: &std::ops::Range<f64>) -> Vec<f64> {
     let ticks = (-6..=6).flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)));
     ticks.filter(|tick| range.contains(tick)).collect()
 }
 
-/// A number of an axis, without trailing zeros.
+/// Formats a number on an axis without trailing zeros.
 fn short(number: f64) -> String {
     let text = format!("{number:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 impl Report for Plot {
-    /// Keeps the curves up to `start` of an existing picture of this run. Otherwise the axis begins at `start` and says
-    /// so.
+    /// Continues an existing picture of this run, keeping its curves up to `start`. Without one, the axis begins at
+    /// `start` and says so.
     fn begin(&mut self, start: Position) -> io::Result<()> {
         if start != Position::default() {
             let mut before = String::new();
@@ -309,7 +309,7 @@ mod tests {
         assert!(folder.path().join("run.svg").exists());
     }
 
-    /// The picture of a run that is drawn up to the end of epoch 1, and goes on at the beginning of another.
+    /// Draws a run up to the end of epoch 1, then resumes it at the start of epoch `at`. Returns the picture.
     fn gone_on(path: &Path, at: u32) -> String {
         for (from, to) in [(0, 2), (at, at + 2)] {
             let mut plot = Plot::new(path, "run".to_owned(), 100).unwrap();
@@ -330,7 +330,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let pieces = |name: &str, at| {
             let text = gone_on(&folder.path().join(name), at);
-            // Each curve, and a line beside its name.
+            // Count the pieces of each curve and its line in the legend.
             [BATCH, TRAIN, TEST].map(|RGBColor(r, g, b)| {
                 let begin = format!("<polyline fill=\"none\" opacity=\"1\" stroke=\"#{r:02X}{g:02X}{b:02X}\"");
                 text.matches(&begin).count()

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::checkpoint::Position;
 use crate::train::{Epoch, REPORT_EVERY, Report, Step};
 
-/// The most redraws in a second.
+/// The maximum number of redraws per second.
 const REDRAWS: u8 = 10;
 
 /// A progress bar on stderr.
@@ -20,13 +20,13 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// The bar of a run of `epochs` epochs with `steps` steps each. It is visible only if stderr is a terminal.
+    /// Creates the bar for `epochs` epochs of `steps` steps each. It is visible only if stderr is a terminal.
     pub fn new(epochs: u32, steps: usize) -> Progress {
         let bar = ProgressBar::with_draw_target(
             Some(u64::from(epochs) * steps as u64),
             ProgressDrawTarget::stderr_with_hz(REDRAWS),
         );
-        // The template is valid; if it were not, the plain bar would do.
+        // The template is valid. If it were not, the default bar would do.
         if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {percent}%, {eta} left") {
             bar.set_style(style);
         }
@@ -36,7 +36,7 @@ impl Progress {
 
 impl Report for Progress {
     fn begin(&mut self, _start: Position) -> io::Result<()> {
-        // The time that the ranks needed to connect does not count.
+        // Exclude the time that the ranks took to connect.
         self.bar.reset_eta();
         Ok(())
     }
@@ -61,7 +61,7 @@ impl Report for Progress {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        // A failing run must not leave half a bar before its error.
+        // A failing run must not leave a partial bar above its error.
         self.bar.finish_and_clear();
         Ok(())
     }

@@ -30,17 +30,17 @@ use folder::FolderError;
 use mpienv::collective::{CollectiveError, Group, threads};
 use options::{Action, QuickstartArgs, Sharding, Training};
 
-/// Steps of an epoch.
+/// Steps per epoch.
 const STEPS: u64 = 4;
 
 const MOMENTUM: f64 = 0.1;
 
-/// Memory, in bytes, that started threads may need to exit if no further thread can be started.
+/// Memory in bytes, set aside so that started threads can exit if no further thread can be started.
 const RESERVE: usize = 8 << 20;
-/// Columns between the two products.
+/// The number of columns between the two matrix products.
 const HIDDEN: usize = 16;
 
-/// Runs the program. Lines go to `out`.
+/// Runs the program. Writes its output to `out`.
 ///
 /// # Errors
 /// If the run fails.
@@ -78,11 +78,11 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
     let Some(count) = options.threads else {
         let info = cluster::place()?;
         let prepared = Prepared::new(options, info.world_size());
-        // The quick start does not print the transport. A rank that cannot begin still connects, to tell the others why.
+        // Omit the transport's name. A rank that cannot start still connects, to tell the others why.
         let connected = backend::connect(options.backend, &info, options.timeout, &mut |_| {}, &mut |text| {
             exit::say("quickstart", &text);
         });
-        // An error of all ranks is printed at the end.
+        // An error common to all ranks is printed at the end.
         let print = |error: &QuickstartError| {
             if !error.is_of_all_ranks() {
                 exit::say("quickstart", error);
@@ -94,15 +94,15 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
             })
         });
     };
-    // Every process would train all ranks, and write the same files.
+    // Under a launcher, every process would train all ranks and write the same files.
     let launched = cluster::place()?.world_size();
     if launched > 1 {
         return Err(QuickstartError::Launched(launched));
     }
     let prepared = Prepared::new(options, count)?;
     let ranks = threads::group(count, options.timeout)?;
-    // Ranks start working only once every thread has started. If there is no memory for another thread, a working rank
-    // would run out of memory too, which aborts the process.
+    // Ranks start to work only after every thread has started. If memory runs out while threads are being started, a
+    // working rank would run out of memory too, which aborts the process.
     let all_started = RwLock::new(true);
     let mut starting = all_started.write().unwrap_or_else(PoisonError::into_inner);
     thread::scope(|scope| {
@@ -116,7 +116,7 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
                     return Ok(());
                 }
                 train_rank(options, Ok(prepared), &mut rank.into(), |line| {
-                    // The receiver is gone if the output is closed: the run then ends.
+                    // If the output is closed, the receiver is gone, and the run ends.
                     sender.send(line).map_err(|_| QuickstartError::Output(io::ErrorKind::BrokenPipe.into()))
                 })
             });
@@ -140,7 +140,7 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
             Ok(result) => result.err(),
             Err(panic) => std::panic::resume_unwind(panic),
         }));
-        // If one rank fails, the others lose it: report the cause first.
+        // If one rank fails, the others report it as lost. Put the cause first.
         errors.sort_by_key(|error| {
             use QuickstartError::{Collective, Execute, OtherRank};
             matches!(error, Collective(_) | Execute(ExecuteError::Collective(_)) | OtherRank(_))
@@ -156,7 +156,7 @@ struct Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    /// Reads and checks everything that a rank of `world` needs, and writes nothing.
+    /// Reads and checks everything that a rank of `world` needs, without writing anything.
     fn new(options: &'a Training, world: u32) -> Result<Prepared<'a>, QuickstartError> {
         let plan = plan(&options.sharding, world)?;
         let read = |path| -> Result<Resumed<'_>, QuickstartError> {
@@ -167,7 +167,7 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// Writes one line of each rank after the other, until the first rank has no more.
+/// Writes one line of each rank in turn, until any rank has no more.
 fn print_in_order(lines: Vec<mpsc::Receiver<String>>, out: &mut dyn Write) -> Result<(), QuickstartError> {
     loop {
         for receiver in &lines {
@@ -238,7 +238,7 @@ fn train_rank<'a>(
             Checkpoint::new(plan, rank, &state, &run_id)
         };
         folder::add(&checkpoints, moment, &checkpoint)?;
-        // All stop after the same step: if one exited alone, the others would report it as lost.
+        // All ranks stop after the same step. If one exited alone, the others would report it as lost.
         let mut gone = [f32::from(u8::from(reader_gone))];
         group.all_reduce_sum(&mut gone)?;
         if gone != [0.0] {
@@ -248,7 +248,7 @@ fn train_rank<'a>(
     Ok(())
 }
 
-/// The merged parts of all ranks, on every rank.
+/// Merges the parts of all ranks, on every rank.
 fn integrated(plan: &Plan, own: &State<f32>, run_id: &RunId, group: &mut Group) -> Result<Checkpoint, QuickstartError> {
     let tensors: Vec<_> = own.parameters.iter().chain(&own.momenta).cloned().collect();
     let of_rank = |(rank, mut parameters): (u32, Vec<_>)| {
@@ -270,16 +270,16 @@ pub enum QuickstartError {
     Ranks(#[from] RankError),
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// A launcher has started several processes, which would all run the same ranks.
+    /// A launcher started several processes, each of which would run all ranks.
     #[error(
         "this is one of {0} ranks: start quickstart --threads only once, without mpirun or srun; or omit --threads, and \
          each process takes its rank from its launcher"
     )]
     Launched(u32),
-    /// This rank cannot begin, and the others know why.
+    /// This rank cannot start. The others have been told why.
     #[error(transparent)]
     NotReady(Box<QuickstartError>),
-    /// Another rank cannot begin.
+    /// Another rank cannot start.
     #[error(transparent)]
     OtherRank(OtherRank),
     #[error(
@@ -303,7 +303,7 @@ pub enum QuickstartError {
 }
 
 impl JobError for QuickstartError {
-    /// If the reader of stdout has exited, as `head` does, that is not a failure.
+    /// Returns whether the reader of stdout, such as `head`, has exited, which is not a failure.
     fn is_reported(&self) -> bool {
         matches!(self, QuickstartError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }

@@ -1,7 +1,7 @@
-//! Random numbers that depend only on their purpose, not on when or where they are drawn.
+//! Random numbers that depend only on the seed and their purpose, not on when or where they are drawn.
 //!
-//! Every number is a function of a seed, a [`Purpose`] and an index, by the ChaCha8 block function. It is the same on every
-//! rank, platform and version.
+//! ChaCha8's block function computes every number from a seed, a [`Purpose`] and an index. The numbers are the same on
+//! every rank, platform and version.
 
 use chacha20::ChaCha8Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
@@ -57,16 +57,16 @@ impl Stream {
         from + (to - from) * self.uniform()
     }
 
-    /// A number of the standard normal distribution; takes two numbers of the stream.
+    /// A number from the standard normal distribution. Uses two numbers of the stream.
     pub fn normal(&mut self) -> f64 {
-        // Box-Muller, with libm's functions because those of platforms differ in the last bit.
+        // Box-Muller with libm's functions, because platforms' own functions differ in the last bit.
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.uniform()));
         radius * libm::cos(std::f64::consts::TAU * self.uniform())
     }
 
     /// A whole number below `limit`.
     fn below(&mut self, limit: usize) -> usize {
-        // The product's high half: a bias of at most limit / 2^64.
+        // The high half of the product has a bias of at most limit / 2^64.
         ((u128::from(self.0.next_u64()) * limit as u128) >> 64) as usize
     }
 
@@ -82,7 +82,7 @@ impl Stream {
     }
 }
 
-/// Number `index` of a parameter's standard normal numbers.
+/// Returns number `index` of a parameter's standard normal numbers.
 pub fn normal(seed: u64, parameter: u32, index: u64) -> f64 {
     Stream::new(seed, Purpose::Parameter(parameter)).at(index * 2).normal()
 }

@@ -1,31 +1,31 @@
-//! Makes sure that every rank can begin. Otherwise all learn at once which rank cannot, and why.
+//! Checks that every rank can start. Otherwise, all ranks learn immediately which rank cannot, and why.
 
 use std::fmt::Display;
 
 use mpienv::collective::{CollectiveError, Group};
 
-/// Another rank cannot begin.
+/// Another rank cannot start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rank {rank} on {host} cannot start: {reason}")]
 pub struct OtherRank {
-    /// The first rank that cannot.
+    /// The lowest rank that cannot start.
     pub rank: u32,
     pub host: String,
     pub reason: String,
 }
 
-/// Whether all ranks can begin.
+/// The result of the readiness check.
 #[derive(Debug)]
 pub enum Readiness<T, E> {
-    /// Every rank can begin.
+    /// Every rank can start.
     All(T),
-    /// This rank cannot, and the others know.
+    /// This rank cannot start. The others have been told.
     NotThis(E),
-    /// Another rank cannot.
+    /// Another rank cannot start.
     NotAnother(OtherRank),
 }
 
-/// Exchanges with all ranks whether they can begin. Every rank of `group` calls it.
+/// Shares whether each rank can start. Every rank of `group` must call this.
 ///
 /// # Errors
 /// If a rank is lost.
@@ -46,7 +46,7 @@ pub fn of_all<T, E: Display>(own: Result<T, E>, group: &mut Group) -> Result<Rea
     })
 }
 
-/// Another process's text, made safe to print on a terminal.
+/// Makes another process's text safe to print on a terminal.
 fn shown(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }

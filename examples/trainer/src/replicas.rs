@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::list::join;
 use mpienv::collective::{CollectiveError, Group};
 
-/// Some ranks hold other parameters than most.
+/// Some ranks hold different parameters from the majority.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{} other parameters than {}: a sum had another result there, or memory is faulty; if it happens again, exclude \
@@ -18,11 +18,11 @@ use mpienv::collective::{CollectiveError, Group};
 pub struct Divergence {
     /// The ranks that differ.
     pub odd: Vec<usize>,
-    /// The largest set of ranks that agree; among equally large ones, that with the lowest rank.
+    /// The largest set of ranks that agree. Of equally large sets, the one with the lowest rank.
     pub most: Vec<usize>,
 }
 
-/// Compares the parameters of all ranks by a digest. All ranks get the same result.
+/// Compares digests of all ranks' parameters. All ranks get the same result.
 ///
 /// # Errors
 /// If a rank is lost.
@@ -36,7 +36,7 @@ pub fn check(parameters: &[f32], group: &mut Group) -> Result<Result<(), Diverge
     Ok(compare(&held))
 }
 
-/// Compares the bytes of ranks, given in rank order.
+/// Compares the bytes that ranks hold, given in rank order.
 ///
 /// # Errors
 /// If they differ.
@@ -54,7 +54,7 @@ pub fn compare(held: &[(usize, &[u8])]) -> Result<(), Divergence> {
     Err(Divergence { odd, most })
 }
 
-/// `rank 3 holds`, or `ranks 1, 2 hold`; of many, only the first.
+/// Formats `rank 3 holds` or `ranks 1, 2 hold`. A long list is abbreviated.
 fn ranks(ranks: &[usize], one: &str, more: &str) -> String {
     const SHOWN: usize = 8;
     let list = join(ranks.iter().take(SHOWN), ", ");

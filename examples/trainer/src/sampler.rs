@@ -26,7 +26,7 @@ impl std::fmt::Display for Order {
 }
 
 impl Order {
-    /// Fills `samples` with the indices 0, 1, .. in the order of `epoch`; the same on every rank.
+    /// Fills `samples` with the indices 0, 1, .. in the order of `epoch`, which is the same on every rank.
     pub fn arrange(self, samples: &mut [usize], seed: u64, epoch: u32) {
         for (index, sample) in samples.iter_mut().enumerate() {
             *sample = index;
@@ -37,14 +37,14 @@ impl Order {
     }
 }
 
-/// The global batches of an epoch: ranges of positions in its order, at most `size` long.
+/// Returns the global batches of an epoch: ranges of positions in the epoch's order, at most `size` long.
 pub fn global_batches(samples: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
     (0..samples).step_by(size).map(move |start| start..samples.min(start.saturating_add(size)))
 }
 
-/// The positions of `batch` for `rank`: position i goes to rank i % ranks.
+/// Returns the positions of `batch` that belong to `rank`. The i-th position of the batch goes to rank i % ranks.
 ///
-/// All ranks together process the same samples as one rank with the whole batch.
+/// Together, the ranks process the same samples as a single rank with the whole batch.
 pub fn share(batch: Range<usize>, rank: Rank) -> impl Iterator<Item = usize> {
     batch.skip(rank.index() as usize).step_by(rank.size() as usize)
 }

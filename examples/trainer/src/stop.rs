@@ -1,4 +1,4 @@
-//! Stops a run on all ranks after the same step when a signal reaches any of them.
+//! Stops all ranks after the same step when any of them receives a signal.
 
 use std::io;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use std::{
 
 use signal_hook::{consts, flag};
 
-/// A signal repeated sooner than this is the same request: `timeout` signals its child, and then the child's group.
+/// A repetition within this time is the same request: `timeout` signals its child, then the child's process group.
 #[cfg(unix)]
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
-/// What requests a run to stop.
+/// A signal that requests a run to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// SIGINT, as Ctrl-C sends it.
+    /// SIGINT, sent by Ctrl-C.
     Interrupt,
-    /// SIGTERM, as launchers and schedulers send it.
+    /// SIGTERM, sent by launchers and schedulers.
     Terminate,
-    /// Stands for SIGPIPE: the reader of a rank's stdout has exited.
+    /// Stands in for SIGPIPE: the reader of a rank's stdout has exited.
     Pipe,
 }
 
@@ -38,7 +38,7 @@ impl Signal {
         }
     }
 
-    /// What a rank adds to the ranks' sum. The sum shows the strongest signal for up to 65,536 ranks.
+    /// This signal's term in the sum over all ranks. With fewer than 65,536 ranks, the sum shows the strongest signal.
     fn weight(self) -> f32 {
         match self {
             Signal::Pipe => 1.0 / 65_536.0,
@@ -47,7 +47,7 @@ impl Signal {
         }
     }
 
-    /// The strongest signal in the sum of all ranks' [`Stop::weight`].
+    /// Returns the strongest signal in the sum of all ranks' [`Stop::weight`].
     pub fn of_sum(sum: f32) -> Option<Signal> {
         Signal::ALL.into_iter().find(|signal| sum >= signal.weight())
     }
@@ -63,12 +63,12 @@ impl std::fmt::Display for Signal {
     }
 }
 
-/// Whether this rank was requested to stop.
+/// The latest stop request to this rank, if any. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicUsize>);
 
 impl Stop {
-    /// From now on, SIGINT and SIGTERM request a stop. A later repetition exits the process at once, for runs that hang.
+    /// From now on, SIGINT and SIGTERM request a stop. Repeating one later exits the process, in case the run hangs.
     ///
     /// # Errors
     /// If the handlers cannot be installed.
@@ -86,7 +86,7 @@ impl Stop {
         self.0.store(usize::from(signal.number()), Ordering::Relaxed);
     }
 
-    /// What this rank adds to the sum that [`Signal::of_sum`] reads; 0 to continue.
+    /// This rank's term in the sum that [`Signal::of_sum`] reads; 0 without a request.
     pub fn weight(&self) -> f32 {
         let number = self.0.load(Ordering::Relaxed);
         let raised = Signal::ALL.into_iter().find(|one| usize::from(one.number()) == number);
@@ -94,11 +94,11 @@ impl Stop {
     }
 }
 
-/// A signal repeated later than [`SAME_REQUEST`] exits the process with 128 plus its number.
+/// Exits with 128 plus a signal's number if the signal is repeated [`SAME_REQUEST`] or more after its first arrival.
 #[cfg(unix)]
 fn end_at_repeat() -> io::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([consts::SIGINT, consts::SIGTERM])?;
-    // In a separate thread, because the main thread may be blocked forever.
+    // A separate thread, because the main thread may be blocked forever.
     thread::Builder::new().spawn(move || {
         let mut came: Vec<(i32, Instant)> = Vec::new();
         for number in signals.forever() {
@@ -112,12 +112,12 @@ fn end_at_repeat() -> io::Result<()> {
     Ok(())
 }
 
-/// On other systems, the second signal exits the process.
+/// Exits with 128 plus a signal's number when the signal is repeated.
 #[cfg(not(unix))]
 fn end_at_repeat() -> io::Result<()> {
     for number in [consts::SIGINT, consts::SIGTERM] {
         let came = Arc::new(std::sync::atomic::AtomicBool::new(false));
-        // In this order, because the first handler reads what the second one sets.
+        // The order matters: on each signal, the first handler reads the flag before the second one sets it.
         flag::register_conditional_shutdown(number, 128 + number, Arc::clone(&came))?;
         flag::register(number, came)?;
     }

@@ -1,4 +1,4 @@
-//! Files of named tensors, in the safetensors format.
+//! Reads and writes files of named tensors in the safetensors format.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -10,10 +10,10 @@ use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
 
 use crate::{atomic_write, bounded_read, digest};
 
-/// The only entry of a file's metadata. The order of several entries would change from run to run.
+/// The only entry in a file's metadata. Several entries would be written in a random order.
 const ABOUT: &str = "mpienv-trainer";
 
-/// The largest file that is read, in bytes.
+/// The maximum size of a file to read, in bytes.
 pub const LARGEST: u64 = 1 << 30;
 
 /// The type of a tensor's numbers.
@@ -40,7 +40,7 @@ impl Type {
     }
 }
 
-/// Numbers with a name, unique in the file, and a shape.
+/// A tensor with a name that is unique in its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedTensor {
     pub name: String,
@@ -54,17 +54,17 @@ pub struct NamedTensor {
 /// The contents of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TensorFile {
-    /// Metadata of these programs; empty if another program wrote the file.
+    /// These programs' metadata. Empty if another program wrote the file.
     pub about: String,
-    /// Ordered by name if they were read from a file.
+    /// The tensors, ordered by name if they were read from a file.
     pub tensors: Vec<NamedTensor>,
 }
 
 impl TensorFile {
-    /// Writes the file atomically. The same content gives the same bytes.
+    /// Writes the file atomically. The same content always produces the same bytes.
     ///
     /// # Errors
-    /// If it cannot be written, or the bytes of a tensor do not fit its shape.
+    /// If the file cannot be written, or a tensor's bytes do not fit its shape.
     pub fn write(&self, path: &Path) -> Result<(), TensorFileError> {
         let wrong = |error| TensorFileError::Wrong { path: path.to_owned(), error };
         let mut views = Vec::with_capacity(self.tensors.len());
@@ -80,12 +80,12 @@ impl TensorFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// If it cannot be read, is too large, damaged, or has numbers of another type.
+    /// If the file cannot be read, is too large or damaged, or has numbers of another type.
     pub fn read(path: &Path) -> Result<TensorFile, TensorFileError> {
         Ok(TensorFile::read_with_digest(path)?.0)
     }
 
-    /// Reads a file as [`TensorFile::read`] does, and returns its SHA-256 too.
+    /// Reads a file like [`TensorFile::read`], and also returns its SHA-256.
     pub fn read_with_digest(path: &Path) -> Result<(TensorFile, String), TensorFileError> {
         let unreadable = |error| TensorFileError::Unreadable { path: path.to_owned(), error };
         let file = File::open(path).map_err(unreadable)?;

@@ -1,4 +1,4 @@
-//! Training: every rank processes its share of each batch, data parallel or by a plan of the sharding engine.
+//! Trains a model: every rank processes its share of each batch, data parallel or by a plan of the sharding engine.
 
 mod data_parallel;
 mod sharded;
@@ -25,17 +25,17 @@ use mpienv::collective::{CollectiveError, Group};
 pub use sharded::Sharded;
 use sharded::ShardedLearner;
 
-/// A loss is reported every so many steps.
+/// The number of steps between reports of the loss.
 pub const REPORT_EVERY: usize = 10;
 
-/// The batch size of each rank for the test set.
+/// Each rank's batch size for the test set.
 const EVALUATION_BATCH: usize = 64;
 
 /// How to train.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TrainConfig {
     pub epochs: u32,
-    /// Samples of each rank in a step; at least 1.
+    /// Samples per step on each rank; at least 1.
     pub batch_size: usize,
     pub learning_rate: f32,
     /// Determines the order of the samples and the initial parameters.
@@ -49,63 +49,63 @@ impl TrainConfig {
         samples.div_ceil(self.batch_size.saturating_mul(rank.size() as usize))
     }
 
-    /// The most samples that a rank has in a step.
+    /// The largest number of samples that a rank has in a step.
     pub fn largest_share(&self, samples: usize, rank: Rank) -> usize {
         self.batch_size.min(samples.div_ceil(rank.size() as usize))
     }
 
-    /// The capacity that a rank's model needs, for training and for the test.
+    /// The batch capacity that a rank's model needs for training and testing.
     pub fn largest_batch(&self, samples: usize, rank: Rank) -> usize {
         self.largest_share(samples, rank).max(EVALUATION_BATCH)
     }
 }
 
-/// A step of a rank; both numbers count from 0.
+/// A step of one rank. Epochs and steps count from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Step {
     pub epoch: u32,
     pub step: usize,
-    /// The mean loss of the rank's own samples, before the step. If the loss is not cut as the data set is, that of the
-    /// samples whose loss the rank computes.
+    /// The mean loss, before the step, of the rank's own samples. If the loss operator is not cut like the data set,
+    /// this is the mean over the samples whose loss the rank computes.
     pub loss: f32,
 }
 
-/// An epoch of all ranks together.
+/// The result of an epoch on all ranks together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Epoch {
     /// Counted from 0.
     pub epoch: u32,
-    /// The mean loss over the epoch's samples, each before its step.
+    /// The mean loss over the epoch's samples, each computed before its step.
     pub train_loss: f64,
     /// The mean loss over the test set, after the epoch.
     pub test_loss: f64,
-    /// The share of the test set that is classified correctly, after the epoch.
+    /// The fraction of the test set that is classified correctly, after the epoch.
     pub test_accuracy: f64,
-    /// Samples of all ranks; in a resumed epoch, only those since the checkpoint.
+    /// The samples per second of all ranks. In a resumed epoch, only samples since the checkpoint count.
     pub samples_per_second: f64,
-    /// The training time without the test; in a resumed epoch, since the checkpoint.
+    /// The training time without the test. In a resumed epoch, only the time since the checkpoint counts.
     pub seconds: f64,
 }
 
-/// Receives the progress of a rank.
+/// Receives a rank's progress.
 pub trait Report {
-    /// Before the first step, on every rank: all agree, and the run begins at `start`.
+    /// Called on every rank before the first step, once all ranks agree that the run begins at `start`.
     fn begin(&mut self, _start: Position) -> io::Result<()> {
         Ok(())
     }
 
-    /// Every [`REPORT_EVERY`] steps, on every rank that has samples in the step.
+    /// Called every [`REPORT_EVERY`] steps, on every rank that computes the loss of any samples.
     fn step(&mut self, step: &Step) -> io::Result<()>;
 
-    /// After every epoch, on every rank.
+    /// Called after every epoch, on every rank.
     fn epoch(&mut self, epoch: &Epoch) -> io::Result<()>;
 
-    /// At the end of the run, even if it fails.
+    /// Called at the end of the run, even if the run fails.
     fn finish(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Writes a line to the terminal, after removing anything that this report has drawn there.
+    /// Calls `write`, which prints a line, after clearing anything that this report has drawn on the terminal.
     fn aside(&mut self, write: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         write()
     }
@@ -127,7 +127,7 @@ pub enum TrainError {
     Disagreement(#[from] Disagreement),
     #[error("epoch {epoch}, step {step}: {divergence}")]
     Divergence { epoch: u32, step: u64, divergence: Divergence },
-    /// A signal reached a rank, and all stopped after the same step.
+    /// A rank received a stop signal, and all ranks stopped after the same step.
     #[error("stopped by {signal} in epoch {epoch} after {step} steps{}", what_is_kept(*kept, path.as_ref()))]
     Stopped { signal: Signal, epoch: u32, step: u64, kept: bool, path: Option<PathBuf> },
     #[error(transparent)]
@@ -164,45 +164,45 @@ fn what_is_kept(kept: bool, path: Option<&PathBuf>) -> String {
     }
 }
 
-/// Learns on all ranks together. Every rank makes the same calls.
+/// A way to train on all ranks together. Every rank must make the same calls.
 trait Learner {
-    /// Makes a step on a batch.
+    /// Trains on a batch.
     fn step(&mut self, share: &Share<'_>, group: &mut Group) -> Result<Outcome, TrainError>;
 
-    /// Brings the whole parameters to every rank, and checks that replicas are the same bits.
+    /// Gathers the whole parameters on every rank, and checks that replicas are identical bit for bit.
     fn sync(&mut self, group: &mut Group) -> Result<Result<(), Divergence>, CollectiveError>;
 
-    /// The whole parameters at the last sync.
+    /// Returns the whole parameters as of the last sync.
     fn parameters(&self) -> &[f32];
 
-    /// Evaluates samples with the parameters of the last sync.
+    /// Evaluates samples with the parameters as of the last sync.
     fn evaluate(&mut self, batch: &Batch) -> Evaluation;
 }
 
-/// What a rank brings to a step.
+/// A rank's share of a step.
 struct Share<'a> {
     data: &'a Dataset,
-    /// The rank's samples, as indices of `data`.
+    /// The indices of the rank's samples in `data`.
     own: &'a [usize],
-    /// How many samples all ranks have in the batch.
+    /// The number of samples in the batch on all ranks together.
     whole: usize,
-    /// Whether to stop: added to that of all other ranks.
+    /// The rank's [`Stop::weight`](crate::stop::Stop::weight), to be summed over all ranks.
     stop: f32,
 }
 
 /// The result of a step.
 struct Outcome {
-    /// The mean loss of the rank's own samples, if it has any.
+    /// The loss for the rank's [`Step::loss`], if the rank computes the loss of any samples.
     own: Option<f32>,
     /// The mean loss of the whole batch.
     loss: f32,
-    /// The sum of the ranks' `stop`.
+    /// The sum of all ranks' [`Share::stop`].
     stop: f32,
 }
 
-/// Trains `parameters` data parallel on the ranks of `group`, which all call this with the same configuration and data.
+/// Trains `parameters` data parallel. All ranks of `group` must call this with the same configuration and data.
 ///
-/// All ranks start with rank 0's parameters. `model` has capacity for [`TrainConfig::largest_batch`] samples. The run
+/// All ranks start with rank 0's parameters. `model` must have room for [`TrainConfig::largest_batch`] samples. The run
 /// begins at [`Checkpoints::start`]. If any rank's [`Checkpoints::stop`] is raised, all ranks stop after the same step.
 ///
 /// # Errors
@@ -223,16 +223,16 @@ pub fn train(
     run(&mut learner, data, config, group, checkpoints, report)
 }
 
-/// Trains as [`train`] does, but with the operators cut over the ranks. The losses are the same, to rounding.
+/// Trains like [`train`], but with the operators cut over the ranks. The losses agree to rounding.
 ///
-/// The plan is for the ranks of `group`, with [`TrainConfig::largest_share`] rows on each. A smaller batch, the last one of
-/// an epoch, leaves rows empty.
+/// The plan must be for the ranks of `group`, with [`TrainConfig::largest_share`] rows on each. If the last batch of an
+/// epoch is smaller, some rows stay empty.
 ///
 /// # Errors
 /// If the run fails or is stopped.
 ///
 /// # Panics
-/// If the plan is not of the model's network.
+/// If the plan is not for the model's network.
 pub fn train_sharded<'a>(
     sharded: Sharded<'a>,
     parameters: &'a mut [f32],
@@ -320,13 +320,13 @@ fn run(
     Ok(())
 }
 
-/// Brings the whole parameters to every rank, and fails if replicas differ.
+/// Gathers the whole parameters on every rank. Fails if replicas differ.
 fn sync(learner: &mut dyn Learner, position: Position, group: &mut Group) -> Result<(), TrainError> {
     let Position { epoch, step, .. } = position;
     learner.sync(group)?.map_err(|divergence| TrainError::Divergence { epoch, step, divergence })
 }
 
-/// Evaluates all of `data`; every rank evaluates its share.
+/// Evaluates all of `data`. Every rank evaluates its share.
 fn evaluate(
     learner: &mut dyn Learner,
     data: &Dataset,
@@ -340,7 +340,7 @@ fn evaluate(
         own.add(learner.evaluate(batch));
     }
     let mut all = Evaluation::default();
-    // Not as a sum of f32, which cannot count beyond 2^24. In rank order, so that all ranks get the same bits.
+    // An all-reduce of f32 cannot count beyond 2^24. Adding in rank order gives all ranks the same bits.
     for bytes in group.all_gather(&own.to_bytes())? {
         all.add(Evaluation::from_bytes(&bytes));
     }

@@ -1,4 +1,4 @@
-//! Initial weights from a file, for exact comparison with other systems.
+//! Reads initial weights from a file, for exact comparison with other systems.
 
 use std::fs::File;
 use std::io;
@@ -14,8 +14,8 @@ use crate::tensor_file::{self, TensorFile, TensorFileError};
 /// The offset of the header's first character in a safetensors file.
 const HEADER: usize = 8;
 
-/// Reads a model's parameters from a safetensors file, or, for the linear model, its weights from a file of raw
-/// little-endian f32 of shape (10, 784), with biases 0.
+/// Reads a model's parameters from a safetensors file. The linear model also accepts a file of raw little-endian f32
+/// weights of shape (10, 784), with biases of 0.
 ///
 /// # Errors
 /// If the file cannot be read, or does not fit the model.
@@ -23,7 +23,7 @@ pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, WeightsError> {
     let unreadable = |error| WeightsError::Unreadable { path: path.to_owned(), error };
     let expected = WEIGHTS * size_of::<f32>();
     let mut bytes = Vec::new();
-    // Once: it may be a pipe.
+    // Open the file only once, because it may be a pipe.
     let mut file = File::open(path).map_err(unreadable)?;
     // One byte more than expected is enough to detect a file that is too long.
     bounded_read::up_to(expected as u64 + 1, &mut file, &mut bytes).map_err(unreadable)?;

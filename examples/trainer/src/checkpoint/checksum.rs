@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use crate::digest::PartsDigest;
 use crate::tensor_file::{NamedTensor, TensorFile};
 
-/// Texts by name.
+/// Metadata values by name.
 pub(super) type Entries = BTreeMap<String, String>;
 
 /// The entry that holds the digest: SHA-256, in hexadecimal, of all other entries and the tensors.
 const DIGEST: &str = "sha256";
 
-/// The file of those tensors, with the entries and the digest as JSON in its metadata.
+/// Builds a file of `tensors`, with the entries and the digest as JSON in its metadata.
 pub(super) fn add(mut entries: Entries, tensors: Vec<NamedTensor>) -> TensorFile {
     entries.insert(DIGEST.to_owned(), digest(&entries, &tensors));
     TensorFile { about: serde_json::json!(entries).to_string(), tensors }
 }
 
-/// The entries of a file with the right digest, or what is wrong.
+/// Verifies the digest and returns the entries, or describes what is wrong.
 pub(super) fn verify(file: &TensorFile) -> Result<Entries, String> {
     let entries: Entries =
         serde_json::from_str(&file.about).map_err(|error| format!("its metadata cannot be read: {error}"))?;
@@ -36,7 +36,7 @@ fn digest(entries: &Entries, tensors: &[NamedTensor]) -> String {
         sha.add(text);
     }
     let mut tensors: Vec<&NamedTensor> = tensors.iter().collect();
-    // As files order them.
+    // Hash the tensors in the order in which files are read.
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
     for NamedTensor { name, numbers, shape, bytes } in tensors {
         sha.add(name);
@@ -77,7 +77,7 @@ mod tests {
             fs::write(&path, &changed).unwrap();
             let Ok(read) = TensorFile::read(&path) else { continue };
             if let Ok(mut opened) = verify(&read) {
-                // A change of the padding, or of how the same JSON is written.
+                // The change affected only padding or JSON formatting.
                 opened.remove(DIGEST);
                 assert_eq!((opened, read.tensors.len()), (entries.clone(), 2), "bit {bit}");
             }

@@ -10,7 +10,7 @@ use crate::atomic_write::{beside, naming};
 use crate::folder_lock::{self, FolderLock};
 use crate::tensor_file::{TensorFile, TensorFileError};
 
-/// How many checkpoints are kept.
+/// The number of checkpoints to keep.
 pub(super) const KEPT: usize = 5;
 
 const PREFIX: &str = "checkpoint-";
@@ -24,7 +24,7 @@ pub(super) struct Whole {
     pub(super) file: TensorFile,
 }
 
-/// A folder of checkpoints, named by the number of steps done, and locked for one run.
+/// A folder of checkpoints, locked for one run. Each file is named after the number of completed steps.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
@@ -32,12 +32,12 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Locks the folder for this run, and creates it if it is missing. Its contents stay as they are.
+    /// Locks the folder for this run, creating it if it is missing. Leaves the checkpoints in it unchanged.
     pub(super) fn open(path: &Path, remark: &mut dyn FnMut(&str)) -> Result<Folder, CheckpointError> {
         Ok(Folder { path: path.to_owned(), _lock: FolderLock::take(path, remark)? })
     }
 
-    /// Removes the unfinished files of a killed run.
+    /// Removes files that a killed run left unfinished.
     pub(super) fn remove_unfinished(&self) -> Result<(), CheckpointError> {
         let unfinished = folder_lock::entries(&self.path).map_err(CheckpointError::Folder)?.into_iter();
         for (_, path) in unfinished.filter(|(name, _)| is_unfinished(name)) {
@@ -46,13 +46,13 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes all but the last checkpoints, then writes one: there are never more than [`KEPT`], even after a kill.
+    /// Removes old checkpoints, then writes one. There are never more than [`KEPT`], even if the process is killed.
     pub(super) fn save(&self, steps: u64, file: &TensorFile) -> Result<PathBuf, CheckpointError> {
         let path = self.path.join(format!("{PREFIX}{steps:09}{SUFFIX}"));
         let others = self.list()?.into_iter().map(|(_, path)| path).filter(|other| *other != path);
         for old in others.rev().skip(KEPT - 1) {
             match fs::remove_file(&old) {
-                // Another process removed it.
+                // Another process removed the file.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 done => done.map_err(|error| CheckpointError::Folder(naming(&old)(error)))?,
             }
@@ -61,12 +61,12 @@ impl Folder {
         Ok(path)
     }
 
-    /// The path of the newest, damaged or not.
+    /// Returns the path of the newest checkpoint, damaged or not.
     pub(super) fn last(&self) -> Result<Option<PathBuf>, CheckpointError> {
         Ok(self.list()?.pop().map(|(_, path)| path))
     }
 
-    /// The newest undamaged checkpoint. Damaged ones are renamed, with a remark.
+    /// Returns the newest undamaged checkpoint. Newer, damaged ones are renamed, with a remark.
     pub(super) fn newest(&self, remark: &mut dyn FnMut(&str)) -> Result<Option<Whole>, CheckpointError> {
         for (_, path) in self.list()?.into_iter().rev() {
             let reason = match TensorFile::read(&path) {
@@ -85,7 +85,7 @@ impl Folder {
         Ok(None)
     }
 
-    /// All checkpoints, damaged or not, the newest last.
+    /// Lists all checkpoints, damaged or not, from oldest to newest.
     fn list(&self) -> Result<Vec<(u64, PathBuf)>, CheckpointError> {
         let entries = folder_lock::entries(&self.path).map_err(CheckpointError::Folder)?.into_iter();
         let mut list: Vec<_> = entries.filter_map(|(name, path)| Some((steps_of(&name)?, path))).collect();
@@ -94,12 +94,12 @@ impl Folder {
     }
 }
 
-/// The steps in a checkpoint's name.
+/// Parses the number of steps from a checkpoint's name.
 fn steps_of(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
 }
 
-/// Whether a file of that name is one that [`crate::atomic_write`] had not finished when its process was killed.
+/// Returns whether this is the temporary name under which [`crate::atomic_write`] writes a checkpoint.
 fn is_unfinished(name: &str) -> bool {
     let name = name.strip_prefix('.').and_then(|name| name.strip_suffix(".part"));
     name.and_then(|name| name.rsplit_once('.')).is_some_and(|(name, _process)| steps_of(name).is_some())

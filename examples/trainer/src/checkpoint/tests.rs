@@ -23,7 +23,7 @@ fn settings(folder: &Path, resume: bool) -> Settings {
     Settings { folder: Some(folder.to_owned()), every: NonZeroU64::new(2), resume }
 }
 
-/// Begins alone; the remarks too.
+/// Begins a run on a single rank. Also returns the remarks.
 fn begin(settings: &Settings, run: Run, parameters: &mut Vec<f32>) -> (Result<Checkpoints, String>, Vec<String>) {
     let mut remarks = Vec::new();
     let begun =
@@ -35,7 +35,7 @@ fn refusal(settings: &Settings, run: Run) -> String {
     begin(settings, run, &mut vec![0.0; 3]).0.unwrap_err()
 }
 
-/// A folder with checkpoints after 0, 2, 4 .. 12 steps: 4 .. 12 are left. Parameters are the number of steps.
+/// Saves checkpoints after 0, 2, 4 .. 12 steps, of which 4 .. 12 remain. Every parameter equals the number of steps.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let (begun, remarks) = begin(&settings(folder.path(), false), run_with(&PLAN, 1), &mut vec![0.0; 3]);
@@ -49,7 +49,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn position(steps: u64) -> Position {
-    // A sum that the decimal of JSON numbers would not give back.
+    // This sum does not survive the round trip through a JSON number.
     Position { epoch: 1, step: steps, loss_sum: steps as f64 / 3.0 + 0.1 }
 }
 
@@ -130,7 +130,7 @@ fn a_checkpoint_of_another_run_is_refused_naming_both() {
     let run = Run { shapes: vec![("weight", vec![3])], ..run_with(&PLAN, 1) };
     let text = "is of another model: it has bias (), weight (2); the model has weight (3)";
     assert_eq!(refusal(&resume, run), format!("{} {text}{remedy}", path.display()));
-    // More epochs of the same are welcome.
+    // The number of epochs may differ.
     assert!(begin(&resume, run_with(&TrainConfig { epochs: 9, ..PLAN }, 1), &mut Vec::new()).0.is_ok());
     assert_eq!(names(folder.path()).len(), 5);
 }

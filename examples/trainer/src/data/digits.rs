@@ -1,4 +1,4 @@
-//! Digits drawn by code that look handwritten: randomly distorted strokes with noise.
+//! Draws digits that look handwritten: randomly distorted strokes with noise.
 
 use std::f64::consts::PI;
 
@@ -11,10 +11,10 @@ pub const TRAIN: usize = 12_000;
 /// The number of test digits.
 pub const TEST: usize = 2_000;
 
-/// The digits are always the same.
+/// A fixed seed, so that the digits are always the same.
 const SEED: u64 = 28;
 
-/// Half the height of a digit without distortion, in pixels.
+/// Half the height of an undistorted digit, in pixels.
 const HALF_HEIGHT: f64 = 8.0;
 
 /// Draws the training and the test set. Each digit occurs equally often; order and images are always the same.
@@ -32,7 +32,7 @@ pub fn draw() -> Datasets {
     Datasets { train: Dataset { images, labels }, test }
 }
 
-/// A point to the right and down from the middle of the digit; 1 is half its height.
+/// A position relative to the middle of the digit, as (right, down). 1 is half the digit's height.
 type Point = (f64, f64);
 
 /// The strokes of each digit, as a pen would draw them.
@@ -78,9 +78,9 @@ struct Hand {
     middle: Point,
     /// Half the width of the pen, in pixels.
     pen: f64,
-    /// The darkest pixel, of 255.
+    /// The value of the darkest pixel; at most 255.
     ink: f64,
-    /// The largest noise, of 255.
+    /// The largest noise, on the same scale.
     noise: f64,
 }
 
@@ -101,7 +101,7 @@ impl Hand {
         }
     }
 
-    /// The pixel position of a point of the undistorted digit, with a little random error.
+    /// Maps a point of the undistorted digit to pixels, with a small random error.
     fn put(&self, (x, y): Point, random: &mut Stream) -> Point {
         let (x, y) = (x + random.between(-0.09, 0.09), y + random.between(-0.09, 0.09));
         let [a, b, c, d] = self.matrix;
@@ -124,13 +124,13 @@ fn draw_digit(label: u8, random: &mut Stream, image: &mut [u8]) {
     }
     random.bytes(image);
     for (pixel, cover) in image.iter_mut().zip(cover) {
-        // Noise darkens and lightens alike, so that most of the background stays 0.
+        // Noise has mean 0, so about half of the background is clamped to 0.
         let noise = (f64::from(*pixel) - 127.5) / 127.5 * hand.noise;
         *pixel = (cover * hand.ink + noise).clamp(0.0, 255.0) as u8;
     }
 }
 
-/// Covers the pixels within `pen` of the line between two points; pixels at its edge are covered partly.
+/// Covers the pixels within `pen` of a line segment. Pixels at the edge are partly covered.
 fn draw_segment(from: Point, to: Point, pen: f64, cover: &mut [f64; PIXELS]) {
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let length = (dx * dx + dy * dy).max(1e-9);
@@ -160,7 +160,7 @@ mod tests {
     fn the_digits_are_always_the_same() {
         let digits = draw();
         assert_eq!(digits, draw());
-        // A sum of everything: if this changes, so do all curves that users have seen.
+        // A checksum of all digits. If it changes, so do all curves that users have seen.
         let sum = |data: &Dataset| {
             data.images.iter().chain(&data.labels).fold(0u64, |sum, &byte| sum.wrapping_mul(31) + u64::from(byte))
         };

@@ -1,4 +1,4 @@
-//! Reads IDX files, the format of MNIST, plain or gzipped.
+//! Reads MNIST's IDX files, plain or gzipped.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -15,7 +15,7 @@ pub const IMAGES_MAGIC: u32 = 0x0000_0803;
 /// The first four bytes of an IDX file of labels: bytes in one dimension.
 pub const LABELS_MAGIC: u32 = 0x0000_0801;
 
-/// The most images or labels of a file: 7.84 GB of pixels.
+/// The maximum number of images or labels in a file: 7.84 GB of pixels.
 pub const MOST: u32 = 10_000_000;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -56,7 +56,7 @@ impl Images<'_> {
     }
 }
 
-/// The labels of a file, one byte each.
+/// Reads the labels of a file, one byte each.
 ///
 /// # Errors
 /// If the file cannot be read, has another format, or is damaged.
@@ -83,19 +83,19 @@ pub enum IdxFault {
     /// The file cannot be opened or read.
     #[error("cannot be read: {0}")]
     Unreadable(io::Error),
-    /// The file is shorter than its header says.
+    /// The file is shorter than its header requires.
     #[error("is truncated{}: it ends after {found} of {expected} bytes; fetch the file again", if *.gzip { " (gzip)" } else { "" })]
     Truncated { gzip: bool, found: u64, expected: u64 },
-    /// The gzip stream contradicts itself.
+    /// The gzip stream is damaged.
     #[error("is corrupt (gzip): {0}; fetch the file again")]
     CorruptGzip(String),
-    /// The first four bytes are those of another file.
+    /// The first four bytes belong to another kind of file.
     #[error("begins with {found:#010x}, but an IDX file of {what} begins with {expected:#010x}")]
     Magic { found: u32, expected: u32, what: &'static str },
     /// The images are not 28x28.
     #[error("holds images of {rows}x{columns} pixels, the model takes 28x28")]
     Dimensions { rows: u32, columns: u32 },
-    /// The header counts too many items.
+    /// The header's count is too large.
     #[error("has a header that counts {found} {what}; from 1 to {MOST} can be read")]
     Count { found: u32, what: &'static str },
     /// Out of memory.
@@ -111,9 +111,9 @@ struct IdxFile<'path> {
     path: &'path Path,
     reader: Box<dyn Read>,
     gzip: bool,
-    /// The length of a plain file; unknown for a gzipped one and for a pipe.
+    /// The length of a plain regular file; `None` for a gzipped file or a pipe.
     size: Option<u64>,
-    /// Bytes read so far, unpacked.
+    /// The number of decompressed bytes read so far.
     position: u64,
 }
 
@@ -123,7 +123,7 @@ impl<'path> IdxFile<'path> {
         let file = File::open(path).map_err(unreadable)?;
         let metadata = file.metadata().map_err(unreadable)?;
         let mut bytes = BufReader::with_capacity(1 << 16, file);
-        // By its content, not by its name, because servers and browsers unpack and rename.
+        // Detect gzip by content, because servers and browsers decompress and rename files.
         let gzip = bytes.fill_buf().map_err(unreadable)?.starts_with(&GZIP_MAGIC);
         let size = (metadata.is_file() && !gzip).then_some(metadata.len());
         let reader: Box<dyn Read> = if gzip { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) };
@@ -139,28 +139,28 @@ impl<'path> IdxFile<'path> {
         Err(self.error(IdxFault::Magic { found, expected, what }))
     }
 
-    /// The next big-endian number of the header.
+    /// Reads the next big-endian number of the header.
     fn number(&mut self) -> Result<u32, IdxError> {
         let mut bytes = [0; 4];
         let expected = self.position + 4;
         for byte in &mut bytes {
-            // One byte at a time, so that the error shows how many there were.
+            // Read one byte at a time, so that the error shows how many bytes there were.
             self.reader.read_exact(std::slice::from_mut(byte)).map_err(|error| self.reading(error, expected))?;
             self.position += 1;
         }
         Ok(u32::from_be_bytes(bytes))
     }
 
-    /// Checks a count of the header.
+    /// Checks that a count in the header does not exceed [`MOST`].
     fn possible(&self, found: u32, what: &'static str) -> Result<u32, IdxError> {
         if found > MOST { Err(self.error(IdxFault::Count { found, what })) } else { Ok(found) }
     }
 
-    /// The `length` bytes after the header. The file must end with them.
+    /// Reads the `length` bytes after the header. The file must end there.
     fn body(mut self, length: u64) -> Result<Vec<u8>, IdxError> {
         let expected = self.position + length;
         let mut body = Vec::new();
-        // Memory is reserved only if a plain file is as long as its header says; a gzipped file grows as it is unpacked.
+        // Reserve memory only if a plain file has the length its header requires. Otherwise, grow while reading.
         match self.size {
             Some(found) if found < expected => {
                 return Err(self.error(IdxFault::Truncated { gzip: false, found, expected }));
@@ -178,7 +178,7 @@ impl<'path> IdxFile<'path> {
         if self.position < expected {
             return Err(self.error(IdxFault::Truncated { gzip: false, found: self.position, expected }));
         }
-        // Reading to the end also checks the checksum of a gzip stream.
+        // Reading to the end also verifies the checksum of a gzip stream.
         match self.reader.read(&mut [0]) {
             Ok(0) => Ok(body),
             Ok(_) => Err(self.error(IdxFault::TrailingBytes { expected })),

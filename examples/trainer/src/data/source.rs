@@ -7,10 +7,10 @@ use super::idx::{self, IdxError};
 use super::{Dataset, DatasetError, Datasets, digits};
 use crate::list::join;
 
-/// The source of the data.
+/// A source of training and test data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A folder with the four files of MNIST, or of a data set in the same format.
+    /// A folder with MNIST's four files, or with a data set in the same format.
     Folder(PathBuf),
     /// Digits drawn by code; always the same.
     Embedded,
@@ -27,10 +27,10 @@ impl Source {
         };
         let train = find(folder, Split::Train)?;
         let test = find(folder, Split::Test)?;
-        // Unpacking takes most of the time before the first step; two cores halve it.
+        // Decompression takes most of the time before the first step, so the two sets are read in parallel.
         let (train, test) = thread::scope(|scope| match thread::Builder::new().spawn_scoped(scope, || test.read()) {
             Ok(other) => (train.read(), other.join()),
-            // If no thread can be started, one after the other.
+            // If no thread can be started, read one set after the other.
             Err(_) => (train.read(), Ok(test.read())),
         });
         match test {
@@ -60,7 +60,7 @@ pub enum SourceError {
     Mismatch { images: PathBuf, labels: PathBuf, fault: DatasetError },
 }
 
-/// The two halves of MNIST.
+/// The two parts of MNIST.
 #[derive(Clone, Copy)]
 enum Split {
     Train,
@@ -82,11 +82,11 @@ impl Split {
         }
     }
 
-    /// The folders that may hold the half if the user named `folder`.
+    /// The folders to search for this part if the user named `folder`.
     fn folders(self, folder: &Path) -> Vec<PathBuf> {
         match self {
             Split::Train => vec![folder.to_owned(), folder.join("train")],
-            // The tutorial's DATA_PATH is MNIST_Data/train, and the test files are next to it.
+            // The tutorial sets DATA_PATH to MNIST_Data/train. The test files are in MNIST_Data/test.
             Split::Test if find_file(folder, Split::Train.images()).is_some() => {
                 vec![folder.to_owned(), folder.join("test"), folder.join("../test"), folder.join("..")]
             }
@@ -95,7 +95,7 @@ impl Split {
     }
 }
 
-/// The files of one half.
+/// The files of one part.
 struct Files {
     images: PathBuf,
     labels: PathBuf,
@@ -107,7 +107,7 @@ impl Files {
         let images = idx::open_images(&self.images)?;
         let mismatch =
             |fault| SourceError::Mismatch { images: self.images.clone(), labels: self.labels.clone(), fault };
-        // Before reading the pixels, which take longest.
+        // Check before reading the pixels, which takes longest.
         let counts = [images.count() as usize, labels.len()];
         if counts[0] != counts[1] && counts[1] != 0 {
             return Err(mismatch(DatasetError::Counts { images: counts[0], labels: counts[1] }));
@@ -116,7 +116,7 @@ impl Files {
     }
 }
 
-/// The files of a half, both in one folder.
+/// Finds the files of a part, both in the same folder.
 fn find(folder: &Path, split: Split) -> Result<Files, SourceError> {
     if !folder.is_dir() {
         return Err(SourceError::NotAFolder(folder.to_owned()));
@@ -135,7 +135,7 @@ fn find(folder: &Path, split: Split) -> Result<Files, SourceError> {
     Ok(Files { images, labels })
 }
 
-/// The plain file of that name, which is faster to read, or else the gzipped one.
+/// Finds a file by name. A plain file is preferred to a gzipped one because it is faster to read.
 fn find_file(folder: &Path, name: &str) -> Option<PathBuf> {
     [folder.join(name), folder.join(format!("{name}.gz"))].into_iter().find(|path| path.exists())
 }
@@ -152,7 +152,7 @@ mod tests {
         bytes
     }
 
-    /// Writes a half with one image for each label, all its pixels the label.
+    /// Writes a part with one image per label. Every pixel of an image equals its label.
     fn put(folder: &Path, split: Split, labels: &[u8]) {
         fs::create_dir_all(folder).unwrap();
         let count = labels.len() as u32;
@@ -161,7 +161,7 @@ mod tests {
         fs::write(folder.join(split.labels()), idx(idx::LABELS_MAGIC, &[count], labels)).unwrap();
     }
 
-    /// What is found when the user names `named` below a folder laid out as `train` and `test`.
+    /// Loads `named` in a folder that holds the training files in `train` and the test files in `test`.
     fn found(train: &str, test: &str, named: &str) -> Result<Datasets, SourceError> {
         let root = tempfile::tempdir().unwrap();
         put(&root.path().join(train), Split::Train, &[1, 2, 3]);

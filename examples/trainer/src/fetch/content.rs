@@ -12,9 +12,9 @@ use crate::digest::hex;
 pub struct Content {
     /// The name without `.gz`.
     pub name: &'static str,
-    /// The size in bytes, unpacked.
+    /// The decompressed size in bytes.
     pub size: u64,
-    /// The SHA-256 of the unpacked bytes, since mirrors pack differently.
+    /// The SHA-256 of the decompressed bytes, because mirrors compress differently.
     pub sha256: &'static str,
 }
 
@@ -43,7 +43,8 @@ pub const FILES: [Content; 4] = [
 ];
 
 impl Content {
-    /// Checks that a file, gzipped or plain, has this content. If not, returns its SHA-256, or why it has none.
+    /// Checks that a file, gzipped or plain, has this content. If not, returns the SHA-256 of what was read, or why
+    /// there is none.
     ///
     /// # Errors
     /// If the file cannot be read.

@@ -1,4 +1,4 @@
-//! One transfer of a file over HTTP, from the start or from where an earlier one was interrupted.
+//! Transfers a file over HTTP, from the start or from where an earlier transfer was interrupted.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use ureq::http::{HeaderMap, HeaderName, StatusCode};
 
 use super::part::Part;
 
-/// More bytes than any of the files has: the limit for a server that never stops sending.
+/// The maximum size of a file, larger than any real one, in case a server never stops sending.
 const LIMIT: u64 = 64 << 20;
 
 /// Why a transfer failed.
@@ -20,7 +20,7 @@ pub enum Fault {
     Status(StatusCode),
     #[error("the server did not resume where it was asked to ({0})")]
     Range(String),
-    /// The server cannot be reached, closes the connection or is silent.
+    /// The server cannot be reached, closes the connection or stays silent.
     #[error("{0}")]
     BrokenOff(String),
     #[error("the server sent more than {LIMIT} bytes")]
@@ -38,7 +38,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that gives up on a server that is silent for `timeout`.
+    /// Creates a client that gives up on a server that is silent for `timeout`.
     pub fn new(timeout: Duration) -> Client {
         let config = Agent::config_builder()
             .timeout_connect(Some(timeout))
@@ -106,7 +106,7 @@ impl Client {
     }
 }
 
-/// The ETag, if it is strong: a weak one does not promise the same bytes.
+/// Returns the ETag if it is strong. A weak one does not guarantee identical bytes.
 fn strong_etag(headers: &HeaderMap) -> Option<&str> {
     text(headers, ETAG).filter(|etag| etag.starts_with('"'))
 }

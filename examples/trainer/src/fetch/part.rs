@@ -1,4 +1,4 @@
-//! A partly fetched file: `NAME.gz.part`, and next to it a note about its origin.
+//! A partially fetched file, `NAME.gz.part`, and a note of its origin, `NAME.gz.part.from`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, Write};
@@ -8,7 +8,7 @@ use super::content::Content;
 use super::download::Fault;
 use crate::atomic_write;
 
-/// The first bytes of a file.
+/// The bytes of a file fetched so far.
 #[derive(Debug)]
 pub struct Part {
     file: File,
@@ -20,7 +20,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Opens the part of the file `path`, and empties it if it came from another URL.
+    /// Opens the partial file for `path`, and empties it if it came from another URL.
     pub fn open(path: &Path, url: &str) -> io::Result<Part> {
         let path = atomic_write::beside(path, ".part");
         atomic_write::place_of(&path)?;
@@ -51,7 +51,7 @@ impl Part {
         self.begin(None)
     }
 
-    /// Removes all bytes. The next ones belong to the version `etag`.
+    /// Removes all bytes. The bytes that follow belong to the version `etag`.
     pub fn begin(&mut self, etag: Option<&str>) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.rewind()?;
@@ -66,7 +66,7 @@ impl Part {
         Ok(())
     }
 
-    /// Checks all bytes. If they are right, renames the file and returns its size; if not, returns their SHA-256.
+    /// Checks the content. If it is right, renames the file and returns its size. If not, returns the SHA-256.
     pub fn finish(&mut self, content: &Content, path: &Path) -> Result<Result<u64, String>, Fault> {
         let mut named = || -> io::Result<Result<u64, String>> {
             self.file.rewind()?;
@@ -74,7 +74,7 @@ impl Part {
                 return Ok(Err(found));
             }
             atomic_write::finish(&self.file, &self.path, path)?;
-            // The file is complete: it does not matter if the note about its origin stays.
+            // The file is complete, so a leftover note of its origin does no harm.
             let _ = fs::remove_file(origin(&self.path));
             Ok(Ok(self.size))
         };

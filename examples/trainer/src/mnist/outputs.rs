@@ -1,4 +1,4 @@
-//! The files that a run writes besides its checkpoints: checked before the training, written once it begins.
+//! Files that a run writes in addition to checkpoints. They are checked before training and written once it starts.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::train::Report;
 /// Checks that the named files can be written, without changing them. An epoch has `steps` steps.
 ///
 /// # Errors
-/// If one cannot be written, or two options name the same file.
+/// If a file cannot be written, or two options name the same file.
 pub fn check(options: &MnistArgs, rank: Rank, steps: usize) -> Result<Vec<Box<dyn Report>>, OutputError> {
     let mut outputs: Vec<Box<dyn Report>> = Vec::new();
     if !rank.is_first() {
@@ -22,7 +22,7 @@ pub fn check(options: &MnistArgs, rank: Rank, steps: usize) -> Result<Vec<Box<dy
     let named = [("--weights", &options.weights), ("--metrics", &options.metrics), ("--plot", &options.plot)];
     let mut taken: Vec<(&'static str, PathBuf)> = Vec::new();
     for (name, path) in named.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?))) {
-        // --weights is only read, and may be a pipe.
+        // --weights is only read and may be a pipe. The outputs are checked below.
         let Ok(place) = atomic_write::place_of(path) else { continue };
         if let Some((other, _)) = taken.iter().find(|(_, other)| *other == place) {
             return Err(OutputError::Same { path: path.to_owned(), names: [*other, name] });
@@ -47,7 +47,7 @@ pub fn check(options: &MnistArgs, rank: Rank, steps: usize) -> Result<Vec<Box<dy
     Ok(outputs)
 }
 
-/// Why a file cannot be written.
+/// Why an output file cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {

@@ -6,7 +6,7 @@ use crate::sharding::assignment::Assignment;
 use crate::sharding::number::as_written;
 use crate::sharding::plan::{Plan, PlanError, Terms};
 
-/// Plans a step of `world` ranks with `share` samples each. Without a strategy it is data parallel.
+/// Plans a step of `world` ranks with `share` samples each. Without a strategy, the plan is data parallel.
 ///
 /// # Errors
 /// If the strategies do not fit the model.
@@ -17,10 +17,10 @@ pub fn plan(model: Architecture, cuts: &Cuts, learning_rate: f32, world: u32, sh
     Ok(Plan::new(&network, &Terms { world, data_cut: world, collectives, learning_rate, momentum: 0.0 })?)
 }
 
-/// The text of a plan: the network, then the instructions of a rank.
+/// Returns a plan as text: the network, then the instructions of a rank.
 ///
 /// # Errors
-/// If the strategy has no plan, or the rank is not below the number of ranks.
+/// If the strategies do not fit the model, or the rank is not below the number of ranks.
 pub fn text(show: &Show) -> Result<String, PlanError> {
     let Show { ref planned, model, batch_size, learning_rate, ref cuts } = *show;
     plan(model, cuts, learning_rate, planned.ranks, batch_size as usize)?.text(planned.rank)

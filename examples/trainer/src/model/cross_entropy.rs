@@ -1,4 +1,4 @@
-//! Softmax cross-entropy of samples, and their predicted classes.
+//! Softmax cross-entropy, and predicted classes.
 
 use std::f32::consts::LOG2_E;
 
@@ -6,9 +6,9 @@ use pulp::Arch;
 
 use crate::data::CLASSES;
 
-/// The sum of the samples' losses. Replaces the logits in `rows` with their gradient times `scale`.
+/// Returns the sum of the samples' losses. Replaces the logits in `rows` with their gradient times `scale`.
 ///
-/// Large logits do not overflow. A logit that is NaN or infinite gives a loss that is not finite.
+/// Large logits do not overflow. If a logit is NaN or positive infinity, the loss is not finite.
 pub fn loss_and_gradient(rows: &mut [[f32; CLASSES]], labels: &[u8], scale: f32) -> f32 {
     let mut loss = 0.0;
     for (row, &label) in rows.iter_mut().zip(labels) {
@@ -16,7 +16,7 @@ pub fn loss_and_gradient(rows: &mut [[f32; CLASSES]], labels: &[u8], scale: f32)
         row.iter_mut().for_each(|x| *x -= largest);
         loss -= row[usize::from(label)];
     }
-    // Of all rows at once: ten numbers fill no whole number of vectors.
+    // Exponentiate all rows at once: a row of ten numbers is not a whole number of vectors.
     Arch::new().dispatch(|| rows.as_flattened_mut().iter_mut().for_each(|x| *x = exp(*x)));
     for (row, &label) in rows.iter_mut().zip(labels) {
         let total: f32 = row.iter().sum();
@@ -27,13 +27,14 @@ pub fn loss_and_gradient(rows: &mut [[f32; CLASSES]], labels: &[u8], scale: f32)
     loss
 }
 
-/// e to the power of `x`, which is not above 0; within two units in the last place, or 1e-38. The compiler vectorizes it,
-/// which it cannot do with a call to the system's.
+/// e to the power of `x`, which must not be above 0. The error is at most two units in the last place, or 2e-38.
+///
+/// Unlike a call to the system's function, the compiler can vectorize this.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
-    // Added to a small number, this rounds it to a whole one, which is then in the last bits.
+    // Adding this rounds a small number to a whole one, which ends up in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
-    // The logarithm of 2 as a sum: the first part has few bits, so that its product with a whole number is exact.
+    // ln 2 as a sum. The first term has few bits, so that its product with a small whole number is exact.
     const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
     let x = if x < -87.0 { -87.0 } else { x };
     let shifted = x * LOG2_E + ROUND;
@@ -45,7 +46,7 @@ fn exp(x: f32) -> f32 {
     power_of_e * power_of_2
 }
 
-/// The class of the largest logit; the first of equal ones, as in other systems.
+/// Returns the class of the largest logit. Of equal logits, the first one counts, as in other frameworks.
 pub fn class(logits: &[f32; CLASSES]) -> usize {
     let mut best = 0;
     for (index, &logit) in logits.iter().enumerate() {

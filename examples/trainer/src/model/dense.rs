@@ -1,14 +1,14 @@
-//! Dense layers, computed with the widest instructions of the machine.
+//! Dense layers, computed with the machine's widest vector instructions.
 //!
-//! A general matrix product packs its operands first, which costs too much for small batches. Here the operands are read
-//! in place, in tiles as large as the registers allow.
+//! A general matrix product packs its operands first, which costs too much for small batches. This one reads them in
+//! place, in tiles as large as the registers allow.
 
 use std::array::from_fn;
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// A layer with `IN` inputs and `OUT` outputs. A tile sums `OUTS` outputs by `WIDE` samples (or vectors of inputs) at the
-/// same time. `OUTS` divides `OUT`; 8 to 10 sums and their operands fit the registers of AVX2.
+/// A layer with `IN` inputs and `OUT` outputs. A tile computes `OUTS` outputs by `WIDE` samples (or vectors of inputs)
+/// at once. `OUTS` divides `OUT`. 8 to 10 sums and their operands fit in the registers of AVX2.
 #[derive(Clone, Copy, Debug)]
 pub struct Dense<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> {
     arch: Arch,
@@ -17,14 +17,14 @@ pub struct Dense<const IN: usize, const OUT: usize, const OUTS: usize, const WID
 impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> Dense<IN, OUT, OUTS, WIDE> {
     pub const WEIGHTS: usize = IN * OUT;
 
-    /// The layer, for this machine.
+    /// Creates the layer for this machine's instruction set.
     pub fn new() -> Self {
-        // The widest vector has 16 numbers, so on every machine the inputs are whole vectors.
+        // The widest vector has 16 numbers, so the inputs are a whole number of vectors on every machine.
         const { assert!(OUT.is_multiple_of(OUTS) && IN.is_multiple_of(16)) };
         Dense { arch: Arch::new() }
     }
 
-    /// Overwrites each row with the outputs for an input: weights of shape (`OUT`, `IN`) times input, plus biases.
+    /// Overwrites each row with the outputs for one input: weights of shape (`OUT`, `IN`) times the input, plus biases.
     pub fn outputs(self, weights: &[f32], biases: &[f32], inputs: &[[f32; IN]], rows: &mut [[f32; OUT]]) {
         self.arch.dispatch(Outputs::<IN, OUT, OUTS, WIDE> { weights: weights.as_chunks().0, biases, inputs, rows });
     }
@@ -92,7 +92,7 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> Wi
     }
 }
 
-/// The dot product of each input with each row of weights.
+/// Computes the dot product of each input with each row of weights.
 #[inline(always)]
 fn dot_products<S: Simd, const IN: usize, const OUTS: usize, const N: usize>(
     simd: S,
@@ -154,7 +154,7 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> Wi
 }
 
 impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> WeightGradients<'_, IN, OUT, OUTS, WIDE> {
-    /// The gradients of `N` vectors of inputs from vector `k` on, for all outputs.
+    /// Computes the weight gradients for `N` vectors of inputs, starting at vector `k`, for all outputs.
     #[inline(always)]
     fn vectors<S: Simd, const N: usize>(&mut self, simd: S, k: usize) {
         for (tile, weights) in self.weights.as_chunks_mut::<OUTS>().0.iter_mut().enumerate() {

@@ -16,14 +16,14 @@ pub const WEIGHTS: usize = Layer::WEIGHTS;
 #[derive(Clone, Debug)]
 pub struct Linear {
     layer: Layer,
-    /// A row for each sample: first its logits, then their gradient.
+    /// One row per sample: first the logits, then their gradient.
     rows: Vec<[f32; CLASSES]>,
-    /// The logits that `rows` had.
+    /// A copy of the logits, which the loss overwrites in `rows`.
     logits: Vec<[f32; CLASSES]>,
 }
 
 impl Linear {
-    /// The model, with room for batches of `capacity` samples.
+    /// Creates the model, with room for batches of `capacity` samples.
     pub fn new(capacity: usize) -> Linear {
         Linear { layer: Layer::new(), rows: vec![[0.0; CLASSES]; capacity], logits: vec![[0.0; CLASSES]; capacity] }
     }
@@ -124,7 +124,7 @@ mod tests {
         assert!((deviation - 0.01).abs() < 5e-4, "{deviation}");
         assert_eq!(parameters[WEIGHTS..], [0.0; CLASSES]);
         assert_ne!(parameters, Linear::new(1).initial_parameters(2));
-        // A weight depends on the seed, the parameter and its index only.
+        // A weight depends only on the seed, the parameter and the weight's index.
         assert_eq!(weights[7000], (0.01 * crate::random::normal(1, 0, 7000)) as f32);
     }
 }

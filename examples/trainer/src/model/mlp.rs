@@ -9,7 +9,7 @@ use crate::data::{CLASSES, PIXELS};
 use crate::parameters::Shapes;
 use crate::sharding::operator::relu;
 
-/// Outputs of the hidden layer.
+/// The number of outputs of the hidden layer.
 pub const HIDDEN: usize = 128;
 
 type First = Dense<PIXELS, HIDDEN, 4, 2>;
@@ -19,26 +19,26 @@ type Second = Dense<HIDDEN, CLASSES, 5, 2>;
 ///
 /// Parameters: weights of shape (128, 784), row by row, 128 biases, weights of shape (10, 128), 10 biases.
 ///
-/// The initial weights of the hidden layer are N(0, sqrt(2 / 784)) (He initialization), which keeps the variance through
-/// ReLU. Those of the last layer are N(0, sqrt(1 / 128)), which gives logits a deviation of about 1. Biases are 0. With the
-/// linear model's N(0, 0.01), a run would be an epoch behind.
+/// The initial weights of the hidden layer are N(0, sqrt(2 / 784)) (He initialization), which preserves the variance
+/// through ReLU. The weights of the last layer are N(0, sqrt(1 / 128)), so that the logits have a deviation of about 1.
+/// Biases are 0. With the linear model's N(0, 0.01), a run would be an epoch behind.
 #[derive(Clone, Debug)]
 pub struct Mlp {
     first: First,
     second: Second,
-    /// A row for each sample: the hidden layer's outputs after ReLU.
+    /// One row per sample: the hidden layer's outputs after ReLU.
     hidden: Vec<[f32; HIDDEN]>,
-    /// A row for each sample: the gradient of the hidden layer's outputs before ReLU.
+    /// One row per sample: the gradient of the hidden layer's outputs before ReLU.
     hidden_gradients: Vec<[f32; HIDDEN]>,
-    /// A row for each sample: first its logits, then their gradient.
+    /// One row per sample: first the logits, then their gradient.
     rows: Vec<[f32; CLASSES]>,
 }
 
-/// The first layer's parameters; the second's follow.
+/// The range of the first layer's parameters. The second layer's follow.
 const FIRST: Range<usize> = 0..First::WEIGHTS + HIDDEN;
 
 impl Mlp {
-    /// The model, with room for batches of `capacity` samples.
+    /// Creates the model, with room for batches of `capacity` samples.
     pub fn new(capacity: usize) -> Mlp {
         Mlp {
             first: First::new(),
@@ -128,7 +128,7 @@ mod tests {
         logits.iter().map(|x| x.exp()).sum::<f64>().ln() - logits[label]
     }
 
-    /// First parameters, with biases and last weights that matter.
+    /// Initial parameters with hidden biases other than 0 and larger weights in the last layer.
     fn parameters() -> Vec<f32> {
         let mut parameters = Mlp::new(0).initial_parameters(1);
         for (index, bias) in parameters[First::WEIGHTS..FIRST.end].iter_mut().enumerate() {

@@ -1,13 +1,13 @@
-//! The models as networks of the sharding engine.
+//! Builds the models as networks of the sharding engine.
 
 use super::{Architecture, mlp};
 use crate::data::{CLASSES, PIXELS};
 use crate::sharding::network::{Chain, Network};
 
 impl Architecture {
-    /// The model's network for `rows` samples of all ranks together; at least 1.
+    /// Builds the model's network for `rows` samples on all ranks together; at least 1.
     ///
-    /// Its parameters have the names and the order of [`super::Model::parameter_shapes`], but weights are transposed:
+    /// The parameters have the names and order of [`super::Model::parameter_shapes`], but weights are transposed:
     /// (inputs, outputs).
     pub fn network(self, rows: usize) -> Network {
         let samples = Chain::new(rows, PIXELS);

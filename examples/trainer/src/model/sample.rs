@@ -1,18 +1,18 @@
-//! Shared by the models' tests: random images, and checks that hold for every model.
+//! Helpers for the models' tests: random images, and checks that apply to every model.
 
 use super::Model;
 use crate::batch::Image;
 use crate::data::CLASSES;
 use crate::random::{Purpose, Stream};
 
-/// A batch of random images with labels.
+/// Creates a batch of random images with labels.
 pub fn batch(count: usize) -> (Vec<Image>, Vec<u8>) {
     let mut random = Stream::new(3, Purpose::Digit(0));
     let images = (0..count).map(|_| std::array::from_fn(|_| random.between(-0.5, 2.8) as f32)).collect();
     (images, (0..count).map(|index| (index * 7 % CLASSES) as u8).collect())
 }
 
-/// The gradient is that of finite differences of `loss`, which is a sample's loss in f64.
+/// Compares the gradient with finite differences of `loss`, which computes a sample's loss in f64.
 pub fn assert_gradient(
     model: &mut dyn Model,
     parameters: &[f32],
@@ -41,7 +41,7 @@ pub fn assert_gradient(
     }
 }
 
-/// The gradients of a batch's parts, one of them empty, add up to the gradient of the batch.
+/// Checks that the gradients of a batch's parts, one of them empty, add up to the gradient of the batch.
 pub fn assert_parts_add_up(model: &mut dyn Model, parameters: &[f32]) {
     let (images, labels) = batch(32);
     let mut whole = vec![f32::NAN; parameters.len()];
@@ -57,7 +57,7 @@ pub fn assert_parts_add_up(model: &mut dyn Model, parameters: &[f32]) {
     assert!(sum.iter().zip(&whole).all(|(a, b)| (a - b).abs() < 1e-6));
 }
 
-/// Parameters that are not finite give a loss that is not finite, in training and in evaluation.
+/// Checks that the loss is not finite if the parameters are not, in training and in evaluation.
 pub fn assert_not_finite(model: &mut dyn Model, count: usize) {
     let (images, labels) = batch(4);
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {

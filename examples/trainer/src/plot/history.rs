@@ -1,11 +1,11 @@
-//! The values in a plot. The picture contains them, so that a resumed run can continue it.
+//! The values in a plot. They are stored in the picture, so that a resumed run can continue it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::Position;
 use crate::train::{self, Step};
 
-/// How many losses of steps are kept. If there are more, neighbors are merged into their mean.
+/// The maximum number of step losses. When it is reached, each pair of neighbors is merged into its mean.
 const POINTS: usize = 1024;
 
 /// The tags around the values in a picture.
@@ -13,19 +13,20 @@ const TAGS: [&str; 2] = ["<metadata>", "</metadata>"];
 
 /// The reported values of a run with their times, in epochs from 0.
 ///
-/// They are f32, which survives the round trip through JSON: a resumed run draws the same picture as an uninterrupted one.
+/// The values are f32, which survives the round trip through JSON. A resumed run therefore draws the same picture as an
+/// uninterrupted one.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct History {
     /// The title of the picture, which identifies the run.
     pub(super) title: String,
-    /// The time of the first step that was reported.
+    /// The time at which the history begins.
     pub(super) from: f32,
-    /// How many reported losses are merged into each of `losses`.
+    /// The number of reported losses merged into each of `losses`.
     stride: usize,
     /// The losses of rank 0's batches, each with its time.
     pub(super) losses: Vec<(f32, f32)>,
     pub(super) epochs: Vec<EpochPoint>,
-    /// The sums and the number of the losses that are not merged yet.
+    /// The sums of the times and losses that are not merged yet, and their number.
     #[serde(skip)]
     rest: (f64, f64, usize),
 }
@@ -40,7 +41,7 @@ pub(super) struct EpochPoint {
 }
 
 impl EpochPoint {
-    /// The time at which it ended.
+    /// The time at which the epoch ended.
     pub(super) fn end(&self) -> f64 {
         f64::from(self.epoch) + 1.0
     }
@@ -52,14 +53,14 @@ impl History {
         History { title, from: 0.0, stride: 1, losses, epochs: Vec::new(), rest: (0.0, 0.0, 0) }
     }
 
-    /// The history of the run with that title in a picture, if there is one.
+    /// Parses the history in a picture if it belongs to the run with this title.
     fn of_picture(picture: &str, title: &str) -> Option<History> {
         let [open, close] = TAGS;
         let (kept, _) = picture.rsplit_once(open)?.1.split_once(close)?;
         serde_json::from_str(kept).ok().filter(|history: &History| history.title == title && history.can_be_drawn())
     }
 
-    /// Whether the values are valid: the file may come from another program.
+    /// Returns whether the values are valid. The file may come from another program.
     fn can_be_drawn(&self) -> bool {
         let of_epoch = |epoch: &EpochPoint| [epoch.train_loss, epoch.test_loss, epoch.test_accuracy];
         let losses = self.losses.iter().flat_map(|&(x, y)| [x, y]);
@@ -69,9 +70,9 @@ impl History {
             && self.epochs.iter().all(|epoch| epoch.end() > self.from.into())
     }
 
-    /// Puts this history into a picture.
+    /// Inserts this history into a picture.
     pub(super) fn keep_in(&self, picture: &mut String) -> serde_json::Result<()> {
-        // These characters occur only in strings, in which JSON can escape them.
+        // These characters occur only inside JSON strings, where they can be escaped.
         let kept = serde_json::to_string(self)?;
         let kept = kept.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e");
         let [open, close] = TAGS;
@@ -80,7 +81,7 @@ impl History {
         Ok(())
     }
 
-    /// Takes from `picture` the values of this run up to `position`, at which it resumes.
+    /// Resumes at `position` with this run's earlier values from `picture`, or begins there if there are none.
     pub(super) fn resume(&mut self, picture: Option<&str>, position: Position, steps: usize) {
         let time = time(position.epoch, position.step as f64, steps);
         let before = picture.and_then(|picture| History::of_picture(picture, &self.title));
@@ -93,7 +94,7 @@ impl History {
         }
     }
 
-    /// Adds a step of a run with `steps` steps in an epoch.
+    /// Adds a step of a run with `steps` steps per epoch.
     pub(super) fn add_step(&mut self, step: &Step, steps: usize) {
         self.add_loss(time(step.epoch, step.step as f64, steps), step.loss);
     }
@@ -123,9 +124,9 @@ impl History {
         self.epochs.push(EpochPoint { epoch: epoch.epoch, train_loss, test_loss, test_accuracy });
     }
 
-    /// The largest distance of neighbors in `losses` if no step between them is missing.
+    /// The largest gap between neighbors in `losses` that does not mean that steps are missing.
     pub(super) fn widest(&self, steps: usize) -> f64 {
-        // A mean is shifted by up to half its width, and one may be missing where the run resumed.
+        // A mean is shifted by up to half its width, and one mean may be missing where the run resumed.
         3.0 * (self.stride * train::REPORT_EVERY) as f64 / steps as f64
     }
 }
@@ -198,7 +199,7 @@ mod tests {
             assert_eq!((history.from, history.epochs.len(), history.losses.len()), (2.5, 0, 0), "{picture:?}");
         }
         assert_eq!(resumed(Some(&picture(&history(2))), 0, 0).losses.len(), 0);
-        // What nobody has drawn.
+        // Values that no plot contains.
         for (right, wrong) in [("0.1,", "1e300,"), ("0.1,", "-1,"), ("\"stride\":1", "\"stride\":0"), ("[[", "[[]")] {
             let picture = picture(&history(2));
             assert_eq!(resumed(Some(&picture.replacen(right, wrong, 1)), 2, 50).from, 2.5, "{wrong}");
@@ -214,7 +215,7 @@ mod tests {
         assert!(history.losses.iter().all(|&(_, y)| y == 0.5));
         assert!(history.losses.is_sorted_by(|a, b| a.0 < b.0));
         let apart = history.losses.windows(2).map(|pair| f64::from(pair[1].0 - pair[0].0)).fold(0.0, f64::max);
-        // A step at every whole number.
+        // With this many steps per epoch, reported losses are 1 apart.
         assert!(apart * 1.5 < history.widest(train::REPORT_EVERY), "{apart}");
     }
 }

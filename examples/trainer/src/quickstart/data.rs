@@ -1,19 +1,19 @@
-//! The quick start's samples: those of NumPy's `random.rand` after `random.seed(1)`.
+//! The quick start's samples, equal to NumPy's `random.rand` after `random.seed(1)`.
 
 use rand_mt::Mt;
 
 use crate::sharding::tensor::Tensor;
 
-/// Samples of each rank in a step.
+/// Samples per step on each rank.
 pub const ROWS: usize = 2;
 
-/// Numbers of a sample.
+/// The number of values in a sample.
 pub const INPUTS: usize = 32;
 
-/// Numbers of a label.
+/// The number of values in a label.
 pub const OUTPUTS: usize = 16;
 
-/// The samples and labels of a step; the same for every rank and step.
+/// Draws the samples and labels of a step, which are the same for every rank and step.
 pub fn draw() -> (Tensor<f32>, Tensor<f32>) {
     let mut generator = Mt::new(1);
     let mut tensor = |columns| {
@@ -24,7 +24,7 @@ pub fn draw() -> (Tensor<f32>, Tensor<f32>) {
     (samples, tensor(OUTPUTS))
 }
 
-/// A number in [0, 1) with 53 bits, as NumPy draws it.
+/// Draws a number in [0, 1) with 53 bits, as NumPy does.
 fn uniform(generator: &mut Mt) -> f64 {
     let (high, low) = (generator.next_u32() >> 5, generator.next_u32() >> 6);
     (f64::from(high) * f64::from(1 << 26) + f64::from(low)) / (1u64 << 53) as f64

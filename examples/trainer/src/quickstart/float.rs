@@ -1,10 +1,10 @@
-//! Numbers as Python writes them.
+//! Formats numbers as Python does.
 
-/// Python's `repr` of a float: the fewest digits that parse to the same number.
+/// Formats a float like Python's `repr`: the fewest digits that parse to the same number.
 pub fn repr(number: f64) -> String {
     let text = format!("{number:?}");
     match text.split_once('e') {
-        // Rust and Python write exponents below -4 and from 16 on; Python with a sign, and with two digits at least.
+        // Rust and Python switch to exponents at the same numbers. Python adds a sign and writes at least two digits.
         Some((digits, exponent)) => {
             let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
             format!("{digits}e{sign}{exponent:0>2}")

@@ -1,4 +1,4 @@
-//! A rank's folder of checkpoints, `CKP-EPOCH_STEP.safetensors`.
+//! A rank's folder of checkpoints, which are named `CKP-EPOCH_STEP.safetensors`.
 
 use std::fs;
 use std::io;
@@ -9,21 +9,21 @@ use crate::exit;
 use crate::folder_lock::{self, FolderLock, LockError};
 use crate::sharding::checkpoint::{Checkpoint, CheckpointError};
 
-/// How many checkpoints a rank keeps.
+/// The number of checkpoints that a rank keeps.
 const KEPT: usize = 5;
 
-/// The epoch and the step of a checkpoint, both counted from 1.
+/// The epoch and step of a checkpoint, both counted from 1.
 pub type Moment = (u64, u64);
 
-/// The folder of a rank below `output`.
+/// Returns a rank's folder below `output`.
 pub fn of_rank(output: &Path, rank: u32) -> PathBuf {
     output.join("device").join(rank.to_string())
 }
 
-/// Locks a rank's folder for this run, and creates it if it is missing.
+/// Locks a rank's folder for this run, creating it if it is missing.
 ///
 /// # Errors
-/// If another run uses it, or it cannot be written.
+/// If another run uses the folder, or it cannot be written.
 pub fn take(folder: &Path) -> Result<FolderLock, FolderError> {
     FolderLock::take(folder, &mut |text| exit::say("quickstart", &text)).map_err(|error| match error {
         LockError::System(error) => FolderError::System(error),
@@ -31,19 +31,19 @@ pub fn take(folder: &Path) -> Result<FolderLock, FolderError> {
     })
 }
 
-/// The file of a moment.
+/// Returns the path of the checkpoint of a moment.
 pub fn file(folder: &Path, (epoch, step): Moment) -> PathBuf {
     folder.join(format!("CKP-{epoch}_{step}.safetensors"))
 }
 
-/// Writes a checkpoint, and removes all but the newest five.
+/// Writes a checkpoint. Keeps the newest five up to `moment` and removes all others.
 ///
 /// # Errors
 /// If a file cannot be written or removed.
 pub fn add(folder: &Path, moment: Moment, checkpoint: &Checkpoint) -> Result<(), FolderError> {
     checkpoint.write(&file(folder, moment))?;
     let all = moments(folder)?;
-    // Newer ones belong to a previous run, which this one replaces.
+    // Newer checkpoints belong to a previous run, which this run replaces.
     let (own, newer) = all.split_at(all.partition_point(|other| *other <= moment));
     for other in own.iter().rev().skip(KEPT).chain(newer) {
         let path = file(folder, *other);
@@ -52,7 +52,7 @@ pub fn add(folder: &Path, moment: Moment, checkpoint: &Checkpoint) -> Result<(),
     Ok(())
 }
 
-/// The moments of a folder's checkpoints, the oldest first.
+/// Lists the moments of a folder's checkpoints, from oldest to newest.
 fn moments(folder: &Path) -> Result<Vec<Moment>, FolderError> {
     let moment = |(name, _path): (String, PathBuf)| {
         let (epoch, step) = name.strip_prefix("CKP-")?.strip_suffix(".safetensors")?.split_once('_')?;
@@ -64,10 +64,10 @@ fn moments(folder: &Path) -> Result<Vec<Moment>, FolderError> {
     Ok(moments)
 }
 
-/// The checkpoint of each folder at the newest moment that all of them have.
+/// Reads each folder's checkpoint of the newest moment that all folders have in common.
 ///
 /// # Errors
-/// If there is none, or one cannot be read.
+/// If there is no common moment, or a checkpoint cannot be read.
 pub fn newest(folders: &[PathBuf]) -> Result<Vec<(PathBuf, Checkpoint)>, FolderError> {
     let mut common: Option<Vec<Moment>> = None;
     for folder in folders {

@@ -134,12 +134,12 @@ pub struct Merge {
 }
 
 impl QuickstartArgs {
-    /// The options of this process. Exits if they are invalid or ask for help.
+    /// Parses this process's command line. Exits if it is invalid or asks for help.
     pub fn of_process() -> QuickstartArgs {
         QuickstartArgs::of(std::env::args_os()).unwrap_or_else(|error| exit::with_usage("quickstart", &error))
     }
 
-    /// The options of a command line, the program's name included.
+    /// Parses a command line that starts with the program's name.
     fn of(line: impl IntoIterator<Item = OsString>) -> Result<QuickstartArgs, clap::Error> {
         let matches = numbers_may_be_negative(QuickstartArgs::command()).try_get_matches_from(line)?;
         QuickstartArgs::from_arg_matches(&matches)

@@ -1,4 +1,4 @@
-//! A strategy with the name of its operator, as on command lines.
+//! A strategy with the name of its operator, as written on the command line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,10 +6,10 @@ use std::str::FromStr;
 use super::network::{Network, UnknownOperator};
 use super::strategy::{Strategy, StrategyTextError};
 
-/// The operator of a strategy without a name: the first product of every network of these programs.
+/// The operator for a strategy without a name: the first matrix product in each of these programs' networks.
 pub const FIRST: &str = "matmul";
 
-/// The strategy of an operator: `matmul2=((2,4),(4,1))`. Without a name it applies to [`FIRST`].
+/// An operator's strategy, such as `matmul2=((2,4),(4,1))`. Without a name, it applies to [`FIRST`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
     pub operator: String,
@@ -17,7 +17,7 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    /// Sets the strategies of the network's operators. If an operator has two, the later one counts.
+    /// Sets the strategies of the network's operators. If an operator has several, the last one applies.
     ///
     /// # Errors
     /// If the network has no operator of a given name.

@@ -1,4 +1,4 @@
-//! Checkpoints of sharded runs: each rank writes its parts. They can be merged, and cut again for another plan.
+//! Checkpoints of sharded runs. Each rank writes its parts, which can be merged and cut again for another plan.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::tensor_file::{NamedTensor, TensorFile, TensorFileError};
 /// Appended to a parameter's name for its momentum.
 const MOMENTUM: &str = ".momentum";
 
-/// The parts of one rank, or the whole tensors, as of a world of one rank.
+/// One rank's parts, or the whole tensors, which are stored like those of a single rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
     about: About,
@@ -27,12 +27,12 @@ struct About {
     rank: u32,
     world: u32,
     mesh: String,
-    /// Each operator with its strategy.
+    /// The operators with their strategies.
     strategies: String,
     steps: u64,
     #[serde(rename = "origin")]
     run_id: RunId,
-    /// A place for each tensor.
+    /// The place of each tensor.
     places: Vec<Part>,
 }
 
@@ -47,7 +47,7 @@ struct Part {
 }
 
 impl Checkpoint {
-    /// The checkpoint of `rank` in a run of `plan`.
+    /// Creates the checkpoint of `rank` in a run of `plan`.
     pub fn new<N: Number>(plan: &Plan, rank: u32, state: &State<N>, run_id: &RunId) -> Checkpoint {
         let mesh = plan.mesh();
         let (mut places, mut tensors) = (Vec::new(), Vec::new());
@@ -76,12 +76,12 @@ impl Checkpoint {
         Checkpoint { about, tensors }
     }
 
-    /// The number of steps done.
+    /// The number of completed steps.
     pub fn steps(&self) -> u64 {
         self.about.steps
     }
 
-    /// The id of the run that resumes from here with `plan`.
+    /// Returns the ID of the run that resumes from this checkpoint with `plan`.
     pub fn run_id(&self, plan: &Plan) -> RunId {
         self.about.run_id.resumed(plan, self.about.steps)
     }
@@ -89,7 +89,7 @@ impl Checkpoint {
     /// Writes the file atomically.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), CheckpointError> {
         let about = serde_json::to_string(&self.about)
             .map_err(|error| CheckpointError::Strange { path: path.to_owned(), reason: error.to_string() })?;
@@ -99,12 +99,12 @@ impl Checkpoint {
     /// Reads a file.
     ///
     /// # Errors
-    /// If it cannot be read, or is not a checkpoint.
+    /// If the file cannot be read or is not a checkpoint.
     pub fn read(path: &Path) -> Result<Checkpoint, CheckpointError> {
         Ok(Checkpoint::read_with_digest(path)?.0)
     }
 
-    /// Reads a file as [`Checkpoint::read`] does, and returns its SHA-256 too.
+    /// Reads a file like [`Checkpoint::read`], and also returns its SHA-256.
     pub fn read_with_digest(path: &Path) -> Result<(Checkpoint, String), CheckpointError> {
         let strange = |reason: String| CheckpointError::Strange { path: path.to_owned(), reason };
         let (file, digest) = TensorFile::read_with_digest(path)?;
@@ -118,7 +118,7 @@ impl Checkpoint {
             let ends = place.offset.iter().zip(&tensor.shape).map(|(offset, size)| offset.checked_add(*size));
             let part: usize = tensor.shape.iter().product();
             let whole = place.shape.iter().try_fold(1, |product: usize, &size| product.checked_mul(size));
-            // Merging allocates the whole, so it must not be larger than what the ranks can fill.
+            // Merging allocates the whole tensor, so it must not be larger than the ranks' parts can fill.
             let filled = |whole: usize| (whole as u128) <= part as u128 * u128::from(about.world);
             let inside = ends.zip(&place.shape).all(|(end, size)| end.is_some_and(|end| end <= *size));
             if !fits || !inside || !whole.is_some_and(filled) {
@@ -129,9 +129,9 @@ impl Checkpoint {
         Ok((Checkpoint { about, tensors }, digest))
     }
 
-    /// Merges the parts of ranks. Each comes with its path, for errors.
+    /// Merges the parts of several ranks. Their paths are used in errors.
     ///
-    /// Of ranks that hold the same part, one is enough.
+    /// If several ranks hold the same part, one of them is enough.
     ///
     /// # Errors
     /// If parts are missing, contradict each other, or belong to different runs.
@@ -173,16 +173,16 @@ impl Checkpoint {
         Ok(Checkpoint { about, tensors })
     }
 
-    /// The tensor of that name: a parameter, or its momentum with `.momentum` after its name.
+    /// Returns a tensor by name: a parameter, or its momentum if the name ends in `.momentum`.
     pub fn tensor<N: Number>(&self, name: &str) -> Option<Tensor<N>> {
         let tensor = self.tensors.iter().find(|tensor| tensor.name == name && tensor.numbers == N::TYPE)?;
         Some(Tensor::new(tensor.shape.clone(), N::from_bytes(&tensor.bytes)))
     }
 
-    /// The parts of `rank` under a plan, from a whole checkpoint of any strategy and number of ranks.
+    /// Cuts the parts of `rank` under a plan from a merged checkpoint of any strategy and number of ranks.
     ///
     /// # Errors
-    /// If the checkpoint has only parts, or is of another network.
+    /// If the checkpoint has only one rank's parts, or belongs to another network.
     pub fn state<N: Number>(&self, path: &Path, plan: &Plan, rank: u32) -> Result<State<N>, CheckpointError> {
         if self.about.world != 1 {
             let About { rank, world, .. } = self.about;
@@ -203,13 +203,13 @@ impl Checkpoint {
     }
 }
 
-/// The whole of tensor number `index`.
+/// Merges the parts of tensor number `index`.
 fn merge_tensor(place: &Part, index: usize, parts: &[(PathBuf, Checkpoint)]) -> Result<NamedTensor, CheckpointError> {
     let numbers = parts[0].1.tensors[index].numbers;
     let size = numbers.size();
     let count: usize = place.shape.iter().product();
     let mut bytes = vec![0; count * size];
-    // The part that each number comes from.
+    // For each number, the checkpoint that it comes from.
     let mut sources: Vec<Option<usize>> = vec![None; count];
     for (source, (path, checkpoint)) in parts.iter().enumerate() {
         let (place, part) = (&checkpoint.about.places[index], &checkpoint.tensors[index]);

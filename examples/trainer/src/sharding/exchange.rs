@@ -1,4 +1,4 @@
-//! Moves the parts of tensors between ranks.
+//! Moves parts of tensors between ranks.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::redistribute::Step;
 use super::tensor::Tensor;
 use mpienv::collective::{CollectiveError, Group};
 
-/// A rank's groups.
+/// A rank's groups for exchanging parts.
 pub struct Exchange<'a> {
     mesh: &'a Mesh,
     rank: u32,
@@ -17,7 +17,7 @@ pub struct Exchange<'a> {
 }
 
 impl<'a> Exchange<'a> {
-    /// Creates the groups for `steps`, which are the same on all ranks of `world`. The mesh has as many ranks.
+    /// Creates the groups for `steps`, which must be the same on all ranks. `mesh` must have as many ranks as `world`.
     ///
     /// # Errors
     /// If a rank is lost.
@@ -36,7 +36,7 @@ impl<'a> Exchange<'a> {
         Ok(Exchange { mesh, rank, groups })
     }
 
-    /// Does one of the steps that the groups were created for, and overwrites `moved` with this rank's part.
+    /// Runs one of the steps that the groups were created for. Overwrites `moved` with this rank's part of the result.
     ///
     /// # Errors
     /// If a rank is lost.
@@ -80,7 +80,7 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    /// Adds the `numbers` of the ranks that differ only in `axes`, in one call.
+    /// Sums `numbers` over the ranks that differ only in `axes`, in one call.
     ///
     /// # Errors
     /// If a rank is lost.
@@ -95,7 +95,7 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// Concatenates the ranks' parts, which have the same shape.
+/// Concatenates the ranks' parts, all of the same shape.
 fn joined<N: Number>(dim: usize, shape: &[usize], parts: Vec<Vec<u8>>) -> Result<Tensor<N>, CollectiveError> {
     let expected = shape.iter().product();
     let mut tensors = Vec::with_capacity(parts.len());

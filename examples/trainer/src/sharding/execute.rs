@@ -1,4 +1,4 @@
-//! Runs a plan on a rank, over any collective.
+//! Runs a plan on a rank, over any transport.
 
 use std::mem;
 
@@ -15,7 +15,7 @@ use mpienv::collective::{CollectiveError, Group};
 pub struct State<N> {
     pub parameters: Vec<Tensor<N>>,
     pub momenta: Vec<Tensor<N>>,
-    /// The number of steps done.
+    /// The number of completed steps.
     pub steps: u64,
 }
 
@@ -26,13 +26,13 @@ impl<N: Number> State<N> {
         State { parameters, momenta, steps: 0 }
     }
 
-    /// The initial state of `rank`, from whole parameters in the plan's order.
+    /// Cuts the initial state of `rank` from whole parameters in the plan's order.
     pub fn of_whole(plan: &Plan, rank: u32, whole: &[Tensor<N>]) -> State<N> {
         State::new(parts(plan, rank, whole))
     }
 }
 
-/// A rank's parts of whole tensors, which have the order and shapes of the plan's parameters.
+/// Cuts a rank's parts from whole tensors, which must have the order and shapes of the plan's parameters.
 pub(super) fn parts<N: Number>(plan: &Plan, rank: u32, whole: &[Tensor<N>]) -> Vec<Tensor<N>> {
     let (mesh, parameters) = (plan.mesh(), plan.parameters());
     let cut = |((_, layout), whole): ((_, &super::layout::Layout), &Tensor<N>)| {
@@ -46,26 +46,26 @@ pub(super) fn parts<N: Number>(plan: &Plan, rank: u32, whole: &[Tensor<N>]) -> V
 pub struct Executor<'a, N> {
     plan: &'a Plan,
     exchange: Exchange<'a>,
-    /// By instruction. Inputs and parameters are used in place.
+    /// The result of each instruction. Inputs and parameters are used in place.
     results: Vec<Tensor<N>>,
-    /// Buffer for a transposed matrix.
+    /// A buffer for a transposed matrix.
     turned: Tensor<N>,
-    /// Buffer for sums that share a call.
+    /// A buffer for sums that share a call.
     bucket: Vec<N>,
     own_loss: Option<N>,
 }
 
 impl<'a, N: Number> Executor<'a, N> {
-    /// Checks on every rank of `world` that all have the same plan, and creates the groups.
+    /// Checks that all ranks of `world` have the same plan, and creates the groups. All ranks must call this.
     ///
-    /// `terms` lists options that must be the same on all ranks, one on each line.
+    /// `terms` lists options that must be the same on all ranks, one per line.
     ///
     /// # Errors
-    /// If a rank has another plan or other terms, or is lost.
+    /// If a rank has another plan or other terms, the plan is for another number of ranks, or a rank is lost.
     pub fn new(plan: &'a Plan, terms: &str, world: &mut Group) -> Result<Executor<'a, N>, ExecuteError> {
         let rank = world.rank();
         let text = format!("{terms}\n{}{}", plan.graph(), plan.instructions_of(0));
-        // First of all, because ranks with other plans would make other calls.
+        // Check this first, because ranks with other plans would make other calls.
         agree(&text, world)?;
         if rank.size() != plan.mesh().world() {
             return Err(ExecuteError::World { planned: plan.mesh().world(), found: rank.size() });
@@ -79,7 +79,7 @@ impl<'a, N: Number> Executor<'a, N> {
         Ok(Executor { plan, exchange, results, turned: Tensor::default(), bucket: Vec::new(), own_loss: None })
     }
 
-    /// Makes a step with this rank's part of the samples and labels. Returns the loss of all samples before it.
+    /// Runs a step with this rank's part of the samples and labels. Returns the loss of all samples before the step.
     ///
     /// # Errors
     /// If the data has the wrong shape, or a rank is lost.
@@ -88,8 +88,8 @@ impl<'a, N: Number> Executor<'a, N> {
         self.step_of(count, state, samples, labels)
     }
 
-    /// Makes a step as [`Executor::step`] does, but the loss is the mean over `count` labels of all ranks: those of rows
-    /// that are not empty; see [`xent`].
+    /// Runs a step like [`Executor::step`], but the loss is the mean over `count` labels on all ranks, which excludes
+    /// the labels of empty rows; see [`xent`].
     pub fn step_of(
         &mut self,
         count: usize,
@@ -151,14 +151,14 @@ impl<'a, N: Number> Executor<'a, N> {
         Ok(self.results[plan.loss()].data[0])
     }
 
-    /// The mean loss in the last step of the samples whose loss this rank computes, if there are any.
+    /// Returns the mean loss, in the last step, of the samples whose loss this rank computes, if there are any.
     ///
-    /// These are the rank's own samples if the loss operator is cut as the data set is.
+    /// These are the rank's own samples if the loss operator is cut like the data set.
     pub fn own_loss(&self) -> Option<N> {
         self.own_loss
     }
 
-    /// Computes the sums of the bucket that begins with instruction `first`. Returns the number of the next instruction.
+    /// Computes the sums of the bucket that starts at instruction `first`. Returns the number of the next instruction.
     fn sum_bucket(&mut self, first: usize, axes: &[Axis]) -> Result<usize, CollectiveError> {
         let instructions = self.plan.instructions();
         let same = |instruction: &&Instruction| instruction.bucket == instructions[first].bucket;
@@ -184,7 +184,7 @@ impl<'a, N: Number> Executor<'a, N> {
     }
 }
 
-/// Computes an operation that needs no other rank. `turned` is a buffer.
+/// Computes an operation that involves no other rank. `turned` is a buffer.
 fn compute<'t, N: Number>(
     operation: &Operation,
     input: impl Fn(usize) -> &'t Tensor<N>,
@@ -208,12 +208,12 @@ fn compute<'t, N: Number>(
         Operation::ReluGrad => relu::gradient(input(0), input(1), result),
         Operation::MseGrad => mse::gradient(input(0), input(1), count, result),
         Operation::XentGrad => xent::gradient(input(0), input(1), count, result),
-        // Inputs and parameters are used in place; the rest is done elsewhere.
+        // Inputs and parameters are used in place. The caller handles moves and updates.
         Operation::Input(_) | Operation::Load(_) | Operation::Move(_) | Operation::Momentum { .. } => {}
     }
 }
 
-/// v = momentum v + g, p = p - learning rate v.
+/// Updates a parameter: v = momentum v + g, p = p - learning rate v.
 fn update<N: Number>(state: &mut State<N>, parameter: usize, gradient: &Tensor<N>, learning_rate: N, momentum: N) {
     let moved = state.momenta[parameter].data.iter_mut().zip(&gradient.data);
     for (number, (velocity, &gradient)) in state.parameters[parameter].data.iter_mut().zip(moved) {
@@ -226,7 +226,7 @@ fn update<N: Number>(state: &mut State<N>, parameter: usize, gradient: &Tensor<N
 fn agree(own: &str, world: &mut Group) -> Result<(), ExecuteError> {
     let all = world.all_gather(own.as_bytes())?;
     let votes = |text: &Vec<u8>| all.iter().filter(|other| *other == text).count();
-    // The most frequent text is right; among equally frequent ones, that of the lowest rank.
+    // The most frequent text counts as right. Of equally frequent ones, the lowest rank's does.
     let Some(expected) = all.iter().rev().max_by_key(|text| votes(text)) else {
         return Ok(());
     };

@@ -1,13 +1,13 @@
-//! Brings the parts of all ranks to every rank.
+//! Gathers the parts of all ranks on every rank.
 
 use super::number::Number;
 use super::tensor::Tensor;
 use mpienv::collective::{CollectiveError, Group};
 
-/// The tensors of each rank, in rank order. All ranks have the same number of tensors, of the same shapes.
+/// Returns the tensors of each rank, in rank order. All ranks must have the same number of tensors, of the same shapes.
 ///
 /// # Errors
-/// If the shapes differ, or a rank is lost.
+/// If the ranks' tensors differ in size, or a rank is lost.
 pub fn gather<N: Number>(own: &[Tensor<N>], group: &mut Group) -> Result<Vec<Vec<Tensor<N>>>, CollectiveError> {
     let bytes: Vec<u8> = own.iter().flat_map(|tensor| N::to_bytes(&tensor.data)).collect();
     let expected = own.iter().map(|tensor| tensor.data.len()).sum();

@@ -1,4 +1,4 @@
-//! Parameters before the first step.
+//! Initial parameters.
 
 mod mindspore;
 
@@ -12,17 +12,17 @@ use crate::random;
 /// The deviation of the initial weights.
 const DEVIATION: f64 = 0.01;
 
-/// How parameters are drawn. Weights are N(0, 0.01), biases 0.
+/// How initial parameters are drawn. Weights are N(0, 0.01) and biases are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Init {
-    /// Every number depends only on the seed, the parameter and its place.
+    /// Every number depends only on the seed, the parameter and the number's index.
     Normal { seed: u64 },
-    /// As in MindSpore 1.x. Each part is drawn separately, so the numbers depend on the strategy and the number of ranks.
+    /// As MindSpore 1.x does. Each part is drawn separately, so numbers depend on the strategy and the number of ranks.
     MindSpore1,
 }
 
 impl Init {
-    /// The initial parameters of `rank`.
+    /// Draws the initial parameters of `rank`.
     pub fn parameters<N: Number>(self, plan: &Plan, rank: u32) -> Vec<Tensor<N>> {
         let mesh = plan.mesh();
         let parameters = (0..).zip(plan.parameters());

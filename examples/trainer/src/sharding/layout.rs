@@ -1,4 +1,4 @@
-//! How a tensor is distributed over the ranks.
+//! Describes how a tensor is distributed over the ranks.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,45 +6,45 @@ use std::fmt;
 use super::mesh::{Axis, Mesh};
 use crate::list::join;
 
-/// Which mesh axes cut each dimension of a tensor, and over which axes its values must still be summed.
+/// The mesh axes that cut each dimension of a tensor, and the axes over which its values must still be summed.
 ///
 /// Ranks that differ only in any other axis are replicas: they hold the same part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// The axes that cut each dimension, the outermost first.
+    /// The axes that cut each dimension, outermost first.
     pub dims: Vec<Vec<Axis>>,
     /// The axes over which the ranks' values must still be summed.
     pub partial: BTreeSet<Axis>,
 }
 
 impl Layout {
-    /// A layout without pending sums.
+    /// Creates a layout without pending sums.
     pub fn new(dims: Vec<Vec<Axis>>) -> Layout {
         Layout { dims, partial: BTreeSet::new() }
     }
 
-    /// The same cuts, without pending sums.
+    /// Returns the same cuts without pending sums.
     pub fn complete(&self) -> Layout {
         Layout::new(self.dims.clone())
     }
 
-    /// Whether an axis neither cuts the tensor nor has a pending sum.
+    /// Returns whether an axis neither cuts the tensor nor has a pending sum.
     pub fn is_free(&self, axis: Axis) -> bool {
         !self.partial.contains(&axis) && !self.dims.iter().any(|axes| axes.contains(&axis))
     }
 
-    /// The shape of each rank's part of a tensor of `shape`.
+    /// Returns the shape of each rank's part of a tensor of `shape`.
     pub fn local_shape(&self, mesh: &Mesh, shape: &[usize]) -> Vec<usize> {
         shape.iter().zip(&self.dims).map(|(size, axes)| size / mesh.size(axes) as usize).collect()
     }
 
-    /// The offset of the part of `rank` in a tensor of `shape`.
+    /// Returns the offset of the part of `rank` in a tensor of `shape`.
     pub fn offset(&self, mesh: &Mesh, shape: &[usize], rank: u32) -> Vec<usize> {
         let local = self.local_shape(mesh, shape);
         local.iter().zip(&self.dims).map(|(size, axes)| size * mesh.index(rank, axes) as usize).collect()
     }
 
-    /// The number of the part of `rank`, row by row, and the number of parts.
+    /// Returns the index of the part of `rank`, in row-major order, and the number of parts.
     pub fn part(&self, mesh: &Mesh, rank: u32) -> (u32, u32) {
         let axes = self.dims.concat();
         (mesh.index(rank, &axes), mesh.size(&axes))
@@ -52,7 +52,8 @@ impl Layout {
 }
 
 impl fmt::Display for Layout {
-    /// Such as `[0 1, -] partial 2`: dimension 0 cut by the axes 0 and 1, dimension 1 whole, a pending sum over axis 2.
+    /// Writes, for example, `[0 1, -] partial 2`: axes 0 and 1 cut dimension 0, dimension 1 is whole, and a sum over
+    /// axis 2 is pending.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dims = self.dims.iter().map(|axes| if axes.is_empty() { "-".to_owned() } else { join(axes, " ") });
         write!(f, "[{}]", join(dims, ", "))?;

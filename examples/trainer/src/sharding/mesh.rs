@@ -1,4 +1,4 @@
-//! Ranks as a grid.
+//! Arranges ranks as a grid.
 
 use std::fmt;
 
@@ -14,15 +14,15 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// A grid of the given size in each axis.
+    /// Creates a grid with the given size along each axis.
     pub fn new(dims: Vec<u32>) -> Mesh {
         Mesh { dims }
     }
 
-    /// The coarsest grid of `world` ranks in which the dimensions of every arrangement are whole axes, if there is one.
+    /// Returns the coarsest grid of `world` ranks in which each arrangement's dimensions are whole axes, if any.
     ///
-    /// An arrangement is itself a grid of all ranks: `[2, 4]` and `[8]` give the mesh 2 x 4, `[4, 2]` and `[2, 4]` give
-    /// 2 x 2 x 2, and `[3, 4]` and `[2, 6]` have no common grid.
+    /// An arrangement is itself a grid of all ranks. `[2, 4]` and `[8]` result in the mesh 2 x 4, and `[4, 2]` and
+    /// `[2, 4]` in 2 x 2 x 2. `[3, 4]` and `[2, 6]` have no common grid.
     pub fn refining<'a>(world: u32, arrangements: impl IntoIterator<Item = &'a [u32]>) -> Option<Mesh> {
         let mut cuts = vec![1, world];
         for arrangement in arrangements {
@@ -44,7 +44,7 @@ impl Mesh {
         Some(Mesh { dims })
     }
 
-    /// The axes of each dimension of an arrangement that this mesh refines. A dimension of size 1 has none.
+    /// Returns the axes of each dimension of an arrangement that this mesh refines. A dimension of size 1 has none.
     pub fn axes_of(&self, arrangement: &[u32]) -> Vec<Vec<Axis>> {
         let mut next = 0;
         let mut axes_of = |&size: &u32| {
@@ -65,7 +65,7 @@ impl Mesh {
         self.dims.iter().product()
     }
 
-    /// How many ranks differ only in `axes`, which is the number of parts that they cut.
+    /// The number of ranks that differ only in `axes`, which is also the number of parts that the axes cut.
     pub fn size(&self, axes: &[Axis]) -> u32 {
         axes.iter().map(|&axis| self.dims[axis]).product()
     }
@@ -75,12 +75,12 @@ impl Mesh {
         self.dims[axis + 1..].iter().product()
     }
 
-    /// The position of `rank` among those that differ only in `axes`. The first of `axes` varies slowest.
+    /// Returns the index of `rank` among the ranks that differ only in `axes`. The first of `axes` varies slowest.
     pub fn index(&self, rank: u32, axes: &[Axis]) -> u32 {
         axes.iter().fold(0, |index, &axis| index * self.dims[axis] + rank / self.stride(axis) % self.dims[axis])
     }
 
-    /// The ranks that differ from `rank` only in `axes`, including itself, in the order of [`Mesh::index`].
+    /// Returns `rank` and the ranks that differ from it only in `axes`, in the order of [`Mesh::index`].
     pub fn group(&self, rank: u32, axes: &[Axis]) -> Vec<u32> {
         let first = self.origin(rank, axes);
         (0..self.size(axes))
@@ -95,7 +95,7 @@ impl Mesh {
             .collect()
     }
 
-    /// The first rank of the group, which identifies it.
+    /// Returns the first rank of the group, which identifies the group.
     pub fn origin(&self, rank: u32, axes: &[Axis]) -> u32 {
         axes.iter().fold(rank, |rank, &axis| rank - rank / self.stride(axis) % self.dims[axis] * self.stride(axis))
     }

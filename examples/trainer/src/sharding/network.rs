@@ -1,4 +1,4 @@
-//! A network: a chain of operators that ends in a loss.
+//! Networks: chains of operators that end in a loss.
 
 use super::operator::Operator;
 use super::strategy::Strategy;
@@ -9,11 +9,11 @@ use crate::list::join;
 pub struct Node {
     pub name: String,
     pub operator: Operator,
-    /// The shapes of its inputs. The first input is the result of the previous operator.
+    /// The shapes of the inputs. The first input is the result of the previous operator.
     pub shapes: Vec<Vec<usize>>,
-    /// The number of its parameter, if its second input is one.
+    /// The number of the parameter, if the second input is a parameter.
     pub parameter: Option<usize>,
-    /// Without a strategy, it is cut to fit its neighbors.
+    /// The strategy. Without one, the operator is cut to fit its neighbors.
     pub strategy: Option<Strategy>,
 }
 
@@ -28,7 +28,7 @@ impl Node {
     }
 }
 
-/// A parameter, with its whole shape.
+/// A parameter and its whole shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
     pub name: String,
@@ -47,7 +47,7 @@ impl Network {
         &self.nodes
     }
 
-    /// The parameters in the order of their use.
+    /// The parameters in the order in which they are used.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }
@@ -55,7 +55,7 @@ impl Network {
     /// Sets the strategy of an operator.
     ///
     /// # Errors
-    /// If there is no operator of that name.
+    /// If the network has no operator of this name.
     pub fn shard(&mut self, name: &str, strategy: Strategy) -> Result<(), UnknownOperator> {
         match self.nodes.iter_mut().find(|node| node.name == name) {
             Some(node) => node.strategy = Some(strategy),
@@ -68,7 +68,7 @@ impl Network {
     }
 }
 
-/// There is no operator of that name.
+/// The network has no operator of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no operator {name}: the network has {names}")]
 pub struct UnknownOperator {
@@ -76,7 +76,7 @@ pub struct UnknownOperator {
     names: String,
 }
 
-/// A network without a loss yet.
+/// A network that does not have its loss yet.
 #[derive(Clone, Debug)]
 pub struct Chain {
     nodes: Vec<Node>,
@@ -85,35 +85,35 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Begins with `rows` samples, of all ranks together, with `columns` numbers each; both at least 1.
+    /// Starts a chain with `rows` samples on all ranks together, of `columns` numbers each. Both must be at least 1.
     pub fn new(rows: usize, columns: usize) -> Chain {
         Chain { nodes: Vec::new(), parameters: Vec::new(), shape: vec![rows, columns] }
     }
 
-    /// Multiplies by a parameter with `columns` columns, at least 1.
+    /// Appends a product with a parameter of `columns` columns; at least 1.
     pub fn matmul(self, name: &str, parameter: &str, columns: usize) -> Chain {
         let shape = vec![self.shape[1], columns];
         self.with(name, Operator::MatMul, Some((parameter, shape)))
     }
 
-    /// Adds a row of parameters to each row.
+    /// Appends an operator that adds a row of parameters to each row.
     pub fn bias_add(self, name: &str, parameter: &str) -> Chain {
         let shape = vec![self.shape[1]];
         self.with(name, Operator::BiasAdd, Some((parameter, shape)))
     }
 
-    /// Replaces numbers below 0 with 0.
+    /// Appends an operator that replaces numbers below 0 with 0.
     pub fn relu(self, name: &str) -> Chain {
         self.with(name, Operator::Relu, None)
     }
 
-    /// Ends in the mean squared difference from labels of the same shape.
+    /// Ends the chain in the mean squared difference from labels of the same shape.
     pub fn mse(self, name: &str) -> Network {
         let labels = self.shape.clone();
         self.ending(name, Operator::Mse, labels)
     }
 
-    /// Ends in the mean softmax cross-entropy with the number of each sample's class.
+    /// Ends the chain in the mean softmax cross-entropy. The labels are class numbers, one per sample.
     pub fn xent(self, name: &str) -> Network {
         let labels = vec![self.shape[0]];
         self.ending(name, Operator::Xent, labels)

@@ -1,4 +1,4 @@
-//! The number types: f32, or f64 for comparison.
+//! The supported number types: f32, and f64 for comparison.
 
 use std::fmt::Debug;
 use std::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
@@ -23,10 +23,10 @@ pub trait Number:
     + SubAssign
     + 'static
 {
-    /// The type in files.
+    /// The type of these numbers in files.
     const TYPE: Type;
 
-    /// The nearest number.
+    /// Rounds to the nearest number of this type.
     fn of(number: f64) -> Self;
 
     fn to_f64(self) -> f64;
@@ -35,22 +35,22 @@ pub trait Number:
 
     fn ln(self) -> Self;
 
-    /// Overwrites `product` with that of two row-major matrices; `right` and `product` have `columns` columns.
+    /// Overwrites `product` with a matrix product. `right` and `product` are row-major with `columns` columns.
     fn multiply(left: Left<'_, Self>, right: &[Self], columns: usize, product: &mut [Self]);
 
-    /// Little-endian.
+    /// Converts to little-endian bytes.
     fn to_bytes(values: &[Self]) -> Vec<u8>;
 
     /// The inverse of [`Number::to_bytes`]. An incomplete number at the end is ignored.
     fn from_bytes(bytes: &[u8]) -> Vec<Self>;
 }
 
-/// The f64 with the same shortest decimal form, which has only the digits that the user wrote.
+/// Returns the f64 with the same shortest decimal form, so that it prints as the user wrote it.
 pub fn as_written(number: f32) -> f64 {
     number.to_string().parse().unwrap_or(f64::from(number))
 }
 
-/// What both types have in common.
+/// The implementation that both types share.
 macro_rules! common {
     ($number:ty, $name:expr, $exp:path, $ln:path) => {
         const TYPE: Type = $name;
@@ -92,7 +92,7 @@ impl Number for f32 {
 impl Number for f64 {
     common!(f64, Type::F64, libm::exp, libm::log);
 
-    /// Not fast: f64 is for comparison only.
+    /// This is not optimized, because f64 is only for comparison.
     fn multiply(left: Left<'_, f64>, right: &[f64], columns: usize, product: &mut [f64]) {
         tile::multiply_plainly(left, right, columns, product);
     }

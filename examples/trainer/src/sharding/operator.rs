@@ -1,7 +1,8 @@
-//! The operators, and how they can be cut.
+//! The operators and how they can be cut.
 //!
-//! An operator is a set of loops over its inputs' dimensions: a matrix product loops over rows m, inner k and columns n.
-//! Cutting a loop cuts every dimension of that loop. If the result does not have the loop, a sum remains to be made.
+//! An operator is a set of loops over its inputs' dimensions. A matrix product loops over rows m, inner k and columns
+//! n. Cutting a loop cuts every dimension that belongs to it. If the result lacks the loop, its values must still be
+//! summed.
 
 pub mod bias_add;
 pub mod matmul;
@@ -30,16 +31,16 @@ pub enum Operator {
 pub struct Rule {
     /// The number of loops.
     pub loops: usize,
-    /// The loop of each dimension of each input.
+    /// The loop that each dimension of each input belongs to.
     pub inputs: &'static [&'static [usize]],
-    /// The loop of each dimension of the result.
+    /// The loop that each dimension of the result belongs to.
     pub output: &'static [usize],
-    /// A loop that cannot be cut.
+    /// The loop that cannot be cut, if any.
     pub whole: Option<usize>,
 }
 
 impl Operator {
-    /// MindSpore's name.
+    /// The operator's name, as in MindSpore's graphs.
     pub fn name(self) -> &'static str {
         match self {
             Operator::MatMul => "MatMul",
@@ -60,7 +61,7 @@ impl Operator {
         }
     }
 
-    /// The cuts of each loop in all legal strategies for `ranks` ranks, in descending order of the first cut.
+    /// Returns the cuts of each loop for all legal strategies on `ranks` ranks, in descending lexicographic order.
     pub fn candidates(self, shapes: &[Vec<usize>], ranks: u32) -> Vec<Vec<u32>> {
         let rule = self.rule();
         let mut sizes = vec![1; rule.loops];
@@ -69,7 +70,7 @@ impl Operator {
                 sizes[number] = if rule.whole == Some(number) { 1 } else { size };
             }
         }
-        // Every prefix of cuts with the remaining ranks.
+        // Every prefix of cuts, with the number of ranks left to distribute.
         let mut all = vec![(Vec::new(), ranks)];
         for size in sizes {
             all = all
@@ -83,7 +84,7 @@ impl Operator {
         all.into_iter().filter(|&(_, rest)| rest == 1).map(|(cuts, _)| cuts).collect()
     }
 
-    /// The strategy for these cuts of the loops.
+    /// Returns the strategy for these cuts of the loops.
     pub fn strategy(self, cuts: &[u32]) -> Strategy {
         let entry = |loops: &&[usize]| loops.iter().map(|&number| cuts[number]).collect();
         Strategy(self.rule().inputs.iter().map(entry).collect())
@@ -91,17 +92,17 @@ impl Operator {
 }
 
 impl Rule {
-    /// The layout of an input if these axes cut the loops.
+    /// Returns the layout of an input if these axes cut the loops.
     pub fn input(&self, input: usize, axes: &[Vec<Axis>]) -> Layout {
         Layout::new(self.inputs[input].iter().map(|&number| axes[number].clone()).collect())
     }
 
-    /// The layout of the result, with pending sums over the loops that it does not have.
+    /// Returns the layout of the result, with pending sums over the loops that the result lacks.
     pub fn output(&self, axes: &[Vec<Axis>]) -> Layout {
         self.with_sums(self.output, axes)
     }
 
-    /// The layout of an input's gradient, from the result's gradient without pending sums.
+    /// Returns the layout of an input's gradient, computed from a result's gradient without pending sums.
     pub fn gradient(&self, input: usize, axes: &[Vec<Axis>]) -> Layout {
         self.with_sums(self.inputs[input], axes)
     }

@@ -1,4 +1,4 @@
-//! One step of training as a list of instructions, the same for all ranks.
+//! A training step as a list of instructions that is the same for all ranks.
 
 mod build;
 mod print;
@@ -35,13 +35,13 @@ pub enum PlanError {
     Rank { rank: u32, ranks: u32 },
 }
 
-/// The parameters of a plan.
+/// The options of a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
     /// The number of ranks; at least 1.
     pub world: u32,
-    /// How many parts the rows of a step's data are cut into: as many as ranks if each has its own samples, 1 if each has
-    /// all. Divides the number of ranks.
+    /// The number of parts into which the rows of a step's data are cut: the number of ranks if each has its own
+    /// samples, or 1 if each has all samples. Must divide the number of ranks.
     pub data_cut: u32,
     pub collectives: Collectives,
     pub learning_rate: f64,
@@ -59,7 +59,7 @@ pub enum Feed {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
     Input(Feed),
-    /// Takes a parameter, by its number.
+    /// Loads a parameter, given by its number.
     Load(usize),
     Forward(Operator),
     /// The gradient of a product's first input, from the product's gradient and the second input.
@@ -68,15 +68,15 @@ pub enum Operation {
     MatMulGradSecond,
     /// The gradient of the added row, from the result's gradient.
     BiasAddGrad,
-    /// From the result's gradient and the result.
+    /// The gradient of ReLU's input, from the result's gradient and the result.
     ReluGrad,
-    /// From the value and the labels.
+    /// The gradient of the value, from the value and the labels.
     MseGrad,
-    /// From the logits and the labels.
+    /// The gradient of the logits, from the logits and the labels.
     XentGrad,
-    /// Redistributes a tensor's parts.
+    /// Redistributes the parts of a tensor.
     Move(Step),
-    /// Updates a parameter, by its number, with its gradient.
+    /// Updates a parameter, given by its number, with its gradient.
     Momentum {
         parameter: usize,
         learning_rate: f64,
@@ -84,34 +84,34 @@ pub enum Operation {
     },
 }
 
-/// An instruction. Its number is that of its result.
+/// An instruction. Its result has the same number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instruction {
     pub operation: Operation,
-    /// The numbers of the results that it uses.
+    /// The numbers of the results that the instruction uses.
     pub inputs: Vec<usize>,
-    /// The whole shape of its result.
+    /// The whole shape of the result.
     pub shape: Vec<usize>,
     pub layout: Layout,
-    /// The name of its operator or parameter.
+    /// The name of the operator or parameter.
     pub name: String,
-    /// The strategy, if it computes an operator.
+    /// The strategy, if the instruction computes an operator.
     pub strategy: Option<Strategy>,
-    /// The number, from 1, of the bucket of a sum. The sums of a bucket are consecutive, over the same ranks, and share a
-    /// call.
+    /// The number, from 1, of the bucket that a sum belongs to. The sums of a bucket are consecutive, run over the same
+    /// ranks, and share a call.
     pub bucket: Option<usize>,
 }
 
-/// A tensor's whole shape and its layout.
+/// A tensor's whole shape and layout.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placed {
     pub shape: Vec<usize>,
     pub layout: Layout,
 }
 
-/// A step of training: pure data, the same on every rank.
+/// A training step as pure data, the same on every rank.
 ///
-/// Only the begin of slices and the members of groups depend on the rank.
+/// Only the offsets of slices and the members of groups depend on the rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     mesh: Mesh,
@@ -127,7 +127,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans a step: cuts the operators, and inserts the exchanges between them.
+    /// Plans a step: cuts the operators and inserts the exchanges between them.
     ///
     /// # Errors
     /// If the strategies do not fit the network or each other.
@@ -139,7 +139,7 @@ impl Plan {
         &self.mesh
     }
 
-    /// Each operator with its strategy: `matmul ((2,4),(4,1)), relu ((2,4),)`.
+    /// Lists the operators with their strategies, such as `matmul ((2,4),(4,1)), relu ((2,4),)`.
     pub fn named_strategies(&self) -> String {
         let nodes = self.network.nodes().iter().zip(&self.strategies);
         let named: Vec<String> = nodes.map(|(node, strategy)| format!("{} {strategy}", node.name)).collect();
@@ -154,7 +154,7 @@ impl Plan {
         self.network.parameters().iter().zip(self.parameters.iter().map(|placed| &placed.layout))
     }
 
-    /// The shape and layout of an input.
+    /// Returns the shape and layout of an input.
     pub fn fed(&self, feed: Feed) -> &Placed {
         match feed {
             Feed::Samples => &self.samples,
@@ -162,17 +162,17 @@ impl Plan {
         }
     }
 
-    /// The instruction whose result is the loss of all ranks.
+    /// The number of the instruction whose result is the loss of all ranks.
     pub fn loss(&self) -> usize {
         self.loss
     }
 
-    /// The instruction that computes the loss operator: its result is a rank's share of the loss.
+    /// The number of the instruction that computes the loss operator. Its result is a rank's share of the loss.
     pub fn loss_operator(&self) -> usize {
         self.loss_operator
     }
 
-    /// What a step sends in f32, counted as rings send it.
+    /// Returns the traffic of a step in f32, assuming ring algorithms.
     pub fn traffic(&self) -> Traffic {
         let mut traffic = Traffic::default();
         let mut last = None;
@@ -182,7 +182,7 @@ impl Plan {
                 let part: usize = before.layout.local_shape(&self.mesh, &before.shape).iter().product();
                 let mut more = step.traffic(&self.mesh, part as u64 * NUMBER_BYTES);
                 if instruction.bucket.is_some() && instruction.bucket == last {
-                    // It shares the call of the previous one.
+                    // This sum shares the call of the previous one.
                     more.calls = 0;
                 }
                 last = instruction.bucket;

@@ -1,4 +1,4 @@
-//! Chooses strategies for the operators that have none: those that exchange the least with their neighbors.
+//! Chooses strategies for operators that have none, so that they exchange the least with their neighbors.
 
 use std::collections::VecDeque;
 
@@ -9,15 +9,15 @@ use super::redistribute::redistribute;
 use super::strategy::StrategyError;
 use crate::list::join;
 
-/// The bytes of a number. Plans assume f32.
+/// The size of a number in bytes. Plans assume f32.
 pub const NUMBER_BYTES: u64 = 4;
 
-/// The cuts of each operator's loops, and the mesh that they all fit.
+/// The cuts of each operator's loops, and the mesh that all of them fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cuts {
-    /// The coarsest mesh in which every cut is whole axes.
+    /// The coarsest mesh in which every cut consists of whole axes.
     pub mesh: Mesh,
-    /// The arrangement of each operator: its cuts, then the number of ranks that do the same work.
+    /// The arrangement of each operator: the cuts, then the number of ranks that do the same work.
     pub arrangements: Vec<Vec<u32>>,
 }
 
@@ -36,16 +36,17 @@ pub enum CutError {
     Data { rows: usize, world: u32, cut: u32 },
 }
 
-/// An arrangement as a tuple, without sizes of 1.
+/// Formats an arrangement as a tuple, without sizes of 1.
 fn without_ones(dims: &[u32]) -> String {
     format!("({})", join(dims.iter().filter(|&&size| size != 1), ","))
 }
 
-/// The cuts of all operators of `network` on `world` ranks, with the data cut in `data_cut` parts.
+/// Returns the cuts of all operators of `network` on `world` ranks, with the data cut into `data_cut` parts.
 ///
-/// Operators with a strategy keep it. Starting from them, each neighbor without one gets the legal strategy that moves the
-/// fewest bytes, forward and backward, to and from its known neighbors. Among equal ones, it prefers the arrangement of
-/// the neighbor, then one that cuts rows. If no operator has a strategy, the first one follows the data set.
+/// Operators keep their strategies. Starting from them, each neighbor without a strategy uses as many ranks as possible
+/// and, among the legal strategies, gets the one that moves the fewest bytes, forward and backward, to and from its
+/// known neighbors. Ties go to the neighbor's arrangement, then to the one that cuts rows the most. If no operator has
+/// a strategy, the search starts with the first operator and the data set's arrangement.
 ///
 /// # Errors
 /// If strategies do not fit their operators, each other or the data.
@@ -66,12 +67,12 @@ pub fn propagate(network: &Network, world: u32, data_cut: u32) -> Result<Cuts, C
     }
     search.spread();
     let arrangements: Vec<Vec<u32>> = search.known.iter().flatten().cloned().collect();
-    // Each was only accepted if it had a mesh with all previous ones.
+    // Each arrangement was accepted only if it had a common mesh with all previous ones.
     let mesh = search.mesh_with(&[]).unwrap_or(Mesh::new(vec![world]));
     Ok(Cuts { mesh, arrangements })
 }
 
-/// The layout of the samples or labels: rows cut in `data_cut` parts.
+/// Returns the layout of the samples or labels, whose rows are cut into `data_cut` parts.
 pub fn fed(mesh: &Mesh, data_cut: u32, shape: &[usize]) -> Layout {
     let rows = mesh.axes_of(&[data_cut, mesh.world() / data_cut]).swap_remove(0);
     let mut dims = vec![Vec::new(); shape.len()];
@@ -86,7 +87,7 @@ struct Search<'a> {
     world: u32,
     /// The data set's arrangement.
     data: Vec<u32>,
-    /// The arrangements that are known.
+    /// The arrangement of each operator, if it is known yet.
     known: Vec<Option<Vec<u32>>>,
 }
 
@@ -96,7 +97,7 @@ impl Search<'_> {
         Mesh::refining(self.world, known.chain([self.data.as_slice(), more]))
     }
 
-    /// Checks that an arrangement has a mesh with each known one, and so with all of them.
+    /// Checks that an arrangement has a common mesh with each known one, and therefore with all of them.
     fn fits_others(&self, name: &str, arrangement: &[u32]) -> Result<(), CutError> {
         let named = self.nodes.iter().zip(&self.known);
         let known = named.filter_map(|(node, known)| Some((node.name.as_str(), known.as_ref()?)));
@@ -113,7 +114,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// From the known operators to their neighbors, and on.
+    /// Chooses arrangements outward from the known operators, neighbor by neighbor.
     fn spread(&mut self) {
         let mut queue: VecDeque<usize> = (0..self.nodes.len()).filter(|&node| self.known[node].is_some()).collect();
         if queue.is_empty() && !self.nodes.is_empty() {
@@ -131,10 +132,10 @@ impl Search<'_> {
         }
     }
 
-    /// Chooses the best arrangement of an operator next to one arranged as `from`.
+    /// Chooses the best arrangement for an operator whose neighbor is arranged as `from`.
     fn choose(&mut self, node: usize, from: &[u32]) {
         let Node { operator, shapes, .. } = &self.nodes[node];
-        // Use as many ranks as possible. Strategies for the same number of ranks compute equally much.
+        // Use as many ranks as possible. All strategies for the same number of ranks need equal computation.
         let fitting = (1..=self.world).rev().filter(|ranks| self.world.is_multiple_of(*ranks)).find_map(|ranks| {
             let mut all = operator.candidates(shapes, ranks);
             all.iter_mut().for_each(|cuts| cuts.push(self.world / ranks));
@@ -148,7 +149,7 @@ impl Search<'_> {
         self.known[node] = best;
     }
 
-    /// The bytes that move between an operator with this arrangement and its known neighbors.
+    /// Returns the bytes that move between an operator with this arrangement and its known neighbors or the data set.
     fn bytes(&self, node: usize, arrangement: &[u32]) -> Option<u64> {
         let mesh = self.mesh_with(arrangement)?;
         let this = CutNode { node: &self.nodes[node], axes: mesh.axes_of(arrangement) };
@@ -178,13 +179,13 @@ impl Search<'_> {
         Some(bytes)
     }
 
-    /// Whether an earlier operator has a parameter, so that the gradient of this one's input is needed.
+    /// Returns whether an earlier operator has a parameter, so that the gradient of this operator's input is needed.
     fn is_learnt(&self, node: usize) -> bool {
         self.nodes[..node].iter().any(|node| node.parameter.is_some())
     }
 }
 
-/// An operator, and the axes that cut each of its loops.
+/// An operator and the axes that cut each of its loops.
 struct CutNode<'a> {
     node: &'a Node,
     axes: Vec<Vec<usize>>,
@@ -204,7 +205,7 @@ impl CutNode<'_> {
     }
 }
 
-/// The bytes that all ranks send to redistribute a tensor.
+/// Returns the bytes that all ranks send to redistribute a tensor.
 fn moved(mesh: &Mesh, shape: &[usize], from: &Layout, to: &Layout) -> u64 {
     let mut layout = from.clone();
     let mut bytes = 0;

@@ -4,23 +4,23 @@ use super::layout::Layout;
 use super::mesh::{Axis, Mesh};
 use super::traffic::Traffic;
 
-/// A step that all ranks take with a tensor's parts.
+/// A step that all ranks perform on the parts of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Every rank keeps a slice of its part: `axes` cut `dim`, in addition to the axes that already do. Sends nothing.
+    /// Keeps a slice of each part: `axes` cut `dim` in addition to the axes that already do. Sends nothing.
     Slice { dim: usize, axes: Vec<Axis> },
-    /// Sums over `axes`; all ranks keep the whole sum.
+    /// Sums over `axes`. All ranks keep the whole sum.
     AllReduce { axes: Vec<Axis> },
     /// Sums over `axes`, which then cut `dim`.
     ReduceScatter { dim: usize, axes: Vec<Axis> },
-    /// Concatenates `dim` over `axes`, the last of those that cut it.
+    /// Concatenates `dim` over `axes`, which are the last axes that cut it.
     AllGather { dim: usize, axes: Vec<Axis> },
     /// Concatenates the dimension `from` over `axes`, which then cut `to`.
     AllToAll { from: usize, to: usize, axes: Vec<Axis> },
 }
 
 impl Step {
-    /// The axes in which the exchanging ranks differ; none if nothing is sent.
+    /// The axes in which the exchanging ranks differ. Empty if nothing is sent.
     pub fn group(&self) -> &[Axis] {
         match self {
             Step::Slice { .. } => &[],
@@ -31,7 +31,7 @@ impl Step {
         }
     }
 
-    /// Changes a layout as the step does.
+    /// Applies the step to a layout.
     pub fn apply(&self, layout: &mut Layout) {
         match self {
             Step::Slice { dim, axes } => layout.dims[*dim].extend(axes),
@@ -48,7 +48,7 @@ impl Step {
         }
     }
 
-    /// What is sent if every rank's part has `bytes` bytes before the step.
+    /// Returns the traffic if every rank's part has `bytes` bytes before the step.
     pub fn traffic(&self, mesh: &Mesh, bytes: u64) -> Traffic {
         let world = u64::from(mesh.world());
         let ranks = u64::from(mesh.size(self.group()));
@@ -60,8 +60,8 @@ impl Step {
         }
     }
 
-    /// The same step with only sums and gathers, which send more: a reduce-scatter becomes a sum and a slice, an
-    /// all-to-all a gather and a slice.
+    /// Replaces the step with sums and gathers, which send more: a reduce-scatter becomes a sum and a slice, and an
+    /// all-to-all becomes a gather and a slice.
     pub fn lowered(self) -> Vec<Step> {
         match self {
             Step::ReduceScatter { dim, axes } => {
@@ -75,12 +75,12 @@ impl Step {
     }
 }
 
-/// The steps from the layout `from` to `to`, which has no pending sums.
+/// Returns the steps from the layout `from` to the layout `to`, which must not have pending sums.
 ///
-/// Both have the same number of dimensions and the same mesh.
+/// Both layouts must have the same number of dimensions and the same mesh.
 pub fn redistribute(from: &Layout, to: &Layout) -> Vec<Step> {
     let mut work = Work { now: from.clone(), to, steps: Vec::new() };
-    // What is sliced off before a sum or a gather need not be sent.
+    // Slice first: data sliced off before a sum or a gather need not be sent.
     work.slice();
     while work.reduce_scatter() {
         work.slice();
@@ -109,12 +109,12 @@ impl Work<'_> {
         self.steps.push(step);
     }
 
-    /// The axes that must cut a dimension next; none if others must be removed first.
+    /// Returns the axes that must cut a dimension next. Empty if other axes must be removed first.
     fn missing(&self, dim: usize) -> &[Axis] {
         self.to.dims[dim].strip_prefix(self.now.dims[dim].as_slice()).unwrap_or_default()
     }
 
-    /// The axes to be removed from a dimension: all from the first wrong one.
+    /// Returns the axes to be removed from a dimension: the first wrong one and all after it.
     fn surplus(&self, dim: usize) -> &[Axis] {
         let (now, to) = (&self.now.dims[dim], &self.to.dims[dim]);
         let common = now.iter().zip(to).take_while(|(a, b)| a == b).count();
@@ -125,7 +125,7 @@ impl Work<'_> {
         0..self.to.dims.len()
     }
 
-    /// Cuts every dimension by the missing axes that nothing else uses.
+    /// Cuts every dimension by its missing axes that are free.
     fn slice(&mut self) {
         for dim in self.dims() {
             let axes: Vec<Axis> =
@@ -136,7 +136,7 @@ impl Work<'_> {
         }
     }
 
-    /// Sums over axes that are the next missing ones of a dimension.
+    /// Sums over axes that must cut a dimension next. Returns whether there were any.
     fn reduce_scatter(&mut self) -> bool {
         let found = self.dims().find_map(|dim| {
             let partial = |axis: &&Axis| self.now.partial.contains(axis);
@@ -146,7 +146,8 @@ impl Work<'_> {
         found.map(|step| self.push(step)).is_some()
     }
 
-    /// Moves the longest run of axes that ends one dimension's surplus and begins another's missing axes.
+    /// Moves the longest run of axes that ends one dimension's surplus and begins another's missing axes. Returns
+    /// whether there was one.
     fn all_to_all(&mut self) -> bool {
         let found = self.dims().find_map(|from| {
             let surplus = self.surplus(from);
@@ -177,7 +178,7 @@ mod tests {
 
     #[test]
     fn the_quick_starts_tensors_move_as_in_its_graph() {
-        // The samples, from rows on every rank to the blocks of the product.
+        // The samples, from rows on every rank to blocks for the matrix product.
         let steps = redistribute(&layout(&[&[0, 1], &[]], &[]), &layout(&[&[0], &[1]], &[]));
         assert_eq!(steps, [Step::AllToAll { from: 0, to: 1, axes: vec![1] }]);
         let lowered = [Step::AllGather { dim: 0, axes: vec![1] }, Step::Slice { dim: 1, axes: vec![1] }];

@@ -6,10 +6,10 @@ use super::plan::Plan;
 use crate::digest::PartsDigest;
 use serde::{Deserialize, Serialize};
 
-/// How many digits of a digest are printed.
+/// The number of digits of a digest to print.
 const SHOWN: usize = 8;
 
-/// Digests of a run's plan and of its initial parameters.
+/// Digests of a run's plan and of how its initial parameters came about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunId {
     plan: String,
@@ -17,12 +17,12 @@ pub struct RunId {
 }
 
 impl RunId {
-    /// A run of `plan` with initial parameters drawn by `drawn`, such as an [`Init`](super::init::Init).
+    /// Identifies a run of `plan` with initial parameters drawn by `drawn`, such as an [`Init`](super::init::Init).
     pub fn new(plan: &Plan, drawn: &impl fmt::Debug) -> RunId {
         RunId { plan: of_plan(plan), start: digest(&[&format!("{drawn:?}")]) }
     }
 
-    /// The run that resumes with `plan` after `steps` steps: the same run if the plan is the same.
+    /// Identifies the run that resumes with `plan` after `steps` steps. It is the same run if the plan is the same.
     pub fn resumed(&self, plan: &Plan, steps: u64) -> RunId {
         let next = of_plan(plan);
         if next == self.plan {

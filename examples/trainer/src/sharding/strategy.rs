@@ -1,4 +1,4 @@
-//! Strategies: how an operator's inputs are cut.
+//! Strategies, which specify how an operator's inputs are cut.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,10 +11,10 @@ use crate::list::join;
 pub struct Strategy(pub Vec<Vec<u32>>);
 
 impl Strategy {
-    /// The cuts of each loop of an operator.
+    /// Returns the cuts of each loop of an operator.
     ///
     /// # Errors
-    /// If inputs of `shapes` cannot be cut in this way over `world` ranks.
+    /// If inputs of `shapes` cannot be cut this way over `world` ranks.
     pub fn check(
         &self,
         name: &str,
@@ -49,7 +49,7 @@ impl Strategy {
                 }
             }
         }
-        // The first dimension of each loop, and its cut.
+        // The first dimension of each loop and its cut.
         let mut known: Vec<Option<(InputDim, u32)>> = vec![None; rule.loops];
         for (input, (cuts, loops)) in self.0.iter().zip(rule.inputs).enumerate() {
             for (dim, (&cut, &number)) in cuts.iter().zip(*loops).enumerate() {
@@ -76,14 +76,14 @@ impl Strategy {
 }
 
 impl fmt::Display for Strategy {
-    /// `((2,4),(4,1))`; with `{:#}`, `((2, 4), (4, 1))` as MindSpore prints it.
+    /// Writes `((2,4),(4,1))` or, with `{:#}`, `((2, 4), (4, 1))` as MindSpore does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entries = self.0.iter().map(|cuts| tuple(cuts, f.alternate()));
         f.write_str(&tuple(entries, f.alternate()))
     }
 }
 
-/// A tuple as Python writes it.
+/// Formats a tuple as Python does.
 pub(super) fn tuple<T: fmt::Display>(items: impl IntoIterator<Item = T>, spaced: bool) -> String {
     let items: Vec<T> = items.into_iter().collect();
     match items.as_slice() {
@@ -118,14 +118,14 @@ impl FromStr for Strategy {
     }
 }
 
-/// A text is not a strategy.
+/// The text is not a strategy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "\"{0}\" is not a strategy: a strategy has a tuple for each input, with the number of parts of each dimension, such as ((2,4),(4,1))"
 )]
 pub struct StrategyTextError(String);
 
-/// A strategy does not fit its operator.
+/// The strategy does not fit its operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{operator}: strategy {strategy}{}{fault}", .fault.join())]
 pub struct StrategyError {
@@ -134,7 +134,7 @@ pub struct StrategyError {
     pub fault: StrategyFault,
 }
 
-/// A dimension of an input.
+/// A dimension of an operator's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InputDim {
     input: usize,

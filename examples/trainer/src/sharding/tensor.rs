@@ -2,7 +2,7 @@
 
 use super::number::Number;
 
-/// A row-major tensor. Without dimensions, it is one number.
+/// A row-major tensor. A tensor without dimensions is a single number.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tensor<N> {
     pub shape: Vec<usize>,
@@ -31,14 +31,14 @@ impl<N: Number> Tensor<N> {
         self.data.chunks_exact_mut(columns)
     }
 
-    /// Changes the shape and reuses the memory. The numbers are then unspecified.
+    /// Changes the shape and reuses the memory. Leaves the numbers unspecified.
     pub fn shape_as(&mut self, shape: &[usize]) {
         self.shape.clear();
         self.shape.extend_from_slice(shape);
         self.data.resize(shape.iter().product(), N::default());
     }
 
-    /// Copies another tensor and reuses the memory.
+    /// Copies another tensor into this one and reuses the memory.
     pub fn copy(&mut self, other: &Tensor<N>) {
         self.shape.clone_from(&other.shape);
         self.data.clone_from(&other.data);
@@ -55,22 +55,22 @@ impl<N: Number> Tensor<N> {
         }
     }
 
-    /// The size of the last dimension; 1 without dimensions.
+    /// The size of the last dimension, or 1 if there are no dimensions.
     pub fn columns(&self) -> usize {
         self.shape.last().copied().unwrap_or(1)
     }
 
-    /// The product of the sizes before `dim`, and of those after it.
+    /// Returns the product of the sizes before `dim` and the product of the sizes after it.
     fn strides(&self, dim: usize) -> (usize, usize) {
         (self.shape[..dim].iter().product(), self.shape[dim + 1..].iter().product())
     }
 
-    /// Cuts the tensor in equal parts along `dim`.
+    /// Cuts the tensor into equal parts along `dim`.
     pub fn split(&self, dim: usize, parts: usize) -> Vec<Tensor<N>> {
         (0..parts).map(|part| self.part(dim, part, parts)).collect()
     }
 
-    /// One of `parts` equal parts along `dim`.
+    /// Returns one of `parts` equal parts along `dim`.
     pub fn part(&self, dim: usize, part: usize, parts: usize) -> Tensor<N> {
         let mut found = Tensor::zeros(Vec::new());
         self.put_part(dim, part, parts, &mut found);
@@ -90,7 +90,7 @@ impl<N: Number> Tensor<N> {
         }
     }
 
-    /// Concatenates parts of the same shape along `dim`; none if there are no parts.
+    /// Concatenates parts of the same shape along `dim`. Returns `None` if there are no parts.
     pub fn concat(dim: usize, parts: &[Tensor<N>]) -> Option<Tensor<N>> {
         let first = parts.first()?;
         let mut shape = first.shape.clone();
@@ -101,14 +101,14 @@ impl<N: Number> Tensor<N> {
         Some(Tensor { data: data.copied().collect(), shape })
     }
 
-    /// The part of `shape` that begins at `offset`.
+    /// Returns the part of `shape` that starts at `offset`.
     pub fn cut(&self, offset: &[usize], shape: &[usize]) -> Tensor<N> {
         let data = places(&self.shape, offset, shape).map(|place| self.data[place]).collect();
         Tensor { shape: shape.to_vec(), data }
     }
 }
 
-/// The indices in a tensor of `whole` shape of the numbers of a part at `offset`.
+/// Returns the indices, in a tensor of shape `whole`, of the numbers in a part of shape `part` at `offset`.
 pub fn places(whole: &[usize], offset: &[usize], part: &[usize]) -> impl Iterator<Item = usize> {
     let count: usize = part.iter().product();
     (0..count).map(move |index| {

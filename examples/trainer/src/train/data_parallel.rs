@@ -1,4 +1,5 @@
-//! Every rank holds all parameters and computes the gradient of its own samples. Each step needs one sum.
+//! Data parallelism: every rank holds all parameters and computes the gradient of its own samples. Each step needs one
+//! all-reduce.
 
 use super::{Learner, Outcome, Share, TrainError};
 use crate::batch::Batch;
@@ -11,12 +12,12 @@ pub(super) struct DataParallel<'a> {
     parameters: &'a mut [f32],
     learning_rate: f32,
     batch: Batch,
-    /// The gradient, then the loss and whether to stop. All go in one sum, so that all ranks stop after the same step.
+    /// The gradient, loss and stop weight. One all-reduce sums them, so that all ranks stop after the same step.
     sum: Vec<f32>,
 }
 
 impl<'a> DataParallel<'a> {
-    /// `batch` has capacity for this rank's share of a step.
+    /// `batch` must have room for this rank's share of a step.
     pub(super) fn new(
         model: &'a mut dyn Model,
         parameters: &'a mut [f32],

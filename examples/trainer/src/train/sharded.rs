@@ -1,4 +1,4 @@
-//! The operators are cut over the ranks, and the sharding engine runs the steps.
+//! Operator sharding: the operators are cut over the ranks, and the sharding engine runs the steps.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,15 +19,15 @@ use mpienv::collective::{CollectiveError, Group};
 /// The label of an empty row.
 const NO_SAMPLE: f32 = -1.0;
 
-/// A model, and the plan of its network.
+/// A model and the plan of its network.
 pub struct Sharded<'a> {
-    /// Defines the order of the parameters, and evaluates the test set.
+    /// Defines the order of the parameters and evaluates the test set.
     pub model: &'a mut dyn Model,
     /// A plan of [`crate::model::Architecture::network`] of the same model.
     pub plan: &'a Plan,
 }
 
-/// This rank's parts of the parameters, and the whole parameters of the last sync.
+/// This rank's parts of the parameters, and the whole parameters as of the last sync.
 pub(super) struct ShardedLearner<'a> {
     model: &'a mut dyn Model,
     plan: &'a Plan,
@@ -40,7 +40,7 @@ pub(super) struct ShardedLearner<'a> {
 }
 
 impl<'a> ShardedLearner<'a> {
-    /// Cuts this rank's parts from the model's parameters. All ranks of `group` call it.
+    /// Cuts this rank's parts from the model's parameters. All ranks of `group` must call this.
     pub(super) fn new(
         sharded: Sharded<'a>,
         whole: &'a mut [f32],
@@ -80,7 +80,7 @@ impl Learner for ShardedLearner<'_> {
             *label = data.labels()[index].into();
         }
         let loss = self.executor.step_of(whole, &mut self.state, &self.samples, &self.labels)?;
-        // In a separate sum: under some strategies the plan has no sum over all ranks.
+        // This needs its own all-reduce: under some strategies, the plan has none over all ranks.
         let mut stops = [stop];
         group.all_reduce_sum(&mut stops)?;
         Ok(Outcome { own: self.executor.own_loss(), loss, stop: stops[0] })
@@ -129,13 +129,13 @@ fn slices(plan: &Plan) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Converts a parameter of the model to one of the network.
+/// Converts a parameter of the model to a parameter of the network.
 fn to_tensor(shape: &[usize], parameter: &[f32]) -> Tensor<f32> {
     let data = (0..parameter.len()).map(|place| parameter[model_place(shape, place)]).collect();
     Tensor::new(shape.to_vec(), data)
 }
 
-/// The index in the model's parameter of the number at `place` in the network's: models store weights output by output,
+/// Converts an index in a network's parameter to an index in the model's. Models store weights output by output,
 /// networks input by input.
 fn model_place(shape: &[usize], place: usize) -> usize {
     match shape {
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(to_tensor(&[3], &[1.0, 2.0, 3.0]).data, [1.0, 2.0, 3.0]);
     }
 
-    /// Settles on 4 ranks after each has changed its parts; the whole, or who differs.
+    /// Syncs 4 ranks after `change` has modified their parts. Returns the whole parameters, or which rank differs.
     fn synced(strategy: &str, change: impl Fn(u32, &mut State<f32>) + Sync) -> Vec<Result<Vec<f32>, String>> {
         let cuts = Cuts { strategies: vec![strategy.parse().unwrap()], collectives: Collectives::Min };
         let plan = plan(Architecture::Mlp, &cuts, 0.1, 4, 2).unwrap();
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn of_ranks_that_hold_the_same_part_the_odd_one_is_named_by_all() {
-        // The first weight is cut in two by its rows: ranks 1 and 3 hold the second part.
+        // The first weight's rows are cut in two: ranks 1 and 3 hold the second part.
         let synced = synced("((2,2),(2,1))", |rank, state| {
             if rank == 3 {
                 state.parameters[0].data[7] += 1.0;

@@ -1,4 +1,4 @@
-//! Medians of the time of a sum of 8 bytes to 64 MB on one machine, with 2 and 4 ranks over threads, TCP and MPI.
+//! Measures the median time of an all-reduce of 8 bytes to 64 MB, with 2 and 4 ranks on one machine, by transport.
 
 #[path = "job.rs"]
 mod job;
@@ -8,7 +8,7 @@ use std::time::Instant;
 use job::Failure;
 use mpienv::collective::Group;
 
-/// The bytes of a sum, and how often it is measured. 31,400 bytes are the gradient of the linear model.
+/// The bytes to sum and the number of measurements. The linear model's gradient has 31,400 bytes.
 const SUMS: [(usize, usize); 8] = [
     (8, 3000),
     (1 << 10, 3000),
@@ -36,7 +36,7 @@ fn measure(group: &mut Group, over: &str) -> Result<(), Failure> {
             values.fill(0.5);
         }
         group.barrier()?;
-        // The first ones are for warming up.
+        // Discard the warm-up.
         let mut taken = taken.split_off(times / 10);
         taken.sort();
         let seconds = taken[times / 2].as_secs_f64();

@@ -1,4 +1,4 @@
-//! The ranks of a benchmark, which starts itself once for each rank.
+//! Starts the ranks of a benchmark, each as a thread or as another process of the same program.
 
 #[path = "../support/launcher.rs"]
 mod launcher;
@@ -17,19 +17,19 @@ use mpienv::collective::{Group, threads};
 use mpienv_trainer::backend::{self, Backend};
 use mpienv_trainer::cluster;
 
-/// Why a benchmark stops early.
+/// Why a benchmark fails.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What each rank does with the others, over `threads`, `shared-memory`, `tcp`, `mpi`, or `alone`.
+/// A rank's work. The text names the transport, `threads`, `shared-memory`, `tcp` or `mpi`, or is `alone` for one rank.
 pub type Work = fn(&mut Group, &str) -> Result<(), Failure>;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The option that tells a rank which backend to use.
+/// The argument that passes the transport to a rank.
 const OVER: &str = "--over=";
 const ALL: [&str; 4] = ["threads", "shared-memory", "tcp", "mpi"];
 
-/// Prints `head`, and runs `work` on as many ranks as each of `sizes` says: over threads, shared memory, TCP and MPI,
-/// or over those that the command line names. MPI needs an `mpirun`.
+/// Prints `head`, then runs `work` with each number of ranks in `sizes`, over all transports or those that the command
+/// line names. MPI is skipped if there is no `mpirun`.
 pub fn run(head: &str, sizes: &[u32], work: Work) -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if let Some(over) = words.iter().find_map(|word| word.strip_prefix(OVER)) {

@@ -1,7 +1,7 @@
-//! Medians of the time from the start of `mnist` to the line of its first step, and of the peak memory of a rank: for
-//! one rank, and for two over TCP and MPI.
+//! Measures the median time from the start of `mnist` to the line of its first step, and the peak memory of a rank, for
+//! one rank and for two over TCP and MPI.
 //!
-//! With DATA_PATH it reads the files in that folder; otherwise it draws its digits.
+//! If DATA_PATH names a folder, `mnist` reads its files. Otherwise, it draws digits.
 
 #[path = "../support/launcher.rs"]
 mod launcher;

@@ -1,7 +1,7 @@
-//! Where the time of a step goes, as medians in microseconds: on one rank by model and batch, and on two ranks over
-//! threads, TCP and MPI.
+//! Measures the parts of a step, as medians in microseconds: on one rank by model and batch, and on two ranks over each
+//! transport.
 //!
-//! With DATA_PATH it reads the files in that folder; otherwise it draws its digits.
+//! If DATA_PATH names a folder, the benchmark reads its files. Otherwise, it draws digits.
 
 #[path = "job.rs"]
 mod job;
@@ -44,7 +44,7 @@ fn data() -> Result<Dataset, Failure> {
     Ok(folder.map_or(Source::Embedded, |folder| Source::Folder(folder.into())).load()?.train)
 }
 
-/// Prints a line on rank 0: what [`mpienv_trainer::train::train`] does in a step with `size` samples on each rank.
+/// Measures the steps of [`mpienv_trainer::train::train`] with `size` samples per rank. Rank 0 prints a line.
 fn measure(
     architecture: Architecture,
     size: usize,
@@ -81,7 +81,7 @@ fn measure(
         let moved = begun.elapsed();
         taken.push([gathered, differentiated - gathered, summed - differentiated, moved - summed, moved]);
     }
-    // A part of the gradient, with the caches in the same state.
+    // The forward pass is part of the gradient. Measure it with the caches in the same state.
     let mut forward = Vec::new();
     for step in 0..TIMES {
         gather(&mut batch, step);
@@ -102,7 +102,7 @@ fn measure(
     Ok(())
 }
 
-/// In microseconds; the first tenth is for warming up.
+/// Returns medians in microseconds. Ignores the first tenth, which warms up.
 fn medians<const N: usize>(taken: &[[Duration; N]]) -> [f64; N] {
     std::array::from_fn(|part| {
         let mut times: Vec<Duration> = taken[taken.len() / 10..].iter().map(|times| times[part]).collect();

@@ -36,7 +36,7 @@ fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
     file
 }
 
-/// What reading `bytes` as images says, without the name of the file.
+/// Returns the error of reading `bytes` as images, without the file's name.
 fn fault(bytes: &[u8]) -> String {
     read_images(file(bytes).path()).unwrap_err().fault.to_string()
 }
@@ -103,7 +103,7 @@ fn a_gzip_file_with_a_wrong_sum_is_corrupt() {
 fn a_gzip_file_with_any_byte_changed_is_never_taken_for_another() {
     let whole = gzip(&images(2));
     let truth = images(2)[16..].to_vec();
-    // Bytes 3 to 9 are flags, time and system: some of their changes are without consequence.
+    // Skip bytes 3 to 9 (flags, time and system): changing some of them has no effect.
     for index in (0..whole.len()).filter(|index| !(3..10).contains(index)) {
         let mut bytes = whole.clone();
         bytes[index] ^= 0x55;

@@ -1,13 +1,13 @@
-//! The normal numbers of MindSpore 1.x on a CPU, for comparison with its published losses.
+//! The normal random numbers of MindSpore 1.x on a CPU, for comparison with its published losses.
 
-/// How many workers fill a tensor in MindSpore. A tensor with at most so many numbers has one worker.
+/// The number of workers that fill a tensor in MindSpore. A tensor with at most this many numbers has only one.
 const WORKERS: usize = 16;
 
 /// MindSpore 1.x's value of pi.
 #[expect(clippy::approx_constant, reason = "the exact value would give other numbers")]
 const PI: f32 = 3.14;
 
-/// `count` numbers of N(0, deviation) from `seed`.
+/// Draws `count` numbers from N(0, `deviation`) with `seed`.
 pub(super) fn normal(seed: u32, count: usize, deviation: f32) -> Vec<f32> {
     let workers = if count <= WORKERS { 1 } else { WORKERS };
     let chunk = count / workers;
@@ -30,12 +30,12 @@ pub(super) fn normal(seed: u32, count: usize, deviation: f32) -> Vec<f32> {
     numbers
 }
 
-/// A number in [1e-7, 1) from the low bits of a word.
+/// Converts the low bits of a word to a number in [1e-7, 1).
 fn uniform(word: u32) -> f32 {
     (f32::from_bits(0x3f80_0000 | word & 0x7f_ffff) - 1.0).max(1e-7)
 }
 
-/// Philox, except that the rounds change the stored key and counter.
+/// MindSpore's variant of Philox, in which the rounds change the stored key and counter.
 struct Generator {
     key: u32,
     counter: u128,

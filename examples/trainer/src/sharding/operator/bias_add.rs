@@ -16,7 +16,7 @@ pub fn forward<N: Number>(value: &Tensor<N>, bias: &Tensor<N>, sum: &mut Tensor<
     }
 }
 
-/// The gradient of the row: the column sums of the result's gradient.
+/// Computes the gradient of the row: the column sums of the result's gradient.
 pub fn gradient_of_bias<N: Number>(gradient: &Tensor<N>, sums: &mut Tensor<N>) {
     sums.shape_as(&[gradient.columns()]);
     sums.data.fill(N::default());

@@ -1,4 +1,4 @@
-//! The product of two matrices: loops over rows m, inner k, columns n.
+//! The product of two matrices: loops over rows m, inner k and columns n.
 
 pub mod tile;
 
@@ -8,7 +8,7 @@ use super::Rule;
 use crate::sharding::number::Number;
 use crate::sharding::tensor::Tensor;
 
-/// A has shape m x k, B k x n.
+/// A has the shape m x k, and B has the shape k x n.
 pub const RULE: Rule = Rule { loops: 3, inputs: &[&[0, 1], &[1, 2]], output: &[0, 2], whole: None };
 
 /// Overwrites `product` with A B, of shape m x n.
@@ -17,7 +17,7 @@ pub fn forward<N: Number>(a: &Tensor<N>, b: &Tensor<N>, product: &mut Tensor<N>)
     N::multiply(Left::rows(a), &b.data, b.shape[1], &mut product.data);
 }
 
-/// The gradient of A: that of the product, times B transposed. `turned` is a buffer.
+/// Computes the gradient of A: the product's gradient times B transposed. `turned` is a buffer.
 pub fn gradient_of_first<N: Number>(
     gradient: &Tensor<N>,
     b: &Tensor<N>,
@@ -28,7 +28,7 @@ pub fn gradient_of_first<N: Number>(
     forward(gradient, turned, product);
 }
 
-/// The gradient of B: A transposed, times that of the product.
+/// Computes the gradient of B: A transposed times the product's gradient.
 pub fn gradient_of_second<N: Number>(a: &Tensor<N>, gradient: &Tensor<N>, product: &mut Tensor<N>) {
     product.shape_as(&[a.shape[1], gradient.shape[1]]);
     N::multiply(Left::columns(a), &gradient.data, gradient.shape[1], &mut product.data);

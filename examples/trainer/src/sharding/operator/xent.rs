@@ -4,13 +4,13 @@ use super::Rule;
 use crate::sharding::number::Number;
 use crate::sharding::tensor::Tensor;
 
-/// The second input is the number of each sample's class. The classes of a sample cannot be cut.
+/// The second input is each sample's class number. The dimension of the classes cannot be cut.
 ///
-/// A row whose label is below 0 is empty: it has neither loss nor gradient, and does not count. Such rows pad a batch that
-/// has fewer samples than rows.
+/// A row whose label is below 0 is empty: it has neither loss nor gradient, and does not count. Empty rows pad a batch
+/// that has fewer samples than rows.
 pub const RULE: Rule = Rule { loops: 2, inputs: &[&[0, 1], &[0]], output: &[], whole: Some(1) };
 
-/// The sum of the samples' losses, divided by `count`, the number of samples on all ranks.
+/// Returns the sum of the samples' losses, divided by `count`, the number of samples on all ranks.
 pub fn forward<N: Number>(logits: &Tensor<N>, labels: &Tensor<N>, count: usize) -> N {
     let mut sum = N::default();
     for (row, &label) in logits.rows().zip(&labels.data) {
@@ -26,12 +26,12 @@ pub fn forward<N: Number>(logits: &Tensor<N>, labels: &Tensor<N>, count: usize) 
     sum / N::of(count as f64)
 }
 
-/// The number of labels that are not those of empty rows.
+/// Counts the rows that are not empty.
 pub fn samples<N: Number>(labels: &Tensor<N>) -> usize {
     labels.data.iter().filter(|&&label| class(label).is_some()).count()
 }
 
-/// The gradient of the logits.
+/// Computes the gradient of the logits.
 pub fn gradient<N: Number>(logits: &Tensor<N>, labels: &Tensor<N>, count: usize, gradients: &mut Tensor<N>) {
     let scale = N::of(1.0 / count as f64);
     gradients.shape_as(&logits.shape);
@@ -55,12 +55,12 @@ pub fn gradient<N: Number>(logits: &Tensor<N>, labels: &Tensor<N>, count: usize,
     }
 }
 
-/// The largest logit, which is subtracted so that no power overflows.
+/// Returns the largest logit, which is subtracted so that no exponential overflows.
 fn largest<N: Number>(row: &[N]) -> N {
     row.iter().fold(row[0], |largest, &logit| if logit > largest { logit } else { largest })
 }
 
-/// The class of a label; none if the row is empty.
+/// Returns the class of a label, or `None` if the row is empty.
 fn class<N: Number>(label: N) -> Option<usize> {
     (label >= N::default()).then(|| label.to_f64() as usize)
 }

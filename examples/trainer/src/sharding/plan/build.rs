@@ -50,10 +50,10 @@ struct Builder {
 /// The inputs and the result of each operator, for the backward pass.
 type Forward = Vec<(Vec<usize>, usize)>;
 
-/// Results without pending sums.
+/// The numbers of results without pending sums.
 struct Sums {
     loss: usize,
-    /// By parameter.
+    /// The gradient of each parameter.
     gradients: Vec<usize>,
 }
 
@@ -65,7 +65,7 @@ impl Builder {
         self.instructions.len() - 1
     }
 
-    /// Redistributes a result; returns the result with that layout.
+    /// Redistributes a result. Returns the number of the result with `layout`.
     fn bring(&mut self, mut value: usize, layout: &Layout, name: &str) -> usize {
         for step in redistribute(&self.instructions[value].layout, layout) {
             let steps = match self.collectives {
@@ -111,10 +111,10 @@ impl Builder {
         steps
     }
 
-    /// The number and the gradient of each parameter, with pending sums.
+    /// Returns each parameter's number and the number of its gradient, which may have pending sums.
     fn backward(&mut self, nodes: &[Node], axes: &[Vec<Vec<Axis>>], forward: &Forward) -> Vec<(usize, usize)> {
         let mut gradients = Vec::new();
-        // The gradient of the current operator's result. The loss has none.
+        // The gradient of the current operator's result. The loss's result has none.
         let mut gradient = None;
         for (index, node) in nodes.iter().enumerate().rev() {
             let (rule, name, axes) = (node.operator.rule(), &node.name, &axes[index]);
@@ -123,7 +123,7 @@ impl Builder {
             if !is_learnt(&nodes[..=index]) {
                 break;
             }
-            // Ranks that hold the same part of a result all need its whole gradient.
+            // All ranks that hold the same part of a result need the part's whole gradient.
             let of_output = gradient.map(|gradient| self.bring(gradient, &rule.output(axes).complete(), name));
             let of_second = match (node.operator, of_output) {
                 (Operator::MatMul, Some(gradient)) => Some((Operation::MatMulGradSecond, vec![inputs[0], gradient])),
@@ -142,7 +142,7 @@ impl Builder {
                 (Operator::Relu, Some(gradient)) => (Operation::ReluGrad, vec![gradient, *output]),
                 (Operator::Mse, _) => (Operation::MseGrad, inputs.clone()),
                 (Operator::Xent, _) => (Operation::XentGrad, inputs.clone()),
-                // The gradient of a bias's first input is that of the result.
+                // For a bias, the gradient of the first input equals the gradient of the result.
                 (_, gradient_of_result) => {
                     gradient = gradient_of_result;
                     continue;
@@ -154,14 +154,14 @@ impl Builder {
         gradients
     }
 
-    /// The sums of the loss and the gradients, which no operator waits for. Those over the same ranks share a call.
+    /// Adds the sums of the loss and the gradients, which no operator waits for. Sums over the same ranks share a call.
     fn sums(&mut self, network: &Network, loss: usize, mut gradients: Vec<(usize, usize)>) -> Sums {
         gradients.sort_unstable();
         let named = gradients.iter().map(|&(parameter, value)| (value, network.parameters()[parameter].name.as_str()));
         let all: Vec<(usize, &str)> = std::iter::once((loss, "loss")).chain(named).collect();
         let axes: Vec<_> = all.iter().map(|&(value, _)| self.instructions[value].layout.partial.clone()).collect();
         let mut order: Vec<usize> = (0..all.len()).collect();
-        // Each one after the first over the same ranks.
+        // Move sums over the same ranks next to each other.
         order.sort_by_key(|&index| axes.iter().position(|other| *other == axes[index]));
         let mut sums = vec![0; all.len()];
         let (mut buckets, mut last) = (0, None);

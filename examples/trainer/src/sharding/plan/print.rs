@@ -1,4 +1,4 @@
-//! A plan as text: the network with its strategies, and each rank's instructions.
+//! Prints a plan: the network with its strategies, and each rank's instructions.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::sharding::redistribute::Step;
 use crate::sharding::strategy::tuple;
 
 impl Plan {
-    /// The network, then the instructions of a rank.
+    /// Formats the network, then the instructions of a rank.
     ///
     /// # Errors
     /// If the rank is not below the number of ranks.
@@ -20,7 +20,7 @@ impl Plan {
         Ok(format!("{}{}", self.graph(), self.instructions_of(rank)))
     }
 
-    /// The network, with whole shapes and every operator's strategy.
+    /// Formats the network, with whole shapes and every operator's strategy.
     pub fn graph(&self) -> String {
         let mut text = format!("# network on {} ranks, mesh {}\n", self.mesh.world(), self.mesh);
         let mut number = 0;
@@ -50,7 +50,7 @@ impl Plan {
         text
     }
 
-    /// The instructions of a rank, with the shapes of its parts, then what a step sends.
+    /// Formats a rank's instructions with the shapes of its parts, then the traffic of a step.
     pub fn instructions_of(&self, rank: u32) -> String {
         let world = self.mesh.world();
         let mut text = format!("# rank {rank} of {world}, mesh {}\n", self.mesh);
@@ -73,7 +73,7 @@ impl Plan {
         text
     }
 
-    /// The shape of a rank's part of an instruction's result.
+    /// Returns the shape of each rank's part of an instruction's result.
     fn local(&self, instruction: usize) -> Vec<usize> {
         let Instruction { shape, layout, .. } = &self.instructions[instruction];
         layout.local_shape(&self.mesh, shape)
@@ -106,7 +106,7 @@ impl Plan {
                 format!("begin: {}, end: {}", tuple(begin.iter().copied(), true), tuple(end, true))
             }
             Step::AllReduce { .. } => match instruction.bucket {
-                // As in MindSpore: sums with the same number are fused into one call.
+                // As in MindSpore, sums with the same number are fused into one call.
                 Some(number) => format!("group: {group}, op: sum, fusion: {number}"),
                 None => format!("group: {group}, op: sum"),
             },
@@ -139,7 +139,7 @@ fn title(operation: &Operation) -> &'static str {
     }
 }
 
-/// A shape of f32 numbers.
+/// Formats a shape of f32 numbers.
 fn kind(shape: &[usize]) -> String {
     format!("f32[{}]", join(shape, ","))
 }

@@ -1,7 +1,7 @@
-//! Matrix products, for f32 in tiles as large as the registers allow, with the widest instructions of the machine.
+//! Matrix products. For f32, they use tiles as large as the registers allow and the machine's widest instructions.
 //!
-//! Every number is summed in the order of the inner loop, and each product is rounded before it is added. All machines
-//! compute the same bits, so that ranks on different machines can be replicas.
+//! Every sum is in the order of the inner loop, and each product is rounded before it is added. All machines therefore
+//! compute the same bits, so ranks on different machines can be replicas.
 
 use std::array::from_fn;
 
@@ -10,7 +10,7 @@ use pulp::{Arch, Simd, WithSimd};
 use crate::sharding::number::Number;
 use crate::sharding::tensor::Tensor;
 
-/// Rows that are summed at the same time. With two vectors of columns, the sums and operands fit the registers of AVX2.
+/// Rows computed at once. With two vectors of columns, the sums and operands fit in the registers of AVX2.
 const ROWS: usize = 4;
 
 /// A view of the left matrix: number (row, inner) is at `row * row_step + inner * inner_step`.
@@ -24,12 +24,12 @@ pub struct Left<'a, N> {
 }
 
 impl<'a, N: Number> Left<'a, N> {
-    /// The matrix itself.
+    /// A view of the matrix itself.
     pub fn rows(a: &'a Tensor<N>) -> Left<'a, N> {
         Left { data: &a.data, rows: a.shape[0], inner: a.shape[1], row_step: a.shape[1], inner_step: 1 }
     }
 
-    /// The matrix transposed.
+    /// A view of the transposed matrix.
     pub fn columns(a: &'a Tensor<N>) -> Left<'a, N> {
         Left { data: &a.data, rows: a.shape[1], inner: a.shape[0], row_step: 1, inner_step: a.shape[1] }
     }
@@ -39,7 +39,7 @@ impl<'a, N: Number> Left<'a, N> {
     }
 }
 
-/// Overwrites `product` with that of two row-major matrices; `right` and `product` have `columns` columns.
+/// Overwrites `product` with a matrix product. `right` and `product` are row-major with `columns` columns.
 pub fn multiply_plainly<N: Number>(left: Left<'_, N>, right: &[N], columns: usize, product: &mut [N]) {
     for (row, sums) in product.chunks_exact_mut(columns).enumerate() {
         sums.fill(N::default());
@@ -52,7 +52,7 @@ pub fn multiply_plainly<N: Number>(left: Left<'_, N>, right: &[N], columns: usiz
     }
 }
 
-/// The same for f32.
+/// Like [`multiply_plainly`], but for f32 and vectorized.
 pub fn multiply(left: Left<'_, f32>, right: &[f32], columns: usize, product: &mut [f32]) {
     Arch::new().dispatch(Multiply { left, right, columns, product });
 }
@@ -80,7 +80,7 @@ impl WithSimd for Multiply<'_> {
             column += S::F32_LANES;
         }
         if column < columns {
-            // Less than a vector: padded with zeros.
+            // Fewer columns than a vector remain. Pad them with zeros.
             let mut filled = vec![0.0; self.left.inner * S::F32_LANES];
             for (row, numbers) in filled.chunks_exact_mut(S::F32_LANES).zip(right.chunks_exact(columns)) {
                 row[..columns - column].copy_from_slice(&numbers[column..]);
@@ -91,7 +91,7 @@ impl WithSimd for Multiply<'_> {
 }
 
 impl Multiply<'_> {
-    /// `WIDE` vectors of columns of the product, starting at `column`. Rows of `right` are `step` numbers apart.
+    /// Computes `WIDE` vectors of columns of the product, from `column` on. Rows of `right` are `step` numbers apart.
     #[inline(always)]
     fn panel<S: Simd, const WIDE: usize>(&mut self, simd: S, right: &[f32], step: usize, column: usize) {
         let whole = self.left.rows - self.left.rows % ROWS;
