@@ -223,8 +223,7 @@ impl<W: Handle> Api<W> {
     /// Starts a sum in place. This rank's part of the sum then comes first.
     ///
     /// # Safety
-    /// `values` are `part` elements for each rank. Nothing else uses them, and they stay in place until the request is
-    /// done.
+    /// `values` are `part` elements for each rank. Nothing else uses or moves them until the request is done.
     pub(super) unsafe fn start_reduce_scatter_sum<T: Element>(
         &self,
         comm: Comm<W>,
@@ -246,8 +245,7 @@ impl<W: Handle> Api<W> {
     /// Starts to exchange parts of `part` bytes, in place.
     ///
     /// # Safety
-    /// `bytes` are `part` bytes for each rank. Nothing else uses them, and they stay in place until the request is
-    /// done.
+    /// `bytes` are `part` bytes for each rank. Nothing else uses or moves them until the request is done.
     pub(super) unsafe fn start_all_to_all(
         &self,
         comm: Comm<W>,

@@ -366,8 +366,7 @@ fn part_of_a_job() -> impl Strategy<Value = Vec<Vars>> {
     (jobs, any::<u32>()).prop_map(|(job, kept)| {
         let is_kept = |at: usize| kept >> (at % 32) & 1 == 1;
         let part = |vars: Vars| {
-            // The lists of all tasks come from one config map: without the other tasks' lists, a job of one pod looks
-            // the same.
+            // All tasks' lists come from one config map: without the others, it looks like a job of one pod.
             let list = vars.iter().position(|(name, _)| name == "VC_MASTER_HOSTS");
             let at = move |at: usize, name: &str| list.filter(|_| name == "VC_WORKER_HOSTS").unwrap_or(at);
             vars.into_iter().enumerate().filter(move |(index, (name, _))| is_kept(at(*index, name)))
@@ -378,7 +377,6 @@ fn part_of_a_job() -> impl Strategy<Value = Vec<Vars>> {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
     #[test]
     fn nobody_is_alone_in_silence(job in part_of_a_job()) {
         let signs: Vec<_> = Launcher::ALL.iter().flat_map(|launcher| {
@@ -390,7 +388,7 @@ proptest! {
             launcher.variables().map(|variable| variable.name).filter(move |name| !outside.contains(name))
         }).collect();
         for vars in job {
-            // Settings and names of the surroundings also exist in processes that are alone.
+            // Other names also exist in processes that are alone.
             if !vars.iter().any(|(name, _)| signs.contains(&name.as_str())) {
                 continue;
             }
