@@ -20,6 +20,7 @@ mod platforms;
 mod readme;
 #[cfg(target_os = "linux")]
 mod restarts;
+mod results;
 mod threats;
 mod wheel;
 mod workflow;
