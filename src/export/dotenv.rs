@@ -12,7 +12,7 @@ impl Lines for Dotenv {
             return Err("some readers take a carriage return for a newline");
         }
         if quote == '"' && value.contains(['"', '$', '\\']) {
-            return Err("readers disagree on ' beside one of \", $ and \\");
+            return Err("readers disagree on ' next to one of \", $ and \\");
         }
         if value.contains(r"\\") || value.ends_with('\\') {
             return Err(r"readers disagree on \\ and on \ at the end");

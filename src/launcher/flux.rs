@@ -82,7 +82,7 @@ pub(crate) fn outside_of_jobs(environment: &Environment) -> Option<Finding> {
         code: "flux-not-a-task",
         what: format!("{} is set, and this is not a task of a job", display_variable(environment, ENCLOSING)),
         why:
-            "a batch script of Flux runs once, whatever number of tasks it asks for: this process is taken to be alone"
+            "Flux runs a batch script once, however many tasks it requests: this process is treated as a single process"
                 .into(),
         remedy: "start the program with `flux run`, which starts every task".into(),
     })

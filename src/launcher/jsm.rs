@@ -76,7 +76,8 @@ pub(crate) fn outside_of_jsrun(environment: &Environment) -> Option<Finding> {
         severity: if several { Severity::Warning } else { Severity::Note },
         code: "lsf-not-a-task",
         what: format!("{} is set, and no launcher's variables are", display_variable(environment, shown)),
-        why: "a batch script of LSF runs once, on the first of its hosts: this process is taken to be alone".into(),
+        why: "a batch script of LSF runs once, on the first of its hosts: this process is treated as a single process"
+            .into(),
         remedy: "for a job of several processes start the program with jsrun or mpirun".into(),
     })
 }

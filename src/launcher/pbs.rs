@@ -34,7 +34,7 @@ pub(crate) fn script(environment: &Environment) -> Option<Finding> {
         severity: Severity::Note,
         code: "pbs-not-a-task",
         what: format!("{} is set, and no launcher's variables are", display_variable(environment, job)),
-        why: "a job's script runs once, on the first of its hosts: this process is taken to be alone".into(),
+        why: "a job's script runs once, on the first of its hosts: this process is treated as a single process".into(),
         remedy: "for a job of several processes start the program with mpiexec".into(),
     })
 }

@@ -80,7 +80,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     }
     if let Some(count) = tasks_without_hosts(environment) {
         let value = environment.get_str(count).ok().flatten().unwrap_or_default();
-        return Err(marker.cannot_place("as many hosts are not listed beside it", COUNTS, &format!("{count}={value}")));
+        return Err(marker.cannot_place("the list of hosts has another length", COUNTS, &format!("{count}={value}")));
     }
     if tasks.len() > 1 && !tasks.iter().any(|task| task.variable == MASTERS) {
         let names: Vec<_> = tasks.iter().map(|task| task.variable).collect();
@@ -129,7 +129,7 @@ fn other_host(task: &Task<'_>, name: Option<&str>) -> Finding {
             quote(&task.hosts.join(",")),
             quote(name.unwrap_or(""))
         ),
-        why: "this process is taken to be alone; in a job of several tasks each would be rank 0".into(),
+        why: "this process is treated as a single process; in a job of several tasks each would be rank 0".into(),
         remedy: "add the plugin `svc: []` to the job, or set RANK, WORLD_SIZE and MASTER_ADDR".into(),
     }
 }
