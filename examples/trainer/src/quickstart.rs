@@ -8,7 +8,7 @@ pub mod options;
 use std::borrow::Borrow;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock, mpsc};
+use std::sync::{Arc, Barrier, PoisonError, RwLock, mpsc};
 use std::thread;
 
 use mpienv::RankError;
@@ -37,6 +37,8 @@ const MOMENTUM: f64 = 0.1;
 
 /// Memory in bytes, set aside so that started threads can exit if no further thread can be started.
 const RESERVE: usize = 8 << 20;
+/// Memory in bytes that must be free to start a thread. Of more than 32 MiB, glibc keeps nothing when it is freed.
+const ROOM: usize = 33 << 20;
 /// The number of columns between the two matrix products.
 const HIDDEN: usize = 16;
 
@@ -111,7 +113,10 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
         for (index, rank) in (0..).zip(ranks) {
             let (sender, receiver) = mpsc::channel();
             let (prepared, all_started) = (&prepared, &all_started);
-            let worker = thread::Builder::new().spawn_scoped(scope, move || {
+            let has_started = Arc::new(Barrier::new(2));
+            let start = Arc::clone(&has_started);
+            let work = move || {
+                start.wait();
                 if !*all_started.read().unwrap_or_else(PoisonError::into_inner) {
                     return Ok(());
                 }
@@ -119,9 +124,12 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
                     // If the output is closed, the receiver is gone, and the run ends.
                     sender.send(line).map_err(|_| QuickstartError::Output(io::ErrorKind::BrokenPipe.into()))
                 })
-            });
+            };
+            let worker = check_room().and_then(|()| thread::Builder::new().spawn_scoped(scope, work));
             match worker {
                 Ok(worker) => {
+                    // What the thread allocates to start is no longer free when the next one is checked.
+                    has_started.wait();
                     lines.push(receiver);
                     workers.push(worker);
                 }
@@ -147,6 +155,15 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
         });
         errors.into_iter().next().map_or(Ok(()), Err)
     })
+}
+
+/// Checks that a thread has enough memory to start. One that has only its stack aborts the process.
+fn check_room() -> io::Result<()> {
+    let mut room = Vec::<u8>::new();
+    room.try_reserve_exact(ROOM)?;
+    // Without this, the compiler removes the allocation.
+    std::hint::black_box(&room);
+    Ok(())
 }
 
 /// What a rank prepares before it connects to the others.
