@@ -9,7 +9,7 @@ const STACK: usize = 256 << 10;
 /// cannot report that they have too little.
 const ROOM: usize = 4 << 20;
 
-/// Starts a thread, or fails if there is no room for it.
+/// Starts a thread, or fails if too little memory is free.
 pub(super) fn small_thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     Vec::<u8>::new().try_reserve_exact(ROOM)?;
     thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(work).map(drop)

@@ -1,4 +1,4 @@
-//! Jobs of `mpienv launch`, whose processes can be told apart from those of other jobs.
+//! Jobs of `mpienv launch`, whose processes can be distinguished from those of other jobs.
 
 use std::fs;
 use std::path::PathBuf;

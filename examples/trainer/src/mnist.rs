@@ -224,7 +224,7 @@ pub enum MnistError {
     /// This rank has printed the error, or rank 0 has for all ranks.
     #[error(transparent)]
     Reported(Box<MnistError>),
-    /// This rank cannot start. The others have been told why.
+    /// This rank cannot start. The other ranks know why.
     #[error(transparent)]
     NotReady(Box<MnistError>),
     /// Another rank cannot start.

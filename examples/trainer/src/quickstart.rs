@@ -293,7 +293,7 @@ pub enum QuickstartError {
          each process takes its rank from its launcher"
     )]
     Launched(u32),
-    /// This rank cannot start. The others have been told why.
+    /// This rank cannot start. The other ranks know why.
     #[error(transparent)]
     NotReady(Box<QuickstartError>),
     /// Another rank cannot start.

@@ -19,7 +19,7 @@ pub struct OtherRank {
 pub enum Readiness<T, E> {
     /// Every rank can start.
     All(T),
-    /// This rank cannot start. The others have been told.
+    /// This rank cannot start. The other ranks know why.
     NotThis(E),
     /// Another rank cannot start.
     NotAnother(OtherRank),

@@ -66,7 +66,7 @@ const WRAPPERS: &[(&str, &[&str])] = &[
 
 const SHELLS: &[&str] = &["bash", "dash", "ksh", "sh", "zsh"];
 
-/// Returns the words after the name of torchrun, even if other commands start it. `None` if there is no torchrun.
+/// Returns the words after the name of torchrun, even if other commands start it, or `None` without torchrun.
 fn arguments(mut words: Vec<String>) -> Option<Vec<String>> {
     for _ in 0..DEPTH {
         let name = Path::new(words.first()?).file_name()?.to_str()?.to_owned();

@@ -242,7 +242,7 @@ fn a_rank_that_hangs_at_the_end_ends_the_job_after_the_timeout_too() {
     for launcher in launchers() {
         let whole = run(&launcher, &file);
         assert!(whole.status.success(), "{}: {}", launcher.display(), texts(&whole).1);
-        // Rank 0 writes its last line into a pipe that nobody reads, and that becomes full in the middle of the line.
+        // Rank 0 writes its last line into a pipe that no process reads, which fills up in the middle of the line.
         let length = fs::metadata(&file).unwrap().len() as usize;
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let mut unread = File::options().read(true).write(true).open(&pipe).unwrap();
