@@ -159,11 +159,7 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
 
 /// Checks that a thread has enough memory to start. One that has only its stack aborts the process.
 fn check_room() -> io::Result<()> {
-    let mut room = Vec::<u8>::new();
-    room.try_reserve_exact(ROOM)?;
-    // Without this, the compiler removes the allocation.
-    std::hint::black_box(&room);
-    Ok(())
+    Ok(Vec::<u8>::new().try_reserve_exact(ROOM)?)
 }
 
 /// What a rank prepares before it connects to the others.

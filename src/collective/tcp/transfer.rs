@@ -104,11 +104,10 @@ impl Links {
     /// Fails if an earlier call failed, or if a peer was lost after its part in the last call.
     pub(super) fn check(&mut self) -> Result<(), CollectiveError> {
         if let Some((rank, reason)) = &self.failed {
-            let earlier = |text| format!("{text} (in an earlier call)");
-            return Err(match reason {
-                Reason::Lost(text) => self.lost(*rank, earlier(text)),
-                Reason::Difference(text) => CollectiveError::Disagree { rank: *rank, difference: earlier(text) },
-            });
+            let mut earlier = reason.clone();
+            let (Reason::Lost(text) | Reason::Difference(text)) = &mut earlier;
+            text.push_str(" (in an earlier call)");
+            return Err(self.failure(*rank, earlier));
         }
         self.noted.take().map_or(Ok(()), |(culprit, _)| Err(self.give_up(&|_| None, culprit)))
     }
@@ -258,13 +257,9 @@ impl Links {
 
     fn failure(&self, rank: u32, reason: Reason) -> CollectiveError {
         match reason {
-            Reason::Lost(text) => self.lost(rank, text),
+            Reason::Lost(reason) => CollectiveError::Lost { rank, host: self.host(rank), reason },
             Reason::Difference(difference) => CollectiveError::Disagree { rank, difference },
         }
-    }
-
-    fn lost(&self, rank: u32, reason: String) -> CollectiveError {
-        CollectiveError::Lost { rank, host: self.host(rank), reason }
     }
 
     /// This rank's number in the world.
