@@ -6,8 +6,11 @@ use super::super::peer::{Fault, Peer, Progress, Reason};
 use super::{Culprit, Links};
 use crate::collective::error::CollectiveError;
 
-/// After a timeout, how long to listen for ranks that gave up too. The silent one is to blame.
-const ATTRIBUTION: Duration = Duration::from_millis(500);
+/// After a timeout, how long at least and at most to listen for ranks that gave up too. The silent one is to blame.
+const SHORTEST_ATTRIBUTION: Duration = Duration::from_millis(500);
+const LONGEST_ATTRIBUTION: Duration = Duration::from_secs(5);
+/// How long the peers may take to read why this rank gave up.
+const DELIVERY: Duration = Duration::from_millis(500);
 
 impl Links {
     /// Handles a timeout, here or at the accuser. The rank to blame is a suspect that does not report a timeout itself.
@@ -30,15 +33,21 @@ impl Links {
             alive[accuser] = true;
             blamed.push(other);
         }
-        let until = Instant::now() + ATTRIBUTION.min(self.timeout);
+        let until = Instant::now() + self.attribution();
         while Instant::now() < until {
+            let (mut silent, mut unsent) = (0, 0);
             for (index, peer) in self.peers.iter_mut().enumerate() {
                 let Some(peer) = peer else { continue };
-                peer.say_rest();
+                unsent += usize::from(!peer.say_rest());
                 if let Some(Fault::Suspect { blamed: other }) = peer.last_words() {
                     alive[index] = true;
                     blamed.push(other as usize);
                 }
+                silent += usize::from(!alive[index]);
+            }
+            // Nothing that the last one could say would change who is to blame.
+            if silent <= 1 && unsent == 0 {
+                break;
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -47,6 +56,11 @@ impl Links {
         self.hang_up();
         self.failed = Some((culprit, Reason::Lost(format!("it sent nothing for {seconds} s"))));
         CollectiveError::TimedOut { rank: culprit, host: self.host(culprit), seconds }
+    }
+
+    /// How long to listen for ranks that gave up too. Busy hosts may need a part of the timeout to report.
+    fn attribution(&self) -> Duration {
+        (self.timeout / 2).clamp(SHORTEST_ATTRIBUTION, LONGEST_ATTRIBUTION).min(self.timeout)
     }
 
     /// Fails this group: finds the rank to blame and reports it to all peers.
@@ -116,7 +130,7 @@ impl Links {
 
     /// Reports the rank to blame to all peers that still read. Completes half-sent frames first.
     fn abort_all<'b>(&mut self, out: &impl Fn(usize) -> Option<&'b [u8]>, culprit: u32, reason: &Reason) {
-        let (transfer, until) = (self.current, Instant::now() + ATTRIBUTION.min(self.timeout));
+        let (transfer, until) = (self.current, Instant::now() + DELIVERY.min(self.timeout));
         let mut unaware: Vec<(usize, &mut Peer, bool)> = Vec::new();
         let all = self.peers.iter_mut().enumerate();
         unaware.extend(all.filter_map(|(index, peer)| Some((index, peer.as_mut()?, false))));
