@@ -1,8 +1,8 @@
-//! The cost of a secret: medians of an all-reduce over TCP between two ranks on one machine, without a secret and with
-//! one.
+//! The cost of a secret: medians of an all-reduce over TCP between two ranks, without a secret and with one.
 //!
-//! `cargo bench --features collective --bench secret`. The two variants take turns, so that a busy machine slows both
-//! equally.
+//! `cargo bench --features collective --bench secret` starts both ranks on one machine. For ranks on two hosts, start
+//! `secret --rank 0 29500 29501` on one and `secret --rank 1 29500 29501` on the other, both with `MASTER_ADDR` set. The
+//! two variants take turns, so that a busy machine slows both equally.
 
 use std::net::TcpListener;
 use std::process::{Command, ExitCode};
@@ -49,13 +49,14 @@ fn start() -> Result<(), Failure> {
 
 /// One rank, which is in both groups.
 fn run(rank: &str, open: &str, secret: &str) -> Result<(), Failure> {
+    let master = std::env::var("MASTER_ADDR").unwrap_or_else(|_| "127.0.0.1".to_owned());
     let connect = |port: &str, token: &str| {
         let vars = [
             ("RANK", rank),
             ("WORLD_SIZE", "2"),
             ("LOCAL_RANK", rank),
             ("LOCAL_WORLD_SIZE", "2"),
-            ("MASTER_ADDR", "127.0.0.1"),
+            ("MASTER_ADDR", &master),
             ("MASTER_PORT", port),
             ("MPIENV_TOKEN", token),
         ];
