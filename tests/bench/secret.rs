@@ -1,8 +1,8 @@
 //! The cost of a secret: medians of an all-reduce over TCP between two ranks, without a secret and with one.
 //!
 //! `cargo bench --features collective --bench secret` starts both ranks on one machine. For ranks on two hosts, start
-//! `secret --rank 0 29500 29501` on one and `secret --rank 1 29500 29501` on the other, both with `MASTER_ADDR` set. The
-//! two variants take turns, so that a busy machine slows both equally.
+//! `secret --rank 0 HOST 29500 29501` on the host of that name or address, and `secret --rank 1 HOST 29500 29501` on the
+//! other. The two variants take turns, so that a busy machine slows both equally.
 
 use std::net::TcpListener;
 use std::process::{Command, ExitCode};
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match words[..] {
         [] => start(),
-        ["--rank", rank, open, secret] => run(rank, open, secret),
+        ["--rank", rank, master, open, secret] => run(rank, master, open, secret),
         _ => Err("usage: secret".into()),
     };
     match done {
@@ -42,21 +42,20 @@ fn main() -> ExitCode {
 fn start() -> Result<(), Failure> {
     let free = || Ok::<_, Failure>(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string());
     let ports = [free()?, free()?];
-    let rank = |rank| Command::new(std::env::current_exe()?).args(["--rank", rank]).args(&ports).spawn();
+    let rank = |rank| Command::new(std::env::current_exe()?).args(["--rank", rank, "127.0.0.1"]).args(&ports).spawn();
     let (mut first, mut second) = (rank("0")?, rank("1")?);
     if first.wait()?.success() && second.wait()?.success() { Ok(()) } else { Err("a rank failed".into()) }
 }
 
 /// One rank, which is in both groups.
-fn run(rank: &str, open: &str, secret: &str) -> Result<(), Failure> {
-    let master = std::env::var("MASTER_ADDR").unwrap_or_else(|_| "127.0.0.1".to_owned());
+fn run(rank: &str, master: &str, open: &str, secret: &str) -> Result<(), Failure> {
     let connect = |port: &str, token: &str| {
         let vars = [
             ("RANK", rank),
             ("WORLD_SIZE", "2"),
             ("LOCAL_RANK", rank),
             ("LOCAL_WORLD_SIZE", "2"),
-            ("MASTER_ADDR", &master),
+            ("MASTER_ADDR", master),
             ("MASTER_PORT", port),
             ("MPIENV_TOKEN", token),
         ];
