@@ -85,6 +85,9 @@ pub enum Reason {
     /// The value is not a range of TCP ports.
     #[error("not a range of ports from 1 to 65535, as in 1400-1999")]
     NotAPortRange,
+    /// The value does not say how ranks authenticate.
+    #[error("not a way for ranks to authenticate: munge, or munge:SOCKET with the absolute path of munged's socket")]
+    NotMunge,
     /// The value does not have the form that its launcher documents.
     #[error("{0}")]
     Malformed(String),

@@ -79,6 +79,7 @@ pub use launch::{Launch, LaunchError, LaunchReport, Output};
 pub use launcher::Launcher;
 pub use value::host::{Host, HostError};
 pub use value::host_name::host_name;
+pub use value::munge::{Munge, MungeError};
 pub use value::name::UnknownName;
 pub use value::placement::LaunchStyle;
 pub use value::port::{Port, PortError};

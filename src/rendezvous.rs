@@ -67,6 +67,7 @@ mod frame;
 pub(crate) mod handshake;
 pub(crate) mod listen;
 mod meeting;
+mod munge;
 mod report;
 mod resolve;
 mod server;
@@ -81,6 +82,7 @@ pub use error::{ConnectFailure, ErrorKind, RendezvousError};
 pub use meeting::{Gathered, Meeting, Member};
 
 use crate::value::host::Host;
+use crate::value::munge::Munge;
 use crate::value::port::Port;
 use crate::value::rank::Rank;
 use auth::{Role, Run};
@@ -111,6 +113,7 @@ pub struct Rendezvous {
     default_port: Option<Port>,
     timeout: Duration,
     token: Vec<u8>,
+    munge: Option<Munge>,
     role: Role,
     run: Run,
     bind: Option<IpAddr>,
@@ -131,7 +134,8 @@ impl Rendezvous {
     #[must_use]
     pub fn new(rank: Rank, host: Host, port: Port) -> Rendezvous {
         let (timeout, role, run) = (Duration::from_secs(60), Role::default(), Run::default());
-        Rendezvous { rank, host, port, default_port: None, timeout, token: Vec::new(), role, run, bind: None }
+        let (default_port, token, munge, bind) = (None, Vec::new(), None, None);
+        Rendezvous { rank, host, port, default_port, timeout, token, munge, role, run, bind }
     }
 
     /// Sets how long to wait for all ranks, from the start of `all_gather` or `gather`: at most ten years.
@@ -147,6 +151,26 @@ impl Rendezvous {
     #[must_use]
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Rendezvous {
         self.token = token.into();
+        self
+    }
+
+    /// Has the ranks authenticate by MUNGE: only processes of this user can meet, without a secret token. All ranks need
+    /// this setting. A token is still compared.
+    ///
+    /// Rank 0 runs `munge` once, and each other rank runs `unmunge`, which take some milliseconds.
+    ///
+    /// ```
+    /// use mpienv::rendezvous::Rendezvous;
+    /// use mpienv::{Host, Munge, Port, Rank};
+    ///
+    /// // A job of one rank needs no MUNGE.
+    /// let alone = Rendezvous::new(Rank::ALONE, Host::LOOPBACK, Port::ONE_NODE).munge(Munge::default());
+    /// assert!(alone.gather("hello")?.is_some());
+    /// # Ok::<(), mpienv::rendezvous::RendezvousError>(())
+    /// ```
+    #[must_use]
+    pub fn munge(mut self, munge: Munge) -> Rendezvous {
+        self.munge = Some(munge);
         self
     }
 
@@ -312,8 +336,17 @@ impl Rendezvous {
         port.map(|port| (port, (self.timeout / 4).min(FALLBACK_LEAD)))
     }
 
-    fn secret(&self) -> Secret {
-        Secret::new(&self.token, self.role, self.run)
+    /// Rank 0's secret. With MUNGE, it holds a new key, and a credential that gives this key to the other ranks.
+    fn new_secret(&self) -> Result<Secret, RendezvousError> {
+        let Some(munge) = &self.munge else { return Ok(self.secret(&[])) };
+        let (key, credential) = munge::seal(munge).map_err(|reason| RendezvousError::Munge { reason })?;
+        let mut secret = self.secret(&key);
+        secret.credential = credential;
+        Ok(secret)
+    }
+
+    fn secret(&self, key: &[u8]) -> Secret {
+        Secret::new(&[key, &self.token].concat(), self.role, self.run)
     }
 
     fn master(&self) -> String {

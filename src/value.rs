@@ -3,6 +3,7 @@
 pub(crate) mod host;
 pub(crate) mod host_name;
 pub(crate) mod job;
+pub(crate) mod munge;
 pub(crate) mod name;
 pub(crate) mod placement;
 pub(crate) mod port;

@@ -35,7 +35,12 @@ impl ClusterInfo {
     #[cfg(feature = "rendezvous")]
     pub(crate) fn rendezvous(&self, master: Host, port: Port) -> Rendezvous {
         let (identity, attempt) = self.run();
-        Rendezvous::new(self.world(), master, port).token(self.token().as_bytes()).job(identity, attempt)
+        let rendezvous =
+            Rendezvous::new(self.world(), master, port).token(self.token().as_bytes()).job(identity, attempt);
+        match self.munge() {
+            Some(munge) => rendezvous.munge(munge.clone()),
+            None => rendezvous,
+        }
     }
 
     /// Returns the job's identity and the attempt, which determine the rendezvous keys. Both are the same on all ranks.
@@ -161,6 +166,17 @@ mod tests {
         let read = read_again(&info);
         assert_eq!((read.restart_count(), read.master_port()), (Some(5), info.master_port()));
         assert_eq!((read.provenance().restart_count, read.token()), (RESTART_COUNT.into(), info.token()));
+    }
+
+    #[test]
+    fn workers_authenticate_by_munge_as_their_launch_does_and_have_a_secret() {
+        for text in ["munge", "munge:/run/other.socket"] {
+            let worker = node(&[("MPIENV_AUTH", text)]).workers(1).unwrap().remove(0);
+            let read = read_again(&worker.in_attempt(Attempt { base: 0, again: 1 }));
+            assert_eq!(read.munge().map(ToString::to_string).as_deref(), Some(text));
+            #[cfg(feature = "collective")]
+            assert!(read.has_secret() && !node(&[]).has_secret());
+        }
     }
 
     #[test]

@@ -211,6 +211,7 @@ impl ClusterInfoBuilder {
         // The context applies only if no other launcher has started this process since.
         let context = context.filter(|_| choice.is_of_context);
         let own = Own::of(&placement, context.as_ref(), master_addr.as_ref(), &master_port);
+        let munge = own::munge(environment)?;
         let (token, token_is_own) = own::token(environment, &placement, context)?;
         let master_addr = master_addr.ok_or_else(|| master::unknown(&placement));
         findings.extend(master_addr.as_ref().err().map(master::unknown_finding));
@@ -234,6 +235,7 @@ impl ClusterInfoBuilder {
             hosts,
             findings,
             token,
+            munge,
             port_is_default,
             port_range: rule.range(),
             overrides: self.overrides.exported(),

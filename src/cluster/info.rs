@@ -11,6 +11,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::Finding;
 use crate::value::host::Host;
+use crate::value::munge::Munge;
 use crate::value::placement::{LaunchStyle, Launcher, Placement, Source, Sourced};
 use crate::value::port::Port;
 use crate::value::port_range::PortRange;
@@ -54,6 +55,7 @@ pub struct ClusterInfo {
     pub(crate) platform: Sourced<Option<Launcher>>,
     pub(crate) findings: Vec<Finding>,
     pub(crate) token: Token,
+    pub(crate) munge: Option<Munge>,
     /// Whether the port is a default, because neither the program nor a variable sets it.
     pub(crate) port_is_default: bool,
     /// The range from which ports are derived.
@@ -285,10 +287,16 @@ impl ClusterInfo {
         &self.token
     }
 
-    /// Returns whether a user set the token. A launcher's name for its job is public.
+    /// Returns how ranks reach MUNGE, if they authenticate by it (`MPIENV_AUTH=munge`).
+    #[must_use]
+    pub fn munge(&self) -> Option<&Munge> {
+        self.munge.as_ref()
+    }
+
+    /// Returns whether the ranks have a key that other users do not. A launcher's name for its job is public.
     #[cfg(feature = "collective")]
     pub(crate) fn has_secret(&self) -> bool {
-        !self.token_is_own && !self.token.as_bytes().is_empty()
+        self.munge.is_some() || !self.token_is_own && !self.token.as_bytes().is_empty()
     }
 
     /// Returns what is suspicious in the environment but did not prevent reading it.

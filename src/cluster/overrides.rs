@@ -27,6 +27,8 @@ pub(crate) const NCCL_IFNAME: &str = "MPIENV_NCCL_IFNAME";
 pub(crate) const TOKEN: &str = "MPIENV_TOKEN";
 /// Names a file that holds the token.
 pub(crate) const TOKEN_FILE: &str = "MPIENV_TOKEN_FILE";
+/// How the ranks authenticate, other than by a token.
+pub(crate) const AUTH: &str = "MPIENV_AUTH";
 
 /// How often the job was restarted, as `mpienv launch` counts it for its workers.
 pub(crate) const RESTART_COUNT: &str = "MPIENV_RESTART_COUNT";

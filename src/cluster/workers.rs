@@ -2,7 +2,7 @@
 
 use crate::cluster::device;
 use crate::cluster::info::ClusterInfo;
-use crate::cluster::overrides::{LAUNCHER, TOKEN, TOKEN_FILE};
+use crate::cluster::overrides::{AUTH, LAUNCHER, TOKEN, TOKEN_FILE};
 use crate::error::{Error, Reason};
 use crate::launcher::local_variables;
 use crate::value::placement::{LaunchStyle, Launcher, Placement, Source, Sourced};
@@ -142,6 +142,7 @@ impl ClusterInfo {
             let named = self.token.file().map(|file| (TOKEN_FILE, file.to_owned()));
             worker.overrides.push(named.unwrap_or_else(|| (TOKEN, self.token.as_str().to_owned())));
         }
+        worker.overrides.extend(self.munge.iter().map(|munge| (AUTH, munge.to_string())));
         worker.device_index = device::index(&self.inherited, local);
         worker
     }

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::auth::{Bytes32, LENGTH, Session, nonce};
 use super::error::{ConnectFailure, RendezvousError};
-use super::frame::{Hello, LONGEST_TEXT, Purpose, ReplyHead, ReplyKind, Secret, Version, take};
+use super::frame::{GREETING, Hello, LONGEST_TEXT, Purpose, ReplyHead, ReplyKind, Secret, Version, take};
+use super::munge::{self, Unreadable};
 use super::{ANSWER, Channel, DRAIN, Gathered, LONGEST_BLOB, Meeting, Rendezvous, resolve, table};
 use crate::value::port::Port;
 use crate::value::printable::printable;
@@ -39,15 +40,15 @@ pub(super) fn join(
     let started = Instant::now();
     let deadline = started + settings.timeout;
     let (rank, size) = (settings.rank.index(), settings.rank.size());
-    let (secret, port) = (settings.secret(), settings.port);
+    let port = settings.port;
     let purpose = if wants_table { Purpose::Table } else { Purpose::Report };
-    let hello = Hello { version: Version::OWN, rank, size, purpose, port, run: secret.run, blob };
+    let hello = Hello { version: Version::OWN, rank, size, purpose, port, run: settings.run, blob };
     let complaint = Hello { purpose: Purpose::OtherPort, blob: Vec::new(), ..hello.clone() };
     let mut pause = FIRST_PAUSE;
     let (mut last, mut cut_short) = (None, None);
     loop {
-        let limit = match attempt(settings, settings.port, &secret, &hello, deadline) {
-            Ok(welcomed) => return wait(settings, &secret, welcomed),
+        let limit = match attempt(settings, settings.port, &hello, deadline) {
+            Ok(welcomed) => return wait(settings, welcomed),
             Err(Failed::Final(error)) => return Err(error),
             Err(Failed::Again(failure)) => {
                 let is_unresolved = matches!(failure, ConnectFailure::Unresolved(_));
@@ -63,9 +64,9 @@ pub(super) fn join(
         if let Some((port, before)) = settings.fallback_port()
             && now + before >= deadline
             // That port may belong to another job, so a refusal means nothing.
-            && let Ok(welcomed) = attempt(settings, port, &secret, &complaint, deadline.max(now + LOOK))
+            && let Ok(welcomed) = attempt(settings, port, &complaint, deadline.max(now + LOOK))
         {
-            return wait(settings, &secret, welcomed);
+            return wait(settings, welcomed);
         }
         let now = Instant::now();
         if now >= deadline {
@@ -91,24 +92,19 @@ struct Welcomed {
     session: Session,
     /// The time until rank 0's own deadline.
     left: Duration,
-    /// The meeting's number.
+    /// The meeting's key.
     meeting: Bytes32,
 }
 
 /// Makes one attempt: resolves, connects, reads the greeting, says hello, reads the welcome.
-fn attempt(
-    settings: &Rendezvous,
-    port: Port,
-    secret: &Secret,
-    hello: &Hello,
-    deadline: Instant,
-) -> Result<Welcomed, Failed> {
+fn attempt(settings: &Rendezvous, port: Port, hello: &Hello, deadline: Instant) -> Result<Welcomed, Failed> {
     let addresses = resolve(settings, port, deadline)?;
     let stream = connect(&addresses, deadline)?;
     let _ = stream.set_nodelay(true);
     let mut line = Link { stream, deadline: deadline.min(Instant::now() + WELCOME) };
     let failed = |failure| if Instant::now() >= deadline { Failed::CutShort(failure) } else { Failed::Again(failure) };
     let greeting = line.greeting().map_err(failed)?;
+    let secret = secret(settings, &greeting[GREETING..])?;
     let nonce = nonce().map_err(|error| Failed::Again(ConnectFailure::Other(error.to_string())))?;
     let (hello, mut session) = hello.encode(&secret.key, &greeting, &nonce);
     // Another version may answer before it has read the whole hello, so read even if the write fails.
@@ -129,8 +125,9 @@ fn attempt(
                 Bad::Io(_) => Failed::Again(ConnectFailure::NotMpienv("it broke off".to_owned())),
             })?;
             let mut welcome = &welcome[..];
-            let (left, meeting) = (take(&mut welcome).unwrap_or_default(), take(&mut welcome).unwrap_or_default());
-            Ok(Welcomed { line, session, left: Duration::from_millis(u32::from_be_bytes(left).into()), meeting })
+            let (left, number) = (take(&mut welcome).unwrap_or_default(), take(&mut welcome).unwrap_or_default());
+            let left = Duration::from_millis(u32::from_be_bytes(left).into());
+            Ok(Welcomed { line, session, left, meeting: secret.key.of_meeting(&number) })
         }
         // This reply has no tag: a rank 0 that rejects the proof has another key.
         ReplyKind::OtherJob => {
@@ -144,6 +141,21 @@ fn attempt(
             })
         }
         _ => Err(Failed::Again(ConnectFailure::NotMpienv("it answered out of order".to_owned()))),
+    }
+}
+
+/// Returns the secret that this rank shares with what greeted it with this credential.
+fn secret(settings: &Rendezvous, credential: &[u8]) -> Result<Secret, Failed> {
+    let again = |text: &str| Failed::Again(ConnectFailure::Munge(text.to_owned()));
+    match (&settings.munge, credential) {
+        (None, []) => Ok(settings.secret(&[])),
+        (None, _) => Err(again("it sent a MUNGE credential, and this rank does not use MUNGE")),
+        (Some(_), []) => Err(again("it sent no MUNGE credential")),
+        (Some(munge), _) => match munge::open(munge, credential) {
+            Ok(key) => Ok(settings.secret(&key)),
+            Err(Unreadable::Here(reason)) => Err(Failed::Final(RendezvousError::Munge { reason })),
+            Err(Unreadable::Credential(reason)) => Err(again(&format!("its MUNGE credential is refused: {reason}"))),
+        },
     }
 }
 
@@ -194,7 +206,7 @@ fn failure_of(error: &io::Error) -> ConnectFailure {
 }
 
 /// Waits for rank 0's report after its welcome.
-fn wait(settings: &Rendezvous, secret: &Secret, welcomed: Welcomed) -> Result<(Gathered, Channel), RendezvousError> {
+fn wait(settings: &Rendezvous, welcomed: Welcomed) -> Result<(Gathered, Channel), RendezvousError> {
     let Welcomed { mut line, mut session, left, meeting } = welcomed;
     let started = Instant::now();
     // Wait for rank 0's deadline even beyond this rank's own, because rank 0's report names what is wrong.
@@ -213,7 +225,7 @@ fn wait(settings: &Rendezvous, secret: &Secret, welcomed: Welcomed) -> Result<(G
             let bytes = read(table::largest(settings.rank.size()))?;
             let rows = table::decode(&bytes, settings.rank.size());
             let rows = rows.ok_or_else(|| settings.lost("its list of ranks cannot be read"))?;
-            Gathered::All(Meeting::new(rows, reached, secret.key.of_meeting(&meeting)))
+            Gathered::All(Meeting::new(rows, reached, meeting))
         }
         ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost => {
             return Err(failure(head.kind, &read(LONGEST_TEXT)?));

@@ -95,6 +95,16 @@ pub enum RendezvousError {
         /// The master, as `host:port`.
         master: String,
     },
+    /// MUNGE does not work on this rank's host.
+    #[error(
+        "the ranks authenticate by MUNGE, which does not work on this host: {reason}; start munged here and check it with \
+         `munge -n | unmunge`, name its socket with MPIENV_AUTH=munge:SOCKET, or unset MPIENV_AUTH on all ranks and set \
+         MPIENV_TOKEN_FILE"
+    )]
+    Munge {
+        /// What MUNGE said.
+        reason: String,
+    },
     /// Rank 0 answered and was then lost.
     #[error("rank {rank} lost rank 0 at {master} before all ranks had connected: {reason}; see rank 0's output")]
     MasterLost {
@@ -175,6 +185,12 @@ pub enum ConnectFailure {
          the hosts changes messages; check what listens there, or give all ranks another MASTER_PORT"
     )]
     Unproven,
+    /// What answered does not authenticate by MUNGE as this rank expects.
+    #[error(
+        "what answered does not prove by MUNGE that it is this job's rank 0 ({0}); set MPIENV_AUTH to the same value on all \
+         ranks, run them as one user, and give munged the same key on all hosts"
+    )]
+    Munge(String),
     /// The connection failed for another reason.
     #[error("the connection failed ({0}); check MASTER_ADDR and this host's network")]
     Other(String),

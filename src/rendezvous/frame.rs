@@ -18,12 +18,12 @@ pub(super) use hello::{Hello, HelloReader, Reject, Secret};
 /// First bytes of every frame. The line ending reveals a transfer that rewrites text.
 const MAGIC: [u8; 8] = *b"mpienv\r\n";
 /// The protocol's version, increased whenever the frames change.
-const PROTOCOL: u16 = 5;
+const PROTOCOL: u16 = 6;
 /// Length of a reply's fixed part.
 pub(super) const REPLY_HEAD: usize = 21;
 /// What a rank sends to confirm that it is still there; a tag follows.
 pub(super) const HERE: [u8; 1] = [1];
-/// Length of the greeting: a reply with a nonce and without a tag.
+/// Length of the greeting without a credential: a reply with a nonce and without a tag.
 pub(super) const GREETING: usize = REPLY_HEAD + LENGTH;
 /// Longest text of a failure, in bytes.
 pub(super) const LONGEST_TEXT: usize = 64 * 1024;
@@ -104,7 +104,7 @@ pub(super) enum ReplyKind {
     Ready,
     /// A rank was lost before all ranks came; the payload is the text.
     Lost,
-    /// Rank 0 of some job listens here; the payload is its nonce.
+    /// Rank 0 of some job listens here; the payload is its nonce, and its MUNGE credential if it has one.
     Greeting,
     /// A message from either end, on a connection that stays open after the meeting.
     Message,
@@ -151,9 +151,9 @@ pub(super) fn reply(kind: ReplyKind, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The first message from rank 0 on every connection.
-pub(super) fn greeting(nonce: &Bytes32) -> Vec<u8> {
-    reply(ReplyKind::Greeting, nonce)
+/// The first message from rank 0 on every connection. `credential` is empty without MUNGE.
+pub(super) fn greeting(nonce: &Bytes32, credential: &[u8]) -> Vec<u8> {
+    reply(ReplyKind::Greeting, &[nonce, credential].concat())
 }
 
 /// A reply for any number of ranks. Each rank gets it with its own tag.

@@ -90,7 +90,10 @@ impl Joining {
     /// Waits for the greeting and says hello.
     pub(crate) fn say_hello(mut self, key: &ConnectionKey, rank: Rank) -> Result<Introduced, Refusal> {
         let port = self.line.stream.peer_addr()?.port();
-        let greeting: [u8; GREETING] = self.line.greeting().map_err(|_| self.why())?;
+        let greeting = self.line.greeting().map_err(|_| self.why())?;
+        if greeting.len() != GREETING {
+            return Err(Refusal::Stranger);
+        }
         let hello = Hello {
             version: Version::OWN,
             rank: rank.index(),
@@ -157,7 +160,7 @@ impl Guest {
             Purpose::Watch => &[Purpose::Watch],
             _ => &[Purpose::Collective],
         };
-        Ok((Guest { reader: HelloReader::with_purposes(nonce, purposes), heard: 0 }, greeting(&nonce)))
+        Ok((Guest { reader: HelloReader::with_purposes(nonce, purposes), heard: 0 }, greeting(&nonce, &[])))
     }
 
     /// How many more bytes to read. Bytes after the hello are not for this handshake.

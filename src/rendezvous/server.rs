@@ -47,7 +47,7 @@ pub(super) fn serve(settings: &Rendezvous, blob: Vec<u8>, answer: Reply<'_>) -> 
     let own = Row { place: Origin::WithFirst, blob: blob.into() };
     if settings.rank.size() == 1 {
         let number = nonce().map_err(RendezvousError::System)?;
-        let key = settings.secret().key.of_meeting(&number);
+        let key = settings.secret(&[]).key.of_meeting(&number);
         return Ok((Meeting::new(vec![own], own_address(settings, None), key), Vec::new()));
     }
     Server::new(settings)?.run(own, answer)
@@ -128,7 +128,7 @@ impl<'a> Server<'a> {
             seen: None,
             failure: None,
             stuck: None,
-            secret: settings.secret(),
+            secret: settings.new_secret()?,
             number: nonce().map_err(RendezvousError::System)?,
             scratch: vec![0; SCRATCH].into(),
         };

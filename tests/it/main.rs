@@ -57,6 +57,8 @@ mod limits;
 mod listening;
 mod mpi;
 mod mpirun;
+#[cfg(target_os = "linux")]
+mod munge;
 mod nesting;
 #[cfg(target_os = "linux")]
 mod node_facts;

@@ -9,6 +9,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::context::Context;
 use crate::value::host::Host;
+use crate::value::munge::Munge;
 use crate::value::placement::{Placement, Sourced};
 use crate::value::port::Port;
 use crate::value::token::Token;
@@ -49,6 +50,13 @@ fn is_own(
 ) -> bool {
     let is_of_context = || in_context.is_some_and(|own| *own == known.value.to_string());
     known.source != asked && (known.source != plain || comes_along || is_of_context())
+}
+
+/// Returns how to reach MUNGE, if the ranks authenticate by it.
+pub(super) fn munge(environment: &Environment) -> Result<Option<Munge>, Error> {
+    let text = environment.get_str(overrides::AUTH).map_err(Error::reading_setting)?;
+    let parse = |text: &str| text.parse().map_err(|_| Error::of_setting(Reason::NotMunge, overrides::AUTH, text));
+    text.map(parse).transpose()
 }
 
 /// Returns the job's token, and true unless a user set it.

@@ -30,7 +30,7 @@ pub(in crate::collective) struct MeetingPoint {
     pub(in crate::collective) host: Host,
     /// How this rank meets the others there.
     pub(in crate::collective) rendezvous: Rendezvous,
-    /// Whether the token is a secret, so that messages are encrypted.
+    /// Whether the ranks have a key that others do not, so that messages are encrypted.
     pub(in crate::collective) is_secret: bool,
 }
 
@@ -97,7 +97,7 @@ pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Re
     Ok(Mesh { peers: peers.collect::<Result<_, ConnectError>>()?, rejected: rejected + meeting.rejected() })
 }
 
-/// The offset in a rank's blob of whether its token is a secret. If one rank's is, all messages are encrypted.
+/// The offset in a rank's blob of whether it has a secret. If one rank has, all messages are encrypted.
 const SEALS: usize = 3;
 
 /// Meets all ranks. Each rank's blob says where it listens.

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::rendezvous::auth::{LENGTH, Session, digest};
 use crate::rendezvous::error::ConnectFailure;
-use crate::rendezvous::frame::{GREETING, HERE, REPLY_HEAD, ReplyHead, ReplyKind, reply};
+use crate::rendezvous::frame::{HERE, REPLY_HEAD, ReplyHead, ReplyKind, reply};
+use crate::rendezvous::munge::LONGEST_CREDENTIAL;
 
 /// A connection whose reads and writes fail after a deadline.
 pub(in crate::rendezvous) struct Link {
@@ -21,15 +22,16 @@ impl Link {
     }
 
     /// Reads the whole greeting. Nothing is sent before it arrives, because other programs log what they cannot parse.
-    pub(in crate::rendezvous) fn greeting(&mut self) -> Result<[u8; GREETING], ConnectFailure> {
+    pub(in crate::rendezvous) fn greeting(&mut self) -> Result<Vec<u8>, ConnectFailure> {
         let head = self.head()?;
-        if head.kind != ReplyKind::Greeting || usize::try_from(head.length) != Ok(LENGTH) {
+        let length = usize::try_from(head.length).unwrap_or(usize::MAX);
+        if head.kind != ReplyKind::Greeting || !(LENGTH..=LENGTH + LONGEST_CREDENTIAL).contains(&length) {
             return Err(ConnectFailure::NotMpienv("it answered out of order".to_owned()));
         }
-        let mut greeting = [0; GREETING];
-        let (front, nonce) = greeting.split_at_mut(REPLY_HEAD);
-        front.copy_from_slice(&head.raw);
-        self.read_exact(nonce).map_err(|error| ConnectFailure::NotMpienv(broke_off(&error)))?;
+        let mut greeting = head.raw.to_vec();
+        greeting.resize(REPLY_HEAD + length, 0);
+        let payload = self.read_exact(&mut greeting[REPLY_HEAD..]);
+        payload.map_err(|error| ConnectFailure::NotMpienv(broke_off(&error)))?;
         Ok(greeting)
     }
 

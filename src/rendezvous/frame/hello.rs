@@ -43,17 +43,20 @@ pub(in crate::rendezvous) struct Secret {
     role: Role,
     pub(in crate::rendezvous) run: Run,
     pub(in crate::rendezvous) key: JobKey,
+    /// The MUNGE credential that gives other ranks the key; empty without MUNGE.
+    pub(in crate::rendezvous) credential: Vec<u8>,
 }
 
 impl Secret {
     pub(in crate::rendezvous) fn new(token: &[u8], role: Role, run: Run) -> Secret {
-        Secret { token: Some(token.to_vec()), role, run, key: JobKey::new(token, role, run) }
+        Secret { token: Some(token.to_vec()), role, run, key: JobKey::new(token, role, run), credential: Vec::new() }
     }
 
     /// Uses a key that both ends have.
     #[cfg(feature = "collective")]
     pub(in crate::rendezvous) fn of_key(key: Bytes32) -> Secret {
-        Secret { token: None, role: Role::Ranks, run: Run::default(), key: JobKey::of_bytes(key) }
+        let (role, run, credential) = (Role::Ranks, Run::default(), Vec::new());
+        Secret { token: None, role, run, key: JobKey::of_bytes(key), credential }
     }
 
     /// The connection's keys, for the run of the job that the other end claims.
@@ -185,7 +188,7 @@ impl HelloReader {
     fn parse(&mut self, secret: &Secret) -> Result<Hello, Reject> {
         let (claim, proof) = self.head.split_at(CLAIM);
         let (hello, blob_length) = fields(claim).ok_or(Reject::NotMpienv)?;
-        let mut session = secret.session(hello.run, &greeting(&self.nonce), claim);
+        let mut session = secret.session(hello.run, &greeting(&self.nonce, &secret.credential), claim);
         if !session.of_rank.verify(&digest(&[]), proof) {
             return Err(Reject::OtherJob);
         }

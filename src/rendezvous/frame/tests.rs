@@ -20,7 +20,7 @@ fn hello(blob: &[u8]) -> Hello {
 }
 
 fn wire(hello: &Hello) -> Vec<u8> {
-    hello.encode(&secret().key, &greeting(&NONCE), &[6; LENGTH]).0
+    hello.encode(&secret().key, &greeting(&NONCE, &[]), &[6; LENGTH]).0
 }
 
 fn heard(wire: &[u8]) -> Result<Option<Hello>, Reject> {
@@ -52,7 +52,7 @@ fn a_hello_at_another_port_tells_the_ranks_own() {
 fn another_token_is_another_job() {
     for token in [&b"Secret"[..], b"", b"secre", b"secret2"] {
         let key = Secret::new(token, Role::Ranks, RUN).key;
-        let (wire, _) = hello(b"").encode(&key, &greeting(&NONCE), &[6; LENGTH]);
+        let (wire, _) = hello(b"").encode(&key, &greeting(&NONCE, &[]), &[6; LENGTH]);
         assert_eq!(heard(&wire), Err(Reject::OtherJob));
     }
 }
@@ -82,10 +82,10 @@ fn a_hello_for_one_greeting_is_worth_nothing_after_another() {
 fn another_job_and_another_attempt_with_the_same_token_are_named() {
     for run in [Run { attempt: 1, ..RUN }, Run { job: [4; 16], ..RUN }] {
         let key = Secret::new(b"secret", Role::Ranks, run).key;
-        let (wire, _) = Hello { run, ..hello(b"") }.encode(&key, &greeting(&NONCE), &[6; LENGTH]);
+        let (wire, _) = Hello { run, ..hello(b"") }.encode(&key, &greeting(&NONCE, &[]), &[6; LENGTH]);
         assert_eq!(heard(&wire), Err(Reject::OtherRun { rank: 3, run }));
         // A sender that only claims the run does not have its key.
-        let (wire, _) = Hello { run, ..hello(b"") }.encode(&secret().key, &greeting(&NONCE), &[6; LENGTH]);
+        let (wire, _) = Hello { run, ..hello(b"") }.encode(&secret().key, &greeting(&NONCE, &[]), &[6; LENGTH]);
         assert_eq!(heard(&wire), Err(Reject::OtherJob));
     }
 }
@@ -94,7 +94,7 @@ fn another_job_and_another_attempt_with_the_same_token_are_named() {
 fn a_claim_of_four_gigabytes_is_dropped_before_any_allocation() {
     let (claim, blob_length) = (wire(&hello(b""))[..83].to_vec(), u32::MAX.to_be_bytes());
     let claim = [&claim[..25], &blob_length, &claim[29..]].concat();
-    let mut session = secret().key.session(&greeting(&NONCE), &claim);
+    let mut session = secret().key.session(&greeting(&NONCE, &[]), &claim);
     let wire = [claim, session.of_rank.tag(&digest(&[])).to_vec()].concat();
     let mut reader = HelloReader::new(NONCE);
     assert_eq!(reader.feed(&wire, &secret()), Err(Reject::NotMpienv));

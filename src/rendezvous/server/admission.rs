@@ -62,7 +62,7 @@ impl Server<'_> {
         self.serial += 1;
         self.newcomers.insert(self.serial, id);
         self.connections[id] = Some(Connection::new(stream, peer.ip().to_canonical(), port, self.serial, nonce));
-        self.send(id, greeting(&nonce).into());
+        self.send(id, greeting(&nonce, &self.secret.credential).into());
         Ok(())
     }
 

@@ -1,0 +1,150 @@
+//! Gives all ranks of one user a key: rank 0 puts it into a MUNGE credential that only this user's processes can decode.
+//!
+//! The credential is encrypted with the key of the cluster's munged. Its age and how often it was decoded do not matter,
+//! because both ends prove with fresh nonces that they have its key.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use super::auth::{Bytes32, LENGTH, nonce};
+use crate::value::munge::Munge;
+use crate::value::printable::printable;
+
+/// The longest credential that a rank decodes, in bytes.
+pub(super) const LONGEST_CREDENTIAL: usize = 4096;
+/// The text before the key, so that no credential that this user made for another purpose is taken for one of a meeting.
+const PURPOSE: &str = "mpienv meeting key ";
+/// Exit codes of `unmunge` with which it prints a credential, because only its age or an earlier decoding is wrong.
+const DECODED: [i32; 4] = [0, 15, 16, 17];
+/// Exit codes of `unmunge` for a credential that this user's munged does not accept.
+const REFUSED: [i32; 8] = [8, 9, 10, 11, 12, 13, 14, 18];
+
+/// Why a credential cannot be decoded.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unreadable {
+    /// MUNGE does not work on this host.
+    Here(String),
+    /// The credential is not one that this user's process made for a meeting.
+    Credential(String),
+}
+
+/// Returns a new key and a credential that holds it.
+pub(super) fn seal(munge: &Munge) -> Result<(Bytes32, Vec<u8>), String> {
+    let key = nonce().map_err(|error| error.to_string())?;
+    let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    let only = format!("--restrict-uid={}", own_uid()?);
+    let output = run(munge, "munge", &["--cipher=aes256", "--mac=sha256", &only], &format!("{PURPOSE}{digits}"))?;
+    match output.stdout.trim_ascii() {
+        credential if output.status.success() && (1..=LONGEST_CREDENTIAL).contains(&credential.len()) => {
+            Ok((key, credential.to_vec()))
+        }
+        _ => Err(complaint("munge", &output)),
+    }
+}
+
+/// Returns the key in a credential.
+pub(super) fn open(munge: &Munge, credential: &[u8]) -> Result<Bytes32, Unreadable> {
+    let own = own_uid().map_err(Unreadable::Here)?;
+    let words = ["--numeric", "--keys=UID,UID_RESTRICTION"];
+    // Credentials are Base64, so nothing is lost.
+    let output = run(munge, "unmunge", &words, &String::from_utf8_lossy(credential)).map_err(Unreadable::Here)?;
+    let code = output.status.code().unwrap_or(-1);
+    if REFUSED.contains(&code) {
+        return Err(Unreadable::Credential(complaint("unmunge", &output)));
+    }
+    if !DECODED.contains(&code) {
+        return Err(Unreadable::Here(complaint("unmunge", &output)));
+    }
+    key_in(&String::from_utf8_lossy(&output.stdout), own).map_err(Unreadable::Credential)
+}
+
+/// Returns the key in what `unmunge` prints: metadata, an empty line and the payload.
+fn key_in(printed: &str, own: u32) -> Result<Bytes32, String> {
+    let (metadata, payload) = printed.split_once("\n\n").unwrap_or((printed, ""));
+    let uid = |key: &str| {
+        let value = metadata.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+        value.trim().parse::<u32>().ok()
+    };
+    match uid("UID") {
+        Some(uid) if uid == own => {}
+        Some(uid) => return Err(format!("user {uid} made it, and this rank runs as user {own}")),
+        None => return Err("unmunge does not print who made it".to_owned()),
+    }
+    // Anyone could have decoded a credential without this restriction.
+    if uid("UID_RESTRICTION") != Some(own) {
+        return Err("other users can decode it too".to_owned());
+    }
+    payload.strip_prefix(PURPOSE).and_then(key_of).ok_or_else(|| "it was made for another purpose".to_owned())
+}
+
+/// Parses a key from hexadecimal digits.
+fn key_of(digits: &str) -> Option<Bytes32> {
+    let mut key = [0; LENGTH];
+    if digits.len() != 2 * LENGTH || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (index, byte) in key.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&digits[2 * index..2 * index + 2], 16).ok()?;
+    }
+    Some(key)
+}
+
+/// Runs a program of MUNGE with this input.
+fn run(munge: &Munge, program: &str, words: &[&str], input: &str) -> Result<Output, String> {
+    let mut command = Command::new(program);
+    command.args(words).args(munge.socket().map(|socket| format!("--socket={socket}")));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let failed = |error: std::io::Error| format!("{program} cannot run ({error})");
+    let mut child = command.spawn().map_err(failed)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // If it exits early, its own message says why.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    child.wait_with_output().map_err(failed)
+}
+
+/// Returns the last line that a program printed on stderr, or how it exited.
+fn complaint(program: &str, output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    match said.trim_end().lines().last() {
+        Some(line) => printable(line.as_bytes()),
+        None => format!("{program}: {}", output.status),
+    }
+}
+
+/// The user whose processes may decode a credential.
+#[cfg(unix)]
+fn own_uid() -> Result<u32, String> {
+    Ok(rustix::process::geteuid().as_raw())
+}
+
+#[cfg(not(unix))]
+fn own_uid() -> Result<u32, String> {
+    Err("MUNGE exists on Unix only".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_comes_only_from_a_credential_of_this_user_for_this_user_and_this_purpose() {
+        let digits = "0f".repeat(LENGTH);
+        let printed = |uid: &str, restriction: &str, payload: &str| {
+            key_in(&format!("UID:             {uid}\n{restriction}\n{payload}"), 1000)
+        };
+        let restricted = "UID_RESTRICTION: 1000\n";
+        let payload = format!("{PURPOSE}{digits}");
+        assert_eq!(printed("1000", restricted, &payload), Ok([0x0f; LENGTH]));
+        let error = |uid, restriction, payload: &str| printed(uid, restriction, payload).unwrap_err();
+        assert_eq!(error("0", restricted, &payload), "user 0 made it, and this rank runs as user 1000");
+        assert_eq!(error("x", restricted, &payload), "unmunge does not print who made it");
+        assert_eq!(error("1000", "", &payload), "other users can decode it too");
+        assert_eq!(error("1000", "UID_RESTRICTION: 0\n", &payload), "other users can decode it too");
+        for bad in ["", "hello", &payload[1..], &payload[..payload.len() - 1], &format!("{payload}\n"), &digits] {
+            assert_eq!(error("1000", restricted, bad), "it was made for another purpose", "{bad:?}");
+        }
+        let not_digits = format!("{PURPOSE}{}", "+f".repeat(LENGTH));
+        assert_eq!(error("1000", restricted, &not_digits), "it was made for another purpose");
+    }
+}

@@ -1,0 +1,294 @@
+//! Ranks that authenticate by MUNGE, with a real munged: only processes of one user meet.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::clock::SLACK;
+use crate::support::hosts::Hosts;
+use crate::support::port::free_port;
+use crate::support::root::is_root;
+use crate::support::tool::{clean, is_there};
+use crate::support::wire;
+
+/// A user other than the one who runs the tests.
+const OTHER: &str = "65534";
+
+/// A munged of this test, which is stopped when dropped.
+struct Munged {
+    folder: TempDir,
+    daemon: Child,
+}
+
+impl Munged {
+    /// Starts it; `None` if it is missing.
+    fn up() -> Option<Munged> {
+        if !["munged", "munge", "unmunge", "setpriv"].iter().all(|program| is_there(program)) || !is_root() {
+            return None;
+        }
+        let folder = tempfile::Builder::new().prefix("munge").tempdir_in("/tmp").unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(folder.path().join("key"), [7; 128]).unwrap();
+        fs::set_permissions(folder.path().join("key"), fs::Permissions::from_mode(0o600)).unwrap();
+        // Other users may not be able to enter the folder with the command.
+        fs::copy(env!("CARGO_BIN_EXE_mpienv"), folder.path().join("mpienv")).unwrap();
+        let daemon = Munged::start(folder.path());
+        Some(Munged { folder, daemon })
+    }
+
+    fn start(folder: &Path) -> Child {
+        let file = |option: &str, name: &str| format!("--{option}={}", folder.join(name).display());
+        let mut command = clean("munged");
+        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").args(["--foreground", "--force"]);
+        command.args([file("key-file", "key"), file("socket", "socket"), file("pid-file", "pid")]);
+        command.args([file("seed-file", "seed"), file("log-file", "log")]);
+        let daemon = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        for _ in 0..2000 {
+            if folder.join("socket").exists() && folder.join("pid").exists() {
+                return daemon;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        panic!("munged does not start: {:?}", fs::read_to_string(folder.join("log")));
+    }
+
+    fn auth(&self) -> String {
+        format!("munge:{}", self.socket().display())
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    /// A command of mpienv as a rank of two, run by a user.
+    fn rank_as(&self, user: &str, index: u32, port: u16) -> Command {
+        let mut command = clean("setpriv");
+        command.args([&format!("--reuid={user}"), "--clear-groups"]).arg(self.folder.path().join("mpienv"));
+        command.args(["check", "--timeout", "3"]).env("MPIENV_AUTH", self.auth());
+        command.env("RANK", index.to_string()).env("WORLD_SIZE", "2").env("MASTER_PORT", port.to_string());
+        command.env("LOCAL_RANK", index.to_string()).env("LOCAL_WORLD_SIZE", "2");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn rank(&self, index: u32, port: u16) -> Command {
+        self.rank_as("0", index, port)
+    }
+
+    /// A credential made by `munge` itself.
+    fn credential(&self, words: &[&str], payload: &str) -> Vec<u8> {
+        let mut command = clean("munge");
+        command.arg(format!("--socket={}", self.socket().display())).args(words).args(["--string", payload]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout.trim_ascii().to_vec()
+    }
+}
+
+impl Drop for Munged {
+    fn drop(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+}
+
+fn said(child: Child) -> (Option<i32>, String) {
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    (status.code(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
+}
+
+#[test]
+fn ranks_of_one_user_meet_by_munge_without_a_secret_again_and_again() {
+    let Some(munged) = Munged::up() else { return };
+    for token in ["", "a token counts too"] {
+        let port = free_port();
+        let ranks = [0, 1].map(|index| munged.rank(index, port).env("MPIENV_TOKEN", token).spawn().unwrap());
+        for (index, rank) in ranks.into_iter().enumerate() {
+            let (code, text) = said(rank);
+            assert_eq!(code, Some(0), "{text}");
+            assert!(index > 0 || text.starts_with("2 ranks on 1 host"), "{text}");
+        }
+    }
+    let port = free_port();
+    let ranks = [(0, "one"), (1, "other")];
+    let ranks = ranks.map(|(index, token)| munged.rank(index, port).env("MPIENV_TOKEN", token).spawn().unwrap());
+    let [_, (code, text)] = ranks.map(said);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("rejected rank 1, because its token differs"), "{text}");
+}
+
+#[test]
+fn another_users_rank_and_another_users_rank_0_are_refused_and_the_reason_is_named() {
+    let Some(munged) = Munged::up() else { return };
+    let port = free_port();
+    let ranks = [munged.rank(0, port).spawn().unwrap(), munged.rank_as(OTHER, 1, port).spawn().unwrap()];
+    let [(code, first), (other_code, other)] = ranks.map(said);
+    assert_eq!((code, other_code), (Some(124), Some(124)), "{first}{other}");
+    assert!(first.starts_with("mpienv: rank 1 of 2 has not connected to "), "{first}");
+    assert!(other.contains(&format!("Unauthorized credential for client UID={OTHER}")), "{other}");
+    assert!(other.contains("set MPIENV_AUTH to the same value on all ranks, run them as one user"), "{other}");
+
+    // The same the other way around: rank 0 restricts its credential to its own user.
+    let port = free_port();
+    let ranks = [munged.rank_as(OTHER, 0, port).spawn().unwrap(), munged.rank(1, port).spawn().unwrap()];
+    let [_, (code, text)] = ranks.map(said);
+    assert_eq!(code, Some(124), "{text}");
+    assert!(text.contains("Unauthorized credential for client UID=0"), "{text}");
+}
+
+#[test]
+fn a_program_in_rank_0s_place_with_a_credential_that_was_made_for_something_else_hears_no_hello() {
+    let Some(munged) = Munged::up() else { return };
+    let payload = format!("mpienv meeting key {}", "00".repeat(32));
+    let cases = [
+        // The user gave it to some service, which now poses as rank 0.
+        (munged.credential(&[], "hello"), "other users can decode it too"),
+        (munged.credential(&[], &payload), "other users can decode it too"),
+        (munged.credential(&["--restrict-uid=0"], "hello"), "it was made for another purpose"),
+        // As root, munge can make a credential of any user.
+        (munged.credential(&["--uid=65534", "--restrict-uid=0"], &payload), "user 65534 made it"),
+        (b"MUNGE:AwQFAACg8J7U:".to_vec(), "unmunge: Error: "),
+        (b"hello".to_vec(), "unmunge: Error: "),
+    ];
+    let poses = cases.map(|(credential, reason)| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let rank = munged.rank(1, listener.local_addr().unwrap().port()).spawn().unwrap();
+        (rank, thread::spawn(move || heard_after(&listener, &credential)), reason)
+    });
+    for (rank, poser, reason) in poses {
+        let (code, text) = said(rank);
+        assert_eq!(code, Some(124), "{text}");
+        assert!(text.contains("its MUNGE credential is refused: ") && text.contains(reason), "{reason}: {text}");
+        assert_eq!(poser.join().unwrap(), b"", "{reason}");
+    }
+}
+
+/// Greets every connection with this credential for longer than a rank waits; returns what the other ends sent.
+fn heard_after(listener: &TcpListener, credential: &[u8]) -> Vec<u8> {
+    let payload = [&[5; 32], credential].concat();
+    let greeting = wire::reply(9, u32::try_from(payload.len()).unwrap(), &payload);
+    let mut heard = Vec::new();
+    listener.set_nonblocking(true).unwrap();
+    for _ in 0..400 {
+        if let Ok((mut stream, _)) = listener.accept() {
+            stream.set_nonblocking(false).unwrap();
+            stream.set_read_timeout(Some(SLACK)).unwrap();
+            // The rank may have given up already.
+            let _ = stream.write_all(&greeting);
+            let _ = stream.read_to_end(&mut heard);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    heard
+}
+
+#[test]
+fn ranks_that_differ_in_whether_they_use_munge_do_not_meet_and_the_error_says_why() {
+    let Some(munged) = Munged::up() else { return };
+    for (without, reason) in
+        [(0, "it sent no MUNGE credential"), (1, "it sent a MUNGE credential, and this rank does not use MUNGE")]
+    {
+        let port = free_port();
+        let ranks = [0, 1].map(|index| {
+            let mut rank = munged.rank(index, port);
+            if index == without {
+                rank.env_remove("MPIENV_AUTH");
+            }
+            rank.spawn().unwrap()
+        });
+        let [_, (code, text)] = ranks.map(said);
+        assert_eq!(code, Some(124), "{text}");
+        assert!(text.contains(reason) && text.contains("set MPIENV_AUTH to the same value on all ranks"), "{text}");
+    }
+}
+
+#[test]
+fn without_munged_or_munge_the_error_names_what_is_missing_on_which_side() {
+    let Some(mut munged) = Munged::up() else { return };
+    munged.daemon.kill().unwrap();
+    munged.daemon.wait().unwrap();
+    let port = free_port();
+    let (code, text) = said(munged.rank(0, port).spawn().unwrap());
+    assert_eq!(code, Some(3), "{text}");
+    let start = "mpienv: the ranks authenticate by MUNGE, which does not work on this host: munge: Error: ";
+    assert!(text.starts_with(start) && text.contains("start munged here"), "{text}");
+
+    let mut command = munged.rank(0, port);
+    // setpriv and mpienv are found by their paths.
+    let output = Command::new(munged.folder.path().join("mpienv"))
+        .args(["check", "--timeout", "3"])
+        .env_clear()
+        .envs(command.env("PATH", "/nowhere").get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains("munge cannot run (No such file or directory (os error 2))"), "{text}");
+
+    // Rank 0's munged runs, that of rank 1 does not.
+    munged.daemon = Munged::start(munged.folder.path());
+    let port = free_port();
+    let mut other = munged.rank(1, port);
+    other.env("MPIENV_AUTH", "munge:/no/such/socket");
+    let ranks = [munged.rank(0, port).spawn().unwrap(), other.spawn().unwrap()];
+    let [_, (code, text)] = ranks.map(said);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("unmunge: Error: Failed to access \"/no/such/socket\""), "{text}");
+}
+
+#[test]
+fn another_way_to_authenticate_is_an_error_that_names_the_variable() {
+    let output = clean("mpienv").arg("check").env("MPIENV_AUTH", "kerberos").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    let expected = "mpienv: MPIENV_AUTH=\"kerberos\": not a way for ranks to authenticate: munge, or munge:SOCKET with the \
+                    absolute path of munged's socket; correct MPIENV_AUTH or unset it\n";
+    assert_eq!((output.status.code(), &*text), (Some(1), expected));
+}
+
+#[test]
+fn the_launches_of_two_nodes_and_their_workers_authenticate_by_munge() {
+    let Some(munged) = Munged::up() else { return };
+    // The launches meet at the port below the master's.
+    let mut ports = [free_port(), free_port()];
+    while ports[0] + 1 != ports[1] {
+        ports = [ports[1], free_port()];
+    }
+    let port = ports[1].to_string();
+    let launch = |node: &str| {
+        let mut command = clean("mpienv");
+        command.env("MPIENV_AUTH", munged.auth()).args(["launch", "--node-rank", node, "--nnodes", "2"]);
+        command.args(["--master-addr", "127.0.0.1", "--master-port", &port, "--max-restarts", "1"]);
+        command.args(["--nproc-per-node", "1", "--", "sh", "-c"]);
+        command.arg("mpienv check --timeout 20; echo $MPIENV_AUTH ; [ $MPIENV_RESTART_COUNT = 1 ]");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let launches = [launch("0"), launch("1")];
+    for (index, launch) in launches.into_iter().enumerate() {
+        let (code, text) = said(launch);
+        assert_eq!(code, Some(0), "{text}");
+        assert!(text.contains(&munged.auth()), "{text}");
+        assert!(index > 0 || text.matches("2 ranks on 1 host").count() == 2, "{text}");
+    }
+}
+
+#[test]
+fn slurms_ranks_on_two_hosts_meet_by_slurms_own_munge() {
+    let Some(hosts) = Hosts::up("munge", 2, &[]) else { return };
+    let (mpienv, folder) = (env!("CARGO_BIN_EXE_mpienv"), tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
+    let Some(mut command) = hosts.slurm(folder.path()) else { return };
+    let auth = "MPIENV_AUTH=munge:/run/slurm/munge.socket";
+    let step = format!("srun -N2 -n4 --ntasks-per-node=2 env {auth} {mpienv} check --json --timeout 20");
+    let output = command.args(["sh", "-c", &step]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let map: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let hosts: Vec<_> = (0..4).map(|rank| map["ranks"][rank]["host"].as_str().unwrap()).collect();
+    assert_eq!(hosts, ["nodeA", "nodeA", "nodeB", "nodeB"]);
+}
