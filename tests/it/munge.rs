@@ -4,10 +4,13 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -21,6 +24,9 @@ use crate::support::wire;
 
 /// A user other than the one who runs the tests.
 const OTHER: &str = "65534";
+
+/// How many seconds ranks wait that do not meet: long enough for each to reach the other on a busy machine.
+const WAIT: &str = "6";
 
 /// A munged of this test, which is stopped when dropped.
 struct Munged {
@@ -50,14 +56,17 @@ impl Munged {
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").args(["--foreground", "--force"]);
         command.args([file("key-file", "key"), file("socket", "socket"), file("pid-file", "pid")]);
         command.args([file("seed-file", "seed"), file("log-file", "log")]);
-        let daemon = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        for _ in 0..2000 {
-            if folder.join("socket").exists() && folder.join("pid").exists() {
-                return daemon;
+        let mut daemon = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let begun = Instant::now();
+        while !folder.join("pid").exists() || UnixStream::connect(folder.join("socket")).is_err() {
+            if begun.elapsed() > SLACK {
+                daemon.kill().unwrap();
+                daemon.wait().unwrap();
+                panic!("munged does not start: {:?}", fs::read_to_string(folder.join("log")));
             }
             thread::sleep(Duration::from_millis(5));
         }
-        panic!("munged does not start: {:?}", fs::read_to_string(folder.join("log")));
+        daemon
     }
 
     fn auth(&self) -> String {
@@ -68,19 +77,25 @@ impl Munged {
         self.folder.path().join("socket")
     }
 
-    /// A command of mpienv as a rank of two, run by a user.
-    fn rank_as(&self, user: &str, index: u32, port: u16) -> Command {
+    /// `mpienv check` as a rank of two, run by a user.
+    fn rank_as(&self, user: &str, index: u32, port: u16, timeout: &str) -> Command {
         let mut command = clean("setpriv");
         command.args([&format!("--reuid={user}"), "--clear-groups"]).arg(self.folder.path().join("mpienv"));
-        command.args(["check", "--timeout", "3"]).env("MPIENV_AUTH", self.auth());
+        command.args(["check", "--timeout", timeout]).env("MPIENV_AUTH", self.auth());
         command.env("RANK", index.to_string()).env("WORLD_SIZE", "2").env("MASTER_PORT", port.to_string());
         command.env("LOCAL_RANK", index.to_string()).env("LOCAL_WORLD_SIZE", "2");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
+    /// A rank that meets the other, or gets an error at once.
     fn rank(&self, index: u32, port: u16) -> Command {
-        self.rank_as("0", index, port)
+        self.rank_as("0", index, port, "60")
+    }
+
+    /// A rank that waits until its deadline.
+    fn waiting_rank(&self, index: u32, port: u16) -> Command {
+        self.rank_as("0", index, port, WAIT)
     }
 
     /// A credential made by `munge` itself.
@@ -119,7 +134,8 @@ fn ranks_of_one_user_meet_by_munge_without_a_secret_again_and_again() {
     }
     let port = free_port();
     let ranks = [(0, "one"), (1, "other")];
-    let ranks = ranks.map(|(index, token)| munged.rank(index, port).env("MPIENV_TOKEN", token).spawn().unwrap());
+    let ranks =
+        ranks.map(|(index, token)| munged.waiting_rank(index, port).env("MPIENV_TOKEN", token).spawn().unwrap());
     let [_, (code, text)] = ranks.map(said);
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("rejected rank 1, because its token differs"), "{text}");
@@ -129,7 +145,7 @@ fn ranks_of_one_user_meet_by_munge_without_a_secret_again_and_again() {
 fn another_users_rank_and_another_users_rank_0_are_refused_and_the_reason_is_named() {
     let Some(munged) = Munged::up() else { return };
     let port = free_port();
-    let ranks = [munged.rank(0, port).spawn().unwrap(), munged.rank_as(OTHER, 1, port).spawn().unwrap()];
+    let ranks = [munged.waiting_rank(0, port).spawn().unwrap(), munged.rank_as(OTHER, 1, port, WAIT).spawn().unwrap()];
     let [(code, first), (other_code, other)] = ranks.map(said);
     assert_eq!((code, other_code), (Some(124), Some(124)), "{first}{other}");
     assert!(first.starts_with("mpienv: rank 1 of 2 has not connected to "), "{first}");
@@ -138,7 +154,7 @@ fn another_users_rank_and_another_users_rank_0_are_refused_and_the_reason_is_nam
 
     // The same the other way around: rank 0 restricts its credential to its own user.
     let port = free_port();
-    let ranks = [munged.rank_as(OTHER, 0, port).spawn().unwrap(), munged.rank(1, port).spawn().unwrap()];
+    let ranks = [munged.rank_as(OTHER, 0, port, WAIT).spawn().unwrap(), munged.waiting_rank(1, port).spawn().unwrap()];
     let [_, (code, text)] = ranks.map(said);
     assert_eq!(code, Some(124), "{text}");
     assert!(text.contains("Unauthorized credential for client UID=0"), "{text}");
@@ -160,24 +176,27 @@ fn a_program_in_rank_0s_place_with_a_credential_that_was_made_for_something_else
     ];
     let poses = cases.map(|(credential, reason)| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let rank = munged.rank(1, listener.local_addr().unwrap().port()).spawn().unwrap();
-        (rank, thread::spawn(move || heard_after(&listener, &credential)), reason)
+        let rank = munged.waiting_rank(1, listener.local_addr().unwrap().port()).spawn().unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let flag = is_over.clone();
+        (rank, thread::spawn(move || heard_after(&listener, &credential, &flag)), is_over, reason)
     });
-    for (rank, poser, reason) in poses {
+    for (rank, poser, is_over, reason) in poses {
         let (code, text) = said(rank);
+        is_over.store(true, Ordering::Relaxed);
         assert_eq!(code, Some(124), "{text}");
         assert!(text.contains("its MUNGE credential is refused: ") && text.contains(reason), "{reason}: {text}");
         assert_eq!(poser.join().unwrap(), b"", "{reason}");
     }
 }
 
-/// Greets every connection with this credential for longer than a rank waits; returns what the other ends sent.
-fn heard_after(listener: &TcpListener, credential: &[u8]) -> Vec<u8> {
+/// Greets every connection with this credential until it is over; returns what the other ends sent.
+fn heard_after(listener: &TcpListener, credential: &[u8], is_over: &AtomicBool) -> Vec<u8> {
     let payload = [&[5; 32], credential].concat();
     let greeting = wire::reply(9, u32::try_from(payload.len()).unwrap(), &payload);
     let mut heard = Vec::new();
     listener.set_nonblocking(true).unwrap();
-    for _ in 0..400 {
+    while !is_over.load(Ordering::Relaxed) {
         if let Ok((mut stream, _)) = listener.accept() {
             stream.set_nonblocking(false).unwrap();
             stream.set_read_timeout(Some(SLACK)).unwrap();
@@ -198,7 +217,7 @@ fn ranks_that_differ_in_whether_they_use_munge_do_not_meet_and_the_error_says_wh
     {
         let port = free_port();
         let ranks = [0, 1].map(|index| {
-            let mut rank = munged.rank(index, port);
+            let mut rank = munged.waiting_rank(index, port);
             if index == without {
                 rank.env_remove("MPIENV_AUTH");
             }
@@ -224,7 +243,7 @@ fn without_munged_or_munge_the_error_names_what_is_missing_on_which_side() {
     let mut command = munged.rank(0, port);
     // setpriv and mpienv are found by their paths.
     let output = Command::new(munged.folder.path().join("mpienv"))
-        .args(["check", "--timeout", "3"])
+        .args(["check", "--timeout", "60"])
         .env_clear()
         .envs(command.env("PATH", "/nowhere").get_envs().filter_map(|(name, value)| Some((name, value?))))
         .output()
@@ -238,7 +257,7 @@ fn without_munged_or_munge_the_error_names_what_is_missing_on_which_side() {
     let port = free_port();
     let mut other = munged.rank(1, port);
     other.env("MPIENV_AUTH", "munge:/no/such/socket");
-    let ranks = [munged.rank(0, port).spawn().unwrap(), other.spawn().unwrap()];
+    let ranks = [munged.waiting_rank(0, port).spawn().unwrap(), other.spawn().unwrap()];
     let [_, (code, text)] = ranks.map(said);
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("unmunge: Error: Failed to access \"/no/such/socket\""), "{text}");
