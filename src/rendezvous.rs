@@ -6,7 +6,7 @@
 //! confirms that it is still there.
 //!
 //! ```
-//! use std::time::Duration;
+//! use std::time::{Duration, Instant};
 //! use mpienv::rendezvous::{Meeting, Rendezvous, RendezvousError};
 //! use mpienv::{Host, Port, Rank};
 //!
@@ -75,7 +75,7 @@ mod table;
 
 use std::fmt;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) use channel::{Channel, Sender};
 pub use error::{ConnectFailure, ErrorKind, RendezvousError};
@@ -154,10 +154,10 @@ impl Rendezvous {
         self
     }
 
-    /// Has the ranks authenticate by MUNGE: only processes of this user can meet, without a secret token. All ranks need
-    /// this setting. A token is still compared.
+    /// Makes the ranks authenticate with MUNGE: only processes of this user can meet, without a secret token. All ranks
+    /// need this setting. A token is still compared.
     ///
-    /// Rank 0 runs `munge` once, and each other rank runs `unmunge`, which take some milliseconds.
+    /// Rank 0 runs `munge` and `unmunge`, and each other rank runs `unmunge`. Each takes some milliseconds.
     ///
     /// ```
     /// use mpienv::rendezvous::Rendezvous;
@@ -181,7 +181,7 @@ impl Rendezvous {
     /// that says so. By default, the identity is empty and the attempt is 0.
     ///
     /// ```
-    /// use std::time::Duration;
+    /// use std::time::{Duration, Instant};
     /// use mpienv::rendezvous::Rendezvous;
     /// use mpienv::{Host, Port, Rank};
     ///
@@ -212,7 +212,7 @@ impl Rendezvous {
     /// address: see [`Meeting::listened`].
     ///
     /// ```
-    /// use std::time::Duration;
+    /// use std::time::{Duration, Instant};
     /// use mpienv::rendezvous::{Rendezvous, RendezvousError};
     /// use mpienv::{Host, Port, Rank};
     ///
@@ -339,7 +339,8 @@ impl Rendezvous {
     /// Rank 0's secret. With MUNGE, it holds a new key, and a credential that gives this key to the other ranks.
     fn new_secret(&self) -> Result<Secret, RendezvousError> {
         let Some(munge) = &self.munge else { return Ok(self.secret(&[])) };
-        let (key, credential) = munge::seal(munge).map_err(|reason| RendezvousError::Munge { reason })?;
+        let (key, credential) =
+            munge::seal(munge, Instant::now() + self.timeout).map_err(|reason| RendezvousError::Munge { reason })?;
         let mut secret = self.secret(&key);
         secret.credential = credential;
         Ok(secret)

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_authenticate_by_munge_as_their_launch_does_and_have_a_secret() {
+    fn workers_authenticate_with_munge_as_their_launch_does_and_have_a_secret() {
         for text in ["munge", "munge:/run/other.socket"] {
             let worker = node(&[("MPIENV_AUTH", text)]).workers(1).unwrap().remove(0);
             let read = read_again(&worker.in_attempt(Attempt { base: 0, again: 1 }));

@@ -287,7 +287,7 @@ impl ClusterInfo {
         &self.token
     }
 
-    /// Returns how ranks reach MUNGE, if they authenticate by it (`MPIENV_AUTH=munge`).
+    /// Returns how ranks reach MUNGE, if they authenticate with it (`MPIENV_AUTH=munge`).
     #[must_use]
     pub fn munge(&self) -> Option<&Munge> {
         self.munge.as_ref()

@@ -20,8 +20,8 @@ use link::{Bad, Link, is_timeout};
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
 /// Longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
-/// Longest pause after a failure to resolve a name: many ranks share one name server.
-const RESOLVE_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause after a failure to resolve a name or to decode a credential: many ranks share one name server or munged.
+const SHARED_PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait for one address to accept the connection.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Longest wait for the welcome on one connection.
@@ -51,9 +51,12 @@ pub(super) fn join(
             Ok(welcomed) => return wait(settings, welcomed),
             Err(Failed::Final(error)) => return Err(error),
             Err(Failed::Again(failure)) => {
-                let is_unresolved = matches!(failure, ConnectFailure::Unresolved(_));
-                last = Some(failure);
-                if is_unresolved { RESOLVE_PAUSE } else { LONGEST_PAUSE }
+                let is_shared = matches!(failure, ConnectFailure::Unresolved(_) | ConnectFailure::Munge(_));
+                // After a rank 0 that this rank does not believe has exited, what it sent still says more.
+                if !matches!((&last, &failure), (Some(ConnectFailure::Munge(_)), ConnectFailure::Refused)) {
+                    last = Some(failure);
+                }
+                if is_shared { SHARED_PAUSE } else { LONGEST_PAUSE }
             }
             Err(Failed::CutShort(failure)) => {
                 cut_short = Some(failure);
@@ -104,7 +107,7 @@ fn attempt(settings: &Rendezvous, port: Port, hello: &Hello, deadline: Instant) 
     let mut line = Link { stream, deadline: deadline.min(Instant::now() + WELCOME) };
     let failed = |failure| if Instant::now() >= deadline { Failed::CutShort(failure) } else { Failed::Again(failure) };
     let greeting = line.greeting().map_err(failed)?;
-    let secret = secret(settings, &greeting[GREETING..])?;
+    let secret = secret(settings, &greeting[GREETING..], line.deadline)?;
     let nonce = nonce().map_err(|error| Failed::Again(ConnectFailure::Other(error.to_string())))?;
     let (hello, mut session) = hello.encode(&secret.key, &greeting, &nonce);
     // Another version may answer before it has read the whole hello, so read even if the write fails.
@@ -145,16 +148,16 @@ fn attempt(settings: &Rendezvous, port: Port, hello: &Hello, deadline: Instant) 
 }
 
 /// Returns the secret that this rank shares with what greeted it with this credential.
-fn secret(settings: &Rendezvous, credential: &[u8]) -> Result<Secret, Failed> {
+fn secret(settings: &Rendezvous, credential: &[u8], deadline: Instant) -> Result<Secret, Failed> {
     let again = |text: &str| Failed::Again(ConnectFailure::Munge(text.to_owned()));
     match (&settings.munge, credential) {
         (None, []) => Ok(settings.secret(&[])),
         (None, _) => Err(again("it sent a MUNGE credential, and this rank does not use MUNGE")),
         (Some(_), []) => Err(again("it sent no MUNGE credential")),
-        (Some(munge), _) => match munge::open(munge, credential) {
+        (Some(munge), _) => match munge::open(munge, credential, deadline) {
             Ok(key) => Ok(settings.secret(&key)),
-            Err(Unreadable::Here(reason)) => Err(Failed::Final(RendezvousError::Munge { reason })),
-            Err(Unreadable::Credential(reason)) => Err(again(&format!("its MUNGE credential is refused: {reason}"))),
+            Err(Unreadable::Missing(reason)) => Err(Failed::Final(RendezvousError::Munge { reason })),
+            Err(Unreadable::Refused(reason)) => Err(again(&format!("its MUNGE credential is refused: {reason}"))),
         },
     }
 }

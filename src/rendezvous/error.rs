@@ -97,7 +97,7 @@ pub enum RendezvousError {
     },
     /// MUNGE does not work on this rank's host.
     #[error(
-        "the ranks authenticate by MUNGE, which does not work on this host: {reason}; start munged here and check it with \
+        "the ranks authenticate with MUNGE, which does not work on this host: {reason}; start munged here and check it with \
          `munge -n | unmunge`, name its socket with MPIENV_AUTH=munge:SOCKET, or unset MPIENV_AUTH on all ranks and set \
          MPIENV_TOKEN_FILE"
     )]
@@ -185,10 +185,10 @@ pub enum ConnectFailure {
          the hosts changes messages; check what listens there, or give all ranks another MASTER_PORT"
     )]
     Unproven,
-    /// What answered does not authenticate by MUNGE as this rank expects.
+    /// What answered does not authenticate with MUNGE as this rank expects.
     #[error(
-        "what answered does not prove by MUNGE that it is this job's rank 0 ({0}); set MPIENV_AUTH to the same value on all \
-         ranks, run them as one user, and give munged the same key on all hosts"
+        "what answered does not prove with MUNGE that it is this job's rank 0 ({0}); set MPIENV_AUTH to the same value on all \
+         ranks, run them as one user, and run munged with the same key on all hosts"
     )]
     Munge(String),
     /// The connection failed for another reason.

@@ -1,10 +1,12 @@
 //! Gives all ranks of one user a key: rank 0 puts it into a MUNGE credential that only this user's processes can decode.
 //!
-//! The credential is encrypted with the key of the cluster's munged. Its age and how often it was decoded do not matter,
-//! because both ends prove with fresh nonces that they have its key.
+//! The credential is encrypted with the key of the cluster's munged. It may be decoded many times, because both ends prove
+//! with fresh nonces that they have its key.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::auth::{Bytes32, LENGTH, nonce};
 use crate::value::munge::Munge;
@@ -14,48 +16,69 @@ use crate::value::printable::printable;
 pub(super) const LONGEST_CREDENTIAL: usize = 4096;
 /// The text before the key, so that no credential that this user made for another purpose is taken for one of a meeting.
 const PURPOSE: &str = "mpienv meeting key ";
-/// Exit codes of `unmunge` with which it prints a credential, because only its age or an earlier decoding is wrong.
-const DECODED: [i32; 4] = [0, 15, 16, 17];
-/// Exit codes of `unmunge` for a credential that this user's munged does not accept.
-const REFUSED: [i32; 8] = [8, 9, 10, 11, 12, 13, 14, 18];
+/// Exit codes of `unmunge` for a credential that is valid, has expired, was made later than now, or was decoded before.
+const VALID: i32 = 0;
+const EXPIRED: i32 = 15;
+const REWOUND: i32 = 16;
+const REPLAYED: i32 = 17;
+/// How often to look whether a program has finished.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Why a credential cannot be decoded.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
-    /// MUNGE does not work on this host.
-    Here(String),
-    /// The credential is not one that this user's process made for a meeting.
-    Credential(String),
+    /// MUNGE is missing on this host.
+    Missing(String),
+    /// The credential is not one that this user's process made for a meeting, or munged did not answer.
+    Refused(String),
 }
 
-/// Returns a new key and a credential that holds it.
-pub(super) fn seal(munge: &Munge) -> Result<(Bytes32, Vec<u8>), String> {
+/// Returns a new key and a credential that holds it. The deadline applies to each program that it runs.
+pub(super) fn seal(munge: &Munge, deadline: Instant) -> Result<(Bytes32, Vec<u8>), String> {
     let key = nonce().map_err(|error| error.to_string())?;
     let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
     let only = format!("--restrict-uid={}", own_uid()?);
-    let output = run(munge, "munge", &["--cipher=aes256", "--mac=sha256", &only], &format!("{PURPOSE}{digits}"))?;
-    match output.stdout.trim_ascii() {
-        credential if output.status.success() && (1..=LONGEST_CREDENTIAL).contains(&credential.len()) => {
-            Ok((key, credential.to_vec()))
-        }
-        _ => Err(complaint("munge", &output)),
+    // The longest lifetime that munged permits.
+    let words = ["--cipher=aes256", "--mac=sha256", "--ttl=-1", &only];
+    let output = run(munge, "munge", &words, format!("{PURPOSE}{digits}").as_bytes(), deadline)?;
+    if !output.status.success() {
+        return Err(complaint("munge", &output));
+    }
+    let credential = output.stdout.trim_ascii().to_vec();
+    // In a user namespace, munged may see this process as a user who is not the one with this number in here.
+    match open(munge, &credential, deadline) {
+        Ok(opened) if opened == key => Ok((key, credential)),
+        Ok(_) => Err("unmunge does not return what munge was given".to_owned()),
+        Err(Unreadable::Missing(reason) | Unreadable::Refused(reason)) => Err(format!(
+            "this process cannot decode its own credential, as in a container whose users differ: {reason}"
+        )),
     }
 }
 
 /// Returns the key in a credential.
-pub(super) fn open(munge: &Munge, credential: &[u8]) -> Result<Bytes32, Unreadable> {
-    let own = own_uid().map_err(Unreadable::Here)?;
+pub(super) fn open(munge: &Munge, credential: &[u8], deadline: Instant) -> Result<Bytes32, Unreadable> {
+    let own = own_uid().map_err(Unreadable::Missing)?;
+    // munged gets nothing else from a stranger.
+    if credential.len() > LONGEST_CREDENTIAL || !is_credential(credential) {
+        return Err(Unreadable::Refused("it is not a MUNGE credential".to_owned()));
+    }
     let words = ["--numeric", "--keys=UID,UID_RESTRICTION"];
-    // Credentials are Base64, so nothing is lost.
-    let output = run(munge, "unmunge", &words, &String::from_utf8_lossy(credential)).map_err(Unreadable::Here)?;
-    let code = output.status.code().unwrap_or(-1);
-    if REFUSED.contains(&code) {
-        return Err(Unreadable::Credential(complaint("unmunge", &output)));
+    let output = run(munge, "unmunge", &words, credential, deadline).map_err(Unreadable::Missing)?;
+    match output.status.code() {
+        Some(VALID | REPLAYED) => key_in(&String::from_utf8_lossy(&output.stdout), own).map_err(Unreadable::Refused),
+        Some(EXPIRED) => Err(Unreadable::Refused("it has expired, or the clocks of the hosts differ".to_owned())),
+        Some(REWOUND) => Err(Unreadable::Refused("the clocks of the hosts differ".to_owned())),
+        // munged may be busy, so it is too early to tell.
+        _ => Err(Unreadable::Refused(complaint("unmunge", &output))),
     }
-    if !DECODED.contains(&code) {
-        return Err(Unreadable::Here(complaint("unmunge", &output)));
-    }
-    key_in(&String::from_utf8_lossy(&output.stdout), own).map_err(Unreadable::Credential)
+}
+
+/// Returns whether these bytes have the form of a credential.
+fn is_credential(bytes: &[u8]) -> bool {
+    let digits = bytes.strip_prefix(b"MUNGE:").and_then(|rest| rest.strip_suffix(b":"));
+    digits.is_some_and(|digits| {
+        !digits.is_empty() && digits.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(byte))
+    })
 }
 
 /// Returns the key in what `unmunge` prints: metadata, an empty line and the payload.
@@ -89,8 +112,8 @@ fn key_of(digits: &str) -> Option<Bytes32> {
     Some(key)
 }
 
-/// Runs a program of MUNGE with this input.
-fn run(munge: &Munge, program: &str, words: &[&str], input: &str) -> Result<Output, String> {
+/// Runs a program of MUNGE with this input, and kills it at the deadline.
+fn run(munge: &Munge, program: &str, words: &[&str], input: &[u8], deadline: Instant) -> Result<Output, String> {
     let mut command = Command::new(program);
     command.args(words).args(munge.socket().map(|socket| format!("--socket={socket}")));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -98,8 +121,14 @@ fn run(munge: &Munge, program: &str, words: &[&str], input: &str) -> Result<Outp
     let mut child = command.spawn().map_err(failed)?;
     if let Some(mut stdin) = child.stdin.take() {
         // If it exits early, its own message says why.
-        let _ = stdin.write_all(input.as_bytes());
+        let _ = stdin.write_all(input);
     }
+    // What it prints fits into its pipes.
+    while child.try_wait().map_err(failed)?.is_none() && Instant::now() < deadline {
+        thread::sleep(PAUSE);
+    }
+    // If it has exited, this does nothing.
+    child.kill().map_err(failed)?;
     child.wait_with_output().map_err(failed)
 }
 
@@ -108,6 +137,7 @@ fn complaint(program: &str, output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     match said.trim_end().lines().last() {
         Some(line) => printable(line.as_bytes()),
+        None if output.status.code().is_none() => format!("{program} did not finish in time"),
         None => format!("{program}: {}", output.status),
     }
 }
@@ -126,6 +156,15 @@ fn own_uid() -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_has_the_form_of_a_credential_reaches_munged() {
+        assert!(is_credential(b"MUNGE:AwQFAACg8J7U+/4=:"));
+        for bad in [&b""[..], b"MUNGE:", b"MUNGE::", b"MUNGE:Aw", b"Aw:", b"MUNGE:A\0w:", b"MUNGE:A w:", b"MUNGE:\xff:"]
+        {
+            assert!(!is_credential(bad), "{bad:?}");
+        }
+    }
 
     #[test]
     fn a_key_comes_only_from_a_credential_of_this_user_for_this_user_and_this_purpose() {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// How to reach MUNGE on this host. Its text form is `munge`, or `munge:SOCKET` with the path of munged's socket.
 ///
 /// Clusters run [MUNGE](https://github.com/dun/munge) for Slurm and other launchers. With `MPIENV_AUTH=munge`, ranks
-/// prove by it that they run as the same user, so that a job needs no secret of its own: see
+/// prove with it that they run as the same user, so that a job needs no secret of its own: see
 /// [`guide::security`](crate::guide::security).
 ///
 /// ```

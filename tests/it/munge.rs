@@ -1,8 +1,8 @@
-//! Ranks that authenticate by MUNGE, with a real munged: only processes of one user meet.
+//! Ranks that authenticate with MUNGE, with a real munged: only processes of one user meet.
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -37,12 +37,17 @@ struct Munged {
 impl Munged {
     /// Starts it; `None` if it is missing.
     fn up() -> Option<Munged> {
+        Munged::with_key(7)
+    }
+
+    /// Starts one whose key consists of this byte.
+    fn with_key(byte: u8) -> Option<Munged> {
         if !["munged", "munge", "unmunge", "setpriv"].iter().all(|program| is_there(program)) || !is_root() {
             return None;
         }
         let folder = tempfile::Builder::new().prefix("munge").tempdir_in("/tmp").unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::write(folder.path().join("key"), [7; 128]).unwrap();
+        fs::write(folder.path().join("key"), [byte; 128]).unwrap();
         fs::set_permissions(folder.path().join("key"), fs::Permissions::from_mode(0o600)).unwrap();
         // Other users may not be able to enter the folder with the command.
         fs::copy(env!("CARGO_BIN_EXE_mpienv"), folder.path().join("mpienv")).unwrap();
@@ -121,7 +126,7 @@ fn said(child: Child) -> (Option<i32>, String) {
 }
 
 #[test]
-fn ranks_of_one_user_meet_by_munge_without_a_secret_again_and_again() {
+fn ranks_of_one_user_meet_with_munge_without_a_secret_again_and_again() {
     let Some(munged) = Munged::up() else { return };
     for token in ["", "a token counts too"] {
         let port = free_port();
@@ -163,8 +168,15 @@ fn another_users_rank_and_another_users_rank_0_are_refused_and_the_reason_is_nam
 #[test]
 fn a_program_in_rank_0s_place_with_a_credential_that_was_made_for_something_else_hears_no_hello() {
     let Some(munged) = Munged::up() else { return };
+    let Some(foreign) = Munged::with_key(8) else { return };
     let payload = format!("mpienv meeting key {}", "00".repeat(32));
+    let expired = munged.credential(&["--restrict-uid=0", "--ttl=1"], &payload);
+    // The lifetime is in whole seconds.
+    thread::sleep(Duration::from_millis(2500));
     let cases = [
+        (expired, "it has expired, or the clocks of the hosts differ"),
+        // Made on a host of another cluster.
+        (foreign.credential(&["--restrict-uid=0"], &payload), "Invalid credential"),
         // The user gave it to some service, which now poses as rank 0.
         (munged.credential(&[], "hello"), "other users can decode it too"),
         (munged.credential(&[], &payload), "other users can decode it too"),
@@ -172,14 +184,14 @@ fn a_program_in_rank_0s_place_with_a_credential_that_was_made_for_something_else
         // As root, munge can make a credential of any user.
         (munged.credential(&["--uid=65534", "--restrict-uid=0"], &payload), "user 65534 made it"),
         (b"MUNGE:AwQFAACg8J7U:".to_vec(), "unmunge: Error: "),
-        (b"hello".to_vec(), "unmunge: Error: "),
+        (b"hello".to_vec(), "it is not a MUNGE credential"),
     ];
     let poses = cases.map(|(credential, reason)| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let rank = munged.waiting_rank(1, listener.local_addr().unwrap().port()).spawn().unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let flag = is_over.clone();
-        (rank, thread::spawn(move || heard_after(&listener, &credential, &flag)), is_over, reason)
+        (rank, thread::spawn(move || heard_after(&listener, &credential, &[], &flag)), is_over, reason)
     });
     for (rank, poser, is_over, reason) in poses {
         let (code, text) = said(rank);
@@ -190,8 +202,44 @@ fn a_program_in_rank_0s_place_with_a_credential_that_was_made_for_something_else
     }
 }
 
-/// Greets every connection with this credential until it is over; returns what the other ends sent.
-fn heard_after(listener: &TcpListener, credential: &[u8], is_over: &AtomicBool) -> Vec<u8> {
+#[test]
+fn what_replays_a_credential_hears_a_hello_and_is_not_believed() {
+    let Some(munged) = Munged::up() else { return };
+    let port = free_port();
+    let mut first = munged.waiting_rank(0, port).spawn().unwrap();
+    let begun = Instant::now();
+    let mut stream = loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(stream) => break stream,
+            Err(error) => assert!(begun.elapsed() < SLACK, "rank 0 does not listen: {error}"),
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    let mut greeting = vec![0; wire::GREETING];
+    stream.read_exact(&mut greeting).unwrap();
+    let length = u32::from_be_bytes(greeting[17..21].try_into().unwrap());
+    let mut credential = vec![0; length as usize - 32];
+    stream.read_exact(&mut credential).unwrap();
+    first.kill().unwrap();
+    first.wait().unwrap();
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let rank = munged.waiting_rank(1, listener.local_addr().unwrap().port()).spawn().unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let flag = is_over.clone();
+    let welcome = [wire::reply(1, 36, &[0; 36]), vec![0; 32]].concat();
+    let poser = thread::spawn(move || heard_after(&listener, &credential, &welcome, &flag));
+    let (code, text) = said(rank);
+    is_over.store(true, Ordering::Relaxed);
+    assert_eq!(code, Some(124), "{text}");
+    assert!(text.contains("what answered cannot prove that it has this job's token"), "{text}");
+    let heard = poser.join().unwrap();
+    assert!(heard.len() >= wire::CLAIM && heard.starts_with(b"mpienv\r\n"), "{heard:?}");
+}
+
+/// Greets every connection with this credential until it is over, and answers a hello; returns what the other ends
+/// sent.
+fn heard_after(listener: &TcpListener, credential: &[u8], answer: &[u8], is_over: &AtomicBool) -> Vec<u8> {
     let payload = [&[5; 32], credential].concat();
     let greeting = wire::reply(9, u32::try_from(payload.len()).unwrap(), &payload);
     let mut heard = Vec::new();
@@ -202,6 +250,11 @@ fn heard_after(listener: &TcpListener, credential: &[u8], is_over: &AtomicBool) 
             stream.set_read_timeout(Some(SLACK)).unwrap();
             // The rank may have given up already.
             let _ = stream.write_all(&greeting);
+            let mut hello = [0; wire::CLAIM];
+            if !answer.is_empty() && stream.read_exact(&mut hello).is_ok() {
+                heard.extend(hello);
+                let _ = stream.write_all(answer);
+            }
             let _ = stream.read_to_end(&mut heard);
         }
         thread::sleep(Duration::from_millis(10));
@@ -237,7 +290,7 @@ fn without_munged_or_munge_the_error_names_what_is_missing_on_which_side() {
     let port = free_port();
     let (code, text) = said(munged.rank(0, port).spawn().unwrap());
     assert_eq!(code, Some(3), "{text}");
-    let start = "mpienv: the ranks authenticate by MUNGE, which does not work on this host: munge: Error: ";
+    let start = "mpienv: the ranks authenticate with MUNGE, which does not work on this host: munge: Error: ";
     assert!(text.starts_with(start) && text.contains("start munged here"), "{text}");
 
     let mut command = munged.rank(0, port);
@@ -255,12 +308,18 @@ fn without_munged_or_munge_the_error_names_what_is_missing_on_which_side() {
     // Rank 0's munged runs, that of rank 1 does not.
     munged.daemon = Munged::start(munged.folder.path());
     let port = free_port();
-    let mut other = munged.rank(1, port);
-    other.env("MPIENV_AUTH", "munge:/no/such/socket");
-    let ranks = [munged.waiting_rank(0, port).spawn().unwrap(), other.spawn().unwrap()];
-    let [_, (code, text)] = ranks.map(said);
-    assert_eq!(code, Some(3), "{text}");
+    let mut first = munged.rank(0, port).spawn().unwrap();
+    let (code, text) = said(munged.waiting_rank(1, port).env("MPIENV_AUTH", "munge:/no/such/socket").spawn().unwrap());
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert_eq!(code, Some(124), "{text}");
     assert!(text.contains("unmunge: Error: Failed to access \"/no/such/socket\""), "{text}");
+
+    // A munged that hangs does not hold up rank 0 for longer than its timeout.
+    assert!(Command::new("kill").args(["-STOP", &munged.daemon.id().to_string()]).status().unwrap().success());
+    let (code, text) = said(munged.rank_as("0", 0, free_port(), "1").spawn().unwrap());
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("munge did not finish in time"), "{text}");
 }
 
 #[test]
@@ -273,7 +332,7 @@ fn another_way_to_authenticate_is_an_error_that_names_the_variable() {
 }
 
 #[test]
-fn the_launches_of_two_nodes_and_their_workers_authenticate_by_munge() {
+fn the_launches_of_two_nodes_and_their_workers_authenticate_with_munge() {
     let Some(munged) = Munged::up() else { return };
     // The launches meet at the port below the master's.
     let mut ports = [free_port(), free_port()];
@@ -299,7 +358,7 @@ fn the_launches_of_two_nodes_and_their_workers_authenticate_by_munge() {
 }
 
 #[test]
-fn slurms_ranks_on_two_hosts_meet_by_slurms_own_munge() {
+fn slurms_ranks_on_two_hosts_meet_with_slurms_own_munge() {
     let Some(hosts) = Hosts::up("munge", 2, &[]) else { return };
     let (mpienv, folder) = (env!("CARGO_BIN_EXE_mpienv"), tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
     let Some(mut command) = hosts.slurm(folder.path()) else { return };

@@ -52,7 +52,7 @@ fn is_own(
     known.source != asked && (known.source != plain || comes_along || is_of_context())
 }
 
-/// Returns how to reach MUNGE, if the ranks authenticate by it.
+/// Returns how to reach MUNGE, if the ranks authenticate with it.
 pub(super) fn munge(environment: &Environment) -> Result<Option<Munge>, Error> {
     let text = environment.get_str(overrides::AUTH).map_err(Error::reading_setting)?;
     let parse = |text: &str| text.parse().map_err(|_| Error::of_setting(Reason::NotMunge, overrides::AUTH, text));

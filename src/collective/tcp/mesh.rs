@@ -97,7 +97,7 @@ pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Re
     Ok(Mesh { peers: peers.collect::<Result<_, ConnectError>>()?, rejected: rejected + meeting.rejected() })
 }
 
-/// The offset in a rank's blob of whether it has a secret. If one rank has, all messages are encrypted.
+/// The offset in a rank's blob of whether it has a secret. If one rank has one, all messages are encrypted.
 const SEALS: usize = 3;
 
 /// Meets all ranks. Each rank's blob says where it listens.
