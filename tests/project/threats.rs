@@ -12,6 +12,7 @@ fn sources() -> String {
         "tests/it/attacks",
         "tests/it/attacks_on_launches",
         "tests/it/check",
+        "tests/it/munge",
         "tests/it/rendezvous",
         "tests/it/rendezvous/strangers",
         "tests/it/strangers",
@@ -25,12 +26,16 @@ fn sources() -> String {
 fn every_cell_of_the_threats_names_tests_that_exist() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/guide/security.md")).unwrap();
     let sources = sources();
-    let tables = page.split("\n\n").filter(|block| block.starts_with("| attacker |"));
-    let rows: Vec<&str> = tables.flat_map(|table| table.lines().skip(2)).collect();
-    assert!(rows.len() >= 20, "{}", rows.len());
-    for row in rows {
+    let is_of_threats = |block: &&str| ["| attacker |", "| another user |"].iter().any(|head| block.starts_with(head));
+    let tables = page.split("\n\n").filter(is_of_threats);
+    let columns = |row: &str| row.matches('|').count() - 1;
+    let rows: Vec<(&str, usize)> = tables
+        .flat_map(|table| table.lines().skip(2).map(|row| (row, columns(table.lines().next().unwrap()))))
+        .collect();
+    assert!(rows.len() >= 25, "{}", rows.len());
+    for (row, columns) in rows {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        assert_eq!(cells.len(), 3, "{row}");
+        assert_eq!(cells.len(), columns, "{row}");
         for cell in &cells[1..] {
             let (_, tests) = cell.rsplit_once(": `").unwrap_or_else(|| panic!("{cell} names no test"));
             for name in tests.trim_end_matches('`').split("`, `") {

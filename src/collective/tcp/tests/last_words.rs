@@ -6,8 +6,10 @@ use std::sync::atomic::AtomicBool;
 
 use super::*;
 use crate::collective::call::Call;
+use crate::collective::error::CollectiveError;
 use crate::collective::tcp::handshake::{self, Joined};
-use crate::collective::tcp::peer::{Fault, Peer, Reason};
+use crate::collective::tcp::inbox::Rows;
+use crate::collective::tcp::peer::{Fault, HEAD, Peer, Reason, Transfer};
 use crate::collective::tcp::seal::{SEALED_HEAD, Seal};
 use crate::collective::tcp::transfer::Links;
 
@@ -115,4 +117,27 @@ fn a_reason_is_sent_once_a_full_socket_has_room_again() {
             assert_eq!(heard(&mut zero), (0, Reason::Difference(error)));
         });
     }
+}
+
+#[test]
+fn a_rank_on_a_busy_host_that_reports_late_that_it_waits_too_is_not_blamed() {
+    let [joined, _] = joined();
+    let [(one, mut as_one), (two, _as_two), (mut voice, mut its_words)] = [(); 3].map(|()| end(&joined, false));
+    voice.suspect(false, 2);
+    voice.hang_up();
+    let mut words = Vec::new();
+    its_words.read_to_end(&mut words).unwrap();
+
+    let mut links = Links::new(vec![None, Some(one), Some(two)], Duration::from_secs(6)).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // Rank 0 has given up on rank 1, which waits for rank 2.
+            as_one.read_exact(&mut [0; HEAD]).unwrap();
+            thread::sleep(Duration::from_millis(700));
+            as_one.write_all(&words).unwrap();
+        });
+        let inbox = &mut Rows { bytes: &mut [0; 12], length: 4 };
+        let error = links.transfer(Transfer::default(), |_| None, inbox).unwrap_err();
+        assert!(matches!(error, CollectiveError::TimedOut { rank: 2, .. }), "{error}");
+    });
 }
