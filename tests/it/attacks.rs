@@ -16,6 +16,8 @@ use crate::support::wire::{self, GREETING, HEAD, Played, READY, WELCOME};
 
 const SECRET: &str = "c01d1a5f3e6a2f0b9d8e7c6b5a49382716f5e4d3c2b1a0918273645546372819";
 const PLENTY: Duration = Duration::from_secs(60);
+/// How long a guess waits for rank 0's greeting.
+const GUESS: Duration = Duration::from_secs(1);
 const SHORT: Duration = Duration::from_millis(700);
 
 fn rank(index: u32, size: u32, port: u16) -> Rendezvous {
@@ -30,6 +32,7 @@ fn start(rank: Rendezvous) -> JoinHandle<Result<Meeting, RendezvousError>> {
 fn connect(port: u16) -> TcpStream {
     for _ in 0..2000 {
         if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
+            stream.set_read_timeout(Some(PLENTY)).unwrap();
             return stream;
         }
         thread::sleep(Duration::from_millis(5));
@@ -310,6 +313,8 @@ fn a_key_of_yesterday_opens_nothing_today() {
 fn guess(port: u16, from: u32, looked_at: &AtomicUsize) {
     for token in from.. {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return };
+        // A port that closes may drop a connection whose last packet it ignored, and its other end never learns of it.
+        stream.set_read_timeout(Some(GUESS)).unwrap();
         let mut greeting = [0; GREETING];
         if stream.read_exact(&mut greeting).is_err() {
             continue;

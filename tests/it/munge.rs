@@ -210,7 +210,10 @@ fn what_replays_a_credential_hears_a_hello_and_is_not_believed() {
     let begun = Instant::now();
     let mut stream = loop {
         match TcpStream::connect(("127.0.0.1", port)) {
-            Ok(stream) => break stream,
+            Ok(stream) => {
+                stream.set_read_timeout(Some(SLACK)).unwrap();
+                break stream;
+            }
             Err(error) => assert!(begun.elapsed() < SLACK, "rank 0 does not listen: {error}"),
         }
         thread::sleep(Duration::from_millis(5));

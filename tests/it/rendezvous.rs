@@ -32,6 +32,7 @@ fn stranger(port: Port) -> TcpStream {
     let until = Instant::now() + PLENTY;
     while Instant::now() < until {
         if let Ok(stream) = TcpStream::connect(("127.0.0.1", port.get())) {
+            stream.set_read_timeout(Some(PLENTY)).unwrap();
             return stream;
         }
         thread::sleep(Duration::from_millis(5));
