@@ -47,15 +47,15 @@
 //! With 100 ranks on each node, rank 0 then has 1,000 connections instead of 100,000.
 //!
 //! The table shows the time until rank 0 has all blobs of 2 bytes, on two cores, as measured by
-//! `cargo bench --bench rendezvous -- --simulate-ranks N [--per-node P]`. A secret token changes nothing, because the
-//! handshake is the same. The last row excludes the second meeting of each node:
+//! `cargo bench --bench rendezvous -- --simulate-ranks N [--per-node P]`. A secret token adds less
+//! than a tenth, because the handshake is the same. The last row excludes the second meeting of each node:
 //!
 //! | ranks | gather | meet | rank 0's peak memory |
 //! | --- | --- | --- | --- |
-//! | 1,000 | 0.06 s | 0.07 s | 3 MB |
-//! | 10,000 | 0.6 s | 1.0 s | 9 MB |
-//! | 19,000 | 1.3 s | 3.3 s | 11 MB |
-//! | 100,000 on 1,000 nodes: one node's gather, then the nodes | 0.01 s + 0.06 s | 0.01 s + 0.11 s | 4 MB |
+//! | 1,000 | 0.08 s | 0.09 s | 3 MB |
+//! | 10,000 | 0.8 s | 0.9 s | 9 MB |
+//! | 19,000 | 1.6 s | 2.0 s | 16 MB |
+//! | 100,000 on 1,000 nodes: one node's gather, then the nodes | 0.01 s + 0.08 s | 0.01 s + 0.13 s | 4 MB |
 
 mod auth;
 mod channel;
