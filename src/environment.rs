@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_decimal_number_is_refused_with_its_variable() {
+    fn what_is_not_a_plain_decimal_number_is_refused_with_its_variable() {
         for bad in ["+1", "-1", "0x1", "1_0", "1.0", "four", "4294967296", "１"] {
             match read(&[("A_RANK", bad)]) {
                 Err(ReadError::Invalid { name, value, .. }) => {

@@ -62,10 +62,10 @@ struct Details {
 #[non_exhaustive]
 pub enum Reason {
     /// A variable is missing, although another variable that requires it is set.
-    #[error("not set, although {beside} is")]
+    #[error("not set, although {present} is")]
     Missing {
         /// The variable that is set, with its value.
-        beside: String,
+        present: String,
     },
     /// The value is not a plain decimal number, or it is too large.
     #[error("not a whole number from 0 to {}", u32::MAX)]
@@ -171,14 +171,14 @@ impl Error {
         self
     }
 
-    /// Returns the error for a launcher's variable that could not be read. `beside` returns the marker with its value.
-    pub(crate) fn read(marker: Marker, error: ReadError, beside: impl FnOnce() -> String) -> Error {
+    /// Returns the error for a launcher's variable that could not be read. `present` returns the marker with its value.
+    pub(crate) fn read(marker: Marker, error: ReadError, present: impl FnOnce() -> String) -> Error {
         let Marker { launcher, variable } = marker;
         let start = launcher.spec().advice.start;
         match error {
             ReadError::Missing { name } => {
                 let remedy = format!("{start}, or unset {variable}");
-                Error::new(Reason::Missing { beside: beside() }, remedy).by(launcher).of(name)
+                Error::new(Reason::Missing { present: present() }, remedy).by(launcher).of(name)
             }
             ReadError::NotUnicode { name, value } => {
                 Error::of_launcher(launcher, Reason::NotUnicode, &name).found(value)

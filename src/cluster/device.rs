@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cudas_list_ends_at_the_first_entry_that_is_no_device() {
+    fn cudas_list_ends_at_the_first_entry_that_is_not_a_device() {
         for (list, count) in [
             ("0,1", 2),
             (" 2 , 3 ", 2),

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn only_rank_0_beside_mpirun_knows_that_mpiruns_host_is_its_own() {
+    fn only_a_rank_0_on_mpiruns_host_knows_that_the_host_is_its_own() {
         let (here, there) = ("1.0;tcp://10.77.0.1:1", "1.1;tcp://10.77.0.2:1");
         for (rank, own, proven) in [("0", here, true), ("0", there, false), ("1", here, false)] {
             let vars = [(RANK, rank), (SIZE, "4"), (LOCAL_RANK, rank), (LOCAL_SIZE, "2"), (HNP_URI, here)];

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_step_has_the_numbers_from_the_top() {
+    fn a_step_is_recognized_by_its_number_its_size_or_its_nodes() {
         for (vars, expected) in [
             (&[(STEP_ID, "0")][..], true),
             (&[(STEP_ID, "4294967279")], true),

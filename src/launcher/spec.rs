@@ -156,8 +156,8 @@ impl Marker {
 
     /// Returns the same error with its own remedy.
     pub(crate) fn missing_with(self, environment: &Environment, name: &'static str, remedy: &'static str) -> Error {
-        let beside = self.display_variable(environment);
-        Error::new(Reason::Missing { beside }, remedy).by(self.launcher).of(name)
+        let present = self.display_variable(environment);
+        Error::new(Reason::Missing { present }, remedy).by(self.launcher).of(name)
     }
 
     /// Returns the error for a process whose rank does not follow from its platform's variables.

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn each_open_mpi_is_told_by_the_names_that_it_knows() {
+    fn each_version_of_open_mpi_gets_the_hints_that_it_knows() {
         let fourth = ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,vader,tcp", "OMPI_MCA_btl_vader_eager_limit=65536"];
         let fifth = ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,sm,tcp", "OMPI_MCA_btl_sm_eager_limit=65536"];
         assert_eq!(given(BOTH, "Open MPI v4.1.4", &[]), fourth);

@@ -154,7 +154,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_library_beside_the_launcher_comes_before_the_systems() {
+    fn a_library_next_to_the_launcher_comes_before_the_systems() {
         let prefix = tempfile::tempdir().unwrap();
         std::fs::create_dir(prefix.path().join("lib")).unwrap();
         let library = prefix.path().join("lib/libmpi_abi.so.1");

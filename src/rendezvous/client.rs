@@ -31,17 +31,17 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long after rank 0's deadline its report may arrive.
 const GRACE: Duration = ANSWER.saturating_add(DRAIN).saturating_add(Duration::from_secs(2));
 
-/// Joins the meeting. Returns the table if `wants_table`, otherwise rank 0's reply, and the connection to rank 0.
+/// Joins the meeting. Returns the table if `needs_table`, otherwise rank 0's reply, and the connection to rank 0.
 pub(super) fn join(
     settings: &Rendezvous,
     blob: Vec<u8>,
-    wants_table: bool,
+    needs_table: bool,
 ) -> Result<(Gathered, Channel), RendezvousError> {
     let started = Instant::now();
     let deadline = started + settings.timeout;
     let (rank, size) = (settings.rank.index(), settings.rank.size());
     let port = settings.port;
-    let purpose = if wants_table { Purpose::Table } else { Purpose::Report };
+    let purpose = if needs_table { Purpose::Table } else { Purpose::Report };
     let hello = Hello { version: Version::OWN, rank, size, purpose, port, run: settings.run, blob };
     let complaint = Hello { purpose: Purpose::OtherPort, blob: Vec::new(), ..hello.clone() };
     let mut pause = FIRST_PAUSE;

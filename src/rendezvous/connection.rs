@@ -25,7 +25,7 @@ pub(super) enum Stage {
     /// Belongs to a rank of this job that waits for the report.
     Member {
         rank: u32,
-        wants_table: bool,
+        needs_table: bool,
         /// Whether the rank has joined the meeting.
         joined: bool,
     },

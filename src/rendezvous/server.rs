@@ -266,9 +266,9 @@ impl<'a> Server<'a> {
         }
     }
 
-    fn join(&mut self, id: usize, rank: u32, wants_table: bool, joined: bool) {
+    fn join(&mut self, id: usize, rank: u32, needs_table: bool, joined: bool) {
         let Some(Some(connection)) = self.connections.get_mut(id) else { return };
-        let stage = std::mem::replace(&mut connection.stage, Stage::Member { rank, wants_table, joined });
+        let stage = std::mem::replace(&mut connection.stage, Stage::Member { rank, needs_table, joined });
         if let Stage::Unknown(mut hello) = stage {
             connection.session = hello.take_session().map(Box::new);
         }

@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bare_address_whose_end_reads_as_a_port_is_told_from_others() {
+    fn a_bare_address_that_seems_to_end_with_a_port_is_recognized() {
         for (text, meant) in [
             ("fd00::1:6105", Some(("fd00::1", 6105))),
             ("2001:db8::10:6000", Some(("2001:db8::10", 6000))),

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         ["--simulate-ranks", ranks] => plain(ranks, "1"),
         ["--simulate-ranks", ranks, "--times", times] => plain(ranks, times),
         ["--simulate-ranks", ranks, "--per-node", per_node] => with_leaders(ranks, per_node),
-        ["--play", ranks, port, wants_table, blob, token] => play([ranks, port, wants_table, blob], token),
+        ["--play", ranks, port, needs_table, blob, token] => play([ranks, port, needs_table, blob], token),
         _ => Err("usage: rendezvous [--simulate-ranks N [--per-node P | --times N]]".into()),
     };
     match done {
@@ -69,10 +69,10 @@ fn with_leaders(ranks: &str, per_node: &str) -> Result<(), Failure> {
     serve("meet of the nodes", nodes, blob_of_node, true, 1, SECRET)
 }
 
-fn serve(name: &str, ranks: u32, blob: usize, wants_table: bool, times: u32, token: &str) -> Result<(), Failure> {
+fn serve(name: &str, ranks: u32, blob: usize, needs_table: bool, times: u32, token: &str) -> Result<(), Failure> {
     let (before, mut first, mut slowest, mut all) = (Held::now(), None, Duration::ZERO, Duration::ZERO);
     for _ in 0..times {
-        let took = meet_once(ranks, blob, wants_table, token)?;
+        let took = meet_once(ranks, blob, needs_table, token)?;
         slowest = slowest.max(took);
         all += took;
         first.get_or_insert_with(Held::now);
@@ -98,10 +98,10 @@ fn serve(name: &str, ranks: u32, blob: usize, wants_table: bool, times: u32, tok
 }
 
 /// Returns how long it took until rank 0 knew all ranks.
-fn meet_once(ranks: u32, blob: usize, wants_table: bool, token: &str) -> Result<Duration, Failure> {
+fn meet_once(ranks: u32, blob: usize, needs_table: bool, token: &str) -> Result<Duration, Failure> {
     let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
     let mut others = Command::new(std::env::current_exe()?)
-        .args(["--play", &ranks.to_string(), &port.to_string(), &wants_table.to_string(), &blob.to_string(), token])
+        .args(["--play", &ranks.to_string(), &port.to_string(), &needs_table.to_string(), &blob.to_string(), token])
         .stdout(Stdio::null())
         .spawn()?;
     let port = Port::new(port).ok_or("port 0")?;
@@ -115,8 +115,8 @@ fn meet_once(ranks: u32, blob: usize, wants_table: bool, token: &str) -> Result<
 }
 
 /// Simulates every rank except 0, with one socket each, byte by byte as the wire format specifies.
-fn play([ranks, port, wants_table, blob]: [&str; 4], token: &str) -> Result<(), Failure> {
-    let (ranks, port, wants_table): (u32, u16, bool) = (ranks.parse()?, port.parse()?, wants_table.parse()?);
+fn play([ranks, port, needs_table, blob]: [&str; 4], token: &str) -> Result<(), Failure> {
+    let (ranks, port, needs_table): (u32, u16, bool) = (ranks.parse()?, port.parse()?, needs_table.parse()?);
     let blob = vec![1; blob.parse()?];
     let mut lines = Vec::new();
     for rank in 1..ranks {
@@ -133,7 +133,7 @@ fn play([ranks, port, wants_table, blob]: [&str; 4], token: &str) -> Result<(), 
     }
     let mut sessions = Vec::new();
     for (rank, line) in (1..).zip(&mut lines) {
-        let played = wire::played(rank, ranks, wants_table, token.as_bytes(), u32::try_from(blob.len())?);
+        let played = wire::played(rank, ranks, needs_table, token.as_bytes(), u32::try_from(blob.len())?);
         sessions.push(played.join(line, &blob));
     }
     lines.iter_mut().zip(&mut sessions).for_each(|(line, session)| wire::answer_roll_call(line, session));

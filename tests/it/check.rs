@@ -138,9 +138,9 @@ fn a_rank_of_another_version_is_named_by_all_others() {
         assert_eq!((code, stdout.as_str()), (Some(3), ""), "{stderr}");
         assert!(stderr.starts_with(&format!("mpienv: {named}")), "{stderr}");
     }
-    let mut told = Vec::new();
-    other.read_to_end(&mut told).unwrap();
-    assert!(String::from_utf8_lossy(&told).contains(&named));
+    let mut received = Vec::new();
+    other.read_to_end(&mut received).unwrap();
+    assert!(String::from_utf8_lossy(&received).contains(&named));
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn two_hundred_strangers_are_counted_and_break_nothing() {
 }
 
 #[test]
-fn mpiruns_ranks_meet_beside_two_hundred_strangers() {
+fn mpiruns_ranks_meet_despite_two_hundred_strangers() {
     if !is_there("mpirun") {
         return;
     }

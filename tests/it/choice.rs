@@ -13,7 +13,7 @@ const PMI: Vars = &[("PMI_RANK", "1"), ("PMI_SIZE", "2")];
 const HYDRA: Vars = &[("MPI_LOCALRANKID", "1"), ("MPI_LOCALNRANKS", "2")];
 
 #[test]
-fn pmi_is_sruns_own_unless_mpiexec_has_told_a_local_rank() {
+fn pmi_is_sruns_own_unless_mpiexec_has_set_a_local_rank() {
     assert_eq!(read(&[STEP, PMI]).launcher(), Launcher::Slurm);
     let inner = read(&[STEP, PMI, HYDRA]);
     assert_eq!((inner.launcher(), inner.rank(), inner.local_rank()), (Launcher::Hydra, 1, Some(1)));

@@ -46,7 +46,7 @@ fn words_that_are_wrong_are_code_2_and_say_how_it_goes() {
 }
 
 #[test]
-fn a_wish_goes_before_the_environment() {
+fn an_option_overrides_the_environment() {
     let mut command = clean("mpienv");
     command.envs(SEVERAL_NODES.iter().copied()).env("MASTER_PORT", "1");
     command.args(["export", "--master-addr", "node-0", "--master-port", "2", "--nccl-ifname", "eth0"]);
@@ -90,7 +90,7 @@ fn show_prints_the_rest_where_the_master_is_not_known() {
 }
 
 #[test]
-fn show_is_a_table_of_values_and_sources_without_colour_where_it_is_no_terminal() {
+fn show_prints_a_table_of_values_and_sources_without_color_unless_on_a_terminal() {
     let (code, stdout, _) = output(clean("mpienv").arg("show"));
     assert_eq!(code, Some(0));
     assert!(stdout.starts_with("launcher          alone        no launcher's variables are set\n"), "{stdout}");

@@ -121,7 +121,7 @@ fn a_dry_run_prints_the_words_quoted_for_a_shell_and_starts_nothing() {
 }
 
 #[test]
-fn a_secret_is_no_placeholder() {
+fn a_secret_is_not_a_placeholder() {
     for word in ["{token}", "{MPIENV_TOKEN}"] {
         let mut command = clean("mpienv");
         let output =

@@ -226,10 +226,10 @@ fn a_bridge_that_nccl_selects_is_left_for_what_the_host_has_else() {
 }
 
 #[test]
-fn what_nccl_selects_is_told_by_nccls_own_grammar() {
+fn what_nccl_selects_follows_nccls_own_grammar() {
     let selected = |value: &str| {
-        let wish = [("MPIENV_NCCL_IFNAME", value)];
-        let vars = RANK_0.iter().chain(&wish).copied();
+        let requested = [("MPIENV_NCCL_IFNAME", value)];
+        let vars = RANK_0.iter().chain(&requested).copied();
         nccl_interfaces(&ClusterInfo::from_vars(vars).unwrap(), &host()).map(|names| names.join(","))
     };
     assert_eq!(selected("^docker0,lo").as_deref(), Some("eth0"));
@@ -239,7 +239,7 @@ fn what_nccl_selects_is_told_by_nccls_own_grammar() {
 }
 
 #[test]
-fn a_binding_is_told_against_threads_and_ranks_with_the_launchers_own_remedy() {
+fn a_binding_is_compared_with_threads_and_ranks_and_gets_the_launchers_own_remedy() {
     let found = |vars: &[(&str, &str)], cores: (usize, usize)| {
         let vars = || vars.iter().chain(&[("MASTER_ADDR", "10.0.0.4"), ("MASTER_PORT", "29500")]).copied();
         let machine = Machine { cores: Some(cores), mpi: None, ..host() };
@@ -247,11 +247,11 @@ fn a_binding_is_told_against_threads_and_ranks_with_the_launchers_own_remedy() {
         let found = examine(&info, &Environment::from_vars(vars()), &machine);
         found.into_iter().find(|f| f.code == "cpu-binding").map(|f| (f.severity, f.what, f.remedy))
     };
-    let told_as = |severity, what: &str, remedy: &str| Some((severity, what.to_owned(), remedy.to_owned()));
+    let finding_of = |severity, what: &str, remedy: &str| Some((severity, what.to_owned(), remedy.to_owned()));
     let open_mpi = "start it with mpirun --bind-to none, or use fewer threads";
     assert_eq!(
         found(RANK_0, (1, 64)),
-        told_as(
+        finding_of(
             Severity::Note,
             "bound to 1 of 64 cores, by Open MPI; each of this node's 2 ranks could have 32",
             open_mpi
@@ -259,7 +259,7 @@ fn a_binding_is_told_against_threads_and_ranks_with_the_launchers_own_remedy() {
     );
     assert_eq!(
         found(&[RANK_0, &[("OMP_NUM_THREADS", "33,2")]].concat(), (32, 64)),
-        told_as(
+        finding_of(
             Severity::Warning,
             "bound to 32 of 64 cores, by Open MPI, with OMP_NUM_THREADS=33; this node has 2 ranks",
             open_mpi
@@ -267,7 +267,7 @@ fn a_binding_is_told_against_threads_and_ranks_with_the_launchers_own_remedy() {
     );
     assert_eq!(
         found(&[("OMP_NUM_THREADS", "1")], (1, 2)),
-        told_as(
+        finding_of(
             Severity::Note,
             "bound to 1 of 2 cores, by what started it, with OMP_NUM_THREADS=1",
             "start it without taskset, numactl and the like (`mpirun --bind-to none`), or use fewer threads"

@@ -215,7 +215,7 @@ fn two_sets_of_ranks_that_differ_are_a_finding_with_both() {
          RANK and WORLD_SIZE say rank 0 of 2 (RANK, WORLD_SIZE)"
     );
     let info = ClusterInfo::from_vars(changed(&[("RANK", "1"), ("WORLD_SIZE", "4")])).unwrap();
-    assert_eq!(info.findings(), [], "exported twice is no disagreement");
+    assert_eq!(info.findings(), [], "exporting twice is not a disagreement");
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn a_command_whose_reader_has_enough_ends_without_a_word() {
 }
 
 #[test]
-fn what_others_opened_so_that_nobody_waits_gets_every_line() {
+fn a_non_blocking_pipe_gets_every_line() {
     // A slow reader behind a nonblocking pipe, which reports at once that it is full.
     let script = "import fcntl, os, subprocess, sys, time\n\
                   out, into = os.pipe()\n\

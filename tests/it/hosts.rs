@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::hosts::{Hosts, LAYOUTS, Layout, SECOND_NETWORK, address, mpiruns, partly_told, said_in_time};
+use crate::support::hosts::{Hosts, LAYOUTS, Layout, SECOND_NETWORK, address, mpiruns, partly_set, said_in_time};
 use crate::support::tool::is_there;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -149,13 +149,13 @@ fn pmix_knows_rank_0s_host_and_the_nodes_where_mpirun_runs_elsewhere() {
 }
 
 #[test]
-fn a_port_that_some_ranks_only_were_told_is_named_with_those_ranks() {
+fn a_port_that_is_set_for_only_some_ranks_is_named_with_those_ranks() {
     let Some(hosts) = Hosts::up("ports", 2, &[]) else { return };
     for (version, mpirun) in mpiruns() {
         for case in 0..2 {
             let (said, verdict) = said_in_time(|timeout| {
                 let program = [env!("CARGO_BIN_EXE_mpienv"), "check", "--timeout", timeout];
-                let (words, verdict) = partly_told(&program).swap_remove(case);
+                let (words, verdict) = partly_set(&program).swap_remove(case);
                 let output = hosts.mpirun(&mpirun, &words).env("MASTER_PORT", "23456").output().unwrap();
                 assert!(!output.status.success(), "Open MPI {version}");
                 let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -247,8 +247,8 @@ fn a_rank_whose_host_is_cut_off_while_the_last_one_is_waited_for_is_named_by_all
     thread::sleep(Duration::from_secs(3));
     hosts.act(&["cut", "nodeB"]);
     let two = rank(2, "nodeC");
-    for told in [zero, two] {
-        let output = told.wait_with_output().unwrap();
+    for rank in [zero, two] {
+        let output = rank.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(124), "{said}");
         assert!(output.stdout.is_empty(), "{output:?}");

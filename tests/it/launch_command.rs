@@ -85,7 +85,7 @@ fn a_launch_that_is_killed_while_it_starts_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_signal_is_passed_on_and_what_it_ends_is_told_so() {
+fn a_signal_is_passed_on_to_the_workers_and_the_report_says_so() {
     let mut child = piped(&mut launch("term", 2, &[], "echo up; exec sleep 60"));
     let (_, _stdout) = lines(&mut child, 2);
     signal("TERM", &child);
@@ -234,7 +234,7 @@ fn the_nodes_first_worker_has_the_input() {
 }
 
 #[test]
-fn workers_learn_that_nobody_reads_them_any_more() {
+fn workers_learn_that_their_reader_has_left() {
     let mut command = clean("sh");
     command.args(["-c", "mpienv launch --nproc-per-node 2 -- yes | head -n 1"]);
     assert!(command.output().unwrap().stdout.ends_with(b"] y\n"));

@@ -62,7 +62,7 @@ fn exec_starts_a_program_with_its_own_place() {
 }
 
 #[test]
-fn pytorch_gets_all_that_its_env_method_wants() {
+fn pytorch_gets_all_that_its_env_method_needs() {
     let script = "printf '%s\\n' \"$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT\"";
     let Some(mut lines) =
         mpirun(&["mpienv", "exec", "--master-port", "29500", "--for", "torch", "--", "sh", "-c", script])

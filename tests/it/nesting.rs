@@ -36,7 +36,7 @@ fn place_of(info: &ClusterInfo) -> impl PartialEq + std::fmt::Debug + use<> {
 }
 
 /// All values that a rank knows, without their sources.
-fn told(info: &ClusterInfo) -> impl PartialEq + std::fmt::Debug + use<> {
+fn values_of(info: &ClusterInfo) -> impl PartialEq + std::fmt::Debug + use<> {
     (
         (info.launcher(), info.world(), info.local_rank(), info.local_world_size()),
         (info.node_rank(), info.node_count(), info.launch_style()),
@@ -111,7 +111,7 @@ fn under_launch_and_exec_the_inner_of_any_two_launchers_places_the_process() {
                             as_before.insert((outer_name, layer.clone(), inner_job.launcher().name(), names_no_job));
                             continue;
                         }
-                        assert_eq!(told(&nested), told(&alone), "{place}");
+                        assert_eq!(values_of(&nested), values_of(&alone), "{place}");
                         checked += 1;
                     }
                 }

@@ -341,7 +341,7 @@ fn a_launcher_inside_a_platforms_node_is_the_inner_one() {
 }
 
 #[test]
-fn what_is_no_sign_of_a_job_invents_nothing() {
+fn variables_that_do_not_mark_a_job_are_ignored() {
     let harmless: [Pairs; 8] = [
         &[("KUBERNETES_SERVICE_HOST", "10.96.0.1"), ("KUBERNETES_PORT", "tcp://10.96.0.1:443"), ("HOSTNAME", "pod")],
         &[("SLURM_CONF", "/etc/slurm/slurm.conf"), ("SLURM_NTASKS", "4")],
@@ -378,7 +378,7 @@ fn part_of_a_job() -> impl Strategy<Value = Vec<Vars>> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn nobody_is_alone_in_silence(job in part_of_a_job()) {
+    fn no_part_of_a_job_counts_as_alone_in_silence(job in part_of_a_job()) {
         let signs: Vec<_> = Launcher::ALL.iter().flat_map(|launcher| {
             let outside = ["SLURM_NTASKS", "SLURM_NNODES", "SLURM_DISTRIBUTION", "LSB_MCPU_HOSTS", "LSB_JOBID", "SKYPILOT_TASK_ID",
                 "SKYPILOT_NUM_GPUS_PER_NODE", "DSTACK_GPUS_PER_NODE", "DSTACK_RUN_ID", "LEPTON_JOB_WORKER_PREFIX",

@@ -86,7 +86,7 @@ fn torch_is_the_default() {
 }
 
 #[test]
-fn exec_runs_mindspores_scheduler_beside_rank_0_and_ends_it_with_the_worker() {
+fn exec_runs_mindspores_scheduler_next_to_rank_0_and_stops_it_with_the_worker() {
     let script = "test $MS_ROLE = MS_WORKER || { echo scheduler $MS_WORKER_NUM ${MS_NODE_ID-none} \
                   ${OMPI_COMM_WORLD_RANK-none} > $FILE; exec sleep 60; }; \
                   n=0; while ! test -s $FILE && test $((n += 1)) -lt 2000; do sleep 0.01; done; echo worker $MS_NODE_ID; exit 5";
@@ -182,7 +182,7 @@ fn exec_per_node_gives_torchrun_its_node_and_no_rank() {
 }
 
 #[test]
-fn a_torchrun_for_each_rank_is_refused_unless_it_is_told_of_the_other_nodes() {
+fn a_torchrun_for_each_rank_is_refused_unless_its_options_name_the_other_nodes() {
     let folder = torchrun();
     let torchrun = folder.path().join("torchrun");
     let run = |words: &[&str], arguments: &[&str], vars: &[(&str, &str)]| {

@@ -240,7 +240,7 @@ proptest! {
     }
 
     #[test]
-    fn a_slurm_job_of_any_shape_is_told_whole(job in any_shape(Job::slurm())) {
+    fn a_slurm_job_of_any_shape_is_read_completely(job in any_shape(Job::slurm())) {
         for (rank, vars) in (0..).zip(job.environments()) {
             let (info, place) = (read(&vars), job.place(rank).unwrap());
             prop_assert_eq!(info.local_rank(), Some(place.local_rank));

@@ -145,7 +145,7 @@ fn every_rank_of_every_recording_finds_its_place() {
 }
 
 #[test]
-fn a_batch_script_and_the_shell_of_an_allocation_are_alone_and_are_told_so() {
+fn a_batch_script_and_the_shell_of_an_allocation_are_alone_with_a_finding() {
     let all = recordings("slurm-");
     let shells: Vec<_> = all.iter().filter(|(name, _)| name.ends_with("-itself")).collect();
     assert_eq!(shells.len(), 3);
@@ -159,7 +159,7 @@ fn a_batch_script_and_the_shell_of_an_allocation_are_alone_and_are_told_so() {
 }
 
 #[test]
-fn who_is_one_of_several_and_is_not_told_which_is_refused() {
+fn a_process_that_is_one_of_several_without_a_number_is_refused() {
     let mut refused = 0;
     for (name, recording) in recordings("").into_iter().filter(|(name, _)| tells_no_size(name)) {
         for process in &recording.ranks {
@@ -293,7 +293,7 @@ fn blocks_of_ranks_on_uneven_nodes_are_no_odd_order() {
 }
 
 #[test]
-fn nodes_are_told_by_open_mpi_4_and_of_one_node_by_5_too() {
+fn open_mpi_4_gives_the_number_of_nodes_and_5_only_if_it_is_one() {
     for (name, recording) in recordings("openmpi-") {
         let info = recording.read(0);
         let given = info.node_count().is_some();
@@ -361,7 +361,7 @@ fn one_process_a_node_is_known_by_open_mpi_4() {
 }
 
 #[test]
-fn the_odd_rank_of_uneven_nodes_is_no_launcher_of_workers_under_open_mpi_4() {
+fn the_odd_rank_of_uneven_nodes_does_not_launch_workers_under_open_mpi_4() {
     let all = recordings("openmpi-4.1.4");
     let (_, recording) = all.iter().find(|(name, _)| name.ends_with("/n4-3+1")).unwrap();
     let info = recording.read(3);

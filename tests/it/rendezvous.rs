@@ -104,7 +104,7 @@ fn ranks_meet_over_ipv6_and_by_name() {
 }
 
 #[test]
-fn every_address_is_served_when_the_master_is_no_loopback_address() {
+fn every_address_is_served_unless_the_master_is_a_loopback_address() {
     let port = free_port();
     let at = |i, host: &str| Rendezvous::new(Rank::new(i, 3).unwrap(), host.parse().unwrap(), port).timeout(PLENTY);
     let others = [start(at(1, "127.0.0.1"), ""), start(at(2, "::1"), "")];
@@ -137,8 +137,8 @@ fn missing_ranks_are_named_to_all_that_came() {
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert!(error.to_string().starts_with("ranks 1,3-6,8 of 9 have not connected to 127.0.0.1:"), "{error}");
     for other in others {
-        let told = other.join().unwrap().unwrap_err();
-        assert_eq!((told.to_string(), told.kind()), (error.to_string(), ErrorKind::TimedOut));
+        let received = other.join().unwrap().unwrap_err();
+        assert_eq!((received.to_string(), received.kind()), (error.to_string(), ErrorKind::TimedOut));
     }
 }
 
@@ -170,19 +170,19 @@ fn ranks_that_disagree_on_the_world_size_are_named_to_all() {
 }
 
 /// A rank with the setting `port`; ranks without this setting meet at `default`.
-fn told(index: u32, port: Port, default: Port) -> Rendezvous {
+fn with_port(index: u32, port: Port, default: Port) -> Rendezvous {
     part(index, 4, port).default_port(default).timeout(Duration::from_secs(2))
 }
 
 #[test]
 fn ranks_that_disagree_on_the_port_are_named_to_all_with_theirs() {
     // The setting reached only rank 0's host, or only the other rank's host.
-    for is_told in [true, false] {
+    for is_first_set in [true, false] {
         let (user, default) = (free_port(), free_port());
-        let (first, second) = if is_told { (user, default) } else { (default, user) };
+        let (first, second) = if is_first_set { (user, default) } else { (default, user) };
         let begun = Instant::now();
-        let others = [(1, first), (2, second), (3, second)].map(|(i, port)| start(told(i, port, default), ""));
-        let error = told(0, first, default).all_gather("").unwrap_err();
+        let others = [(1, first), (2, second), (3, second)].map(|(i, port)| start(with_port(i, port, default), ""));
+        let error = with_port(0, first, default).all_gather("").unwrap_err();
         let said = format!(
             "the ranks disagree on MASTER_PORT: ranks 0-1 say {first}, ranks 2-3 (127.0.0.1) say {second}; only some ranks"
         );
@@ -199,7 +199,7 @@ fn ranks_that_disagree_on_the_port_are_named_to_all_with_theirs() {
 fn another_job_at_the_default_port_goes_on_undisturbed() {
     let (user, default) = (free_port(), free_port());
     // Rank 0 of this job waits in vain, as does rank 1 of another job, which uses the default port later.
-    let vain = start(told(0, user, default), "");
+    let vain = start(with_port(0, user, default), "");
     thread::sleep(Duration::from_millis(1400));
     let later = |i| Rendezvous::new(Rank::new(i, 2).unwrap(), Host::LOOPBACK, default).timeout(PLENTY).token("job 2");
     let other = start(later(1), "b");
@@ -245,8 +245,8 @@ fn a_rank_lost_after_its_hello_is_named_to_all() {
     let error = part(0, 4, port).all_gather("").unwrap_err();
     lost.join().unwrap();
     assert!(error.to_string().starts_with("rank 2 (127.0.0.1) connected, but was lost before"), "{error}");
-    let told = other.join().unwrap().unwrap_err();
-    assert_eq!((told.to_string(), told.kind()), (error.to_string(), ErrorKind::Lost));
+    let received = other.join().unwrap().unwrap_err();
+    assert_eq!((received.to_string(), received.kind()), (error.to_string(), ErrorKind::Lost));
 }
 
 #[test]
@@ -260,11 +260,11 @@ fn a_rank_that_is_stopped_or_cut_off_after_it_came_is_named_to_all() {
     one.read_exact(&mut [0; WELCOME]).unwrap();
     let two = start(short(2), "");
     let begun = Instant::now();
-    let told = two.join().unwrap().unwrap_err();
+    let received = two.join().unwrap().unwrap_err();
     let text = "rank 1 (127.0.0.1) connected, then stopped answering within ";
-    assert!(told.to_string().starts_with(text), "{told}");
+    assert!(received.to_string().starts_with(text), "{received}");
     let error = zero.join().unwrap().unwrap_err();
-    assert_eq!((told.to_string(), told.kind()), (error.to_string(), ErrorKind::TimedOut));
+    assert_eq!((received.to_string(), received.kind()), (error.to_string(), ErrorKind::TimedOut));
     assert!(begun.elapsed() < Duration::from_secs(8) + SLACK, "{:?}", begun.elapsed());
     drop(one);
 }

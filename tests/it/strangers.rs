@@ -66,7 +66,7 @@ fn stranger(port: u16, bytes: &[u8]) -> TcpStream {
         }
         thread::sleep(Duration::from_millis(5));
     }
-    panic!("nobody listens on {port}");
+    panic!("no process listens on {port}");
 }
 
 /// A rank played by this program.
@@ -227,7 +227,7 @@ fn strangers_that_wait_silently_are_counted_when_the_time_is_up() {
 }
 
 #[test]
-fn a_second_job_on_the_port_is_told_so_and_leaves_the_first_alone() {
+fn a_second_job_on_the_port_gets_an_error_and_leaves_the_first_alone() {
     let port = free_port();
     let first = rank(0, 2, port, "one", &["--timeout", "20"]);
     drop(stranger(port, b""));
@@ -245,7 +245,7 @@ fn a_second_job_on_the_port_is_told_so_and_leaves_the_first_alone() {
 }
 
 #[test]
-fn jobs_without_a_token_are_not_told_apart() {
+fn jobs_without_a_token_are_not_distinguished() {
     let port = free_port();
     let first = rank(0, 2, port, "", &[]);
     assert_eq!(ended(rank(1, 2, port, "", &[])).0, Some(0));
@@ -295,7 +295,7 @@ fn the_token_is_never_sent_not_even_to_what_greets_as_rank_0() {
 }
 
 #[test]
-fn the_port_is_open_on_all_addresses_only_when_the_master_is_no_loopback_address() {
+fn the_port_is_open_on_all_addresses_unless_the_master_is_a_loopback_address() {
     for (master, open) in [("127.0.0.1", false), ("192.0.2.7", true)] {
         let port = free_port();
         let mut command = clean("mpienv");

@@ -39,7 +39,7 @@ fn on_a_terminal(words: &[&str]) -> Option<(Option<i32>, String)> {
 }
 
 #[test]
-fn a_worker_that_the_terminal_stops_is_told_with_the_reason_and_ended_by_ctrl_c() {
+fn a_worker_that_the_terminal_stops_is_reported_with_the_reason_and_killed_by_ctrl_c() {
     let cases = [
         ("read line </dev/tty; echo $line", "it reads the terminal (SIGTTIN)"),
         ("stty -F /dev/tty -echo; echo set", "it writes to the terminal or changes its settings (SIGTTOU)"),
@@ -48,10 +48,10 @@ fn a_worker_that_the_terminal_stops_is_told_with_the_reason_and_ended_by_ctrl_c(
         let words = ["launch", "--nproc-per-node", "2", "--", "sh", "-c", script];
         let Some((code, text)) = on_a_terminal(&words) else { return };
         for rank in 0..2 {
-            let told = text
+            let is_reported = text
                 .lines()
                 .any(|line| line.starts_with(&format!("mpienv: rank {rank} (process ")) && line.contains(reason));
-            assert!(told, "{text}");
+            assert!(is_reported, "{text}");
         }
         assert_eq!(code, Some(130), "{text}");
     }

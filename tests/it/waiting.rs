@@ -143,7 +143,7 @@ fn a_masters_name_that_does_not_resolve_in_time_is_code_124() {
 }
 
 #[test]
-fn a_time_that_is_no_number_of_seconds_is_refused() {
+fn a_time_that_is_not_a_number_of_seconds_is_refused() {
     for option in ["--meet=0", "--meet=x", "--wait-for-master=-1"] {
         let output = clean("mpienv").args(["exec", option, "--", "true"]).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{option}");

@@ -94,7 +94,7 @@ fn mpiruns_ranks_warn_once() {
 }
 
 #[test]
-fn there_is_no_warning_without_a_reason() {
+fn no_warning_comes_without_a_reason() {
     let script_of_one: Vars = &[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NNODES", "1")];
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let own_name: Vars = &[("MASTER_ADDR", host.trim())];
@@ -124,7 +124,7 @@ fn check_fails_in_a_batch_script_that_has_not_started_its_tasks() {
 }
 
 #[test]
-fn check_says_what_is_probably_wrong_beside_its_map() {
+fn check_prints_what_is_probably_wrong_after_its_map() {
     let port = free_port().to_string();
     let alone: Vars = &[("OMPI_COMM_WORLD_SIZE", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"), ("MASTER_PORT", &port)];
     let (status, stdout, stderr) = run(&["check", "--timeout", "5"], &[DISAGREE, alone]);

@@ -81,7 +81,7 @@ fn a_program_that_is_not_there_is_an_error_with_the_rank() {
 }
 
 #[test]
-fn the_first_failures_last_words_are_told_where_they_are_captured() {
+fn the_report_has_the_first_failures_last_lines_if_output_is_captured() {
     let folder = tempfile::tempdir().unwrap();
     for output in [Output::Prefixed, Output::LogDir(folder.path().to_owned())] {
         let error = Launch::new(&alone(), 1).unwrap().output(output).run(|_| {

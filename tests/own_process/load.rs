@@ -120,7 +120,7 @@ fn a_thousand_exports_a_second_go_on_among_many_processes() {
     let taken = taken_by_children() - taken;
     let rate = count as f64 / seconds;
     eprintln!(
-        "{count} exports beside {} processes: {rate:.0} a second, {:.2} ms of a processor each",
+        "{count} exports next to {} processes: {rate:.0} a second, {:.2} ms of a processor each",
         crowd.0.len(),
         1000.0 * taken / count as f64
     );

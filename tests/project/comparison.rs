@@ -31,7 +31,7 @@ const SHOWN: &[(&str, &[(&str, &str)])] = &[
     ("names launchers that disagree", &[("errors", "two_sets_of_ranks_that_differ_are_a_finding_with_both")]),
     (
         "names the source of each value",
-        &[("command", "show_is_a_table_of_values_and_sources_without_colour_where_it_is_no_terminal")],
+        &[("command", "show_prints_a_table_of_values_and_sources_without_color_unless_on_a_terminal")],
     ),
     (
         "errors that name variable, value and remedy",
@@ -49,7 +49,7 @@ const SHOWN: &[(&str, &[(&str, &str)])] = &[
             ("programs", "jax_has_the_coordinators_address_with_ipv6_in_brackets"),
         ],
     ),
-    ("nodes with unequal numbers of ranks", &[("properties", "a_slurm_job_of_any_shape_is_told_whole")]),
+    ("nodes with unequal numbers of ranks", &[("properties", "a_slurm_job_of_any_shape_is_read_completely")]),
     ("variables for a shell", &[("dialects", "values_survive_eval_in_dash_byte_for_byte")]),
     ("starts any program", &[("mpirun", "exec_starts_a_program_with_its_own_place")]),
     (

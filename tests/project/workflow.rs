@@ -34,7 +34,7 @@ fn the_readmes_table_of_features_is_the_manifests() {
 }
 
 #[test]
-fn the_workflow_is_as_github_wants_it() {
+fn the_workflow_follows_githubs_schema() {
     let Some(check) = from_python("lint", "check-jsonschema") else { return };
     let mut command = clean(check.to_str().unwrap());
     command.args(["--builtin-schema", "vendor.github-workflows", WORKFLOW]);

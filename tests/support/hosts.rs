@@ -60,7 +60,7 @@ pub fn address(host: &str) -> &'static str {
 /// Commands that start four ranks, with which mpirun passes what its shell exports only to the ranks on its own host:
 /// either rank 0's host, or the other one. Also returns how the ranks report that they disagree on MASTER_PORT if the
 /// shell has set it to 23456; ranks that the variable does not reach have the job's own port.
-pub fn partly_told<'a>(program: &[&'a str]) -> Vec<(Vec<&'a str>, &'static str)> {
+pub fn partly_set<'a>(program: &[&'a str]) -> Vec<(Vec<&'a str>, &'static str)> {
     let part = |master, count, places| [&["-x", master, "-n", count, "-H", places], program].concat();
     let near = part("MASTER_ADDR=10.77.0.1", "4", "nodeA:2,nodeB:2");
     let far = ["nodeB:2", "nodeA:2"].map(|places| part("MASTER_ADDR=10.77.0.2", "2", places)).join(&":");

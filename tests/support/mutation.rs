@@ -144,8 +144,10 @@ fn count(at: usize, number: u64, bytes: &mut Vec<u8>) {
 /// How long one test may try inputs: `MPIENV_FUZZ_SECONDS`, or else one second.
 #[expect(clippy::disallowed_methods, reason = "tests find settings where the shell does")]
 fn duration() -> Duration {
-    let wish = std::env::var("MPIENV_FUZZ_SECONDS").ok();
-    Duration::from_secs(wish.map_or(1, |wish| wish.parse().expect("MPIENV_FUZZ_SECONDS is a number of seconds")))
+    let seconds = std::env::var("MPIENV_FUZZ_SECONDS").ok();
+    Duration::from_secs(
+        seconds.map_or(1, |seconds| seconds.parse().expect("MPIENV_FUZZ_SECONDS is a number of seconds")),
+    )
 }
 
 /// Tries inputs until the time is up and prints on stderr how many. Shrinks a failing input to a few changes and shows

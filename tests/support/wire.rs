@@ -108,7 +108,7 @@ pub struct Played<'a> {
     pub rank: u32,
     pub size: u32,
     /// Whether the rank wants the table, or only the report.
-    pub wants_table: bool,
+    pub needs_table: bool,
     pub token: &'a [u8],
     /// May be wrong.
     pub blob_length: u32,
@@ -120,7 +120,7 @@ impl Played<'_> {
         let mut out = head(self.version);
         out.extend(self.rank.to_be_bytes());
         out.extend(self.size.to_be_bytes());
-        out.push(u8::from(self.wants_table));
+        out.push(u8::from(self.needs_table));
         out.extend(self.blob_length.to_be_bytes());
         // The port, which only has to be nonzero, the job, the attempt and the nonce.
         out.extend(1u16.to_be_bytes());
@@ -153,8 +153,8 @@ pub fn hear_greeting(stream: &mut TcpStream) -> [u8; GREETING] {
 }
 
 /// A rank played by this program.
-pub fn played(rank: u32, size: u32, wants_table: bool, token: &[u8], blob_length: u32) -> Played<'_> {
-    Played { version: own_version(), rank, size, wants_table, token, blob_length }
+pub fn played(rank: u32, size: u32, needs_table: bool, token: &[u8], blob_length: u32) -> Played<'_> {
+    Played { version: own_version(), rank, size, needs_table, token, blob_length }
 }
 
 /// A reply of rank 0 of this kind, without a tag; the length may be wrong.

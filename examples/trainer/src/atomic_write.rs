@@ -86,7 +86,7 @@ pub fn finish(file: &File, temporary: &Path, path: &Path) -> io::Result<()> {
 }
 
 /// Appends `ending` to the last component of a path.
-pub fn beside(path: &Path, ending: &str) -> PathBuf {
+pub fn sibling(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()

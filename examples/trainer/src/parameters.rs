@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tensors_of_another_model_are_named_beside_this_ones() {
+    fn the_tensors_of_another_model_are_named_next_to_this_models() {
         let error = |file: &TensorFile| from_file(&shapes(), file).unwrap_err().to_string();
         let mut file = TensorFile { tensors: to_tensors(&shapes(), &[0.0; 8]), ..TensorFile::default() };
         file.tensors[0].shape = vec![3, 2];

@@ -20,8 +20,8 @@ pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
             "set NNODES or WORLD_SIZE to the number of pods and MASTER_ADDR to JOB-0.SERVICE in the template of the job's pods, with \
              a headless Service and `subdomain: SERVICE`; or {by_itself}"
         );
-        let beside = display_variable(environment, JOB_INDEX);
-        return Err(Error::new(Reason::Missing { beside }, remedy).by(Launcher::Kubernetes).of("WORLD_SIZE"));
+        let present = display_variable(environment, JOB_INDEX);
+        return Err(Error::new(Reason::Missing { present }, remedy).by(Launcher::Kubernetes).of("WORLD_SIZE"));
     }
     if environment.is_set(PMIX_RANK) {
         let remedy = format!(

@@ -247,7 +247,7 @@ fn ranks_that_bring_different_lengths_are_named() {
 }
 
 #[test]
-fn a_rank_that_ends_well_is_no_loss_to_those_still_busy() {
+fn a_rank_that_exits_with_success_is_not_lost_to_those_still_busy() {
     for _ in 0..20 {
         ranks(4, |mut tcp| {
             tcp.all_reduce_sum(&mut vec![1.0; 7850]).unwrap();

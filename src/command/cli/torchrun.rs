@@ -39,8 +39,8 @@ fn check(ranks: u64, environment: &Environment, words: &[OsString], remedy: Stri
     // Options or variables that name the nodes show that this is intended.
     let variables = ["PET_NNODES", "PET_RDZV_ENDPOINT"];
     let words = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let is_told = arguments(words).is_none_or(|rest| rest.iter().any(|word| tells_nodes(word)));
-    if ranks == 1 || is_told || variables.iter().any(|name| environment.is_set(name)) {
+    let has_node_options = arguments(words).is_none_or(|rest| rest.iter().any(|word| tells_nodes(word)));
+    if ranks == 1 || has_node_options || variables.iter().any(|name| environment.is_set(name)) {
         return Ok(());
     }
     Err(Failure::TorchrunByRank { ranks, remedy })
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_torchrun_that_is_told_of_no_other_node_is_for_one_process_alone() {
+    fn a_torchrun_without_node_options_is_refused_if_several_processes_start_it() {
         let none = Environment::default();
         let refused = |ranks, environment: &Environment, words: &[&str]| {
             let words: Vec<OsString> = words.iter().map(OsString::from).collect();

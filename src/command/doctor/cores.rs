@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_is_bound_is_told_what_it_could_have_and_stays_bound() {
+    fn a_bound_thread_counts_its_own_cores_and_all_cores_and_stays_bound() {
         let (allowed, all) = count().unwrap();
         assert!(allowed <= all);
         let before = sched_getaffinity(None).unwrap();

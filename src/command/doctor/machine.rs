@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_in_ipv6s_clothes_is_told_as_what_it_is() {
+    fn an_ipv4_mapped_address_is_shown_as_ipv4() {
         let mapped = "::ffff:127.0.0.1".parse().unwrap();
         assert_eq!(addresses(&mapped, Duration::ZERO), Ok(vec!["127.0.0.1".parse().unwrap()]));
     }

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_lets_nobody_wait_gets_every_byte() {
+    fn a_writer_that_would_block_gets_every_byte() {
         let mut to = Narrow { taken: Vec::new(), turn: 0 };
         write(&mut to, b"one line\n").unwrap();
         write(&mut to, b"another\n").unwrap();

@@ -58,7 +58,7 @@ impl Server<'_> {
         self.stuck = None;
         for id in 0..self.connections.len() {
             match self.connections[id].as_ref().map(|connection| &connection.stage) {
-                Some(Stage::Member { wants_table: true, joined: true, .. }) => self.say(id, &table),
+                Some(Stage::Member { needs_table: true, joined: true, .. }) => self.say(id, &table),
                 Some(Stage::Member { joined: true, .. }) => self.say(id, &done),
                 Some(Stage::Unknown(_) | Stage::Member { .. } | Stage::Closing) | None => {}
             }

@@ -113,18 +113,18 @@ impl Server<'_> {
     /// Handles a complete hello of this job.
     fn hear(&mut self, id: usize, peer: IpAddr, port: Port, hello: Hello) {
         let Hello { rank, size, purpose, blob, .. } = hello;
-        let wants_table = purpose == Purpose::Table;
+        let needs_table = purpose == Purpose::Table;
         let announced = if purpose == Purpose::OtherPort { hello.port } else { port };
         if announced != self.settings.port {
             self.problems.port(rank, announced, peer);
             self.trouble();
-            return self.join(id, rank, wants_table, false);
+            return self.join(id, rank, needs_table, false);
         }
         if size != self.settings.rank.size() {
             self.problems.size(rank, size, peer);
             self.trouble();
             self.outliers.push(id, self.connections[id].as_ref().map(|connection| connection.serial));
-            return self.join(id, rank, wants_table, false);
+            return self.join(id, rank, needs_table, false);
         }
         if let Some(earlier) = self.joined.get(&rank).map(|joined| joined.id) {
             // A rank whose first connection broke may reconnect before rank 0 notices.
@@ -137,12 +137,12 @@ impl Server<'_> {
             let first = earlier.map(|connection| connection.peer);
             self.problems.duplicate(rank, first, peer);
             self.trouble();
-            return self.join(id, rank, wants_table, false);
+            return self.join(id, rank, needs_table, false);
         }
         let place = if peer.is_loopback() { Origin::WithFirst } else { Origin::Address(peer) };
         self.problems.lost.remove(&rank);
         self.joined.insert(rank, Joined { id, row: Row { place, blob: blob.into() }, presence: Presence::Unknown });
         self.liveness.count_joined();
-        self.join(id, rank, wants_table, true);
+        self.join(id, rank, needs_table, true);
     }
 }

@@ -56,7 +56,7 @@ fn a_rank_without_rank_0_says_what_it_met() {
 }
 
 #[test]
-fn where_the_master_is_a_name_the_last_real_cause_is_told_and_not_what_the_deadline_cut_short() {
+fn for_a_master_with_a_name_the_error_is_the_last_real_cause_and_not_what_the_deadline_cut_short() {
     for timeout in [50, 90, 130, 200, 210, 250, 300, 410, 500] {
         let (rank, port) = (Rank::new(1, 2).unwrap(), free_port());
         let rendezvous = Rendezvous::new(rank, "localhost".parse().unwrap(), port);

@@ -37,7 +37,7 @@ fn strangers_with_another_token_are_in_the_verdict() {
 type Said<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
 
 #[test]
-fn strangers_of_all_sorts_delay_nobody() {
+fn strangers_of_all_sorts_delay_no_rank() {
     let port = free_port();
     let server = start(part(0, 2, port), "");
     let mut strangers = Vec::new();

@@ -2,7 +2,7 @@
 
 Kubernetes's own objects and the templates of pods: kubernetes-validate, which has the schemas of each version.
 PyTorchJob: the models of Kubeflow's own Python package, where what is not in them gets lost on the way back.
-MPIJob: mpijob.schema.json beside this file.
+MPIJob: mpijob.schema.json next to this file.
 
 usage: check_kubernetes.py FILE
 """

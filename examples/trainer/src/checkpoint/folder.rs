@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::CheckpointError;
 use super::checksum::{self, Entries};
-use crate::atomic_write::{beside, naming};
+use crate::atomic_write::{naming, sibling};
 use crate::folder_lock::{self, FolderLock};
 use crate::tensor_file::{TensorFile, TensorFileError};
 
@@ -78,7 +78,7 @@ impl Folder {
                 Err(error @ TensorFileError::Unreadable { .. }) => return Err(CheckpointError::File(error)),
                 Err(error) => error.to_string(),
             };
-            let aside = beside(&path, ".corrupt");
+            let aside = sibling(&path, ".corrupt");
             fs::rename(&path, &aside).map_err(|error| CheckpointError::Folder(naming(&path)(error)))?;
             remark(&format!("{reason}; it was renamed to {}, and the previous checkpoint is used", aside.display()));
         }

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_is_no_digit_is_named() {
+    fn a_label_that_is_not_a_digit_is_named() {
         let root = tempfile::tempdir().unwrap();
         put(root.path(), Split::Train, &[1, 10]);
         put(root.path(), Split::Test, &[4]);

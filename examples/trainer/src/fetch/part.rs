@@ -22,7 +22,7 @@ pub struct Part {
 impl Part {
     /// Opens the partial file for `path`, and empties it if it came from another URL.
     pub fn open(path: &Path, url: &str) -> io::Result<Part> {
-        let path = atomic_write::beside(path, ".part");
+        let path = atomic_write::sibling(path, ".part");
         atomic_write::place_of(&path)?;
         atomic_write::place_of(&origin(&path))?;
         let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path)?;
@@ -83,5 +83,5 @@ impl Part {
 }
 
 fn origin(path: &Path) -> PathBuf {
-    atomic_write::beside(path, ".from")
+    atomic_write::sibling(path, ".from")
 }

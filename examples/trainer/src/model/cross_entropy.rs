@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logit_that_is_no_number_gives_a_loss_that_is_none() {
+    fn a_logit_that_is_not_finite_gives_a_loss_that_is_not_finite() {
         for bad in [f32::NAN, f32::INFINITY] {
             let mut rows = [[0.0; CLASSES]; 2];
             rows[1][4] = bad;
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exponential_ends_at_the_smallest_numbers_and_keeps_what_is_no_number() {
+    fn the_exponential_stops_at_the_smallest_numbers_and_keeps_nan() {
         assert_eq!(exp(0.0), 1.0);
         assert!((0.0..2e-38).contains(&exp(f32::NEG_INFINITY)));
         assert!(exp(f32::NAN).is_nan());

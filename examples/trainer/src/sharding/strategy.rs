@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_strategy_is_refused() {
+    fn what_is_not_a_strategy_is_refused() {
         for text in
             ["", "()", "(2,4)", "((2,4)", "((2,4)))", "((2,4)(4,1))", "((2,-4))", "((2,,4))", "(())", "((2,4),,)"]
         {

@@ -59,7 +59,7 @@ fn start(size: u32, over: &str, work: Work) -> Result<(), Failure> {
         "threads" => threads::run(size, TIMEOUT, |rank| work(rank, over))?.into_iter().collect(),
         "mpi" if cfg!(not(feature = "mpi")) || !tool::is_there("mpirun") => Ok(()),
         "mpi" => {
-            let program = program.to_str().ok_or("the path of this program is no text")?;
+            let program = program.to_str().ok_or("the path of this program is not valid UTF-8")?;
             let mut job = launcher::job(Path::new("mpirun"), &[], size, program);
             job.arg(word).envs(tool::inherited("DATA_PATH").map(|folder| ("DATA_PATH", folder)));
             let status = job.status()?;

@@ -64,7 +64,7 @@ fn more_ranks_than_samples_train_as_one() {
 }
 
 #[test]
-fn a_loss_that_is_no_number_ends_every_rank_in_the_same_step() {
+fn a_loss_that_is_not_a_number_stops_every_rank_in_the_same_step() {
     let data = few_digits(1601, 333);
     let plan = TrainConfig { learning_rate: 1e38, ..plan(16) };
     let errors = threads::run(4, TIMEOUT, |rank| {

@@ -77,7 +77,7 @@ fn ranks_over_mpi_train_as_over_tcp() {
 }
 
 #[test]
-fn a_launcher_that_is_told_to_stop_lets_rank_0_say_how_to_go_on() {
+fn a_launcher_that_gets_a_signal_lets_rank_0_say_how_to_resume() {
     let _guard = one_job();
     for launcher in launchers() {
         for (signal, name) in [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT")] {

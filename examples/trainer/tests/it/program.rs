@@ -74,7 +74,7 @@ fn metrics_and_log_have_the_same_losses() {
 }
 
 #[test]
-fn a_picture_is_drawn_and_no_bar_where_nobody_looks() {
+fn a_plot_is_drawn_and_no_progress_bar_without_a_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.svg");
     let output = mnist(&["--epochs", "2", "--lr", "0.02", "--seed", "7", "--plot", file.to_str().unwrap()]);

@@ -280,7 +280,7 @@ fn what_cannot_be_planned_is_refused() {
 }
 
 #[test]
-fn a_loss_that_is_no_number_ends_the_run() {
+fn a_loss_that_is_not_a_number_ends_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let output = quickstart(folder.path(), &["--threads", "8", "--lr", "1e30"]);
     let said = String::from_utf8(output.stderr).unwrap();

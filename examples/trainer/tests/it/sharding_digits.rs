@@ -103,12 +103,12 @@ fn assert_all_alike(data: &Datasets, count: usize, epochs: usize, least: f64) {
 }
 
 #[test]
-fn digits_are_told_as_well_under_every_strategy() {
+fn digits_are_recognized_equally_well_under_every_strategy() {
     assert_all_alike(&Source::Embedded.load().unwrap(), 4096, 3, 0.9);
 }
 
 #[test]
-fn real_digits_are_told_as_well_under_every_strategy() {
+fn real_digits_are_recognized_equally_well_under_every_strategy() {
     let Some((_, data)) = real_mnist() else { return };
     assert_all_alike(&data, 12_000, 2, 0.9);
 }

@@ -36,7 +36,7 @@ fn a_run_whose_reader_has_enough_ends_without_a_word() {
 }
 
 #[test]
-fn the_last_lines_that_nobody_reads_end_a_program_without_a_word() {
+fn a_reader_that_leaves_before_the_last_lines_causes_no_error_message() {
     for words in ["mnist --epochs 1 --quiet", "mnist plan", "quickstart plan", "quickstart --threads 2 --epochs 1"] {
         let output = bash(&format!("(sleep 0.3; exec {words})"), "| true");
         assert_eq!((output.status.code(), said(&output).as_str()), (Some(141), ""), "{words}");

@@ -97,7 +97,7 @@ fn train_among_strangers(open_files: &str, idle: usize) -> (String, usize, Durat
 }
 
 #[test]
-fn strangers_at_the_ports_of_ranks_are_counted_and_keep_nobody_from_training() {
+fn strangers_at_the_ports_of_ranks_are_counted_and_keep_no_rank_from_training() {
     let (said, strangers, trained) = train_among_strangers("4096", 500);
     let finding = "mnist: connections to rank 0 that were not from ranks of this job: ";
     let count = said.lines().find_map(|line| line.strip_prefix(finding)?.split(';').next()?.parse().ok());

@@ -76,7 +76,7 @@ impl Ranks {
 }
 
 #[test]
-fn nobody_is_missed_where_all_end() {
+fn no_rank_is_missed_when_all_ranks_exit() {
     let ranks = Ranks::new(4);
     // No rank is inside a call (the counts are even), so none is late even after the timeout.
     ranks.calls(&[6, 6, 2, 8]);
@@ -100,7 +100,7 @@ fn the_rank_that_has_not_come_to_a_call_is_named_by_all() {
 }
 
 #[test]
-fn where_all_wait_in_the_same_call_nobody_is_named() {
+fn if_all_ranks_wait_in_the_same_call_none_is_named() {
     let ranks = Ranks::new(2);
     ranks.calls(&[7, 7]);
     for found in ranks.found() {

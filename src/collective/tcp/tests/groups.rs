@@ -183,7 +183,7 @@ fn lengths_that_differ_in_a_group_are_named_by_the_rank_in_the_world() {
 }
 
 #[test]
-fn calls_on_different_groups_are_told_apart() {
+fn calls_on_different_groups_are_distinguished() {
     let errors = ranks(2, |mut world| {
         let mut groups = [world.split(0, 0).unwrap(), world.split(1, 0).unwrap()];
         let turn = world.rank().index() as usize;

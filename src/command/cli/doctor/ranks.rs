@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_with_the_same_differences_are_told_together() {
+    fn ranks_with_the_same_differences_are_reported_together() {
         let reports = [
             report("1", "0", &["note [a]: b"]),
             report("1", "1", &[]),

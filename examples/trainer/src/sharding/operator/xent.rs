@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_no_sample_has_neither_loss_nor_gradient() {
+    fn a_row_that_is_not_a_sample_has_neither_loss_nor_gradient() {
         let logits = Tensor::new(vec![2, 2], vec![0.5, -1.0, f64::NAN, 3.0]);
         let filled = Tensor::new(vec![2], vec![1.0, -1.0]);
         let (alone, label) = (Tensor::new(vec![1, 2], vec![0.5, -1.0]), Tensor::new(vec![1], vec![1.0]));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::checkpoints::{Checkpoints, undisturbed};
 use super::job::SLACK;
-use crate::support::hosts::{Hosts, LAYOUTS, Layout, SECOND_NETWORK, address, mpiruns, partly_told, said_in_time};
+use crate::support::hosts::{Hosts, LAYOUTS, Layout, SECOND_NETWORK, address, mpiruns, partly_set, said_in_time};
 use crate::support::tool::is_there;
 
 const MNIST: &str = env!("CARGO_BIN_EXE_mnist");
@@ -142,7 +142,7 @@ fn the_quick_start_on_two_hosts_with_names_or_without_prints_the_losses_of_one()
 }
 
 #[test]
-fn a_port_that_some_ranks_only_were_told_ends_the_start_with_their_names() {
+fn a_port_that_is_set_for_only_some_ranks_fails_the_start_and_names_them() {
     let Some(hosts) = Hosts::up("given", 2, &[]) else { return };
     for (version, mpirun) in mpiruns() {
         // Both programs meet with the same code: one case is enough for the quick start.
@@ -151,7 +151,7 @@ fn a_port_that_some_ranks_only_were_told_ends_the_start_with_their_names() {
                 let what = format!("Open MPI {version}, {program}");
                 let (said, verdict) = said_in_time(|timeout| {
                     let (words, verdict) =
-                        partly_told(&[program, "--backend", "tcp", "--timeout", timeout]).swap_remove(case);
+                        partly_set(&[program, "--backend", "tcp", "--timeout", timeout]).swap_remove(case);
                     let output = hosts.mpirun(&mpirun, &words).env("MASTER_PORT", "23456").output().unwrap();
                     assert!(!output.status.success() && output.stdout.is_empty(), "{what}");
                     (said(&output), verdict)
