@@ -1,6 +1,6 @@
 //! Rank 0's watch, which monitors all ranks and reports a lost or late one to all others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::thread;
@@ -48,8 +48,8 @@ struct Coordinator<'a> {
     poll: Poll,
     callers: BTreeMap<usize, Caller>,
     next: usize,
-    /// How many ranks are connected.
-    confirmed: usize,
+    /// The ranks that have connected, whether or not they have exited since.
+    came: BTreeSet<u32>,
 }
 
 /// Watches until this rank exits. Returns the error if another rank is lost or late before that.
@@ -66,7 +66,7 @@ pub(super) fn watch(own: Own, socket: Socket, poll: Poll, hosts: &[String]) -> O
         poll,
         callers: BTreeMap::new(),
         next: 0,
-        confirmed: 0,
+        came: BTreeSet::new(),
     };
     let lost = coordinator.run();
     let (message, late) = match &lost {
@@ -160,10 +160,10 @@ impl Coordinator<'_> {
         oldest.and_then(|id| self.callers.remove(&id)).is_some()
     }
 
-    /// Counts a rank. Once all are connected, stops listening.
-    fn count_confirmed(&mut self) {
-        self.confirmed += 1;
-        if self.confirmed + 1 >= self.hosts.len() {
+    /// Notes a rank that has connected. Once all have, stops listening.
+    fn note_connected(&mut self, rank: u32) {
+        self.came.insert(rank);
+        if self.came.len() + 1 >= self.hosts.len() {
             self.listener = None;
             self.callers.retain(|_, caller| caller.rank.is_some());
         }
@@ -228,10 +228,10 @@ impl Coordinator<'_> {
             }
         }
         let rank = caller.rank.filter(|_| caller.is_confirmed);
-        if is_new {
+        if let Some(rank) = rank.filter(|_| is_new) {
             // Drop this rank's earlier connections, whose close has not arrived.
-            self.callers.retain(|&other, caller| other == id || caller.is_confirmed || caller.rank != rank);
-            self.count_confirmed();
+            self.callers.retain(|&other, caller| other == id || caller.is_confirmed || caller.rank != Some(rank));
+            self.note_connected(rank);
         }
         if !stays {
             self.callers.remove(&id);
@@ -283,10 +283,15 @@ impl Coordinator<'_> {
         let waiting = all().filter(|&(_, calls, since)| calls % 2 == 1 && now - since >= timeout);
         if let Some(furthest) = waiting.map(|(_, calls, _)| calls).max() {
             let behind = all().filter(|&(_, calls, _)| calls < furthest).min_by_key(|&(rank, calls, _)| (calls, rank));
-            if let Some((rank, ..)) = behind {
+            if let Some(rank) = behind.map(|(rank, ..)| rank).or_else(|| self.only_absent()) {
                 return Some(self.own.late(rank, self.hosts));
             }
         }
         self.own.has_waited_in_vain(now).then(|| self.own.some_rank_is_late())
+    }
+    /// The only rank that has never connected. If all others have come to a call, they wait for this one.
+    fn only_absent(&self) -> Option<u32> {
+        let mut absent = (1..self.hosts.len() as u32).filter(|rank| !self.came.contains(rank));
+        absent.next().filter(|_| absent.next().is_none())
     }
 }

@@ -25,13 +25,18 @@ impl Ranks {
 
     /// Like `Ranks::new`, but calls `before` with rank 0's port before the other ranks start.
     fn after(size: u32, before: impl FnOnce(u16)) -> Ranks {
+        Ranks::start(size, size, before)
+    }
+
+    /// Starts only the first `present` ranks of `size`.
+    fn start(size: u32, present: u32, before: impl FnOnce(u16)) -> Ranks {
         let mut before = Some(before);
         let hosts: Vec<String> = (0..size).map(|rank| format!("node{rank}")).collect();
         let mut socket = Socket::open();
         let mut listens = socket.as_ref().and_then(Socket::listener_info).unwrap();
         listens.addresses = vec![Ipv4Addr::LOCALHOST.into()];
         let mut ranks = Ranks { heartbeats: Vec::new(), found: Vec::new(), port: listens.port };
-        for rank in 0..size {
+        for rank in 0..present {
             if rank == 1
                 && let Some(before) = before.take()
             {
@@ -53,7 +58,7 @@ impl Ranks {
                 tell.send(lost.map(|error| error.to_string()))
             });
         }
-        // Let all ranks connect: a rank that never connected is not reported as missing.
+        // Let all ranks connect.
         thread::sleep(TIMEOUT / 2);
         ranks
     }
@@ -102,6 +107,25 @@ fn the_rank_that_has_not_come_to_a_call_is_named_by_all() {
 #[test]
 fn if_all_ranks_wait_in_the_same_call_none_is_named() {
     let ranks = Ranks::new(2);
+    ranks.calls(&[7, 7]);
+    for found in ranks.found() {
+        assert!(found.as_ref().is_some_and(|found| found.starts_with("a rank did not come within 2 s")), "{found:?}");
+    }
+}
+
+#[test]
+fn the_only_rank_that_never_connected_is_named_if_all_others_wait() {
+    let ranks = Ranks::start(3, 2, |_| {});
+    ranks.calls(&[7, 7]);
+    for found in ranks.found() {
+        let is_named = |found: &String| found.starts_with("rank 2 on node2 did not come within 2 s: it hangs");
+        assert!(found.as_ref().is_some_and(is_named), "{found:?}");
+    }
+}
+
+#[test]
+fn of_two_ranks_that_never_connected_none_is_named() {
+    let ranks = Ranks::start(4, 2, |_| {});
     ranks.calls(&[7, 7]);
     for found in ranks.found() {
         assert!(found.as_ref().is_some_and(|found| found.starts_with("a rank did not come within 2 s")), "{found:?}");
