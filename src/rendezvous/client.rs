@@ -107,7 +107,7 @@ fn attempt(settings: &Rendezvous, port: Port, hello: &Hello, deadline: Instant) 
     let mut line = Link { stream, deadline: deadline.min(Instant::now() + WELCOME) };
     let failed = |failure| if Instant::now() >= deadline { Failed::CutShort(failure) } else { Failed::Again(failure) };
     let greeting = line.greeting().map_err(failed)?;
-    let secret = secret(settings, &greeting[GREETING..], line.deadline)?;
+    let secret = secret(settings, &greeting[GREETING..], line.deadline, failed)?;
     let nonce = nonce().map_err(|error| Failed::Again(ConnectFailure::Other(error.to_string())))?;
     let (hello, mut session) = hello.encode(&secret.key, &greeting, &nonce);
     // Another version may answer before it has read the whole hello, so read even if the write fails.
@@ -147,8 +147,14 @@ fn attempt(settings: &Rendezvous, port: Port, hello: &Hello, deadline: Instant) 
     }
 }
 
-/// Returns the secret that this rank shares with what greeted it with this credential.
-fn secret(settings: &Rendezvous, credential: &[u8], deadline: Instant) -> Result<Secret, Failed> {
+/// Returns the secret that this rank shares with what greeted it with this credential. `timed_out` says whether the job's
+/// deadline cut the attempt short.
+fn secret(
+    settings: &Rendezvous,
+    credential: &[u8],
+    deadline: Instant,
+    timed_out: impl Fn(ConnectFailure) -> Failed,
+) -> Result<Secret, Failed> {
     let again = |text: &str| Failed::Again(ConnectFailure::Munge(text.to_owned()));
     match (&settings.munge, credential) {
         (None, []) => Ok(settings.secret(&[])),
@@ -158,6 +164,7 @@ fn secret(settings: &Rendezvous, credential: &[u8], deadline: Instant) -> Result
             Ok(key) => Ok(settings.secret(&key)),
             Err(Unreadable::Missing(reason)) => Err(Failed::Final(RendezvousError::Munge { reason })),
             Err(Unreadable::Refused(reason)) => Err(again(&format!("its MUNGE credential is refused: {reason}"))),
+            Err(Unreadable::TimedOut) => Err(timed_out(ConnectFailure::Munge(munge::unfinished("unmunge")))),
         },
     }
 }

@@ -81,7 +81,7 @@ pub enum RendezvousError {
         master: String,
         /// How long this rank tried.
         waited: Duration,
-        /// What the last attempt found.
+        /// What the last attempt found that the deadline did not cut short.
         failure: ConnectFailure,
     },
     /// The master's port belongs to another job.

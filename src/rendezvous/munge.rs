@@ -31,6 +31,8 @@ pub(super) enum Unreadable {
     Missing(String),
     /// The credential is not one that this user's process made for a meeting, or munged did not answer.
     Refused(String),
+    /// `unmunge` was still running at the deadline.
+    TimedOut,
 }
 
 /// Returns a new key and a credential that holds it. The deadline applies to each program that it runs.
@@ -52,6 +54,7 @@ pub(super) fn seal(munge: &Munge, deadline: Instant) -> Result<(Bytes32, Vec<u8>
         Err(Unreadable::Missing(reason) | Unreadable::Refused(reason)) => Err(format!(
             "this process cannot decode its own credential, as in a container whose users differ: {reason}"
         )),
+        Err(Unreadable::TimedOut) => Err(unfinished("unmunge")),
     }
 }
 
@@ -68,6 +71,7 @@ pub(super) fn open(munge: &Munge, credential: &[u8], deadline: Instant) -> Resul
         Some(VALID | REPLAYED) => key_in(&String::from_utf8_lossy(&output.stdout), own).map_err(Unreadable::Refused),
         Some(EXPIRED) => Err(Unreadable::Refused("it has expired, or the clocks of the hosts differ".to_owned())),
         Some(REWOUND) => Err(Unreadable::Refused("the clocks of the hosts differ".to_owned())),
+        None if Instant::now() >= deadline => Err(Unreadable::TimedOut),
         // munged may be busy, so it is too early to tell.
         _ => Err(Unreadable::Refused(complaint("unmunge", &output))),
     }
@@ -137,9 +141,13 @@ fn complaint(program: &str, output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     match said.trim_end().lines().last() {
         Some(line) => printable(line.as_bytes()),
-        None if output.status.code().is_none() => format!("{program} did not finish in time"),
+        None if output.status.code().is_none() => unfinished(program),
         None => format!("{program}: {}", output.status),
     }
+}
+
+pub(super) fn unfinished(program: &str) -> String {
+    format!("{program} did not finish in time")
 }
 
 /// The user whose processes may decode a credential.

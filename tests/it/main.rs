@@ -8,6 +8,8 @@ mod support {
     pub mod hosts;
     pub mod launched;
     #[cfg(target_os = "linux")]
+    pub mod munged;
+    #[cfg(target_os = "linux")]
     pub mod namespace;
     pub mod port;
     pub mod processes;

@@ -4,8 +4,6 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,112 +11,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::support::clock::SLACK;
 use crate::support::hosts::Hosts;
+use crate::support::munged::{Munged, WAIT};
 use crate::support::port::free_port;
-use crate::support::root::is_root;
-use crate::support::tool::{clean, is_there};
+use crate::support::tool::clean;
 use crate::support::wire;
 
 /// A user other than the one who runs the tests.
 const OTHER: &str = "65534";
-
-/// How many seconds ranks wait that do not meet: long enough for each to reach the other on a busy machine.
-const WAIT: &str = "6";
-
-/// A munged of this test, which is stopped when dropped.
-struct Munged {
-    folder: TempDir,
-    daemon: Child,
-}
-
-impl Munged {
-    /// Starts it; `None` if it is missing.
-    fn up() -> Option<Munged> {
-        Munged::with_key(7)
-    }
-
-    /// Starts one whose key consists of this byte.
-    fn with_key(byte: u8) -> Option<Munged> {
-        if !["munged", "munge", "unmunge", "setpriv"].iter().all(|program| is_there(program)) || !is_root() {
-            return None;
-        }
-        let folder = tempfile::Builder::new().prefix("munge").tempdir_in("/tmp").unwrap();
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::write(folder.path().join("key"), [byte; 128]).unwrap();
-        fs::set_permissions(folder.path().join("key"), fs::Permissions::from_mode(0o600)).unwrap();
-        // Other users may not be able to enter the folder with the command.
-        fs::copy(env!("CARGO_BIN_EXE_mpienv"), folder.path().join("mpienv")).unwrap();
-        let daemon = Munged::start(folder.path());
-        Some(Munged { folder, daemon })
-    }
-
-    fn start(folder: &Path) -> Child {
-        let file = |option: &str, name: &str| format!("--{option}={}", folder.join(name).display());
-        let mut command = clean("munged");
-        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").args(["--foreground", "--force"]);
-        command.args([file("key-file", "key"), file("socket", "socket"), file("pid-file", "pid")]);
-        command.args([file("seed-file", "seed"), file("log-file", "log")]);
-        let mut daemon = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let begun = Instant::now();
-        while !folder.join("pid").exists() || UnixStream::connect(folder.join("socket")).is_err() {
-            if begun.elapsed() > SLACK {
-                daemon.kill().unwrap();
-                daemon.wait().unwrap();
-                panic!("munged does not start: {:?}", fs::read_to_string(folder.join("log")));
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        daemon
-    }
-
-    fn auth(&self) -> String {
-        format!("munge:{}", self.socket().display())
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("socket")
-    }
-
-    /// `mpienv check` as a rank of two, run by a user.
-    fn rank_as(&self, user: &str, index: u32, port: u16, timeout: &str) -> Command {
-        let mut command = clean("setpriv");
-        command.args([&format!("--reuid={user}"), "--clear-groups"]).arg(self.folder.path().join("mpienv"));
-        command.args(["check", "--timeout", timeout]).env("MPIENV_AUTH", self.auth());
-        command.env("RANK", index.to_string()).env("WORLD_SIZE", "2").env("MASTER_PORT", port.to_string());
-        command.env("LOCAL_RANK", index.to_string()).env("LOCAL_WORLD_SIZE", "2");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
-    }
-
-    /// A rank that meets the other, or gets an error at once.
-    fn rank(&self, index: u32, port: u16) -> Command {
-        self.rank_as("0", index, port, "60")
-    }
-
-    /// A rank that waits until its deadline.
-    fn waiting_rank(&self, index: u32, port: u16) -> Command {
-        self.rank_as("0", index, port, WAIT)
-    }
-
-    /// A credential made by `munge` itself.
-    fn credential(&self, words: &[&str], payload: &str) -> Vec<u8> {
-        let mut command = clean("munge");
-        command.arg(format!("--socket={}", self.socket().display())).args(words).args(["--string", payload]);
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        output.stdout.trim_ascii().to_vec()
-    }
-}
-
-impl Drop for Munged {
-    fn drop(&mut self) {
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
-    }
-}
 
 fn said(child: Child) -> (Option<i32>, String) {
     let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
@@ -238,6 +140,44 @@ fn what_replays_a_credential_hears_a_hello_and_is_not_believed() {
     assert!(text.contains("what answered cannot prove that it has this job's token"), "{text}");
     let heard = poser.join().unwrap();
     assert!(heard.len() >= wire::CLAIM && heard.starts_with(b"mpienv\r\n"), "{heard:?}");
+}
+
+#[test]
+fn an_unmunge_that_the_deadline_stops_does_not_hide_why_the_credential_was_refused_before() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let unmunge = folder.path().join("unmunge");
+    let mark = folder.path().join("ran");
+    let script =
+        "#!/bin/sh\n[ -e \"$MARK\" ] && exec sleep 60\n: > \"$MARK\"\necho 'unmunge: Error: reason' >&2\nexit 14\n";
+    fs::write(&unmunge, script).unwrap();
+    fs::set_permissions(&unmunge, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", folder.path().display());
+    // Without an earlier reason, the error says that unmunge did not finish.
+    for (ran, reason) in [
+        (false, "(its MUNGE credential is refused: unmunge: Error: reason)"),
+        (true, "(unmunge did not finish in time)"),
+    ] {
+        if !ran {
+            let _ = fs::remove_file(&mark);
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut rank = clean(env!("CARGO_BIN_EXE_mpienv"));
+        rank.args(["check", "--timeout", WAIT])
+            .env("PATH", &path)
+            .env("MARK", &mark)
+            .env("MPIENV_AUTH", "munge:/socket");
+        rank.env("RANK", "1").env("WORLD_SIZE", "2").env("LOCAL_RANK", "1").env("LOCAL_WORLD_SIZE", "2");
+        rank.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", listener.local_addr().unwrap().port().to_string());
+        let rank = rank.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let flag = is_over.clone();
+        let poser = thread::spawn(move || heard_after(&listener, b"MUNGE:AwQ=:", &[], &flag));
+        let (code, text) = said(rank);
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(poser.join().unwrap(), b"");
+        assert_eq!(code, Some(124), "{text}");
+        assert!(text.contains(reason), "{text}");
+    }
 }
 
 /// Greets every connection with this credential until it is over, and answers a hello; returns what the other ends
