@@ -4,6 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::clock::SLACK;
 use crate::support::living::living;
 use crate::support::mnist::mnist;
 use crate::support::running::Running;
@@ -20,7 +21,7 @@ fn start(what: &str) -> (Running, String) {
 
 /// Waits until the program exits, and asserts that it leaves no processes behind; returns its exit code.
 fn end(mut program: Running, mark: &str) -> Option<i32> {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + SLACK;
     let pause = || thread::sleep(Duration::from_millis(10));
     while Instant::now() < deadline && program.child.try_wait().unwrap().is_none() {
         pause();

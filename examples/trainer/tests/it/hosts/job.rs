@@ -84,7 +84,7 @@ impl Job {
         }
         let mut job = Job { ranks, lines, stopped: None };
         // Before that, a fault would hit the program that starts a rank.
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + SLACK;
         while job.is_under_way() && !job.ranks.iter().all(|rank| rank.pid().is_some()) {
             assert!(Instant::now() < until, "the ranks do not start");
             thread::sleep(Duration::from_millis(5));
