@@ -119,11 +119,11 @@ fn a_reason_is_sent_once_a_full_socket_has_room_again() {
     }
 }
 
-#[test]
-fn a_rank_on_a_busy_host_that_reports_late_that_it_waits_too_is_not_blamed() {
+/// What rank 0 reports after it has given up on rank 1, which says something more.
+fn error_after(say: impl FnOnce(&mut Peer)) -> CollectiveError {
     let [joined, _] = joined();
     let [(one, mut as_one), (two, _as_two), (mut voice, mut its_words)] = [(); 3].map(|()| end(&joined, false));
-    voice.suspect(false, 2);
+    say(&mut voice);
     voice.hang_up();
     let mut words = Vec::new();
     its_words.read_to_end(&mut words).unwrap();
@@ -131,13 +131,23 @@ fn a_rank_on_a_busy_host_that_reports_late_that_it_waits_too_is_not_blamed() {
     let mut links = Links::new(vec![None, Some(one), Some(two)], Duration::from_secs(6)).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
-            // Rank 0 has given up on rank 1, which waits for rank 2.
             as_one.read_exact(&mut [0; HEAD]).unwrap();
             thread::sleep(Duration::from_millis(700));
             as_one.write_all(&words).unwrap();
         });
         let inbox = &mut Rows { bytes: &mut [0; 12], length: 4 };
-        let error = links.transfer(Transfer::default(), |_| None, inbox).unwrap_err();
-        assert!(matches!(error, CollectiveError::TimedOut { rank: 2, .. }), "{error}");
-    });
+        links.transfer(Transfer::default(), |_| None, inbox).unwrap_err()
+    })
+}
+
+#[test]
+fn a_rank_on_a_busy_host_that_reports_late_that_it_waits_too_is_not_blamed() {
+    let error = error_after(|one| one.suspect(false, 2));
+    assert!(matches!(error, CollectiveError::TimedOut { rank: 2, .. }), "{error}");
+}
+
+#[test]
+fn a_rank_that_reports_late_which_rank_it_lost_is_not_blamed() {
+    let error = error_after(|one| _ = one.abort(2, &Reason::Lost(REASON.to_owned())));
+    assert!(matches!(&error, CollectiveError::Lost { rank: 2, reason, .. } if reason == REASON), "{error}");
 }

@@ -13,7 +13,7 @@ const LONGEST_ATTRIBUTION: Duration = Duration::from_secs(5);
 const DELIVERY: Duration = Duration::from_millis(500);
 
 impl Links {
-    /// Handles a timeout, here or at the accuser. The rank to blame is a suspect that does not report a timeout itself.
+    /// Handles a timeout, here or at the accuser. The rank to blame is a suspect that reports nothing itself.
     pub(super) fn attribute_timeout<'b>(
         &mut self,
         out: &impl Fn(usize) -> Option<&'b [u8]>,
@@ -29,6 +29,7 @@ impl Links {
         }
         let mut alive = vec![false; self.peers.len()];
         let mut blamed = vec![suspect];
+        let mut reasons = Vec::new();
         if let Some((accuser, other)) = accusation {
             alive[accuser] = true;
             blamed.push(other);
@@ -39,9 +40,18 @@ impl Links {
             for (index, peer) in self.peers.iter_mut().enumerate() {
                 let Some(peer) = peer else { continue };
                 unsent += usize::from(!peer.say_rest());
-                if let Some(Fault::Suspect { blamed: other }) = peer.last_words() {
-                    alive[index] = true;
-                    blamed.push(other as usize);
+                match peer.last_words() {
+                    Some(Fault::Suspect { blamed: other }) => {
+                        alive[index] = true;
+                        blamed.push(other as usize);
+                    }
+                    // It did not wait for the timeout: the rank was lost, or made another call.
+                    Some(Fault::Abort { blamed: other, reason }) => {
+                        alive[index] = true;
+                        blamed.push(other as usize);
+                        reasons.push((other, reason));
+                    }
+                    _ => {}
                 }
                 silent += usize::from(!alive[index]);
             }
@@ -54,6 +64,10 @@ impl Links {
         let silent = |index: &&usize| self.peers.get(**index).is_some_and(Option::is_some) && !alive[**index];
         let culprit = blamed.iter().find(silent).copied().unwrap_or(suspect) as u32;
         self.hang_up();
+        if let Some((_, reason)) = reasons.into_iter().find(|(rank, _)| *rank == culprit) {
+            self.failed = Some((culprit, reason.clone()));
+            return self.failure(culprit, reason);
+        }
         self.failed = Some((culprit, Reason::Lost(format!("it sent nothing for {seconds} s"))));
         CollectiveError::TimedOut { rank: culprit, host: self.host(culprit), seconds }
     }
