@@ -345,6 +345,18 @@ impl Peer {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
     }
 
+    /// Reads and discards what has arrived. Returns whether the other end has hung up.
+    pub(super) fn discard(&mut self) -> bool {
+        loop {
+            match self.stream.read(&mut [0; 1 << 14]) {
+                Ok(1..) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                _ => return true,
+            }
+        }
+    }
+
     /// Returns whether a frame with `length` bytes of data is partly sent.
     pub(super) fn is_half_sent(&self, length: usize) -> bool {
         let is_pending = self.seal.as_ref().is_some_and(|seal| seal.is_pending());

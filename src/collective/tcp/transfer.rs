@@ -170,10 +170,10 @@ impl Links {
         self.peers.iter().flatten().map(|peer| peer.written).sum()
     }
 
-    /// Exits without a goodbye, as a killed process does.
+    /// Closes all connections without a goodbye, as a process that is killed.
     #[cfg(test)]
     pub(super) fn fail_silently(&mut self) {
-        self.failed = Some((0, Reason::Lost(String::new())));
+        self.peers.clear();
     }
 
     /// Moves all bytes that can move now. Returns the first unfinished peer, and whether any byte moved.
@@ -275,7 +275,9 @@ impl Links {
 
 impl Drop for Links {
     fn drop(&mut self) {
-        if self.failed.is_none() && !std::thread::panicking() {
+        if self.failed.is_some() {
+            self.linger();
+        } else if !std::thread::panicking() {
             self.peers.iter_mut().flatten().for_each(Peer::bye);
         }
     }

@@ -87,6 +87,31 @@ fn a_reason_that_is_cut_off_is_waited_for_no_longer_than_a_moment() {
     }
 }
 
+#[test]
+fn a_reason_reaches_a_slow_peer_though_its_rank_exits_at_once() {
+    let [joined, _] = joined();
+    let (mut one, mut peer) = end(&joined, false);
+    socket2::SockRef::from(&*one.stream()).set_send_buffer_size(1 << 16).unwrap();
+    // A socket that is closed while something is unread discards what it has not yet sent.
+    peer.write_all(&[0; 1000]).unwrap();
+    while one.stream().write(&[0; 1 << 16]).is_ok() {}
+    let mut links = Links::new(vec![Some(one), None], PLENTY).unwrap();
+    thread::scope(|scope| {
+        let read = scope.spawn(|| {
+            let (mut bytes, mut buffer) = (Vec::new(), [0; 1 << 16]);
+            while let length @ 1.. = peer.read(&mut buffer).unwrap() {
+                bytes.extend_from_slice(&buffer[..length]);
+                thread::sleep(Duration::from_millis(1));
+            }
+            drop(peer);
+            bytes
+        });
+        let error = links.differs(0, Call::default(), Call::default()).to_string();
+        drop(links);
+        assert!(read.join().unwrap().ends_with(error.as_bytes()));
+    });
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_reason_is_sent_once_a_full_socket_has_room_again() {

@@ -10,7 +10,7 @@ use crate::collective::error::CollectiveError;
 const SHORTEST_ATTRIBUTION: Duration = Duration::from_millis(500);
 const LONGEST_ATTRIBUTION: Duration = Duration::from_secs(5);
 /// How long the peers may take to read why this rank gave up.
-const DELIVERY: Duration = Duration::from_millis(500);
+const DELIVERY: Duration = Duration::from_secs(1);
 
 impl Links {
     /// Handles a timeout, here or at the accuser. The rank to blame is a suspect that reports nothing itself.
@@ -172,5 +172,19 @@ impl Links {
 
     fn hang_up(&mut self) {
         self.peers.iter_mut().flatten().for_each(Peer::hang_up);
+    }
+
+    /// Discards what the peers still send, until they have hung up too. A connection that is closed before would lose
+    /// what the peer has not yet received: why this rank gave up.
+    pub(super) fn linger(&mut self) {
+        let until = Instant::now() + DELIVERY.min(self.timeout);
+        let mut open: Vec<&mut Peer> = self.peers.iter_mut().flatten().collect();
+        loop {
+            open.retain_mut(|peer| !peer.discard());
+            if open.is_empty() || Instant::now() >= until {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
