@@ -170,7 +170,7 @@ impl Links {
         self.peers.iter().flatten().map(|peer| peer.written).sum()
     }
 
-    /// Closes all connections without a goodbye, as a process that is killed.
+    /// Closes all connections without a goodbye, as when a process is killed.
     #[cfg(test)]
     pub(super) fn fail_silently(&mut self) {
         self.peers.clear();
