@@ -78,7 +78,7 @@ fn run_commands_of(page: &str, at_least: usize) {
             continue;
         }
         let mut command = clean("bash");
-        for name in ["HOME", "CARGO_HOME", "RUSTUP_HOME", "CARGO_TARGET_DIR"] {
+        for name in ["HOME", "CARGO_HOME", "RUSTUP_HOME", "CARGO_TARGET_DIR", "CARGO_INCREMENTAL"] {
             command.envs(inherited(name).map(|value| (name, value)));
         }
         // Containers run as root, and have few cores.

@@ -30,7 +30,7 @@ fn build() -> Option<PathBuf> {
     let _ = fs::remove_dir_all(&folder);
     // With the same profile and features as the command under test, so that nothing is compiled twice.
     let mut build = clean(maturin.to_str().unwrap());
-    for name in ["CARGO_HOME", "RUSTUP_HOME"] {
+    for name in ["CARGO_HOME", "RUSTUP_HOME", "CARGO_INCREMENTAL"] {
         build.envs(inherited(name).map(|value| (name, value)));
     }
     // maturin moves the program from the place where cargo puts it, and where other tests look for the command.
