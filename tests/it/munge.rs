@@ -152,7 +152,7 @@ fn an_unmunge_that_the_deadline_stops_does_not_hide_why_the_credential_was_refus
     fs::write(&unmunge, script).unwrap();
     fs::set_permissions(&unmunge, fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:/usr/bin:/bin", folder.path().display());
-    // The second rank finds the mark of the first: its unmunge never finishes, so there is no earlier reason.
+    // The first rank leaves the mark, so that the only unmunge of the second one never finishes.
     for reason in ["(its MUNGE credential is refused: unmunge: Error: reason)", "(unmunge did not finish in time)"] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut rank = clean(env!("CARGO_BIN_EXE_mpienv"));

@@ -2,6 +2,7 @@
 
 #[path = "../support"]
 mod support {
+    pub mod cargo;
     #[expect(dead_code, reason = "jobs say themselves where their ranks are")]
     pub mod hosts;
     pub mod python;

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::tool::{clean, inherited, is_there};
+use crate::support::cargo::with_cargo;
+use crate::support::tool::{clean, is_there};
 use mpienv::simulate::Job;
 
 /// One command of a block and the lines it prints.
@@ -77,10 +78,7 @@ fn run_commands_of(page: &str, at_least: usize) {
         if step.command == "tests/run" || (step.command.contains("mpirun") && !is_there("mpirun")) {
             continue;
         }
-        let mut command = clean("bash");
-        for name in ["HOME", "CARGO_HOME", "RUSTUP_HOME", "CARGO_TARGET_DIR", "CARGO_INCREMENTAL"] {
-            command.envs(inherited(name).map(|value| (name, value)));
-        }
+        let mut command = with_cargo("bash");
         // Containers run as root, and have few cores.
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         let script = format!("exec 2>&1; {}", step.command);

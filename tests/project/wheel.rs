@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
+use crate::support::cargo::with_cargo;
 use crate::support::python::from_python;
 use crate::support::tool::{clean, inherited, is_there};
 
@@ -29,10 +30,7 @@ fn build() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("wheel");
     let _ = fs::remove_dir_all(&folder);
     // With the same profile and features as the command under test, so that nothing is compiled twice.
-    let mut build = clean(maturin.to_str().unwrap());
-    for name in ["CARGO_HOME", "RUSTUP_HOME", "CARGO_INCREMENTAL"] {
-        build.envs(inherited(name).map(|value| (name, value)));
-    }
+    let mut build = with_cargo(maturin.to_str().unwrap());
     // maturin moves the program from the place where cargo puts it, and where other tests look for the command.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     build.env("CARGO_BUILD_BUILD_DIR", target).env("CARGO_TARGET_DIR", target.join("wheel"));
