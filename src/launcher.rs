@@ -16,6 +16,7 @@
 
 pub(crate) mod alone;
 pub mod aws_batch;
+pub(crate) mod batch;
 pub(crate) mod context;
 pub mod dstack;
 pub mod flux;

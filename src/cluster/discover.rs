@@ -7,11 +7,12 @@ mod hosts;
 mod lints;
 mod nodes;
 mod own;
+mod parents;
 #[cfg(feature = "pmix")]
 mod pmix;
 mod surroundings;
 mod token_file;
-mod unplaced;
+pub(crate) mod unplaced;
 
 use std::ffi::OsString;
 

@@ -3,7 +3,7 @@
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, slurm};
+use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts};
 use crate::value::placement::Placement;
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
@@ -20,10 +20,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     samples: &[Sample { title: "no launcher", set: |_, _| {} }],
 };
 
-fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+fn read(_environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let source = marker.variable;
-    let mut placement =
-        Placement::new(marker.launcher, (source, 0), (source, 1))?.with_local((source, Some(0)), (source, Some(1)))?;
-    placement.findings.extend(slurm::outside_of_steps(environment));
-    Ok(placement)
+    Placement::new(marker.launcher, (source, 0), (source, 1))?.with_local((source, Some(0)), (source, Some(1)))
 }

@@ -2,9 +2,8 @@
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
-use crate::finding::{Finding, Severity};
 use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, display_variable, first_set};
+use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
 use crate::value::placement::{Placement, Sourced};
 
 variables! {
@@ -63,23 +62,6 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         placement.master_addr = Some(Sourced::new(marker.host(HOSTS, name)?, source));
     }
     Ok(placement.with_job(JOB_ID, vars.job))
-}
-
-/// Reports a batch script of LSF, which runs only once, on the first of its hosts.
-pub(crate) fn outside_of_jsrun(environment: &Environment) -> Option<Finding> {
-    first_set(environment, &[JOB_ID])?;
-    let hosts = environment.get_str(HOSTS).ok().flatten();
-    let several = hosts.is_some_and(|hosts| first_compute_node(hosts).is_some());
-    let shown = first_set(environment, &[HOSTS]).unwrap_or(JOB_ID);
-    Some(Finding {
-        // On one host, slots may be the cores of a multithreaded program just as well as processes.
-        severity: if several { Severity::Warning } else { Severity::Note },
-        code: "lsf-not-a-task",
-        what: format!("{} is set, and no launcher's variables are", display_variable(environment, shown)),
-        why: "a batch script of LSF runs once, on the first of its hosts: this process is treated as a single process"
-            .into(),
-        remedy: "for a job of several processes start the program with jsrun or mpirun".into(),
-    })
 }
 
 /// Returns the second host of `launch 1 node1 42 ...`, because no rank runs on the first.

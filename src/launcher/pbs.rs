@@ -1,14 +1,23 @@
 //! PBS: its batch scripts and the tasks of `pbsdsh`. PBS itself does not give a process its place; `mpiexec` does.
 //!
-//! `PBS_NODENUM` is the node's number, which is the same for all tasks on a node. `PBS_TASKNUM` is not a rank. No
-//! variable contains a size. Recorded from OpenPBS 23.06.06.
+//! `PBS_NODENUM` is the node's number, which is the same for all tasks on a node. `PBS_TASKNUM` is not a rank. Only
+//! Torque has variables that contain a size. OpenPBS (recorded from 23.06.06) lists the processes in a file.
+
+use std::fs::{self, File};
+use std::io::Read;
 
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::finding::{Finding, Severity};
-use crate::launcher::{display_variable, first_set};
+use crate::launcher::batch::{Size, largest};
+use crate::launcher::display_variable;
 
-const JOB: &str = "PBS_JOBID";
+pub(super) const JOB: &str = "PBS_JOBID";
+
+/// The file with one line for each process. It exists on the script's host only.
+const NODE_FILE: &str = "PBS_NODEFILE";
+
+/// How much of that file is read: enough to see that there are several lines.
+const MOST: u64 = 1 << 20;
 
 /// The hexadecimal number of a process that PBS started. The job's script is the first process.
 const TASK: &str = "PBS_TASKNUM";
@@ -27,14 +36,21 @@ pub(crate) fn refuse_task(environment: &Environment, by_itself: &str) -> Result<
     Err(Error::new(Reason::Malformed(reason.to_owned()), remedy).of(TASK).found(number))
 }
 
-/// Reports a job's script.
-pub(crate) fn script(environment: &Environment) -> Option<Finding> {
-    let job = first_set(environment, &[JOB])?;
-    Some(Finding {
-        severity: Severity::Note,
-        code: "pbs-not-a-task",
-        what: format!("{} is set, and no launcher's variables are", display_variable(environment, job)),
-        why: "a job's script runs once, on the first of its hosts: this process is treated as a single process".into(),
-        remedy: "for a job of several processes start the program with mpiexec".into(),
-    })
+/// Returns how many processes the job requests: as the file of nodes or Torque's variables say.
+pub(super) fn size(environment: &Environment) -> Option<Size> {
+    lines(environment).or_else(|| largest(environment, &["PBS_NP", "PBS_NUM_NODES", "PBS_NUM_PPN"]))
+}
+
+/// Counts the lines of the file of nodes. It belongs to the host on which this process runs, so the environment must
+/// be this process's.
+fn lines(environment: &Environment) -> Option<Size> {
+    let path = environment.get(NODE_FILE).filter(|_| environment.is_current())?;
+    // Opening a named pipe would block until it has a writer.
+    fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    let mut text = String::new();
+    File::open(path).ok()?.take(MOST).read_to_string(&mut text).ok()?;
+    let processes = text.lines().filter(|line| !line.trim().is_empty()).count() as u64;
+    let noun = if processes == 1 { "line" } else { "lines" };
+    let text = format!("{} with {processes} {noun}", display_variable(environment, NODE_FILE));
+    (processes > 0).then_some(Size { processes, text })
 }

@@ -102,6 +102,9 @@ fn tasks_per_node(counts: &[u32]) -> String {
 /// `slurm.h` uses 0xfffffffa to 0xfffffffd. This constant leaves room below.
 const NO_STEP_FROM: u32 = 0xffff_fff0;
 
+/// What sbatch and salloc set for `--ntasks-per-node`; some versions then set no number of tasks.
+const PER_NODE: &str = "SLURM_NTASKS_PER_NODE";
+
 /// Returns whether this is an ordinary step, rather than a batch script or an interactive shell.
 fn is_step(environment: &Environment) -> bool {
     match environment.get_str(STEP_ID) {
@@ -117,7 +120,7 @@ pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     let evidence = first_set(environment, &[RANK, JOB_ID]).filter(|_| !is_step(environment))?;
     let is_of_one = |name: &str| matches!(environment.get_str(name), Ok(None | Some("1")));
     // If the job has one task, a script without srun is just as good.
-    let severity = if [SIZE, NODES].into_iter().all(is_of_one) { Severity::Note } else { Severity::Warning };
+    let severity = if [SIZE, NODES, PER_NODE].into_iter().all(is_of_one) { Severity::Note } else { Severity::Warning };
     let evidence = display_variable(environment, evidence);
     let size =
         if environment.is_set(SIZE) { format!(" and {}", display_variable(environment, SIZE)) } else { String::new() };

@@ -4,6 +4,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::iter;
 use std::path::Path;
 
 use crate::environment::Environment;
@@ -44,18 +45,59 @@ impl Starter {
 }
 
 fn find(environment: &Environment, programs: &[&'static str]) -> Option<Starter> {
-    if !environment.is_current() || programs.is_empty() || !cfg!(target_os = "linux") {
-        return None;
+    let mut parents = ancestors(environment).filter(|_| !programs.is_empty());
+    parents.find_map(|Ancestor { id, process }| {
+        let program = process.one_of(id, programs)?;
+        Some(Starter { program, id, start: process.start })
+    })
+}
+
+/// Returns this process's parent, the parent's parent and so on. None unless the environment is this process's.
+pub(crate) fn ancestors(environment: &Environment) -> impl Iterator<Item = Ancestor> {
+    let own = (environment.is_current() && cfg!(target_os = "linux")).then(|| Process::read("self")).flatten();
+    let parent = |process: &Process| {
+        let id = process.parent;
+        Some(Ancestor { id, process: Process::read(&id.to_string())? })
+    };
+    let first = own.as_ref().and_then(parent);
+    iter::successors(first, move |ancestor| parent(&ancestor.process)).take(MOST)
+}
+
+/// A process from which this one descends.
+pub(crate) struct Ancestor {
+    pub id: u32,
+    process: Process,
+}
+
+impl Ancestor {
+    /// Returns the name by which the process was called, which Linux truncates.
+    pub(crate) fn name(&self) -> String {
+        String::from_utf8_lossy(&self.process.name).into_owned()
     }
-    let mut parent = Process::read("self")?.parent;
-    for _ in 0..MOST {
-        let process = Process::read(&parent.to_string())?;
-        if let Some(program) = process.one_of(parent, programs) {
-            return Some(Starter { program, id: parent, start: process.start });
-        }
-        parent = process.parent;
+
+    /// Returns which of these programs the process runs.
+    pub(crate) fn runs(&self, programs: &[&'static str]) -> Option<&'static str> {
+        self.process.one_of(self.id, programs)
     }
-    None
+
+    /// Returns the words of its command line. None if the process has ended.
+    pub(crate) fn words(&self) -> Vec<String> {
+        self.strings("cmdline")
+    }
+
+    /// Returns the variables that it was started with. None if the process belongs to another user.
+    pub(crate) fn environment(&self) -> Environment {
+        let strings = self.strings("environ");
+        let pairs = strings.iter().filter_map(|pair| pair.split_once('='));
+        Environment::from_vars(pairs)
+    }
+
+    /// Returns the strings of a file in which each ends with a zero byte.
+    fn strings(&self, file: &str) -> Vec<String> {
+        let bytes = fs::read(Path::new("/proc").join(self.id.to_string()).join(file)).unwrap_or_default();
+        let strings = bytes.split(|&byte| byte == 0).filter(|string| !string.is_empty());
+        strings.map(|string| String::from_utf8_lossy(string).into_owned()).collect()
+    }
 }
 
 /// A process as `/proc/PID/stat` describes it.

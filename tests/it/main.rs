@@ -54,9 +54,9 @@ mod launch_command;
 mod launch_options;
 mod launchers;
 #[cfg(target_os = "linux")]
-mod limits;
 #[cfg(target_os = "linux")]
 mod listening;
+mod lost_variables;
 mod mpi;
 mod mpirun;
 #[cfg(target_os = "linux")]

@@ -254,7 +254,42 @@ fn openpbs_pbsdsh() {
     let error = error(task);
     assert!(error.contains("PBS_TASKNUM=\"20000001\"") && error.contains("mpiexec"), "{error}");
     let script = read(&[("PBS_JOBID", "8.a"), ("PBS_NODENUM", "0"), ("PBS_TASKNUM", "1")]).unwrap();
-    assert_eq!(script.findings()[0].code, "pbs-not-a-task");
+    let [finding] = script.findings() else { panic!("{:?}", script.findings()) };
+    assert_eq!((finding.code, finding.severity), ("pbs-not-a-task", Severity::Warning));
+    assert!(finding.remedy.contains("mpirun") && finding.remedy.contains("MPIENV_LAUNCHER=alone"), "{finding}");
+    // Torque tells how many processes the job has; each of its numbers may be the only one above 1.
+    for (vars, severity) in [
+        (&[("PBS_NP", "1"), ("PBS_NUM_NODES", "1")][..], Severity::Note),
+        (&[("PBS_NP", "8")], Severity::Warning),
+        (&[("PBS_NUM_NODES", "2"), ("PBS_NUM_PPN", "1")], Severity::Warning),
+    ] {
+        let info = read(&[&[("PBS_JOBID", "8.a")], vars].concat()).unwrap();
+        assert_eq!((info.findings()[0].code, info.findings()[0].severity), ("pbs-not-a-task", severity), "{vars:?}");
+    }
+}
+
+#[test]
+fn scripts_of_grid_engine_and_cobalt() {
+    let cases: [(Pairs, &str, Severity); 6] = [
+        (&[("PE_HOSTFILE", "/a"), ("NSLOTS", "8"), ("NHOSTS", "2")], "grid-engine-not-a-task", Severity::Warning),
+        (&[("SGE_O_HOST", "a"), ("NSLOTS", "8")], "grid-engine-not-a-task", Severity::Warning),
+        (&[("SGE_O_HOST", "a"), ("NSLOTS", "1"), ("NHOSTS", "1")], "grid-engine-not-a-task", Severity::Note),
+        (&[("COBALT_JOBID", "7"), ("COBALT_JOBSIZE", "2")], "cobalt-not-a-task", Severity::Warning),
+        (&[("COBALT_JOBID", "7"), ("COBALT_JOBSIZE", "1")], "cobalt-not-a-task", Severity::Note),
+        (&[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS_PER_NODE", "2")], "slurm-not-a-task", Severity::Warning),
+    ];
+    for (vars, code, severity) in cases {
+        let info = read(vars).unwrap();
+        let [finding] = info.findings() else { panic!("{vars:?}: {:?}", info.findings()) };
+        assert_eq!((finding.code, finding.severity), (code, severity), "{vars:?}");
+        let asked = read(&[vars, &[("MPIENV_LAUNCHER", "alone")]].concat()).unwrap();
+        assert_eq!(asked.findings(), [], "{vars:?}");
+        // A launcher inside the job gives the place.
+        let ranks = [vars, &[("PMI_RANK", "1"), ("PMI_SIZE", "2")]].concat();
+        assert_eq!(read(&ranks).unwrap().world_size(), 2, "{vars:?}");
+    }
+    // These names are too common to show Grid Engine.
+    assert_eq!(read(&[("JOB_ID", "7"), ("NSLOTS", "8")]).unwrap().findings(), []);
 }
 
 #[test]
@@ -263,9 +298,11 @@ fn lsf_batch_script() {
     let [finding] = script.findings() else { panic!("{:?}", script.findings()) };
     assert_eq!((finding.code, finding.severity), ("lsf-not-a-task", Severity::Warning));
     assert!(finding.what.contains("LSB_MCPU_HOSTS=\"batch1 1 a 42 b 42\"") && finding.remedy.contains("jsrun"));
-    // The slots of a single host may stand for a program's threads or for its processes.
-    let one = read(&[("LSB_JOBID", "7"), ("LSB_MCPU_HOSTS", "a 8")]).unwrap();
-    assert_eq!((one.findings()[0].code, one.findings()[0].severity), ("lsf-not-a-task", Severity::Note));
+    let severity = |vars: Pairs| read(vars).unwrap().findings()[0].severity;
+    // Nothing else shows whether the slots of a host are for processes or for threads.
+    assert_eq!(severity(&[("LSB_JOBID", "7"), ("LSB_MCPU_HOSTS", "a 8")]), Severity::Warning);
+    assert_eq!(severity(&[("LSB_JOBID", "7"), ("LSB_DJOB_NUMPROC", "8")]), Severity::Warning);
+    assert_eq!(severity(&[("LSB_JOBID", "7"), ("LSB_MCPU_HOSTS", "a 1")]), Severity::Note);
 }
 
 #[test]

@@ -29,6 +29,19 @@ const STALE_MASTER: Vars = &[
     ("MASTER_ADDR", "192.0.2.7"),
 ];
 
+/// Jobs that probably have several processes, of which none got a place.
+const UNPLACED: [(Vars, &str); 9] = [
+    (SCRIPT, "slurm-not-a-task"),
+    (&[("SLURM_JOB_ID", "7"), ("SLURM_NNODES", "2")], "slurm-not-a-task"),
+    (&[("FLUX_ENCLOSING_ID", "f1")], "flux-not-a-task"),
+    (&[("PBS_JOBID", "7.a"), ("PBS_TASKNUM", "1"), ("NCPUS", "2")], "pbs-not-a-task"),
+    (&[("LSB_JOBID", "7"), ("LSB_MCPU_HOSTS", "a 2 b 2")], "lsf-not-a-task"),
+    (&[("LSB_JOBID", "7"), ("LSB_MCPU_HOSTS", "a 4")], "lsf-not-a-task"),
+    (&[("PE_HOSTFILE", "/a"), ("NSLOTS", "4")], "grid-engine-not-a-task"),
+    (&[("COBALT_JOBID", "7"), ("COBALT_JOBSIZE", "4")], "cobalt-not-a-task"),
+    (&[("OMPI_COMM_WORLD_LOCAL_RANK", "1")], "place-unknown"),
+];
+
 const COMMANDS: [&[&str]; 3] =
     [&["export"], &["exec", "--", "true"], &["launch", "--nproc-per-node", "1", "--", "true"]];
 
@@ -54,6 +67,41 @@ fn every_command_that_goes_on_says_what_is_probably_wrong() {
             assert!(stderr.contains("\n  why: ") && stderr.contains("\n  remedy: "), "{stderr}");
             assert!(words != ["export"] || stdout.lines().all(|line| line.starts_with("export ")), "{stdout}");
         }
+    }
+}
+
+#[test]
+fn every_process_that_a_batch_system_left_without_a_place_warns() {
+    for (vars, code) in UNPLACED {
+        for words in COMMANDS {
+            let (status, _, stderr) = run(words, &[vars]);
+            assert_eq!(status, Some(0), "{words:?}: {stderr}");
+            assert_eq!(stderr.matches(&format!("warning [{code}]: ")).count(), 1, "{words:?}: {stderr}");
+        }
+    }
+}
+
+#[test]
+fn a_pbs_script_warns_unless_the_file_of_its_nodes_has_one_line() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let vars = [("PBS_JOBID", "7.a"), ("PBS_TASKNUM", "1"), ("PBS_NODEFILE", file.path().to_str().unwrap())];
+    for (text, warns) in [("nodeA\n", false), ("nodeA\nnodeA\n", true), ("nodeA\nnodeB\n", true), ("", true)] {
+        fs::write(file.path(), text).unwrap();
+        let stderr = run(&["exec", "--", "true"], &[&vars]).2;
+        assert_eq!(stderr.contains("[pbs-not-a-task]"), warns, "{text:?}: {stderr}");
+        let port = free_port().to_string();
+        let (status, stdout, stderr) = run(&["check", "--timeout", "5"], &[&vars, &[("MASTER_PORT", &port)]]);
+        assert_eq!(status, Some(if warns { 3 } else { 0 }), "{text:?}: {stdout}{stderr}");
+    }
+    fs::write(file.path(), "nodeA\nnodeB\n").unwrap();
+    assert!(run(&["show"], &[&vars]).1.contains("with 2 lines are set"));
+}
+
+#[test]
+fn what_mpienv_started_does_not_warn_again() {
+    for (vars, code) in UNPLACED {
+        let stderr = run(&["exec", "--", "mpienv", "exec", "--", "true"], &[vars]).2;
+        assert_eq!(stderr.matches(&format!("[{code}]")).count(), 1, "{stderr}");
     }
 }
 
@@ -110,11 +158,10 @@ fn check_fails_in_a_batch_script_that_has_not_started_its_tasks() {
     let (status, stdout, stderr) = run(&["check", "--timeout", "5"], &[SCRIPT]);
     assert_eq!((status, stdout.as_str()), (Some(3), ""), "{stderr}");
     assert!(stderr.starts_with("mpienv: nothing was checked: ") && stderr.contains("`srun`"), "{stderr}");
-    let of_flux: Vars = &[("FLUX_ENCLOSING_ID", "f1")];
-    for (vars, remedy) in [(of_flux, "`flux run`"), (&[("OMPI_COMM_WORLD_LOCAL_RANK", "1")], "mpirun")] {
-        let (status, _, stderr) = run(&["check", "--timeout", "5"], &[vars]);
-        assert_eq!(status, Some(3), "{stderr}");
-        assert!(stderr.starts_with("mpienv: nothing was checked: ") && stderr.contains(remedy), "{stderr}");
+    for (vars, code) in UNPLACED {
+        let (status, stdout, stderr) = run(&["check", "--timeout", "5"], &[vars]);
+        assert_eq!((status, stdout.as_str()), (Some(3), ""), "{code}: {stderr}");
+        assert!(stderr.starts_with("mpienv: nothing was checked: "), "{code}: {stderr}");
     }
     // A job of one task is complete.
     let port = free_port().to_string();

