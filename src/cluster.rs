@@ -11,4 +11,5 @@ pub(crate) mod overrides;
 pub(crate) mod provenance;
 #[cfg(feature = "rendezvous")]
 pub(crate) mod route;
+pub(crate) mod warn;
 mod workers;

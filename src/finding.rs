@@ -55,6 +55,14 @@ pub struct Finding {
     pub remedy: String,
 }
 
+impl Finding {
+    /// Returns the finding as three lines: how severe it is and what was seen, why, and the remedy with a hint.
+    pub(crate) fn lines(&self, severity: &str, hint: &str) -> String {
+        let Finding { code, what, why, remedy, .. } = self;
+        format!("{severity} [{code}]: {what}\n  why: {why}\n  remedy: {remedy}{hint}\n")
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: {}; {}; {}", self.severity, self.code, self.what, self.why, self.remedy)

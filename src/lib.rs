@@ -8,6 +8,8 @@
 //! use mpienv::ClusterInfo;
 //!
 //! let info = ClusterInfo::from_env()?;
+//! // On stderr, once on each node: what is probably wrong, such as a batch script that has not used srun.
+//! info.warn();
 //! println!("rank {} of {}", info.rank(), info.world_size());
 //! // Pass it on to a program that reads PyTorch's variables:
 //! let mut python = std::process::Command::new("python");

@@ -59,6 +59,7 @@ pub struct GroupBuilder<'a> {
     info: &'a ClusterInfo,
     timeout: Duration,
     backend: Backend,
+    quiet: bool,
     #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "only MPI waits where it cannot be called back"))]
     on_lost: fn(&super::CollectiveError) -> u8,
     #[cfg(feature = "mpi")]
@@ -71,6 +72,7 @@ impl<'a> GroupBuilder<'a> {
             info,
             timeout: Duration::from_secs(60),
             backend: Backend::Auto,
+            quiet: false,
             on_lost: |error| {
                 eprintln!("{error}");
                 1
@@ -88,6 +90,21 @@ impl<'a> GroupBuilder<'a> {
     /// Sets what connects the ranks; must be the same on all of them. [`Backend::Auto`] by default.
     pub fn backend(self, backend: Backend) -> GroupBuilder<'a> {
         GroupBuilder { backend, ..self }
+    }
+
+    /// Sets whether [`ClusterInfo::warn`] is not called. By default it is: warnings go to stderr, once on each node.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    /// use mpienv::collective::Group;
+    ///
+    /// let vars = [("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")];
+    /// let group = Group::builder(&ClusterInfo::from_vars(vars)?).quiet(true).connect()?;
+    /// assert_eq!(group.size(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn quiet(self, quiet: bool) -> GroupBuilder<'a> {
+        GroupBuilder { quiet, ..self }
     }
 
     /// Sets the function that runs before this process exits because a rank is lost over MPI, where a blocked call
@@ -116,12 +133,16 @@ impl<'a> GroupBuilder<'a> {
         GroupBuilder { hints: Some(hints), ..self }
     }
 
-    /// Connects all ranks of the job. Every rank must call this.
+    /// Connects all ranks of the job. Every rank must call this. It first prints this rank's warnings, unless
+    /// [`GroupBuilder::quiet`] or the variable `MPIENV_QUIET` silences them.
     ///
     /// # Errors
     /// If a rank does not arrive in time, the ranks cannot be connected, or the backend cannot be used.
     pub fn connect(self) -> Result<Group, ConnectError> {
-        let GroupBuilder { info, timeout, backend, .. } = self;
+        let GroupBuilder { info, timeout, backend, quiet, .. } = self;
+        if !quiet {
+            info.warn();
+        }
         if info.world_size() == 1 {
             return Ok(Group::new(Box::new(Alone)));
         }

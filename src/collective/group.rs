@@ -33,7 +33,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// Connects all ranks of the job, with the defaults of [`Group::builder`].
+    /// Connects all ranks of the job, with the defaults of [`Group::builder`], which include
+    /// [warnings](ClusterInfo::warn) on stderr.
     ///
     /// # Errors
     /// If a rank does not arrive within 60 s, or the ranks cannot be connected.

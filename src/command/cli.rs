@@ -134,6 +134,9 @@ enum Verb {
         /// Resolves the master's name, which takes at most 10 seconds, and sends no packet.
         #[arg(long)]
         own_addr: bool,
+        /// Print warnings on stderr too, once on each node, as `exec` does
+        #[arg(long)]
+        warn: bool,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
@@ -296,7 +299,7 @@ pub fn main() -> process::ExitCode {
         Verb::Launch { overrides, program, options, quiet, command } => {
             launch::run(overrides, program.set, options, quiet, command)
         }
-        Verb::Show { overrides, own_addr, json } => show::run(overrides, own_addr, json),
+        Verb::Show { overrides, own_addr, warn, json } => show::run(overrides, own_addr, warn, json),
         Verb::Doctor { overrides, timeout, json } => doctor::run(overrides, json, timeout),
         Verb::Check { overrides, timeout, bind, json, quiet } => check::run(overrides, timeout, bind, json, quiet),
         Verb::Simulate { shape, rank, keep_master, command } => simulate::run(shape, rank, keep_master, command),
@@ -359,10 +362,8 @@ fn print_findings<'a>(mut to: impl Write, findings: impl IntoIterator<Item = &'a
             _ => anstyle::AnsiColor::Cyan,
         };
         let style = color.on_default().bold();
-        writeln!(to, "{style}{}{style:#} [{}]: {}", finding.severity, finding.code, finding.what)?;
-        writeln!(to, "  why: {}", finding.why)?;
         let hint = hint::for_finding(finding).map_or(String::new(), |hint| format!("; {hint}"));
-        writeln!(to, "  remedy: {}{hint}", finding.remedy)?;
+        to.write_all(finding.lines(&format!("{style}{}{style:#}", finding.severity), &hint).as_bytes())?;
     }
     Ok(())
 }

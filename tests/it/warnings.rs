@@ -2,6 +2,7 @@
 //! silenced.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::support::port::free_port;
@@ -103,6 +104,45 @@ fn what_mpienv_started_does_not_warn_again() {
         let stderr = run(&["exec", "--", "mpienv", "exec", "--", "true"], &[vars]).2;
         assert_eq!(stderr.matches(&format!("[{code}]")).count(), 1, "{stderr}");
     }
+}
+
+/// The stderr of a program that the tests build, which must succeed.
+fn said_by(program: &mut Command, vars: Vars) -> String {
+    let Output { status, stderr, .. } = program.env_clear().envs(vars.iter().copied()).output().unwrap();
+    let stderr = String::from_utf8(stderr).unwrap();
+    assert!(status.success(), "{program:?}: {stderr}");
+    stderr
+}
+
+fn example(name: &str) -> Command {
+    Command::new(Path::new(env!("CARGO_BIN_EXE_mpienv")).with_file_name("examples").join(name))
+}
+
+#[test]
+fn rust_programs_warn_as_the_command_does() {
+    let by_command = run(&["exec", "--", "true"], &[SCRIPT]).2;
+    assert!(by_command.starts_with("warning [slurm-not-a-task]: "), "{by_command}");
+    let quiet = [SCRIPT, &[("MPIENV_QUIET", "1")]].concat();
+    let second = [DISAGREE, &[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_LOCAL_RANK", "1")]].concat();
+    // The README's program.
+    assert_eq!(said_by(&mut example("cluster_info"), SCRIPT), by_command);
+    assert_eq!(said_by(&mut example("cluster_info"), &quiet), "");
+    assert!(said_by(&mut example("cluster_info"), DISAGREE).starts_with("warning [launchers-disagree]: "));
+    assert_eq!(said_by(&mut example("cluster_info"), &second), "");
+    // It connects twice.
+    assert_eq!(said_by(&mut example("collective_twice"), SCRIPT), by_command);
+    assert_eq!(said_by(&mut example("collective_twice"), &quiet), "");
+    assert_eq!(said_by(example("collective_twice").arg("quiet"), SCRIPT), "");
+}
+
+#[test]
+fn warnings_accompany_what_show_prints_if_they_are_asked_for() {
+    // A process by itself gets another port each time.
+    let show = |words: &[&str]| run(words, &[SCRIPT, &[("MASTER_PORT", "29500")]]);
+    let (plain, asked) = (show(&["show", "--json"]), show(&["show", "--json", "--warn"]));
+    assert_eq!((plain.1, plain.2.as_str()), (asked.1, ""));
+    assert_eq!(asked.2, run(&["exec", "--", "true"], &[SCRIPT]).2);
+    assert_eq!(run(&["show", "--warn"], &[SCRIPT, &[("MPIENV_QUIET", "1")]]).2, "");
 }
 
 #[test]

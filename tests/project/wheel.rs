@@ -179,6 +179,36 @@ fn a_program_finds_its_place_by_the_module() {
 }
 
 #[test]
+fn the_module_prints_the_commands_warnings_once() {
+    let Some(fresh) = Fresh::new() else { return };
+    fs::create_dir(fresh.folder.path().join("torch")).unwrap();
+    fresh.write("torch/__init__.py", "");
+    fresh.write("torch/distributed.py", TORCH);
+    let said = |call: &str, vars: &[(&str, &str)]| {
+        let mut python = fresh.command(fresh.bin().join("python").to_str().unwrap());
+        let script = format!("import mpienv_rs as mpienv\nmpienv.{call}\nmpienv.{call}");
+        let output = python.args(["-c", &script]).envs(vars.iter().copied()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let script = [("SLURM_JOB_ID", "5"), ("SLURM_NTASKS", "4")];
+    let expected = fresh.command("mpienv").args(["exec", "--", "true"]).envs(script).output().unwrap().stderr;
+    let expected = String::from_utf8(expected).unwrap();
+    assert!(expected.starts_with("warning [slurm-not-a-task]: "), "{expected}");
+    for call in ["info()", "export()", "init_process_group('gloo')"] {
+        assert_eq!(said(call, &script), expected, "{call}");
+        assert_eq!(said(call, &[script[0], script[1], ("MPIENV_QUIET", "1")]), "", "{call}");
+        assert_eq!(said(call, &[]), "", "{call}");
+    }
+    for call in ["info(quiet=True)", "export(quiet=True)", "init_process_group('gloo', quiet=True)"] {
+        assert_eq!(said(call, &script), "", "{call}");
+    }
+    let second = ["RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "TORCHELASTIC_USE_AGENT_STORE=True"];
+    let second: Vec<_> = second.iter().map(|pair| pair.split_once('=').unwrap()).collect();
+    assert_eq!(said("info()", &second), "");
+}
+
+#[test]
 fn what_is_wrong_is_an_error_with_the_commands_own_text() {
     let Some(fresh) = Fresh::new() else { return };
     let raised = |script: &str| {
@@ -246,7 +276,7 @@ sources: Mapping[str, str] = info.sources
 findings: Tuple[mpienv.Finding, ...] = info.findings
 for finding in findings:
     texts: Tuple[str, ...] = (finding.severity, finding.code, finding.what, finding.why, finding.remedy)
-same: mpienv.Info = mpienv.export(overwrite=False)
+same: mpienv.Info = mpienv.export(overwrite=False, quiet=True)
 path: str = mpienv.find_command()
 try:
     mpienv.init_process_group("gloo", overwrite=True, world_size=2)

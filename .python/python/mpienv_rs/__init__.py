@@ -15,6 +15,7 @@ import importlib
 import json
 import os
 import subprocess
+import sys
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Dict, List, Mapping, Optional, Tuple
@@ -69,9 +70,11 @@ class Info:
         return self.rank == 0
 
 
-@functools.lru_cache(maxsize=None)
-def info() -> Info:
+def info(*, quiet: bool = False) -> Info:
     """The place of this process.
+
+    The first call prints what is probably wrong on stderr, once on each node: for example that this is a batch script,
+    whose processes srun has not started. ``quiet=True`` or the variable ``MPIENV_QUIET=1`` silences it.
 
     >>> place = info()
     >>> print(f"rank {place.rank} of {place.world_size}, started by {place.launcher}: {place.sources['rank']}")
@@ -79,10 +82,27 @@ def info() -> Info:
 
     Raises `Error` with the text of the command if the launcher's variables contradict each other.
     """
-    shown = _ask("show", "--json")
+    place, warnings = _place()
+    if not quiet:
+        _warn(warnings)
+    return place
+
+
+@functools.lru_cache(maxsize=None)
+def _warn(text: str) -> None:
+    """Prints the command's warnings; the cache makes it once in a process."""
+    if text and sys.stderr is not None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+@functools.lru_cache(maxsize=None)
+def _place() -> Tuple[Info, str]:
+    """The place, and the command's warnings about it."""
+    shown, warnings = _ask("show", "--json", "--warn")
     hosts: Optional[List[str]] = shown.get("hosts")
     keys = ("severity", "code", "what", "why", "remedy")
-    return Info(
+    place = Info(
         launcher=shown["launcher"],
         rank=shown["rank"],
         world_size=shown["world_size"],
@@ -98,19 +118,21 @@ def info() -> Info:
         sources=MappingProxyType(shown["provenance"]),
         findings=tuple(Finding(**{key: finding[key] for key in keys}) for finding in shown["findings"]),
     )
+    return place, warnings
 
 
-def export(overwrite: bool = False) -> Info:
+def export(overwrite: bool = False, *, quiet: bool = False) -> Info:
     """Sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and the like in ``os.environ``, and returns the place.
 
     A variable that is already set keeps its value. If the value is of another place than this one, that is an `Error`.
-    With ``overwrite=True`` all variables are set. Variables that would make PyTorch hang are removed.
+    With ``overwrite=True`` all variables are set. Variables that would make PyTorch hang are removed. Prints warnings as
+    `info` does.
 
     >>> _ = export()
     >>> os.environ["RANK"], os.environ["WORLD_SIZE"]
     ('0', '1')
     """
-    place = info()
+    place = info(quiet=quiet)
     variables = _variables()
     if not overwrite:
         for name in _PLACE:
@@ -125,12 +147,14 @@ def export(overwrite: bool = False) -> Info:
     return place
 
 
-def init_process_group(backend: Optional[str] = None, *, overwrite: bool = False, **options: Any) -> Info:
+def init_process_group(
+    backend: Optional[str] = None, *, overwrite: bool = False, quiet: bool = False, **options: Any
+) -> Info:
     """Calls `export`, then ``torch.distributed.init_process_group(backend, **options)``, and returns the place.
 
     PyTorch is imported here, and nowhere else in this package.
     """
-    place = export(overwrite)
+    place = export(overwrite, quiet=quiet)
     distributed = importlib.import_module("torch.distributed")
     distributed.init_process_group(backend, **options)
     return place
@@ -139,10 +163,13 @@ def init_process_group(backend: Optional[str] = None, *, overwrite: bool = False
 @functools.lru_cache(maxsize=None)
 def _variables() -> Dict[str, Optional[str]]:
     """What `export` sets; ``None`` is to be removed."""
-    return _ask("export", "--shell", "json")
+    # `info` prints the warnings.
+    variables: Dict[str, Optional[str]] = _ask("export", "--quiet", "--shell", "json")[0]
+    return variables
 
 
-def _ask(*words: str) -> Any:
+def _ask(*words: str) -> Tuple[Any, str]:
+    """What the command answers as JSON, and what it prints on stderr."""
     command = [find_command(), *words]
     try:
         answer = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", check=False)
@@ -152,4 +179,4 @@ def _ask(*words: str) -> Any:
         text = answer.stderr.strip()
         prefix = "mpienv: "
         raise Error(text[len(prefix) :] if text.startswith(prefix) else text)
-    return json.loads(answer.stdout)
+    return json.loads(answer.stdout), answer.stderr

@@ -20,7 +20,9 @@ pub fn place() -> Result<ClusterInfo, ClusterError> {
 /// # Errors
 /// If a rank cannot be started, or fails.
 pub fn start(count: u32, mut command: impl FnMut() -> Command) -> Result<(), ClusterError> {
-    let launch = Launch::new(&place()?, count)?.subreaper();
+    let info = place()?;
+    info.warn();
+    let launch = Launch::new(&info, count)?.subreaper();
     Ok(launch.run(|_rank| command())?)
 }
 

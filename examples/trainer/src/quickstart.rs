@@ -97,10 +97,11 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
         });
     };
     // Under a launcher, every process would train all ranks and write the same files.
-    let launched = cluster::place()?.world_size();
-    if launched > 1 {
-        return Err(QuickstartError::Launched(launched));
+    let info = cluster::place()?;
+    if info.world_size() > 1 {
+        return Err(QuickstartError::Launched(info.world_size()));
     }
+    info.warn();
     let prepared = Prepared::new(options, count)?;
     let ranks = threads::group(count, options.timeout)?;
     // Ranks start to work only after every thread has started. If memory runs out while threads are being started, a

@@ -11,9 +11,12 @@ use super::{Failure, Overrides, Quiet, print_findings};
 /// How many hosts the table lists in full. JSON lists all.
 const MOST_SHOWN: usize = 4;
 
-pub(crate) fn run(overrides: Overrides, own_addr: bool, json: bool) -> Result<(), Failure> {
+pub(crate) fn run(overrides: Overrides, own_addr: bool, warn: bool, json: bool) -> Result<(), Failure> {
     let environment = Environment::current();
     let info = overrides.read_from(&environment, Quiet::NEVER)?;
+    if warn {
+        Quiet::NEVER.warn(&info, &environment);
+    }
     let own = if own_addr { Some(info.own_addr()?) } else { None };
     let binding = doctor::cpu_binding(&info, &environment);
     let findings: Vec<&Finding> = info.findings().iter().chain(&binding).collect();

@@ -3,8 +3,9 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use crate::cluster::warn::is_silenced;
 use crate::command::doctor;
-use crate::{ClusterInfo, Environment, Finding, Severity, host_name};
+use crate::{ClusterInfo, Environment, Finding};
 use clap::Args;
 
 use super::print_findings;
@@ -26,7 +27,7 @@ impl Quiet {
 
     /// Returns whether a user requested silence.
     pub(crate) fn is_asked(self, environment: &Environment) -> bool {
-        self.quiet || environment.get("MPIENV_QUIET").is_some_and(|value| !["", "0"].iter().any(|no| value == *no))
+        self.quiet || is_silenced(environment)
     }
 
     /// Prints what is probably wrong with this process's place. Only the first rank on each node does so.
@@ -36,13 +37,10 @@ impl Quiet {
 
     /// Like [`Quiet::warn`], but also prints a finding about the command line.
     pub(crate) fn warn_also(self, info: &ClusterInfo, environment: &Environment, also: Option<Finding>) {
-        if self.is_asked(environment) || !speaks(info) {
+        if self.is_asked(environment) {
             return;
         }
-        let elsewhere = doctor::master_of_one_node(info, PATIENCE);
-        let warnings = info.findings().iter().filter(|finding| finding.severity == Severity::Warning);
-        let warnings: Vec<Finding> =
-            warnings.cloned().chain(elsewhere).chain(also).map(|finding| placed(info, finding)).collect();
+        let warnings = info.warnings_and(|| doctor::master_of_one_node(info, PATIENCE).into_iter().chain(also));
         let mut text = Vec::new();
         if warnings.is_empty() || print_findings(&mut text, &warnings).is_err() {
             return;
@@ -53,18 +51,4 @@ impl Quiet {
             _ => anstream::stderr().write_all(&text),
         };
     }
-}
-
-/// Returns whether this is rank 0 or the first rank on another node, which may see problems that rank 0 does not.
-fn speaks(info: &ClusterInfo) -> bool {
-    info.local_rank().map_or(info.rank() == 0, |local| local == 0)
-}
-
-/// Adds the rank and its host to a finding, except for rank 0.
-fn placed(info: &ClusterInfo, mut finding: Finding) -> Finding {
-    if info.rank() > 0 {
-        let host = host_name().map(|host| format!(" on {host}")).unwrap_or_default();
-        finding.what = format!("rank {}{host}: {}", info.rank(), finding.what);
-    }
-    finding
 }

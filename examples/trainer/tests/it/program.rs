@@ -28,6 +28,23 @@ fn assert_fails(output: &Output, code: i32, text: &str) {
     assert!(output.stdout.is_empty());
 }
 
+/// A batch script with four tasks and no srun.
+const SCRIPT: [(&str, &str); 2] = [("SLURM_JOB_ID", "5"), ("SLURM_NTASKS", "4")];
+
+#[test]
+fn a_batch_script_that_trains_alone_warns_once() {
+    for arguments in [&["--epochs", "1"][..], &["--epochs", "1", "--ranks", "2"]] {
+        let run = |quiet: &str| command(arguments).envs(SCRIPT).env("MPIENV_QUIET", quiet).output().unwrap();
+        let output = run("0");
+        let said = stderr(&output);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said.matches("warning [slurm-not-a-task]: ").count(), 1, "{arguments:?}: {said}");
+        assert!(said.contains("\n  remedy: start the program with `srun`"), "{said}");
+        let said = stderr(&run("1"));
+        assert!(!said.contains("slurm-not-a-task"), "{said}");
+    }
+}
+
 #[test]
 fn it_trains_on_embedded_digits_with_nothing_else() {
     let output = mnist(&["--epochs", "1"]);

@@ -27,6 +27,25 @@ fn assert_fails(output: &Output, code: i32, text: &str) {
     assert!(output.stdout.is_empty());
 }
 
+#[test]
+fn a_batch_script_that_trains_alone_warns_once() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [&["--epochs", "1"][..], &["--epochs", "1", "--threads", "2"]] {
+        let run = |quiet: &str| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
+            command.args(arguments).env_clear().current_dir(folder.path());
+            command.envs([("SLURM_JOB_ID", "5"), ("SLURM_NTASKS", "4"), ("MPIENV_QUIET", quiet)]);
+            let output = command.output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(output.status.success(), "{said}");
+            said
+        };
+        let said = run("");
+        assert_eq!(said.matches("warning [slurm-not-a-task]: ").count(), 1, "{arguments:?}: {said}");
+        assert_eq!(run("1"), "", "{arguments:?}");
+    }
+}
+
 /// The losses of one step, one for each rank that printed a line.
 fn losses(text: &str, moment: &str) -> Vec<f64> {
     let start = format!("{moment}, loss is ");

@@ -136,6 +136,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l nnodes -d 'The nu
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l own-addr -d 'Show this host\'s own address and interface too, by the route to the master'
+complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l warn -d 'Print warnings on stderr too, once on each node, as `exec` does'
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l json -d 'Print one JSON object'
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
