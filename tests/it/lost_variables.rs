@@ -30,7 +30,7 @@ fn assert_warns(command: impl Fn() -> Command, launcher: &str, ranks: usize) {
     assert!(child.contains(&format!(" of {ranks} ({launcher})")), "{child}");
     let check = run(&format!("{CLEARED} check --timeout 5; true"));
     assert!(check.contains("nothing was checked: ") && !check.contains(" met at "), "{check}");
-    let asked = run(&format!("exec env -i MPIENV_LAUNCHER=alone PATH=\"$PATH\" mpienv exec -- true"));
+    let asked = run("exec env -i MPIENV_LAUNCHER=alone PATH=\"$PATH\" mpienv exec -- true");
     assert!(!asked.contains("variables-lost"), "{asked}");
     // The variables are there.
     let plain = run("mpienv exec -- mpienv exec -- true");

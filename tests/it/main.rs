@@ -54,6 +54,8 @@ mod launch_command;
 mod launch_options;
 mod launchers;
 #[cfg(target_os = "linux")]
+mod limits;
+#[cfg(target_os = "linux")]
 #[cfg(target_os = "linux")]
 mod listening;
 mod lost_variables;
