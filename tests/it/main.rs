@@ -56,8 +56,8 @@ mod launchers;
 #[cfg(target_os = "linux")]
 mod limits;
 #[cfg(target_os = "linux")]
-#[cfg(target_os = "linux")]
 mod listening;
+#[cfg(target_os = "linux")]
 mod lost_variables;
 mod mpi;
 mod mpirun;
