@@ -9,6 +9,7 @@ mod exit_code;
 mod export;
 mod failure;
 mod hint;
+mod inner_launcher;
 mod launch;
 mod man;
 mod overrides;
@@ -16,7 +17,6 @@ mod pmix;
 mod shell;
 mod show;
 mod simulate;
-mod torchrun;
 mod wait;
 mod warn;
 mod words;
@@ -56,8 +56,8 @@ enum Verb {
     /// The shell keeps its binding to cores: Open MPI leaves each of one or two ranks only one core by default, unless you
     /// pass `mpirun --bind-to none`. `mpienv exec` lets the command use all cores.
     ///
-    /// After `eval` in several ranks of a node do not start torchrun, which `exec` refuses: each rank's torchrun would start a
-    /// separate job. Start one process on each node, with --per-node.
+    /// After `eval` do not start another launcher, such as mpirun or torchrun, which `exec` refuses: its ranks would inherit
+    /// one rank's variables. For torchrun start one process on each node, with --per-node.
     #[command(after_help = examples::EXPORT)]
     Export {
         #[command(flatten)]

@@ -48,6 +48,8 @@ mod generated;
 mod host_lists;
 mod hostlist;
 mod hosts;
+#[cfg(unix)]
+mod inner_launchers;
 mod jax;
 mod launch_command;
 #[cfg(unix)]

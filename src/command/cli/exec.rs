@@ -6,10 +6,11 @@ use std::process::Command;
 use crate::{Environment, Launch, Target, widen_default_binding};
 use clap::Args;
 
+use super::inner_launcher::LauncherOption;
 use super::wait::{MasterOption, MeetOption};
 use super::words::{self, TemplateOption};
 use super::worker::worker;
-use super::{Failure, Overrides, Quiet, launch, torchrun};
+use super::{Failure, Overrides, Quiet, launch};
 
 /// What the command gets in addition to the variables.
 #[derive(Args, Clone, Copy, Debug)]
@@ -33,6 +34,8 @@ pub(crate) struct ExecOptions {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
+    launcher: LauncherOption,
+    #[command(flatten)]
     master: MasterOption,
     #[command(flatten)]
     meet: MeetOption,
@@ -55,9 +58,7 @@ pub(crate) fn run(
     let finding = options.template.finding(&info, &words);
     let values = || if options.per_node { info.per_node_placeholders() } else { Ok(info.placeholders()) };
     let words = options.template.apply(values, &words)?;
-    if !options.per_node {
-        torchrun::check_exec(&info, &environment, &words)?;
-    }
+    options.launcher.check_exec(&info, &environment, options.per_node, &words)?;
     quiet.warn_also(&info, &environment, finding);
     if options.dry_run {
         return Ok(words::print(&words)?);

@@ -95,6 +95,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l per-node -d 'Set 
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l keep-binding -d 'Keep Open MPI\'s default binding to cores; without this option the command may use all cores'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l template -d 'Replace placeholders such as {node_rank} in the words of the command'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l dry-run -d 'Print the words of the command, one a line and quoted for a shell, and start nothing'
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l allow-launcher -d 'Start the command even if it is itself a launcher, such as mpirun, srun or torchrun'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
@@ -124,6 +125,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l one-per-node -d
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l keep-binding -d 'Keep the launcher\'s binding to cores; without this option the workers may use all cores'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l template -d 'Replace placeholders such as {node_rank} in the words of the command'
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l allow-launcher -d 'Start the command even if it is itself a launcher, such as mpirun, srun or torchrun'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
