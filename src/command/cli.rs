@@ -17,6 +17,7 @@ mod pmix;
 mod shell;
 mod show;
 mod simulate;
+mod stream;
 mod wait;
 mod warn;
 mod words;
@@ -24,14 +25,12 @@ mod worker;
 mod worker_count;
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
 use std::net::IpAddr;
 use std::process;
 use std::time::Duration;
 
 use crate::simulate::{Job, JobError};
 use crate::{Finding, Launcher, Severity, Target};
-use anstream::adapter::strip_str;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
@@ -40,6 +39,9 @@ use self::failure::Failure;
 use self::overrides::Overrides;
 use self::shell::Shell;
 use self::warn::Quiet;
+
+#[cfg(target_os = "linux")]
+pub use self::stream::before_main;
 
 /// Tells a process its place in a cluster: rank, world size, local rank, master.
 #[derive(Debug, Parser)]
@@ -308,13 +310,12 @@ pub fn main() -> process::ExitCode {
 
 /// Prints the help, the version, or the error in the command line.
 fn answer(error: &clap::Error) -> process::ExitCode {
-    let printed = error.print().and_then(|()| io::stdout().flush());
+    let text = error.render().ansi().to_string();
     if !error.use_stderr() {
-        return report(printed.map_err(Failure::Output));
+        return report(stream::print_styled(text.as_bytes()).map_err(Failure::Output));
     }
-    if !io::stdout().is_terminal() {
-        export::stop_the_shell(Command::command().get_subcommands().map(clap::Command::get_name));
-    }
+    stream::report(text.as_bytes());
+    export::stop_the_shell();
     ExitCode::USAGE.into()
 }
 
@@ -340,18 +341,12 @@ fn print_error(failure: &Failure) {
         _ => None,
     };
     let report = report.map_or(String::new(), |report| report + "\n");
-    print_line(&format!("{style}mpienv:{style:#} {failure}{hint}\n{report}"));
+    stream::report(format!("{style}mpienv:{style:#} {failure}{hint}\n{report}").as_bytes());
 }
 
-fn print_line(line: &str) {
-    // A single write keeps the lines of several ranks apart. If stderr is closed, the failure cannot be reported.
-    let _ = match anstream::AutoStream::choice(&io::stderr()) {
-        anstream::ColorChoice::Never => io::stderr().write_all(strip_str(line).to_string().as_bytes()),
-        _ => anstream::stderr().write_all(line.as_bytes()),
-    };
-}
-
-fn print_findings<'a>(mut to: impl Write, findings: impl IntoIterator<Item = &'a Finding>) -> io::Result<()> {
+/// Returns the lines of findings, with styles.
+fn lines_of<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> String {
+    let mut text = String::new();
     for finding in findings {
         let color = match finding.severity {
             Severity::Error => anstyle::AnsiColor::Red,
@@ -359,10 +354,9 @@ fn print_findings<'a>(mut to: impl Write, findings: impl IntoIterator<Item = &'a
             _ => anstyle::AnsiColor::Cyan,
         };
         let style = color.on_default().bold();
-        writeln!(to, "{style}{}{style:#} [{}]: {}", finding.severity, finding.code, finding.what)?;
-        writeln!(to, "  why: {}", finding.why)?;
+        let Finding { severity, code, what, why, remedy } = finding;
         let hint = hint::for_finding(finding).map_or(String::new(), |hint| format!("; {hint}"));
-        writeln!(to, "  remedy: {}{hint}", finding.remedy)?;
+        text += &format!("{style}{severity}{style:#} [{code}]: {what}\n  why: {why}\n  remedy: {remedy}{hint}\n");
     }
-    Ok(())
+    text
 }

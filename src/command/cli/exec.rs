@@ -10,7 +10,7 @@ use super::inner_launcher::LauncherOption;
 use super::wait::{MasterOption, MeetOption};
 use super::words::{self, TemplateOption};
 use super::worker::worker;
-use super::{Failure, Overrides, Quiet, launch};
+use super::{Failure, Overrides, Quiet, launch, stream};
 
 /// What the command gets in addition to the variables.
 #[derive(Args, Clone, Copy, Debug)]
@@ -77,6 +77,7 @@ pub(crate) fn run(
     }
     let mut command = command(&words);
     exports.apply_to(&mut command);
+    stream::close_again();
     Err(crate::exec(&mut command).into())
 }
 

@@ -55,7 +55,7 @@ pub(crate) enum Failure {
     NoSuchRank { rank: u32, size: u32 },
     #[error("the command of rank {rank} failed ({status}); see its output for the cause")]
     Rank { rank: u32, status: ExitStatus },
-    #[error("cannot write stdout: {0}; check the disk, or the program that reads the output")]
+    #[error("cannot write stdout: {0}; check the redirection, the disk, or the program that reads the output")]
     Output(#[from] io::Error),
     #[error(transparent)]
     Start(#[from] StartError),

@@ -1,13 +1,12 @@
 //! Warnings of every command that uses a process's place: on stderr, once on each node.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use crate::command::doctor;
 use crate::{ClusterInfo, Environment, Finding, Severity, host_name};
 use clap::Args;
 
-use super::print_findings;
+use super::{lines_of, stream};
 
 /// How long the master's name may take to resolve, if it is not obvious that the master is this host.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -43,15 +42,7 @@ impl Quiet {
         let warnings = info.findings().iter().filter(|finding| finding.severity == Severity::Warning);
         let warnings: Vec<Finding> =
             warnings.cloned().chain(elsewhere).chain(also).map(|finding| placed(info, finding)).collect();
-        let mut text = Vec::new();
-        if warnings.is_empty() || print_findings(&mut text, &warnings).is_err() {
-            return;
-        }
-        // A single write keeps the lines of several nodes apart. If stderr is closed, the failure cannot be reported.
-        let _ = match anstream::AutoStream::choice(&io::stderr()) {
-            anstream::ColorChoice::Never => io::stderr().write_all(&anstream::adapter::strip_bytes(&text).into_vec()),
-            _ => anstream::stderr().write_all(&text),
-        };
+        stream::report(lines_of(&warnings).as_bytes());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Write};
+use std::io;
 
 use crate::export::shell_quoted;
 use crate::{ClusterInfo, Finding, Placeholders, Severity, TemplateError};
@@ -66,9 +66,7 @@ pub(super) fn print(words: &[OsString]) -> io::Result<()> {
         text.extend(quoted(word));
         text.push(b'\n');
     }
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(&text)?;
-    stdout.flush()
+    super::stream::print(&text)
 }
 
 fn quoted(word: &OsStr) -> Vec<u8> {
