@@ -12,6 +12,7 @@ mod hint;
 mod inner_launcher;
 mod launch;
 mod man;
+mod meant;
 mod overrides;
 mod pmix;
 mod shell;
@@ -286,7 +287,7 @@ pub fn main() -> process::ExitCode {
     }
     let command = match Command::try_parse() {
         Ok(command) => command,
-        Err(error) => return answer(&error),
+        Err(error) => return answer(error),
     };
     let outcome = match command.verb {
         Verb::Export { overrides, program, per_node, shell, verbose, quiet } => {
@@ -309,7 +310,8 @@ pub fn main() -> process::ExitCode {
 }
 
 /// Prints the help, the version, or the error in the command line.
-fn answer(error: &clap::Error) -> process::ExitCode {
+fn answer(mut error: clap::Error) -> process::ExitCode {
+    meant::explain(&mut error);
     let text = error.render().ansi().to_string();
     if !error.use_stderr() {
         return report(stream::print_styled(text.as_bytes()).map_err(Failure::Output));
@@ -335,7 +337,12 @@ fn report(outcome: Result<(), Failure>) -> process::ExitCode {
 
 fn print_error(failure: &Failure) {
     let style = anstyle::AnsiColor::Red.on_default().bold();
-    let hint = hint::for_failure(failure).map_or(String::new(), |hint| format!("; {hint}"));
+    let meant = match failure {
+        Failure::Start(error) => meant::for_program(error),
+        _ => None,
+    };
+    let hint = meant.or_else(|| hint::for_failure(failure).map(str::to_owned));
+    let hint = hint.map_or(String::new(), |hint| format!("; {hint}"));
     let report = match failure {
         Failure::Launch(error) => error.report().map(ToString::to_string).filter(|report| !report.is_empty()),
         _ => None,

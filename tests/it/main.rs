@@ -86,6 +86,8 @@ mod table;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod token;
+#[cfg(target_os = "linux")]
+mod typed;
 #[cfg(unix)]
 mod waiting;
 mod warnings;

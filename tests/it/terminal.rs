@@ -72,6 +72,26 @@ fn a_worker_that_the_terminal_stops_again_after_ctrl_c_is_killed_after_the_grace
     assert_eq!(code, Some(137), "{text}");
 }
 
+#[test]
+fn export_on_a_terminal_says_which_line_sets_the_variables() {
+    for (options, line) in [
+        (&[][..], "eval \"$(mpienv export)\""),
+        (&["--for", "jax"], "eval \"$(mpienv export --for jax)\""),
+        (&["--shell", "fish"], "mpienv export --shell fish | source"),
+        (&["--shell", "csh"], "eval \"`mpienv export --shell csh`\""),
+    ] {
+        let words = [&["export"], options].concat();
+        let Some((code, text)) = on_a_terminal(&words) else { return };
+        assert!(code == Some(0) && text.ends_with(&format!("set the variables, type {line}\n")), "{text}");
+        let (_, text) = on_a_terminal(&[&words[..], &["-q"]].concat()).unwrap();
+        assert!(text.contains("MASTER_PORT") && !text.contains("type "), "{text}");
+        let (_, text) = on_a_terminal_with(&words, RANK_0).unwrap();
+        assert!(text.contains("MASTER_PORT") && !text.contains("type "), "{text}");
+    }
+    let (_, text) = on_a_terminal(&["export", "--shell", "json"]).unwrap();
+    assert!(text.trim_end().ends_with('}'), "{text}");
+}
+
 /// The only rank, as mpirun starts it.
 const RANK_0: &[(&str, &str)] = &[
     ("OMPI_COMM_WORLD_RANK", "0"),

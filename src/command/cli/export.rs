@@ -4,7 +4,7 @@ use crate::{Dialect, Environment, Target};
 use clap::ValueEnum;
 
 use super::shell::Shell;
-use super::{Failure, Overrides, Quiet, lines_of, stream};
+use super::{Failure, Overrides, Quiet, lines_of, stream, words};
 
 /// The subcommand's name.
 const NAME: &str = "export";
@@ -17,10 +17,31 @@ pub(crate) fn run(
     verbose: bool,
     quiet: Quiet,
 ) -> Result<(), Failure> {
+    let is_quiet = quiet.is_asked(&Environment::current());
     // All or nothing: half of the variables would be worse than none.
     let text = text(overrides, set, per_node, dialect, verbose, quiet);
     stream::print(text.as_deref().unwrap_or(dialect.stop()).as_bytes())?;
+    if let Some(line) = line(dialect).filter(|_| text.is_ok() && !is_quiet && stream::is_read_by_a_person()) {
+        stream::report(
+            format!("mpienv: these lines were only printed; to set the variables, type {line}\n").as_bytes(),
+        );
+    }
     text.map(drop)
+}
+
+/// Returns the line that sets the variables in a shell of this dialect, with the options of this command.
+fn line(dialect: Dialect) -> Option<String> {
+    let typed: Vec<_> = std::env::args_os().skip(1).collect();
+    let typed = words::line(&typed);
+    Some(match dialect {
+        Dialect::Posix => format!("eval \"$(mpienv {typed})\""),
+        Dialect::Fish => format!("mpienv {typed} | source"),
+        Dialect::Csh => format!("eval \"`mpienv {typed}`\""),
+        Dialect::PowerShell => format!("mpienv {typed} | Out-String | Invoke-Expression"),
+        Dialect::Cmd => format!("for /f \"delims=\" %i in ('mpienv {typed}') do @%i"),
+        // Files and JSON are for other readers.
+        _ => return None,
+    })
 }
 
 fn text(

@@ -168,6 +168,14 @@ impl Inner {
     }
 }
 
+/// Returns the right order of mpienv and a launcher of jobs, if the words start one.
+pub(super) fn in_order(words: &[OsString]) -> Option<String> {
+    match find(words)? {
+        (name, Inner { starts: Starts::Job(options), .. }) => Some(format!("{name} {options} mpienv exec -- ...")),
+        _ => None,
+    }
+}
+
 /// Returns the launcher that the words start, under the name that the user typed.
 fn find(words: &[OsString]) -> Option<(String, &'static Inner)> {
     let mut words = words.iter().map(|word| word.to_string_lossy()).peekable();

@@ -53,6 +53,9 @@ fn run_one(job: &Job, rank: u32, words: &[OsString]) -> Result<(), Failure> {
     let mut command = command(words);
     job.apply_to(rank, &mut command);
     command.env(SIMULATED, "1");
+    if let Some(error) = StartError::before(&command) {
+        return Err(error.into());
+    }
     stream::close_again();
     let status = command.status().map_err(|error| StartError::new(&command, error))?;
     if status.success() { Ok(()) } else { Err(Failure::Rank { rank, status }) }

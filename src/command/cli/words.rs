@@ -69,6 +69,12 @@ pub(super) fn print(words: &[OsString]) -> io::Result<()> {
     super::stream::print(&text)
 }
 
+/// Returns the words as a line for a shell.
+pub(super) fn line(words: &[OsString]) -> String {
+    let quoted: Vec<_> = words.iter().map(|word| quoted(word)).collect();
+    String::from_utf8_lossy(&quoted.join(&b' ')).into_owned()
+}
+
 fn quoted(word: &OsStr) -> Vec<u8> {
     match word.to_str() {
         // An option's `=` needs no quotes.
