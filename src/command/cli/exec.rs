@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::process::Command;
 
+use crate::command::doctor::port::in_use_on_one_node;
 use crate::{Environment, Launch, Target, widen_default_binding};
 use clap::Args;
 
@@ -59,7 +60,9 @@ pub(crate) fn run(
     let values = || if options.per_node { info.per_node_placeholders() } else { Ok(info.placeholders()) };
     let words = options.template.apply(values, &words)?;
     options.launcher.check_exec(&info, &environment, options.per_node, &words)?;
-    quiet.warn_also(&info, &environment, finding);
+    // A meeting finds out by itself, and fails.
+    let port = if options.meet.is_asked() { None } else { in_use_on_one_node(&info) };
+    quiet.warn_also(&info, &environment, finding.into_iter().chain(port));
     if options.dry_run {
         return Ok(words::print(&words)?);
     }

@@ -39,6 +39,10 @@ impl MasterOption {
 }
 
 impl MeetOption {
+    pub(super) fn is_asked(self) -> bool {
+        self.meet.is_some()
+    }
+
     /// Returns the exports. If they need the hosts of all ranks and the launcher does not provide them, the ranks
     /// exchange their endpoints.
     pub(super) fn exports(

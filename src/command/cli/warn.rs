@@ -30,11 +30,16 @@ impl Quiet {
 
     /// Prints what is probably wrong with this process's place. Only the first rank on each node does so.
     pub(crate) fn warn(self, info: &ClusterInfo, environment: &Environment) {
-        self.warn_also(info, environment, None);
+        self.warn_also(info, environment, []);
     }
 
-    /// Like [`Quiet::warn`], but also prints a finding about the command line.
-    pub(crate) fn warn_also(self, info: &ClusterInfo, environment: &Environment, also: Option<Finding>) {
+    /// Like [`Quiet::warn`], but also prints what is probably wrong with starting the command.
+    pub(crate) fn warn_also(
+        self,
+        info: &ClusterInfo,
+        environment: &Environment,
+        also: impl IntoIterator<Item = Finding>,
+    ) {
         if self.is_asked(environment) || !speaks(info) {
             return;
         }
