@@ -28,10 +28,11 @@ mod worker_count;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::process;
+use std::str::FromStr;
 use std::time::Duration;
 
 use crate::simulate::{Job, JobError};
-use crate::{Finding, Launcher, Severity, Target};
+use crate::{Finding, Launcher, Severity, Target, UnknownName};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
@@ -213,7 +214,7 @@ enum Verb {
 #[derive(Args, Debug)]
 struct Shape {
     /// The launcher to simulate
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = named(Launcher::ALL, Launcher::name))]
     launcher: Launcher,
     /// Number of nodes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = ranks, allow_negative_numbers = true)]
@@ -242,7 +243,7 @@ fn ranks(text: &str) -> Result<u32, String> {
 #[derive(Args, Clone, Copy, Debug)]
 struct Program {
     /// Also set the variables that this program reads
-    #[arg(long = "for", value_name = "PROGRAM", default_value = "torch", value_parser = set(), long_help = sets())]
+    #[arg(long = "for", value_name = "PROGRAM", default_value = "torch", value_parser = named(Target::ALL, Target::name), long_help = sets())]
     set: Target,
 }
 
@@ -260,9 +261,12 @@ fn sets() -> String {
     text
 }
 
-fn set() -> impl TypedValueParser<Value = Target> {
-    let names = PossibleValuesParser::new(Target::ALL.iter().map(|set| set.name()));
-    names.try_map(|name| name.parse::<Target>())
+/// Parses one of these by name. Help and completions list the names.
+fn named<T>(all: &'static [T], name_of: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync + FromStr<Err = UnknownName>,
+{
+    PossibleValuesParser::new(all.iter().map(|&one| name_of(one))).try_map(|name| name.parse::<T>())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
