@@ -6,4 +6,6 @@ mod cli;
 pub mod doctor;
 mod resolve;
 
+#[cfg(target_os = "linux")]
+pub use cli::before_main;
 pub use cli::main;

@@ -39,6 +39,7 @@ use crate::error::Error;
 use crate::finding::{Finding, Severity};
 use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
 use crate::value::host::Host;
+use crate::value::port::Port;
 use crate::value::printable::printable;
 
 use self::at_master::Look;
@@ -119,8 +120,11 @@ pub fn check_at(
         let report = map(meeting).map_or_else(|error| Some(error.to_string()), |map| map.first_error());
         report.unwrap_or_default().into_bytes()
     });
-    let gathered = gathered.map_err(|error| match look.and_then(|look| look.end(info, &error)) {
+    let gathered = gathered.map_err(|error| match look.and_then(|look| look.end(info)) {
         Some(seen) => CheckError::Master { seen, error },
+        None if matches!(error, rendezvous::RendezvousError::PortInUse { .. }) && has_another_port(info) => {
+            CheckError::PortInUse { error, port: info.master_port(), own: info.default_master_port() }
+        }
         None => CheckError::Rendezvous(error),
     })?;
     match gathered {
@@ -150,6 +154,11 @@ pub(crate) fn exchange_endpoints(info: &ClusterInfo, own: &str, timeout: Duratio
 /// Returns the master as the other ranks name it, for a rank 0 that listens everywhere, as AWS Batch's main node does.
 fn as_others_call_it(ranks: &[RankReport]) -> Option<&str> {
     ranks.get(1).map(|report| report.master.as_str())
+}
+
+/// Returns whether the job would get another port, of its own, without `MASTER_PORT`.
+fn has_another_port(info: &ClusterInfo) -> bool {
+    info.default_port_is_own && info.default_master_port() != info.master_port()
 }
 
 fn rank(member: &Member) -> Result<RankReport, serde_json::Error> {
@@ -312,6 +321,16 @@ pub enum CheckError {
         seen: String,
         /// Why they did not meet.
         error: rendezvous::RendezvousError,
+    },
+    /// Another program listens on the port in `MASTER_PORT`, and the job has a port of its own.
+    #[error("{error}; or unset MASTER_PORT={port}, and the job meets at its own port, {own}")]
+    PortInUse {
+        /// Why they did not meet.
+        error: rendezvous::RendezvousError,
+        /// The port in `MASTER_PORT`.
+        port: Port,
+        /// The port that the job gets without it.
+        own: Port,
     },
     /// All ranks met, and rank 0 found that they do not fit together.
     #[error("all ranks met, but they do not fit together: {report}")]

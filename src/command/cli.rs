@@ -9,14 +9,16 @@ mod exit_code;
 mod export;
 mod failure;
 mod hint;
+mod inner_launcher;
 mod launch;
 mod man;
+mod meant;
 mod overrides;
 mod pmix;
 mod shell;
 mod show;
 mod simulate;
-mod torchrun;
+mod stream;
 mod wait;
 mod warn;
 mod words;
@@ -24,14 +26,13 @@ mod worker;
 mod worker_count;
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
 use std::net::IpAddr;
 use std::process;
+use std::str::FromStr;
 use std::time::Duration;
 
 use crate::simulate::{Job, JobError};
-use crate::{Finding, Launcher, Severity, Target};
-use anstream::adapter::strip_str;
+use crate::{Finding, Launcher, Severity, Target, UnknownName};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
@@ -40,6 +41,9 @@ use self::failure::Failure;
 use self::overrides::Overrides;
 use self::shell::Shell;
 use self::warn::Quiet;
+
+#[cfg(target_os = "linux")]
+pub use self::stream::before_main;
 
 /// Tells a process its place in a cluster: rank, world size, local rank, master.
 #[derive(Debug, Parser)]
@@ -56,8 +60,8 @@ enum Verb {
     /// The shell keeps its binding to cores: Open MPI leaves each of one or two ranks only one core by default, unless you
     /// pass `mpirun --bind-to none`. `mpienv exec` lets the command use all cores.
     ///
-    /// After `eval` in several ranks of a node do not start torchrun, which `exec` refuses: each rank's torchrun would start a
-    /// separate job. Start one process on each node, with --per-node.
+    /// After `eval` do not start another launcher, such as mpirun or torchrun, which `exec` refuses: its ranks would inherit
+    /// one rank's variables. For torchrun start one process on each node, with --per-node.
     #[command(after_help = examples::EXPORT)]
     Export {
         #[command(flatten)]
@@ -213,7 +217,7 @@ enum Verb {
 #[derive(Args, Debug)]
 struct Shape {
     /// The launcher to simulate
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = named(Launcher::ALL, Launcher::name))]
     launcher: Launcher,
     /// Number of nodes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = ranks, allow_negative_numbers = true)]
@@ -242,7 +246,7 @@ fn ranks(text: &str) -> Result<u32, String> {
 #[derive(Args, Clone, Copy, Debug)]
 struct Program {
     /// Also set the variables that this program reads
-    #[arg(long = "for", value_name = "PROGRAM", default_value = "torch", value_parser = set(), long_help = sets())]
+    #[arg(long = "for", value_name = "PROGRAM", default_value = "torch", value_parser = named(Target::ALL, Target::name), long_help = sets())]
     set: Target,
 }
 
@@ -260,9 +264,12 @@ fn sets() -> String {
     text
 }
 
-fn set() -> impl TypedValueParser<Value = Target> {
-    let names = PossibleValuesParser::new(Target::ALL.iter().map(|set| set.name()));
-    names.try_map(|name| name.parse::<Target>())
+/// Parses one of these by name. Help and completions list the names.
+fn named<T>(all: &'static [T], name_of: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync + FromStr<Err = UnknownName>,
+{
+    PossibleValuesParser::new(all.iter().map(|&one| name_of(one))).try_map(|name| name.parse::<T>())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -287,7 +294,7 @@ pub fn main() -> process::ExitCode {
     }
     let command = match Command::try_parse() {
         Ok(command) => command,
-        Err(error) => return answer(&error),
+        Err(error) => return answer(error),
     };
     let outcome = match command.verb {
         Verb::Export { overrides, program, per_node, shell, verbose, quiet } => {
@@ -310,14 +317,14 @@ pub fn main() -> process::ExitCode {
 }
 
 /// Prints the help, the version, or the error in the command line.
-fn answer(error: &clap::Error) -> process::ExitCode {
-    let printed = error.print().and_then(|()| io::stdout().flush());
+fn answer(mut error: clap::Error) -> process::ExitCode {
+    meant::explain(&mut error);
+    let text = error.render().ansi().to_string();
     if !error.use_stderr() {
-        return report(printed.map_err(Failure::Output));
+        return report(stream::print_styled(text.as_bytes()).map_err(Failure::Output));
     }
-    if !io::stdout().is_terminal() {
-        export::stop_the_shell(Command::command().get_subcommands().map(clap::Command::get_name));
-    }
+    stream::report(text.as_bytes());
+    export::stop_the_shell();
     ExitCode::USAGE.into()
 }
 
@@ -337,24 +344,23 @@ fn report(outcome: Result<(), Failure>) -> process::ExitCode {
 
 fn print_error(failure: &Failure) {
     let style = anstyle::AnsiColor::Red.on_default().bold();
-    let hint = hint::for_failure(failure).map_or(String::new(), |hint| format!("; {hint}"));
+    let meant = match failure {
+        Failure::Start(error) => meant::for_program(error),
+        _ => None,
+    };
+    let hint = meant.or_else(|| hint::for_failure(failure).map(str::to_owned));
+    let hint = hint.map_or(String::new(), |hint| format!("; {hint}"));
     let report = match failure {
         Failure::Launch(error) => error.report().map(ToString::to_string).filter(|report| !report.is_empty()),
         _ => None,
     };
     let report = report.map_or(String::new(), |report| report + "\n");
-    print_line(&format!("{style}mpienv:{style:#} {failure}{hint}\n{report}"));
+    stream::report(format!("{style}mpienv:{style:#} {failure}{hint}\n{report}").as_bytes());
 }
 
-fn print_line(line: &str) {
-    // A single write keeps the lines of several ranks apart. If stderr is closed, the failure cannot be reported.
-    let _ = match anstream::AutoStream::choice(&io::stderr()) {
-        anstream::ColorChoice::Never => io::stderr().write_all(strip_str(line).to_string().as_bytes()),
-        _ => anstream::stderr().write_all(line.as_bytes()),
-    };
-}
-
-fn print_findings<'a>(mut to: impl Write, findings: impl IntoIterator<Item = &'a Finding>) -> io::Result<()> {
+/// Returns the lines of findings, with styles.
+fn lines_of<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> String {
+    let mut text = String::new();
     for finding in findings {
         let color = match finding.severity {
             Severity::Error => anstyle::AnsiColor::Red,
@@ -363,7 +369,7 @@ fn print_findings<'a>(mut to: impl Write, findings: impl IntoIterator<Item = &'a
         };
         let style = color.on_default().bold();
         let hint = hint::for_finding(finding).map_or(String::new(), |hint| format!("; {hint}"));
-        to.write_all(finding.lines(&format!("{style}{}{style:#}", finding.severity), &hint).as_bytes())?;
+        text += &finding.lines(&format!("{style}{}{style:#}", finding.severity), &hint);
     }
-    Ok(())
+    text
 }

@@ -24,7 +24,7 @@ pub(crate) mod devices;
 mod interface;
 mod machine;
 mod mpi_library;
-mod port;
+pub(crate) mod port;
 
 pub use machine::Machine;
 pub use mpi_library::MpiLibrary;

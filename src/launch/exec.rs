@@ -11,6 +11,8 @@ use crate::launch::start_error::StartError;
 /// `main` and its former state is lost. To ignore it, start the program through a shell:
 /// `sh -c 'trap "" PIPE; exec "$@"' sh CMD`.
 ///
+/// A Python script whose first line names no interpreter is an error, because the system would start it with `sh`.
+///
 /// ```no_run
 /// use std::process::Command;
 ///
@@ -24,6 +26,8 @@ use crate::launch::start_error::StartError;
 #[cfg(unix)]
 pub fn exec(command: &mut Command) -> StartError {
     use std::os::unix::process::CommandExt;
-    let error = command.exec();
-    StartError::new(command, error)
+    StartError::before(command).unwrap_or_else(|| {
+        let error = command.exec();
+        StartError::new(command, error)
+    })
 }

@@ -1,5 +1,7 @@
 //! Why a program was not started, and the remedy.
 
+mod meant;
+
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
@@ -8,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::environment::Environment;
+
+use self::meant::Meant;
 
 /// How much of a file is read to find out what it is: more than the first line that Linux reads.
 const HEAD: u64 = 512;
@@ -36,6 +40,9 @@ pub struct StartError {
     error: io::Error,
     is_not_found: bool,
     remedy: String,
+    /// The words of the command that was probably meant.
+    #[cfg_attr(not(feature = "cli"), expect(dead_code, reason = "only the command prints it"))]
+    meant: Option<Vec<OsString>>,
 }
 
 impl StartError {
@@ -45,8 +52,24 @@ impl StartError {
         let program = command.get_program().to_owned();
         let path = find(command);
         let is_not_found = error.kind() == io::ErrorKind::NotFound && path.is_none();
-        let remedy = remedy(&error, path.as_deref());
-        StartError { program, error, is_not_found, remedy }
+        let (remedy, meant) = match meant::meant(command, &error, path.as_deref()) {
+            Some(Meant { why, words }) => (why, Some(words)),
+            None => (remedy(&error, path.as_deref()), None),
+        };
+        StartError { program, error, is_not_found, remedy, meant }
+    }
+
+    /// Returns the error for a command that the system would start in a way that nobody means.
+    #[cfg(unix)]
+    pub(crate) fn before(command: &Command) -> Option<StartError> {
+        let error = find(command).and_then(|path| meant::not_for_sh(&path))?;
+        Some(StartError::new(command, error))
+    }
+
+    /// Returns the words of the command that was probably meant.
+    #[cfg(feature = "cli")]
+    pub(crate) fn meant(&self) -> Option<&[OsString]> {
+        self.meant.as_deref()
     }
 
     /// Returns whether the program itself is missing, rather than something that it needs.

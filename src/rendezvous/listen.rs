@@ -97,6 +97,16 @@ pub(crate) fn listen(addresses: &Addresses, port: Port) -> Result<Vec<TcpListene
     }
 }
 
+/// Returns whether a program of this host listens on the port, at any address. Nothing can connect meanwhile.
+pub(crate) fn is_in_use(port: Port) -> bool {
+    let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+    match bound(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port.get())) {
+        Ok(_) => false,
+        Err(error) if is_taken(&error) => true,
+        Err(_) => bound(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port.get())).is_err_and(|error| is_taken(&error)),
+    }
+}
+
 fn named(address: IpAddr, port: Port) -> Result<TcpListener, RendezvousError> {
     open(address, port).map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => RendezvousError::PortInUse { port },
@@ -105,7 +115,14 @@ fn named(address: IpAddr, port: Port) -> Result<TcpListener, RendezvousError> {
 }
 
 fn open(address: IpAddr, port: Port) -> io::Result<TcpListener> {
-    let address = SocketAddr::new(address, port.get());
+    let socket = bound(SocketAddr::new(address, port.get()))?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(TcpListener::from_std(socket.into()))
+}
+
+/// Returns a socket with this address, which does not listen yet.
+fn bound(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     // A run that just exited leaves connections that hold the port. On Windows, the flag has another meaning.
     #[cfg(unix)]
@@ -114,9 +131,7 @@ fn open(address: IpAddr, port: Port) -> io::Result<TcpListener> {
         socket.set_only_v6(!address.ip().is_unspecified())?;
     }
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    socket.set_nonblocking(true)?;
-    Ok(TcpListener::from_std(socket.into()))
+    Ok(socket)
 }
 
 #[cfg(test)]

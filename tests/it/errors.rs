@@ -333,10 +333,11 @@ fn visit(folder: &Path, see: &mut dyn FnMut(&Path, &str)) {
 }
 
 #[test]
-fn a_script_that_evaluates_a_misspelled_export_stops() {
-    let output = clean("sh").args(["-c", "set -e; eval \"$(mpienv exprt)\"; echo went on"]).output().unwrap();
+fn a_script_that_evaluates_an_invalid_export_stops() {
+    let output =
+        clean("sh").args(["-c", "set -e; eval \"$(mpienv export --fro jax)\"; echo went on"]).output().unwrap();
     assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
-    for words in [&["launch"][..], &["help", "exprt"], &["--version"]] {
+    for words in [&["launch"][..], &["exprt"], &["help", "exprt"], &["--version"]] {
         let output = clean("mpienv").args(words).output().unwrap();
         assert!(!String::from_utf8_lossy(&output.stdout).contains("false"), "{words:?}: {output:?}");
     }

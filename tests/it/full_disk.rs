@@ -49,27 +49,60 @@ fn a_launch_whose_log_folder_has_no_room_says_so_and_fails() {
     }
 }
 
+/// Every command that prints.
+const PRINTING: [&str; 17] = [
+    "--help",
+    "--version",
+    "help launch",
+    "export",
+    "export --help",
+    "export --shell json",
+    "show",
+    "show --json",
+    "doctor",
+    "doctor --json",
+    "check",
+    "check --json",
+    "simulate --launcher slurm",
+    "completions bash",
+    "man",
+    "simulate --launcher slurm --nodes 2000",
+    "exec --dry-run -- true",
+];
+
+#[test]
+fn every_command_fails_whose_stdout_is_closed() {
+    let starting = ["launch --nproc-per-node 2 -- touch $0", "simulate --launcher slurm -- touch $0"];
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("started");
+    for words in PRINTING.into_iter().chain(starting) {
+        let output = clean("bash").args(["-c", &format!("mpienv {words} >&-")]).arg(&file).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words}: {output:?}");
+        assert!(said(&output).starts_with("mpienv: cannot write stdout: it is closed; "), "{words}: {}", said(&output));
+    }
+    assert!(!file.exists());
+    // A program that mpienv becomes or starts finds stdout as the shell left it.
+    for words in ["exec", "simulate --launcher slurm --rank 0"] {
+        let output = bash(&format!("mpienv {words} -- sh -c 'test ! -e /proc/self/fd/1' >&-"));
+        assert_eq!(output.status.code(), Some(0), "{words}: {output:?}");
+    }
+    assert_eq!(bash("mpienv export --bad >&-").status.code(), Some(2));
+}
+
+#[test]
+fn a_stdout_that_is_dev_null_is_not_closed() {
+    // A shell opens it for writing; Python and daemons for reading too, as Rust's runtime does if stdout is closed.
+    for words in PRINTING {
+        for redirection in [">/dev/null", "1<>/dev/null"] {
+            let output = bash(&format!("mpienv {words} {redirection}"));
+            assert_eq!(said(&output).find("cannot write"), None, "{words} {redirection}");
+        }
+    }
+}
+
 #[test]
 fn every_command_fails_whose_stdout_has_no_room() {
-    let words = [
-        "--help",
-        "--version",
-        "help launch",
-        "export",
-        "export --help",
-        "export --shell json",
-        "show",
-        "show --json",
-        "doctor",
-        "doctor --json",
-        "check",
-        "check --json",
-        "simulate --launcher slurm",
-        "completions bash",
-        "man",
-        "simulate --launcher slurm --nodes 2000",
-    ];
-    for words in words {
+    for words in PRINTING {
         let output = bash(&format!("mpienv {words} >/dev/full"));
         assert_eq!(output.status.code(), Some(1), "{words}: {output:?}");
         assert!(said(&output).starts_with(NO_ROOM), "{words}: {}", said(&output));

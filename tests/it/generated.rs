@@ -49,6 +49,99 @@ fn bash_completes_verbs_and_dialects() {
 }
 
 #[test]
+fn bash_completes_launchers_programs_and_placeholders() {
+    if !is_there("bash") {
+        return;
+    }
+    let complete = |line: &str| {
+        let words: Vec<_> = line.split(' ').collect();
+        let [.., before, word] = words[..] else { panic!("{line}") };
+        let array = words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+        let last = words.len() - 1;
+        let script = format!(
+            ". $FILE; COMP_WORDS=({array}); COMP_CWORD={last}; _mpienv mpienv '{word}' '{before}'; echo ${{COMPREPLY[@]}}"
+        );
+        with_script("bash", &["--norc"], &script)
+    };
+    assert_eq!(complete("mpienv exec --launcher hy"), "hydra\n");
+    assert_eq!(complete("mpienv simulate --launcher sag"), "sagemaker\n");
+    assert_eq!(complete("mpienv launch --for mi"), "mindspore mistralrs\n");
+    assert_eq!(complete("mpienv exec --template -- vllm {no"), "{node_rank}\n");
+    assert_eq!(complete("mpienv exec --template -- vllm --rank = {no"), "{node_rank}\n", "bash splits words at =");
+    assert_eq!(complete("mpienv exec -- vllm {no"), "\n");
+}
+
+/// Types each line and a tab into a zsh on a terminal of its own, and prints the lines that come of it.
+const ZSH: &str = r#"
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell 'PS1=; autoload -U compinit; compinit -D -u; . $FILE'
+zpty -w shell 'say() { print -r -- "BUFFER=$BUFFER."; BUFFER= }; zle -N say; bindkey "^X^X" say; print REA""DY'
+zpty -r shell out '*READY*'
+while read -r line; do
+    zpty -w -n shell "$line"$'\t\x18\x18'
+    zpty -r shell out '*BUFFER=*.'
+    print -r -- "${${out##*BUFFER=}%.}"
+done
+zpty -d shell
+"#;
+
+#[test]
+fn zsh_completes_launchers_programs_dialects_and_placeholders() {
+    if !is_there("zsh") {
+        return;
+    }
+    let lines = [
+        ("mpienv exec --launcher hy", "mpienv exec --launcher hydra "),
+        ("mpienv simulate --launcher sag", "mpienv simulate --launcher sagemaker "),
+        ("mpienv launch --for mind", "mpienv launch --for mindspore "),
+        ("mpienv export --shell pow", "mpienv export --shell powershell "),
+        ("mpienv exec --template -- vllm {no", "mpienv exec --template -- vllm {node_rank}"),
+        ("mpienv exec --template -- vllm --rank={no", "mpienv exec --template -- vllm --rank={node_rank}"),
+        ("mpienv exec --template -- vllm '{no", "mpienv exec --template -- vllm '{node_rank}' "),
+        ("mpienv exec -- vllm {no", "mpienv exec -- vllm {no"),
+    ];
+    let typed: String = lines.iter().map(|(line, _)| format!("{line}\n")).collect();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("typed"), typed).unwrap();
+    let script = format!("cd {}; {{ {ZSH} }} <typed", folder.path().display());
+    let expected: String = lines.iter().map(|(_, line)| format!("{line}\n")).collect();
+    assert_eq!(with_script("zsh", &["-f"], &script), expected);
+}
+
+#[test]
+fn fish_completes_launchers_programs_and_placeholders() {
+    if !is_there("fish") {
+        return;
+    }
+    let complete = |line: &str| {
+        let words = format!("source $FILE; complete -C \"{line}\"");
+        let text = with_script("fish", &["--no-config"], &words);
+        text.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(complete("mpienv exec --launcher hy"), ["hydra"]);
+    assert_eq!(complete("mpienv simulate --launcher sag"), ["sagemaker"]);
+    assert_eq!(complete("mpienv launch --for mi"), ["mindspore", "mistralrs"]);
+    assert_eq!(complete("mpienv exec --template -- vllm {no"), ["{node_rank}"]);
+    assert_eq!(complete("mpienv exec --template -- vllm --rank={no"), ["--rank={node_rank}"]);
+    assert_eq!(complete("mpienv exec --template -- vllm '{no"), ["{node_rank}"]);
+    assert_eq!(complete("mpienv exec -- vllm {no"), [""; 0]);
+}
+
+#[test]
+fn help_lists_the_values_that_are_names() {
+    let words = |help: &str| help.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+    for verb in ["export", "exec", "launch", "show", "doctor", "check", "simulate"] {
+        let help = words(&printed(clean("mpienv").args([verb, "--help"])));
+        assert!(help.contains("[possible values: torchrun, horovod, open-mpi, "), "{verb}: {help}");
+    }
+    for verb in ["export", "exec", "launch"] {
+        let help = words(&printed(clean("mpienv").args([verb, "--help"])));
+        assert!(help.contains("[possible values: torch, jax, "), "{verb}: {help}");
+    }
+}
+
+#[test]
 fn zsh_takes_its_completions() {
     if is_there("zsh") {
         assert_eq!(with_script("zsh", &["-f"], "zsh -f -n $FILE"), "");

@@ -48,6 +48,8 @@ mod generated;
 mod host_lists;
 mod hostlist;
 mod hosts;
+#[cfg(unix)]
+mod inner_launchers;
 mod jax;
 mod launch_command;
 #[cfg(unix)]
@@ -86,6 +88,8 @@ mod table;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod token;
+#[cfg(target_os = "linux")]
+mod typed;
 #[cfg(unix)]
 mod waiting;
 mod warnings;

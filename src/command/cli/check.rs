@@ -1,6 +1,6 @@
 //! `mpienv check`: all ranks run it to find out whether they can meet.
 
-use std::io::{self, Write};
+use std::io;
 use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::command::check::{self, CheckError, JobMap};
 use crate::rendezvous::RendezvousError::{Lost, Mismatch, Missing};
 use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
 
-use super::{Failure, Overrides, Quiet, print_findings};
+use super::{Failure, Overrides, Quiet, lines_of, stream};
 
 /// How long the other ranks wait before they report a failure. Launchers kill all ranks once one has failed, and users
 /// look for the text of rank 0, which must print first.
@@ -34,9 +34,9 @@ pub(crate) fn run(
     let Some(map) = meet(&info, timeout, bind)? else { return Ok(()) };
     if json {
         let text = serde_json::to_string_pretty(&map).map_err(io::Error::from)?;
-        writeln!(io::stdout().lock(), "{text}")?;
+        stream::print(format!("{text}\n").as_bytes())?;
     } else {
-        print_map(anstream::stdout().lock(), &map, &info)?;
+        stream::print_styled(lines_of_map(&map, &info).as_bytes())?;
     }
     match map.findings().iter().any(|finding| finding.severity == Severity::Error) {
         true => Err(Failure::Disagreement),
@@ -57,7 +57,7 @@ pub(super) fn meet(info: &ClusterInfo, timeout: Duration, bind: Option<IpAddr>) 
     met
 }
 
-fn print_map(mut to: impl Write, map: &JobMap, info: &ClusterInfo) -> io::Result<()> {
+fn lines_of_map(map: &JobMap, info: &ClusterInfo) -> String {
     let hosts = map.hosts();
     let many = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
     let (ranks, on) = (many(map.ranks.len(), "rank"), many(hosts.len(), "host"));
@@ -65,7 +65,7 @@ fn print_map(mut to: impl Write, map: &JobMap, info: &ClusterInfo) -> io::Result
         Launcher::Alone => Launcher::Alone.title(),
         launcher => launcher.name(),
     };
-    writeln!(to, "{ranks} on {on}, started by {launcher}, met at {} in {:.2} s", map.master, map.seconds)?;
+    let mut text = format!("{ranks} on {on}, started by {launcher}, met at {} in {:.2} s\n", map.master, map.seconds);
     let mut rows = vec![["host", "address", "ranks", "local ranks"].map(str::to_owned)];
     for (host, ranks) in &hosts {
         let places: Vec<_> = ranks.iter().filter_map(|&rank| map.ranks.get(rank as usize)).collect();
@@ -77,20 +77,17 @@ fn print_map(mut to: impl Write, map: &JobMap, info: &ClusterInfo) -> io::Result
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
     let widths = [width(0), width(1), width(2)];
     for [host, address, ranks, local] in &rows {
-        writeln!(to, "{host:0$}  {address:1$}  {ranks:2$}  {local}", widths[0], widths[1], widths[2])?;
+        text += &format!("{host:0$}  {address:1$}  {ranks:2$}  {local}\n", widths[0], widths[1], widths[2]);
     }
-    if let Some(text) = listened(map, info) {
-        writeln!(to, "{text}")?;
+    if let Some(line) = listened(map, info) {
+        text += &format!("{line}\n");
     }
     if map.simulated {
-        writeln!(to, "the job is simulated on this host: hosts and local ranks are not compared")?;
+        text += "the job is simulated on this host: hosts and local ranks are not compared\n";
     }
     let findings = map.findings();
-    if !findings.is_empty() {
-        writeln!(to)?;
-        print_findings(&mut to, &findings)?;
-    }
-    to.flush()
+    let gap = if findings.is_empty() { "" } else { "\n" };
+    text + gap + &lines_of(&findings)
 }
 
 /// Returns where rank 0 listened, if the first line does not show it.

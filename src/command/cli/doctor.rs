@@ -2,19 +2,18 @@
 
 mod ranks;
 
-use std::io::{self, Write};
+use std::io;
 use std::time::Duration;
 
 use crate::command::check;
 use crate::command::doctor::{self, Machine};
 use crate::rendezvous::{self, Member};
 use crate::{ClusterInfo, Environment, Severity};
-use anstream::adapter::strip_str;
 use serde::Serialize;
 
 use self::ranks::Summary;
 use super::check::runs;
-use super::{Failure, Overrides, Quiet, print_findings, show};
+use super::{Failure, Overrides, Quiet, lines_of, show, stream};
 
 /// How long a name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -36,27 +35,28 @@ pub(crate) fn run(overrides: Overrides, json: bool, timeout: Duration) -> Result
     if json {
         let nccl_interfaces = doctor::nccl_interfaces(&info, &machine);
         let text = serde_json::to_string_pretty(&Examined { info: &info, nccl_interfaces, findings: &findings });
-        write_at_once(&format!("{}\n", text.map_err(io::Error::from)?))?;
+        stream::print(format!("{}\n", text.map_err(io::Error::from)?).as_bytes())?;
         return verdict(findings.iter().any(|finding| finding.severity > Severity::Note));
     }
     let more = [nccl_row(&info, &machine)];
     let own = Summary::new(&[&show::rows(&info)[..], &more].concat(), &findings);
-    let text = report(&info, &more, &findings)?;
+    let text = report(&info, &more, &findings);
     if info.rank() == 0 {
-        write_at_once(&text)?;
+        stream::print_styled(text.as_bytes())?;
     }
     match meet(&info, &own, timeout) {
         None if info.rank() == 0 => verdict(own.is_suspicious()),
-        None => write_at_once(&text).map_err(Failure::from).and(verdict(own.is_suspicious())),
+        None => stream::print_styled(text.as_bytes()).map_err(Failure::from).and(verdict(own.is_suspicious())),
         // Rank 0's report includes this rank.
         Some(Ok(None)) => Ok(()),
         Some(Ok(Some(reports))) => {
-            write_at_once(&comparison(&reports))?;
+            stream::print_styled(comparison(&reports).as_bytes())?;
             verdict(reports.iter().any(Summary::is_suspicious))
         }
         Some(Err(error)) => {
             let alone = format!("not compared with the other ranks: {error}\n");
-            write_at_once(&if info.rank() == 0 { alone } else { format!("{text}{alone}") })?;
+            let report = if info.rank() == 0 { alone } else { format!("{text}{alone}") };
+            stream::print_styled(report.as_bytes())?;
             verdict(own.is_suspicious())
         }
     }
@@ -67,15 +67,9 @@ fn verdict(is_suspicious: bool) -> Result<(), Failure> {
 }
 
 /// Returns this rank's own report.
-fn report(info: &ClusterInfo, more: &[[String; 3]], findings: &[crate::Finding]) -> io::Result<String> {
-    let mut text = Vec::new();
-    show::print_table(&mut text, info, more)?;
-    writeln!(text)?;
-    if findings.is_empty() {
-        writeln!(text, "no problems found")?;
-    }
-    print_findings(&mut text, findings)?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
+fn report(info: &ClusterInfo, more: &[[String; 3]], findings: &[crate::Finding]) -> String {
+    let verdict = if findings.is_empty() { "no problems found\n" } else { "" };
+    format!("{}\n{verdict}{}", show::table(info, more), lines_of(findings))
 }
 
 /// Brings all ranks' reports to rank 0; the other ranks get none. Does nothing if there are no other ranks, if the
@@ -103,15 +97,6 @@ fn comparison(reports: &[Summary]) -> String {
         };
     }
     text
-}
-
-/// Writes the text at once, so that the reports of several ranks do not mix.
-fn write_at_once(text: &str) -> io::Result<()> {
-    match anstream::AutoStream::choice(&io::stdout()) {
-        anstream::ColorChoice::Never => io::stdout().lock().write_all(strip_str(text).to_string().as_bytes())?,
-        _ => anstream::stdout().lock().write_all(text.as_bytes())?,
-    }
-    io::stdout().flush()
 }
 
 fn nccl_row(info: &ClusterInfo, machine: &Machine) -> [String; 3] {

@@ -3,13 +3,15 @@
 use std::ffi::OsString;
 use std::process::Command;
 
+use crate::command::doctor::port::in_use_on_one_node;
 use crate::{Environment, Launch, Target, widen_default_binding};
 use clap::Args;
 
+use super::inner_launcher::LauncherOption;
 use super::wait::{MasterOption, MeetOption};
 use super::words::{self, TemplateOption};
 use super::worker::worker;
-use super::{Failure, Overrides, Quiet, launch, torchrun};
+use super::{Failure, Overrides, Quiet, launch, stream};
 
 /// What the command gets in addition to the variables.
 #[derive(Args, Clone, Copy, Debug)]
@@ -33,6 +35,8 @@ pub(crate) struct ExecOptions {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
+    launcher: LauncherOption,
+    #[command(flatten)]
     master: MasterOption,
     #[command(flatten)]
     meet: MeetOption,
@@ -55,10 +59,10 @@ pub(crate) fn run(
     let finding = options.template.finding(&info, &words);
     let values = || if options.per_node { info.per_node_placeholders() } else { Ok(info.placeholders()) };
     let words = options.template.apply(values, &words)?;
-    if !options.per_node {
-        torchrun::check_exec(&info, &environment, &words)?;
-    }
-    quiet.warn_also(&info, &environment, finding);
+    options.launcher.check_exec(&info, &environment, options.per_node, &words)?;
+    // A meeting finds out by itself, and fails.
+    let port = if options.meet.is_asked() { None } else { in_use_on_one_node(&info) };
+    quiet.warn_also(&info, &environment, finding.into_iter().chain(port));
     if options.dry_run {
         return Ok(words::print(&words)?);
     }
@@ -76,6 +80,7 @@ pub(crate) fn run(
     }
     let mut command = command(&words);
     exports.apply_to(&mut command);
+    stream::close_again();
     Err(crate::exec(&mut command).into())
 }
 

@@ -1,12 +1,10 @@
 //! `mpienv export`: assignments for `eval`, and nothing else on stdout.
 
-use std::io::{self, Write};
-
 use crate::{Dialect, Environment, Target};
 use clap::ValueEnum;
 
 use super::shell::Shell;
-use super::{Failure, Overrides, Quiet, print_findings};
+use super::{Failure, Overrides, Quiet, lines_of, stream, words};
 
 /// The subcommand's name.
 const NAME: &str = "export";
@@ -19,12 +17,31 @@ pub(crate) fn run(
     verbose: bool,
     quiet: Quiet,
 ) -> Result<(), Failure> {
+    let is_quiet = quiet.is_asked(&Environment::current());
     // All or nothing: half of the variables would be worse than none.
     let text = text(overrides, set, per_node, dialect, verbose, quiet);
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_deref().unwrap_or(dialect.stop()).as_bytes())?;
-    stdout.flush()?;
+    stream::print(text.as_deref().unwrap_or(dialect.stop()).as_bytes())?;
+    if let Some(line) = line(dialect).filter(|_| text.is_ok() && !is_quiet && stream::is_read_by_a_person()) {
+        stream::report(
+            format!("mpienv: these lines were only printed; to set the variables, type {line}\n").as_bytes(),
+        );
+    }
     text.map(drop)
+}
+
+/// Returns the line that sets the variables in a shell of this dialect, with the options of this command.
+fn line(dialect: Dialect) -> Option<String> {
+    let typed: Vec<_> = std::env::args_os().skip(1).collect();
+    let typed = words::line(&typed);
+    Some(match dialect {
+        Dialect::Posix => format!("eval \"$(mpienv {typed})\""),
+        Dialect::Fish => format!("mpienv {typed} | source"),
+        Dialect::Csh => format!("eval \"`mpienv {typed}`\""),
+        Dialect::PowerShell => format!("mpienv {typed} | Out-String | Invoke-Expression"),
+        Dialect::Cmd => format!("for /f \"delims=\" %i in ('mpienv {typed}') do @%i"),
+        // Files and JSON are for other readers.
+        _ => return None,
+    })
 }
 
 fn text(
@@ -38,7 +55,7 @@ fn text(
     let environment = Environment::current();
     let info = overrides.read_from(&environment, quiet)?;
     if verbose {
-        print_findings(anstream::stderr().lock(), info.findings())?;
+        stream::report(lines_of(info.findings()).as_bytes());
     } else {
         quiet.warn(&info, &environment);
     }
@@ -47,13 +64,10 @@ fn text(
 }
 
 /// If the command line of an `export` is invalid, prints text that stops the shell that evaluates it.
-///
-/// A word that is not a subcommand may be a misspelled `export`.
-pub(super) fn stop_the_shell<'a>(mut verbs: impl Iterator<Item = &'a str>) {
+pub(super) fn stop_the_shell() {
     let mut words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    match words.next() {
-        Some(first) if first == NAME || !verbs.any(|verb| verb == first) && first != "help" => {}
-        _ => return,
+    if words.next().as_deref() != Some(NAME) || stream::is_read_by_a_person() {
+        return;
     }
     let words: Vec<String> = words.collect();
     let after = words.iter().skip_while(|word| *word != "--shell").nth(1).map(String::as_str);
@@ -61,6 +75,6 @@ pub(super) fn stop_the_shell<'a>(mut verbs: impl Iterator<Item = &'a str>) {
     // mpienv knows no such text for a shell that it does not support.
     if let Ok(shell) = Shell::from_str(name, false) {
         // If stdout cannot be written, nothing can stop the shell.
-        let _ = io::stdout().write_all(Dialect::from(shell).stop().as_bytes());
+        let _ = stream::print(Dialect::from(shell).stop().as_bytes());
     }
 }

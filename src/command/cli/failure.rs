@@ -31,10 +31,20 @@ pub(crate) enum Failure {
     #[error("nothing was checked: {what}; {why}; {remedy}")]
     NotATask { what: String, why: String, remedy: String },
     #[error(
-        "each of the {ranks} ranks would start its own torchrun, and each torchrun would run a separate job; torchrun starts \
-         all ranks of a node itself and ignores RANK and WORLD_SIZE; {remedy}"
+        "each of the {ranks} ranks would start its own {launcher}, and each {launcher} would run a separate job; {launcher} \
+         starts all ranks of a node itself and ignores RANK and WORLD_SIZE; {remedy}"
     )]
-    TorchrunByRank { ranks: u64, remedy: String },
+    NodeByRank { ranks: u64, launcher: String, remedy: String },
+    #[error(
+        "each of the {ranks} ranks would start its own {launcher}, and each {launcher} would run a separate job, whose ranks all \
+         inherit the same RANK; {remedy}; --allow-launcher starts it anyway"
+    )]
+    JobByRank { ranks: u64, launcher: String, remedy: String },
+    #[error(
+        "{launcher} starts the ranks of a job, and all of them would inherit this process's RANK=0 and WORLD_SIZE=1; {remedy}; \
+         --allow-launcher starts it anyway"
+    )]
+    RanksOfOneRank { launcher: String, remedy: String },
     #[error(transparent)]
     Launch(#[from] LaunchError),
     #[error("this worker was not started: {0}; start the job again")]
@@ -45,7 +55,7 @@ pub(crate) enum Failure {
     NoSuchRank { rank: u32, size: u32 },
     #[error("the command of rank {rank} failed ({status}); see its output for the cause")]
     Rank { rank: u32, status: ExitStatus },
-    #[error("cannot write stdout: {0}; check the disk, or the program that reads the output")]
+    #[error("cannot write stdout: {0}; check the redirection, the disk, or the program that reads the output")]
     Output(#[from] io::Error),
     #[error(transparent)]
     Start(#[from] StartError),
@@ -80,7 +90,9 @@ impl Failure {
             Failure::Shape(_)
             | Failure::NoSuchRank { .. }
             | Failure::Template(_)
-            | Failure::TorchrunByRank { .. }
+            | Failure::NodeByRank { .. }
+            | Failure::JobByRank { .. }
+            | Failure::RanksOfOneRank { .. }
             | Failure::Launch(LaunchError::TooManyRanks { .. }) => ExitCode::USAGE,
             Failure::Rank { status, .. } | Failure::Launch(LaunchError::Failed { status, .. }) => {
                 ExitCode::of_child(*status)

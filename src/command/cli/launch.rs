@@ -8,11 +8,12 @@ use crate::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError, T
 use clap::Args;
 
 use super::exec::command;
+use super::inner_launcher::LauncherOption;
 use super::wait::MeetOption;
 use super::words::TemplateOption;
 use super::worker::worker;
 use super::worker_count::{Node, WorkerCount};
-use super::{Failure, Overrides, Quiet, print_line, torchrun};
+use super::{Failure, Overrides, Quiet, stream};
 
 /// How workers are started and stopped.
 #[derive(Args, Debug)]
@@ -50,6 +51,8 @@ pub(crate) struct LaunchOptions {
     #[command(flatten)]
     template: TemplateOption,
     #[command(flatten)]
+    launcher: LauncherOption,
+    #[command(flatten)]
     meet: MeetOption,
 }
 
@@ -70,8 +73,11 @@ pub(crate) fn run(
     let environment = Environment::current();
     let info = overrides.read_from(&environment, quiet)?;
     let workers = count(&info, &environment, &options, quiet)?;
-    torchrun::check_launch(&info, &environment, workers, &words)?;
+    options.launcher.check_launch(&info, &environment, workers, &words)?;
     let output = options.log_dir.map_or(Output::Prefixed, Output::LogDir);
+    if matches!(output, Output::Prefixed) {
+        drop(stream::stdout()?);
+    }
     let launch = Launch::new(&info, workers).map_err(|error| failure(&words, error))?;
     let launch = launch.max_restarts(options.max_restarts).node_timeout(options.node_timeout);
     options.template.check(&words)?;
@@ -114,7 +120,7 @@ fn count(
     let (workers, source) = options.nproc_per_node.resolve(info.placement.workers.as_ref(), environment, &node)?;
     if !quiet.is_asked(environment) {
         let noun = if workers == 1 { "worker" } else { "workers" };
-        print_line(&format!("mpienv: {workers} {noun} on this node: {source}\n"));
+        stream::report(format!("mpienv: {workers} {noun} on this node: {source}\n").as_bytes());
     }
     Ok(workers)
 }

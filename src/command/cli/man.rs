@@ -5,17 +5,15 @@ use std::io::{self, Write};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
-use super::Failure;
 use super::exit_code::ExitCode;
+use super::{Failure, stream};
 
 pub(crate) fn run(command: clap::Command) -> Result<(), Failure> {
     let mut page = Vec::new();
     write(command, &mut page)?;
     // Without escapes, troff prints other characters that no shell accepts.
     let page = String::from_utf8_lossy(&page).replace('`', r"\(ga").replace('~', r"\(ti").replace('^', r"\(ha");
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(page.as_bytes())?;
-    Ok(stdout.flush()?)
+    Ok(stream::print(page.as_bytes())?)
 }
 
 fn write(command: clap::Command, to: &mut Vec<u8>) -> io::Result<()> {

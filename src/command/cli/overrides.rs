@@ -6,12 +6,12 @@ use crate::{
 };
 use clap::Args;
 
-use super::{Quiet, pmix};
+use super::{Quiet, named, pmix};
 
 #[derive(Args, Debug)]
 pub(crate) struct Overrides {
     /// Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = named(Launcher::ALL, Launcher::name))]
     launcher: Option<Launcher>,
     /// The host of rank 0 [env: MPIENV_MASTER_ADDR]
     #[arg(long, value_name = "HOST")]

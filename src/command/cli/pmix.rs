@@ -2,17 +2,18 @@
 
 use crate::Environment;
 
-use super::print_line;
+use super::stream;
 
 /// Warns once on each node, because a program that is started later would fail without naming the cause.
 pub(super) fn warn_of_asking(environment: &Environment) {
     let is_first = environment.get("OMPI_COMM_WORLD_LOCAL_RANK").is_none_or(|rank| rank == "0");
     if is_first && crate::pmix::precludes_mpi(environment) {
         let style = anstyle::AnsiColor::Yellow.on_default().bold();
-        print_line(&format!(
+        let text = format!(
             "{style}mpienv: warning:{style:#} --ask-pmix under Open MPI 4: this rank and the programs it starts can no \
              longer call MPI_Init; if a program needs MPI, first run `mpirun ... mpienv show --ask-pmix` on the same hosts, \
              then start the job with `mpirun -x MASTER_ADDR=HOST`\n"
-        ));
+        );
+        stream::report(text.as_bytes());
     }
 }

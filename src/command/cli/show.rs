@@ -1,12 +1,12 @@
 //! `mpienv show`: each value and where it comes from.
 
-use std::io::{self, Write};
+use std::io;
 
 use crate::command::doctor;
 use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr};
 use serde_json::Value;
 
-use super::{Failure, Overrides, Quiet, print_findings};
+use super::{Failure, Overrides, Quiet, lines_of, stream};
 
 /// How many hosts the table lists in full. JSON lists all.
 const MOST_SHOWN: usize = 4;
@@ -22,16 +22,11 @@ pub(crate) fn run(overrides: Overrides, own_addr: bool, warn: bool, json: bool) 
     let findings: Vec<&Finding> = info.findings().iter().chain(&binding).collect();
     if json {
         let text = object(&info, own.as_ref(), &findings).and_then(|object| serde_json::to_string_pretty(&object));
-        writeln!(io::stdout().lock(), "{}", text.map_err(io::Error::from)?)?;
-        return Ok(());
+        return Ok(stream::print(format!("{}\n", text.map_err(io::Error::from)?).as_bytes())?);
     }
-    let mut stdout = anstream::stdout().lock();
-    print_table(&mut stdout, &info, &more(&info, own.as_ref()))?;
-    if !findings.is_empty() {
-        writeln!(stdout)?;
-        print_findings(&mut stdout, findings)?;
-    }
-    Ok(stdout.flush()?)
+    let gap = if findings.is_empty() { "" } else { "\n" };
+    let text = table(&info, &more(&info, own.as_ref())) + gap + &lines_of(findings);
+    Ok(stream::print_styled(text.as_bytes())?)
 }
 
 /// Returns the JSON object of `info`, with these findings instead of its own.
@@ -45,18 +40,18 @@ fn object(info: &ClusterInfo, own: Option<&OwnAddr>, findings: &[&Finding]) -> s
     Ok(object)
 }
 
-/// Prints the values, followed by the rows in `more`.
-pub(super) fn print_table(to: &mut impl Write, info: &ClusterInfo, more: &[[String; 3]]) -> io::Result<()> {
+/// Returns the lines of the values, followed by the rows in `more`.
+pub(super) fn table(info: &ClusterInfo, more: &[[String; 3]]) -> String {
     let rows = [&rows(info), more].concat();
     let width = |column: fn(&[String; 3]) -> &String| {
         rows.iter().map(|row| column(row).chars().count()).max().unwrap_or_default()
     };
     let (names, values) = (width(|row| &row[0]), width(|row| &row[1]));
     let (bold, dim) = (anstyle::Style::new().bold(), anstyle::Style::new().dimmed());
-    for [name, value, source] in &rows {
-        writeln!(to, "{name:names$}  {bold}{value:values$}{bold:#}  {dim}{source}{dim:#}")?;
-    }
-    Ok(())
+    let line = |[name, value, source]: &[String; 3]| {
+        format!("{name:names$}  {bold}{value:values$}{bold:#}  {dim}{source}{dim:#}\n")
+    };
+    rows.iter().map(line).collect()
 }
 
 /// Returns each value's name, the value, and its source.

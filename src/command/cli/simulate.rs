@@ -9,7 +9,7 @@ use crate::{ClusterInfo, Launch, Output, StartError};
 
 use super::exec::command;
 use super::worker::worker;
-use super::{Failure, Shape, launch};
+use super::{Failure, Shape, launch, stream};
 
 pub(crate) fn run(shape: Shape, rank: Option<u32>, keep_master: bool, command: Vec<OsString>) -> Result<(), Failure> {
     let job = shape.job()?;
@@ -21,6 +21,7 @@ pub(crate) fn run(shape: Shape, rank: Option<u32>, keep_master: bool, command: V
         (Some(rank), true) => Ok(print(&job, rank..rank + 1, false)?),
         (Some(rank), false) => run_one(&job, rank, &command),
         (None, false) => {
+            drop(stream::stdout()?);
             let launch = Launch::simulated(&job, keep_master).map_err(|error| launch::failure(&command, error))?;
             let launch = launch.output(Output::Prefixed).subreaper().whole_process();
             let marked = |_: &ClusterInfo| {
@@ -35,7 +36,7 @@ pub(crate) fn run(shape: Shape, rank: Option<u32>, keep_master: bool, command: V
 
 /// Prints variables as `env` does. If there are several ranks, a comment precedes each.
 fn print(job: &Job, ranks: impl Iterator<Item = u32>, headings: bool) -> io::Result<()> {
-    let mut stdout = BufWriter::new(io::stdout().lock());
+    let mut stdout = BufWriter::new(stream::stdout()?);
     for rank in ranks {
         if let Some(place) = job.place(rank).filter(|_| headings) {
             writeln!(stdout, "# rank {rank}: node {}, local rank {}", place.node, place.local_rank)?;
@@ -52,6 +53,10 @@ fn run_one(job: &Job, rank: u32, words: &[OsString]) -> Result<(), Failure> {
     let mut command = command(words);
     job.apply_to(rank, &mut command);
     command.env(SIMULATED, "1");
+    if let Some(error) = StartError::before(&command) {
+        return Err(error.into());
+    }
+    stream::close_again();
     let status = command.status().map_err(|error| StartError::new(&command, error))?;
     if status.success() { Ok(()) } else { Err(Failure::Rank { rank, status }) }
 }

@@ -7,7 +7,7 @@ use crate::command::resolve;
 use crate::{ClusterInfo, Error, Exports, Reason, Severity};
 use clap::Args;
 
-use super::{Failure, check, print_findings, seconds};
+use super::{Failure, check, lines_of, seconds, stream};
 
 /// How long to wait for the other ranks.
 #[derive(Args, Clone, Copy, Debug)]
@@ -39,6 +39,10 @@ impl MasterOption {
 }
 
 impl MeetOption {
+    pub(super) fn is_asked(self) -> bool {
+        self.meet.is_some()
+    }
+
     /// Returns the exports. If they need the hosts of all ranks and the launcher does not provide them, the ranks
     /// exchange their endpoints.
     pub(super) fn exports(
@@ -65,7 +69,7 @@ impl MeetOption {
         let Some(map) = check::meet(info, patience, None)? else { return Ok(()) };
         let errors = map.findings().into_iter().filter(|finding| finding.severity == Severity::Error);
         let errors: Vec<_> = errors.collect();
-        print_findings(anstream::stderr().lock(), &errors)?;
+        stream::report(lines_of(&errors).as_bytes());
         if errors.is_empty() { Ok(()) } else { Err(Failure::Disagreement) }
     }
 }

@@ -1,6 +1,5 @@
 //! Warnings of every command that uses a process's place: on stderr, once on each node.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use crate::cluster::warn::is_silenced;
@@ -8,7 +7,7 @@ use crate::command::doctor;
 use crate::{ClusterInfo, Environment, Finding};
 use clap::Args;
 
-use super::print_findings;
+use super::{lines_of, stream};
 
 /// How long the master's name may take to resolve, if it is not obvious that the master is this host.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -32,23 +31,20 @@ impl Quiet {
 
     /// Prints what is probably wrong with this process's place. Only the first rank on each node does so.
     pub(crate) fn warn(self, info: &ClusterInfo, environment: &Environment) {
-        self.warn_also(info, environment, None);
+        self.warn_also(info, environment, []);
     }
 
-    /// Like [`Quiet::warn`], but also prints a finding about the command line.
-    pub(crate) fn warn_also(self, info: &ClusterInfo, environment: &Environment, also: Option<Finding>) {
+    /// Like [`Quiet::warn`], but also prints what is probably wrong with starting the command.
+    pub(crate) fn warn_also(
+        self,
+        info: &ClusterInfo,
+        environment: &Environment,
+        also: impl IntoIterator<Item = Finding>,
+    ) {
         if self.is_asked(environment) {
             return;
         }
         let warnings = info.warnings_and(|| doctor::master_of_one_node(info, PATIENCE).into_iter().chain(also));
-        let mut text = Vec::new();
-        if warnings.is_empty() || print_findings(&mut text, &warnings).is_err() {
-            return;
-        }
-        // A single write keeps the lines of several nodes apart. If stderr is closed, the failure cannot be reported.
-        let _ = match anstream::AutoStream::choice(&io::stderr()) {
-            anstream::ColorChoice::Never => io::stderr().write_all(&anstream::adapter::strip_bytes(&text).into_vec()),
-            _ => anstream::stderr().write_all(&text),
-        };
+        stream::report(lines_of(&warnings).as_bytes());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Write};
+use std::io;
 
 use crate::export::shell_quoted;
 use crate::{ClusterInfo, Finding, Placeholders, Severity, TemplateError};
@@ -66,9 +66,13 @@ pub(super) fn print(words: &[OsString]) -> io::Result<()> {
         text.extend(quoted(word));
         text.push(b'\n');
     }
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(&text)?;
-    stdout.flush()
+    super::stream::print(&text)
+}
+
+/// Returns the words as a line for a shell.
+pub(super) fn line(words: &[OsString]) -> String {
+    let quoted: Vec<_> = words.iter().map(|word| quoted(word)).collect();
+    String::from_utf8_lossy(&quoted.join(&b' ')).into_owned()
 }
 
 fn quoted(word: &OsStr) -> Vec<u8> {

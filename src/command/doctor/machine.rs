@@ -10,8 +10,7 @@ use super::mpi_library::MpiLibrary;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::route::{self, interfaces};
 use crate::environment::Environment;
-use crate::rendezvous::RendezvousError;
-use crate::rendezvous::listen::{Addresses, listen};
+use crate::rendezvous::listen::is_in_use;
 use crate::value::host::Host;
 use crate::value::host_name::host_name;
 
@@ -90,11 +89,9 @@ fn resolve(name: String, patience: Duration) -> Result<Vec<IpAddr>, String> {
     Ok(found.into_iter().map(|address| address.ip().to_canonical()).collect())
 }
 
-/// Listens on every address, as rank 0 of any program would. `check` listens with the same function.
-fn port_is_free(info: &ClusterInfo) -> bool {
-    // Ranks that tried at the same time as rank 0 would make rank 0 find the port in use.
-    !info.world().is_first()
-        || !matches!(listen(&Addresses::Every, info.master_port()), Err(RendezvousError::PortInUse { .. }))
+/// Returns whether rank 0 of any program could listen on every address. Other ranks do not try.
+pub(super) fn port_is_free(info: &ClusterInfo) -> bool {
+    !info.world().is_first() || !is_in_use(info.master_port())
 }
 
 fn ephemeral_ports() -> Option<RangeInclusive<u16>> {

@@ -2,7 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Machine, finding};
+use super::machine::port_is_free;
+use super::{Machine, Nodes, finding, known_nodes};
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides;
 use crate::finding::{Finding, Severity};
@@ -10,16 +11,24 @@ use crate::value::port_range::PortRange;
 
 /// Reports that another program uses the master's port.
 pub(super) fn in_use(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
-    if info.rank() != 0 || machine.port_is_free {
-        return None;
-    }
+    (info.rank() == 0 && !machine.port_is_free).then(|| taken(info, Severity::Error))
+}
+
+/// Reports the same before a program starts, for rank 0 of a job that is known to be on one node. It is a warning,
+/// because the program may not use the port, or it may be what listens there.
+pub(crate) fn in_use_on_one_node(info: &ClusterInfo) -> Option<Finding> {
+    let is_first = info.rank() == 0 && known_nodes(info) == Some(Nodes::One);
+    (is_first && !port_is_free(info)).then(|| taken(info, Severity::Warning))
+}
+
+fn taken(info: &ClusterInfo, severity: Severity) -> Finding {
     let port = info.master_port();
-    finding(
-        Severity::Error,
-        "port-in-use",
-        format!("this is rank 0, but another program already listens on its port {port}"),
-        "rank 0 cannot listen there, or the other ranks connect to the wrong program",
-        match info.default_master_port() {
+    Finding {
+        severity,
+        code: "port-in-use",
+        what: format!("this is rank 0, but another program already listens on its port {port}"),
+        why: "rank 0 cannot listen there, or the other ranks connect to the wrong program".to_owned(),
+        remedy: match info.default_master_port() {
             own if own != port && info.default_port_is_own => format!(
                 "unset MASTER_PORT, so that the job uses its own port {own}; or stop that program (`ss -tlnp sport = :{port}` \
                  shows it; it may be the job that hangs)"
@@ -29,7 +38,7 @@ pub(super) fn in_use(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
                  job that hangs)"
             ),
         },
-    )
+    }
 }
 
 /// Reports that an outgoing connection may take the master's port.

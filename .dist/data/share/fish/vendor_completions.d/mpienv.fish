@@ -36,7 +36,29 @@ complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "simulate" -d 'Print t
 complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "man" -d 'Print the manual page'
 complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r -f -a "torchrun\t''
+horovod\t''
+open-mpi\t''
+mvapich\t''
+hydra\t''
+pals\t''
+jsm\t''
+flux\t''
+submitit-local\t''
+slurm\t''
+user\t''
+sagemaker\t''
+leader-worker-set\t''
+skypilot\t''
+dstack\t''
+lepton\t''
+mlp\t''
+runpod\t''
+vertex\t''
+volcano\t''
+kubernetes\t''
+aws-batch\t''
+alone\t''"
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l master-addr -d 'The host of rank 0 [env: MPIENV_MASTER_ADDR]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l port-range -d 'Derive ports from this range, 20000-29999 by default; the same on all ranks [env: MPIENV_PORT_RANGE]' -r
@@ -70,7 +92,29 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l per-node -d 'Pr
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -s v -l verbose -d 'Print all findings on stderr, including notes'
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r -f -a "torchrun\t''
+horovod\t''
+open-mpi\t''
+mvapich\t''
+hydra\t''
+pals\t''
+jsm\t''
+flux\t''
+submitit-local\t''
+slurm\t''
+user\t''
+sagemaker\t''
+leader-worker-set\t''
+skypilot\t''
+dstack\t''
+lepton\t''
+mlp\t''
+runpod\t''
+vertex\t''
+volcano\t''
+kubernetes\t''
+aws-batch\t''
+alone\t''"
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l master-addr -d 'The host of rank 0 [env: MPIENV_MASTER_ADDR]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l port-range -d 'Derive ports from this range, 20000-29999 by default; the same on all ranks [env: MPIENV_PORT_RANGE]' -r
@@ -95,9 +139,32 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l per-node -d 'Set 
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l keep-binding -d 'Keep Open MPI\'s default binding to cores; without this option the command may use all cores'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l template -d 'Replace placeholders such as {node_rank} in the words of the command'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l dry-run -d 'Print the words of the command, one a line and quoted for a shell, and start nothing'
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l allow-launcher -d 'Start the command even if it is itself a launcher, such as mpirun, srun or torchrun'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r -f -a "torchrun\t''
+horovod\t''
+open-mpi\t''
+mvapich\t''
+hydra\t''
+pals\t''
+jsm\t''
+flux\t''
+submitit-local\t''
+slurm\t''
+user\t''
+sagemaker\t''
+leader-worker-set\t''
+skypilot\t''
+dstack\t''
+lepton\t''
+mlp\t''
+runpod\t''
+vertex\t''
+volcano\t''
+kubernetes\t''
+aws-batch\t''
+alone\t''"
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l master-addr -d 'The host of rank 0 [env: MPIENV_MASTER_ADDR]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l port-range -d 'Derive ports from this range, 20000-29999 by default; the same on all ranks [env: MPIENV_PORT_RANGE]' -r
@@ -124,9 +191,32 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l one-per-node -d
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l keep-binding -d 'Keep the launcher\'s binding to cores; without this option the workers may use all cores'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l template -d 'Replace placeholders such as {node_rank} in the words of the command'
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l allow-launcher -d 'Start the command even if it is itself a launcher, such as mpirun, srun or torchrun'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r -f -a "torchrun\t''
+horovod\t''
+open-mpi\t''
+mvapich\t''
+hydra\t''
+pals\t''
+jsm\t''
+flux\t''
+submitit-local\t''
+slurm\t''
+user\t''
+sagemaker\t''
+leader-worker-set\t''
+skypilot\t''
+dstack\t''
+lepton\t''
+mlp\t''
+runpod\t''
+vertex\t''
+volcano\t''
+kubernetes\t''
+aws-batch\t''
+alone\t''"
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l master-addr -d 'The host of rank 0 [env: MPIENV_MASTER_ADDR]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l port-range -d 'Derive ports from this range, 20000-29999 by default; the same on all ranks [env: MPIENV_PORT_RANGE]' -r
@@ -139,7 +229,29 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l own-addr -d 'Show
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l warn -d 'Print warnings on stderr too, once on each node, as `exec` does'
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l json -d 'Print one JSON object'
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r -f -a "torchrun\t''
+horovod\t''
+open-mpi\t''
+mvapich\t''
+hydra\t''
+pals\t''
+jsm\t''
+flux\t''
+submitit-local\t''
+slurm\t''
+user\t''
+sagemaker\t''
+leader-worker-set\t''
+skypilot\t''
+dstack\t''
+lepton\t''
+mlp\t''
+runpod\t''
+vertex\t''
+volcano\t''
+kubernetes\t''
+aws-batch\t''
+alone\t''"
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l master-addr -d 'The host of rank 0 [env: MPIENV_MASTER_ADDR]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l port-range -d 'Derive ports from this range, 20000-29999 by default; the same on all ranks [env: MPIENV_PORT_RANGE]' -r
@@ -151,7 +263,29 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l one-per-node -d
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l json -d 'Print one JSON object'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r -f -a "torchrun\t''
+horovod\t''
+open-mpi\t''
+mvapich\t''
+hydra\t''
+pals\t''
+jsm\t''
+flux\t''
+submitit-local\t''
+slurm\t''
+user\t''
+sagemaker\t''
+leader-worker-set\t''
+skypilot\t''
+dstack\t''
+lepton\t''
+mlp\t''
+runpod\t''
+vertex\t''
+volcano\t''
+kubernetes\t''
+aws-batch\t''
+alone\t''"
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l master-addr -d 'The host of rank 0 [env: MPIENV_MASTER_ADDR]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l port-range -d 'Derive ports from this range, 20000-29999 by default; the same on all ranks [env: MPIENV_PORT_RANGE]' -r
@@ -165,7 +299,29 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l ask-pmix -d 'Ask
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l json -d 'Print the map as one JSON object'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l launcher -d 'The launcher to simulate' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l launcher -d 'The launcher to simulate' -r -f -a "torchrun\t''
+horovod\t''
+open-mpi\t''
+mvapich\t''
+hydra\t''
+pals\t''
+jsm\t''
+flux\t''
+submitit-local\t''
+slurm\t''
+user\t''
+sagemaker\t''
+leader-worker-set\t''
+skypilot\t''
+dstack\t''
+lepton\t''
+mlp\t''
+runpod\t''
+vertex\t''
+volcano\t''
+kubernetes\t''
+aws-batch\t''
+alone\t''"
 complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l nodes -d 'Number of nodes' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l ppn -d 'Processes on each node' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand simulate" -l rank -d 'Simulate only this rank, instead of all' -r
@@ -184,3 +340,27 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_
 complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "man" -d 'Print the manual page'
 complete -c mpienv -n "__fish_mpienv_using_subcommand help; and not __fish_seen_subcommand_from export exec launch show doctor check simulate completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+
+function __fish_mpienv_placeholders
+    set -l before (commandline -ct | string replace -r "^['\"]" '' | string replace -r '\{[^{]*$' '')
+    printf '%s\n' \
+        "$before"'{rank}'\t'the number of this process in the job, from 0' \
+        "$before"'{world_size}'\t'the number of processes in the job' \
+        "$before"'{local_rank}'\t'the number of this process on its node, from 0' \
+        "$before"'{local_world_size}'\t'the number of processes on this node' \
+        "$before"'{nproc_per_node}'\t'the same as local_world_size, as launchers name it' \
+        "$before"'{node_rank}'\t'the number of this node, from 0' \
+        "$before"'{nnodes}'\t'the number of nodes' \
+        "$before"'{master_addr}'\t'the host of rank 0: a name, or an address without brackets' \
+        "$before"'{master_port}'\t'the port at the host of rank 0' \
+        "$before"'{master}'\t'host:port of rank 0, with an IPv6 address in brackets' \
+        "$before"'{own_addr}'\t'this host\'s own address on the way to rank 0' \
+        "$before"'{interface}'\t'the network interface with that address' \
+        "$before"'{restart}'\t'how often the job was restarted, from 0' \
+        "$before"'{hosts}'\t'the hosts of all nodes, in order, with commas' \
+        "$before"'{first_node}'\t'keeps the word on node 0 only' \
+        "$before"'{other_nodes}'\t'keeps it on the others only' \
+
+end
+
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec launch; and contains -- --template (commandline -opc); and string match -q '*{*' -- (commandline -ct)" -a "(__fish_mpienv_placeholders)"

@@ -1,0 +1,255 @@
+//! Rejects a launcher as the command: it starts ranks itself, which would get one rank's variables.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::{ClusterInfo, Environment, LaunchStyle};
+use clap::Args;
+
+use super::Failure;
+
+/// Whether the command may be a launcher.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct LauncherOption {
+    /// Start the command even if it is itself a launcher, such as mpirun, srun or torchrun
+    ///
+    /// Each rank that mpienv starts then starts a job of its own. The ranks of that job inherit one rank's RANK and
+    /// WORLD_SIZE, and need `mpienv exec` to get their own: `mpienv launch --nproc-per-node 2 --allow-launcher --
+    /// mpirun -n 2 mpienv exec -- ./solver`.
+    #[arg(long)]
+    allow_launcher: bool,
+}
+
+/// Programs that start ranks.
+struct Inner {
+    /// File names, and the names of Python modules.
+    names: &'static [&'static str],
+    /// The subcommands that start ranks; empty if the program always does.
+    verbs: &'static [&'static str],
+    starts: Starts,
+}
+
+/// What a program starts.
+enum Starts {
+    /// The ranks of a job, usually on several nodes. The text is an example of its options.
+    Job(&'static str),
+    /// The ranks of its node.
+    Node {
+        /// How mpienv tells it about the other nodes.
+        per_node: &'static str,
+        /// Options, written with hyphens, that show that it knows the other nodes.
+        options: &'static [&'static str],
+        /// Variables that show the same.
+        variables: &'static [&'static str],
+    },
+}
+
+const INNER: &[Inner] = &[
+    Inner {
+        names: &[
+            "mpirun",
+            "mpiexec",
+            "mpiexec.hydra",
+            "mpirun.mpich",
+            "mpiexec.mpich",
+            "mpirun.openmpi",
+            "mpiexec.openmpi",
+            "orterun",
+            "prterun",
+            "prun",
+            "srun",
+            "jsrun",
+            "aprun",
+        ],
+        verbs: &[],
+        starts: Starts::Job("-n 2"),
+    },
+    Inner { names: &["mpirun_rsh", "horovodrun"], verbs: &[], starts: Starts::Job("-np 2") },
+    Inner { names: &["flux"], verbs: &["run", "submit", "bulksubmit"], starts: Starts::Job("-n 2") },
+    Inner {
+        names: &["torchrun", "torch.distributed.run", "torch.distributed.launch"],
+        verbs: &[],
+        starts: Starts::Node {
+            per_node: "mpienv exec --per-node -- torchrun ...",
+            options: &["--nnodes", "--node-rank", "--rdzv-"],
+            variables: &["PET_NNODES", "PET_RDZV_ENDPOINT"],
+        },
+    },
+    Inner {
+        names: &["deepspeed"],
+        verbs: &[],
+        starts: Starts::Node {
+            per_node: "mpienv exec --template -- deepspeed --no_ssh --node_rank {node_rank} --master_addr {master_addr} ...",
+            options: &["--no-ssh", "--node-rank"],
+            variables: &[],
+        },
+    },
+    Inner {
+        names: &["accelerate"],
+        verbs: &["launch"],
+        starts: Starts::Node {
+            per_node: "mpienv exec --template -- accelerate launch --num_machines {nnodes} --machine_rank {node_rank} ...",
+            options: &["--num-machines", "--machine-rank", "--config-file"],
+            variables: &[],
+        },
+    },
+];
+
+impl LauncherOption {
+    /// Rejects `exec` of a launcher. With `--per-node`, a launcher of one node's ranks is what it is for.
+    pub(super) fn check_exec(
+        self,
+        info: &ClusterInfo,
+        environment: &Environment,
+        per_node: bool,
+        words: &[OsString],
+    ) -> Result<(), Failure> {
+        let Some((name, inner)) = find(words).filter(|_| !self.allow_launcher) else { return Ok(()) };
+        let remedy = match (&inner.starts, info.launch_style()) {
+            (Starts::Node { .. }, _) if per_node => return Ok(()),
+            (Starts::Node { per_node, .. }, LaunchStyle::PerNode) => {
+                format!("use `{per_node}`, which tells each node's {name} about the other nodes")
+            }
+            (Starts::Node { per_node, .. }, _) => format!(
+                "start the program without {name}, as in `mpienv exec -- python train.py`; or start one process on each node \
+                 ({}) with `{per_node}`",
+                info.launcher().spec().advice.one_per_node
+            ),
+            (Starts::Job(options), _) => format!("put mpienv after it: `{name} {options} mpienv exec -- ...`"),
+        };
+        inner.check(name, info.world_size().into(), environment, words, remedy)
+    }
+
+    /// Rejects `launch` of a launcher by every worker.
+    pub(super) fn check_launch(
+        self,
+        info: &ClusterInfo,
+        environment: &Environment,
+        workers: u32,
+        words: &[OsString],
+    ) -> Result<(), Failure> {
+        let Some((name, inner)) = find(words).filter(|_| !self.allow_launcher) else { return Ok(()) };
+        let remedy = match inner.starts {
+            Starts::Node { .. } => format!(
+                "start the program without {name}, as in `mpienv launch --nproc-per-node N -- python train.py`: launch \
+                 starts the ranks of a node as {name} does"
+            ),
+            Starts::Job(options) => format!(
+                "omit it, because launch starts the ranks of a node itself; or let it start all ranks, as in `{name} {options} \
+                 mpienv exec -- ...`"
+            ),
+        };
+        inner.check(name, u64::from(info.world_size()) * u64::from(workers), environment, words, remedy)
+    }
+}
+
+impl Inner {
+    fn check(
+        &self,
+        name: String,
+        ranks: u64,
+        environment: &Environment,
+        words: &[OsString],
+        remedy: String,
+    ) -> Result<(), Failure> {
+        match self.starts {
+            Starts::Job(_) if ranks == 1 => Err(Failure::RanksOfOneRank { launcher: name, remedy }),
+            Starts::Job(_) => Err(Failure::JobByRank { ranks, launcher: name, remedy }),
+            Starts::Node { options, variables, .. } => {
+                let tells = |word: &OsString| {
+                    let word = word.to_string_lossy().replace('_', "-");
+                    options.iter().any(|option| word.starts_with(option))
+                };
+                let is_told = words.iter().any(tells) || variables.iter().any(|variable| environment.is_set(variable));
+                // Alone, it starts its ranks as it does without mpienv.
+                if ranks == 1 || is_told { Ok(()) } else { Err(Failure::NodeByRank { ranks, launcher: name, remedy }) }
+            }
+        }
+    }
+}
+
+/// Returns the right order of mpienv and a launcher of jobs, if the words start one.
+pub(super) fn in_order(words: &[OsString]) -> Option<String> {
+    match find(words)? {
+        (name, Inner { starts: Starts::Job(options), .. }) => Some(format!("{name} {options} mpienv exec -- ...")),
+        _ => None,
+    }
+}
+
+/// Returns the launcher that the words start, under the name that the user typed.
+fn find(words: &[OsString]) -> Option<(String, &'static Inner)> {
+    let mut words = words.iter().map(|word| word.to_string_lossy()).peekable();
+    let mut first = words.next()?;
+    if file_name(&first)? == "env" {
+        first = words.find(|word| !word.contains('='))?;
+    }
+    let mut name = file_name(&first)?.to_owned();
+    if name.starts_with("python") {
+        // Only Python's own options may precede `-m`.
+        words.find(|word| word == "-m" || !word.starts_with('-')).filter(|word| word == "-m")?;
+        name = words.next()?.into_owned();
+    }
+    let inner = INNER.iter().find(|inner| inner.names.contains(&name.as_str()))?;
+    if inner.verbs.is_empty() {
+        return Some((name, inner));
+    }
+    let verb = words.next().filter(|verb| inner.verbs.contains(&&**verb))?;
+    Some((format!("{name} {verb}"), inner))
+}
+
+fn file_name(word: &str) -> Option<&str> {
+    Path::new(word).file_name()?.to_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(line: &str) -> Option<String> {
+        find(&line.split(' ').map(OsString::from).collect::<Vec<_>>()).map(|(name, _)| name)
+    }
+
+    #[test]
+    fn launchers_are_known_by_their_file_name_their_subcommand_or_their_module() {
+        for (line, name) in [
+            ("mpirun -n 2 ./solver", "mpirun"),
+            ("/opt/mpich/bin/mpiexec.hydra -n 2 ./solver", "mpiexec.hydra"),
+            ("env A=1 B=2 srun ./solver", "srun"),
+            ("flux run -n 2 ./solver", "flux run"),
+            ("horovodrun -np 2 python train.py", "horovodrun"),
+            ("torchrun train.py", "torchrun"),
+            ("python3 -u -m torch.distributed.run train.py", "torch.distributed.run"),
+            ("accelerate launch train.py", "accelerate launch"),
+        ] {
+            assert_eq!(found(line).as_deref(), Some(name), "{line}");
+        }
+        for line in [
+            "python train.py",
+            "python train.py -m torch.distributed.run",
+            "python -m torchrunner",
+            "python",
+            "python -m",
+            "flux start ./script",
+            "flux",
+            "accelerate config",
+            "env",
+            "env A=1",
+            "echo mpirun",
+            "",
+        ] {
+            assert_eq!(found(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn every_launcher_of_processes_is_known() {
+        use crate::Launcher;
+        use crate::launcher::Starts;
+        for launcher in Launcher::ALL.iter().filter(|launcher| launcher.spec().starts == Starts::Processes) {
+            let start = launcher.spec().advice.start;
+            let command = start.split('`').nth(1).or(start.split("with ").nth(1));
+            let is_known = command.is_some_and(|command| found(command).is_some());
+            assert!(is_known || *launcher == Launcher::User, "{launcher}: {start}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Stdout and stderr, as every command writes them: in color only for people, and never to a closed stdout.
+
+use std::io::{self, IsTerminal, StdoutLock, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::launcher::{DETECTORS, Starts};
+use crate::{Environment, Launcher};
+use anstream::adapter::strip_bytes;
+use anstream::stream::RawStream;
+use anstream::{AutoStream, ColorChoice};
+
+static IS_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Notes whether stdout is closed. It must run before Rust's runtime starts, which opens /dev/null in its place.
+#[cfg(target_os = "linux")]
+pub extern "C" fn before_main() {
+    let is_closed = rustix::io::fcntl_getfd(rustix::stdio::stdout()) == Err(rustix::io::Errno::BADF);
+    IS_CLOSED.store(is_closed, Ordering::Relaxed);
+}
+
+/// Returns stdout, or an error if it is closed.
+pub(super) fn stdout() -> io::Result<StdoutLock<'static>> {
+    match IS_CLOSED.load(Ordering::Relaxed) {
+        true => Err(io::Error::other("it is closed")),
+        false => Ok(io::stdout().lock()),
+    }
+}
+
+/// Closes a stdout again that was closed, so that the program that this process becomes or starts finds it so.
+pub(super) fn close_again() {
+    #[cfg(target_os = "linux")]
+    if IS_CLOSED.load(Ordering::Relaxed) {
+        // Without it, the program writes to /dev/null.
+        let _ = rustix::io::fcntl_setfd(rustix::stdio::stdout(), rustix::io::FdFlags::CLOEXEC);
+    }
+}
+
+/// Writes plain text at once.
+pub(super) fn print(text: &[u8]) -> io::Result<()> {
+    let mut stdout = stdout()?;
+    stdout.write_all(text)?;
+    stdout.flush()
+}
+
+/// Writes text with styles at once, so that the reports of several ranks do not mix.
+pub(super) fn print_styled(text: &[u8]) -> io::Result<()> {
+    let mut stdout = stdout()?;
+    match choice(&stdout) {
+        ColorChoice::Never => stdout.write_all(&strip_bytes(text).into_vec())?,
+        _ => AutoStream::always(&mut stdout).write_all(text)?,
+    }
+    stdout.flush()
+}
+
+/// Writes text with styles to stderr. If stderr is closed, the failure cannot be reported.
+pub(super) fn report(text: &[u8]) {
+    // A single write keeps the lines of several ranks apart.
+    let _ = match choice(&io::stderr()) {
+        ColorChoice::Never => io::stderr().write_all(&strip_bytes(text).into_vec()),
+        _ => anstream::stderr().write_all(text),
+    };
+}
+
+/// Returns whether a person reads stdout.
+pub(super) fn is_read_by_a_person() -> bool {
+    io::stdout().is_terminal() && !is_rank()
+}
+
+fn choice(stream: &impl RawStream) -> ColorChoice {
+    let environment = Environment::current();
+    let is_asked = environment.get("CLICOLOR_FORCE").is_some_and(|value| value != "0");
+    if is_rank() && !is_asked { ColorChoice::Never } else { AutoStream::choice(stream) }
+}
+
+/// Returns whether a launcher started this process. Open MPI gives each rank a terminal and copies what it writes,
+/// often into a file.
+fn is_rank() -> bool {
+    let environment = Environment::current();
+    let starts_ranks = |launcher: Launcher| launcher.spec().starts == Starts::Processes && launcher != Launcher::User;
+    DETECTORS.iter().any(|one| starts_ranks(one.launcher) && one.detect(&environment).is_some())
+}

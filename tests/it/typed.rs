@@ -1,0 +1,103 @@
+//! Lines that people type, and the line that each error answers with.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::support::tool::clean;
+
+/// The exit code, stdout and stderr of a line in this folder.
+fn typed(folder: &std::path::Path, line: &str) -> (Option<i32>, String, String) {
+    let output = clean("bash").args(["-c", line]).current_dir(folder).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_wrong_command_line_is_answered_with_the_line_to_type() {
+    let folder = tempfile::tempdir().unwrap();
+    for (line, right) in [
+        ("mpienv python train.py --lr 1", "mpienv exec -- python train.py --lr 1"),
+        ("mpienv exec python train.py --epochs 3", "mpienv exec -- python train.py --epochs 3"),
+        ("mpienv exec --for jax python train.py", "mpienv exec --for jax -- python train.py"),
+        ("mpienv exec --nproc-per-node 2 -- python train.py", "mpienv launch --nproc-per-node 2 -- python train.py"),
+        ("mpienv exec --nproc-per-node 2 python train.py", "mpienv launch --nproc-per-node 2 -- python train.py"),
+        ("mpienv launch --nproc-per-node 2 ./train 'a b'", "mpienv launch --nproc-per-node 2 -- ./train 'a b'"),
+        ("mpienv launch -n 2 -- ./train", "mpienv launch --nproc-per-node 2 -- ./train"),
+        ("mpienv launch -np 2 ./train -n 3", "mpienv launch --nproc-per-node 2 -- ./train -n 3"),
+        ("mpienv launch -- ./train", "mpienv launch --nproc-per-node auto -- ./train"),
+        ("mpienv run -- ./train", "mpienv exec -- ./train"),
+        ("mpienv simulate --launcher slurm ./train", "mpienv simulate --launcher slurm -- ./train"),
+        ("mpienv --launcher slurm show", "mpienv show --launcher slurm"),
+        // Not the line that `exec` refuses.
+        ("mpienv mpirun -n 2 ./train", "mpirun -n 2 mpienv exec -- ..."),
+    ] {
+        let (code, stdout, stderr) = typed(folder.path(), line);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{line}: {stderr}");
+        assert!(stderr.contains(&format!("\n  tip: type {right}\n")), "{line}: {stderr}");
+        assert_eq!(stderr.matches("tip: ").count(), 1, "{line}: {stderr}");
+    }
+    // A misspelled word is not a program, and no line is better than a wrong one.
+    for (line, said) in [
+        ("mpienv exprot | cat; exit ${PIPESTATUS[0]}", "  tip: a similar subcommand exists: 'export'\n"),
+        ("mpienv exec --bad | cat; exit ${PIPESTATUS[0]}", "unexpected argument '--bad' found"),
+        ("mpienv help python", "unrecognized subcommand 'python'"),
+    ] {
+        let (code, stdout, stderr) = typed(folder.path(), line);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{line}: {stderr}");
+        assert!(stderr.contains(said) && !stderr.contains("tip: type "), "{line}: {stderr}");
+    }
+}
+
+#[test]
+fn a_program_that_cannot_be_started_is_answered_with_the_line_to_type() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = |name: &str, text: &str, mode: u32| {
+        fs::write(folder.path().join(name), text).unwrap();
+        fs::set_permissions(folder.path().join(name), PermissionsExt::from_mode(mode)).unwrap();
+    };
+    script("train.py", "#!/usr/bin/env python\nprint(1)\n", 0o644);
+    // sh would run the program `import` of ImageMagick.
+    script("plain.py", "import os\n", 0o755);
+    script("solver", "#!/bin/sh\n", 0o755);
+    fs::create_dir(folder.path().join("bin")).unwrap();
+    script("bin/python", "#!/bin/sh\n", 0o755);
+    let path = "PATH=$PWD/bin:$PATH";
+    for (line, code, why, right) in [
+        ("exec -- ./train.py --lr 1", 126, "not executable", "exec -- python ./train.py --lr 1"),
+        ("exec -- train.py", 127, "in this folder, which is not on PATH", "exec -- python train.py"),
+        ("exec --for jax -- solver x", 127, "in this folder, which is not on PATH", "exec --for jax -- ./solver x"),
+        ("exec -- ./plain.py", 126, "its first line names no interpreter", "exec -- python ./plain.py"),
+        ("exec -- 'python train.py'", 127, "it is one word with blanks", "exec -- python train.py"),
+        ("exec -- 'cd /; ls'", 127, "no shell interprets it", "exec -- sh -c 'cd /; ls'"),
+        ("exec -- A=1 ./solver", 127, "it is an assignment", "exec -- env 'A=1' ./solver"),
+        (
+            "launch --nproc-per-node 1 -- ./plain.py",
+            126,
+            "its first line names no interpreter",
+            "... -- python ./plain.py",
+        ),
+        (
+            "simulate --launcher slurm --rank 0 -- ./plain.py",
+            126,
+            "its first line names no interpreter",
+            "simulate --launcher slurm --rank 0 -- python ./plain.py",
+        ),
+    ] {
+        let (found, stdout, stderr) = typed(folder.path(), &format!("{path} mpienv {line}"));
+        assert_eq!((found, stdout.as_str()), (Some(code), ""), "{line}: {stderr}");
+        assert!(stderr.contains(why) && stderr.contains(&format!("; type `mpienv {right}`")), "{line}: {stderr}");
+    }
+    let (_, _, stderr) = typed(folder.path(), "mpienv exec -- no-such-program");
+    assert!(!stderr.contains("type `"), "{stderr}");
+}
+
+#[test]
+fn a_host_that_has_only_python3_is_told_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("python3"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(folder.path().join("python3"), PermissionsExt::from_mode(0o755)).unwrap();
+    let line = "mpienv=$(command -v mpienv); PATH=$PWD exec $mpienv exec -- python train.py";
+    let (code, _, stderr) = typed(folder.path(), line);
+    assert_eq!(code, Some(127));
+    assert!(stderr.ends_with("; type `mpienv exec -- python3 train.py`\n"), "{stderr}");
+}
