@@ -7,7 +7,6 @@ mod support {
     pub mod hosts;
     pub mod python;
     pub mod root;
-    pub mod slurm;
     pub mod tool;
     pub mod trainer;
 }

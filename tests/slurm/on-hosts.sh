@@ -3,6 +3,8 @@
 # their hosts.
 #
 # Usage, on nodeA: on-hosts.sh DIR CMD...   DIR is a folder that both hosts see.
+# Environment: SLURM_TEST_NODE=gpu gives each node 32 CPUs and 4 GPUs, to Slurm's knowledge. The machine has fewer CPUs, and other
+# devices stand in for the GPUs.
 # Exit codes: that of CMD, or 122 if Slurm does not start.
 set -euo pipefail
 dir=$1
@@ -23,6 +25,11 @@ fi
 
 (umask 077 && dd if=/dev/urandom of="$dir/munge.key" bs=128 count=1 status=none)
 mkdir -p "$dir/state"
+node="CPUs=4 State=UNKNOWN"
+if [ "${SLURM_TEST_NODE:-}" = gpu ]; then
+    node="CPUs=32 Gres=gpu:4 State=UNKNOWN"
+    printf 'Name=gpu File=/dev/%s\n' null zero full random >"$dir/gres.conf"
+fi
 cat >"$SLURM_CONF" <<CONF
 $(cat "$(dirname "$0")/both.conf")
 SlurmctldHost=nodeA(10.77.0.1)
@@ -32,8 +39,9 @@ SlurmdSpoolDir=/run/slurm/spool
 SlurmctldPidFile=/run/slurm/slurmctld.pid
 SlurmdPidFile=/run/slurm/slurmd.pid
 PlugStackConfig=$dir/plugstack.conf
-NodeName=nodeA NodeAddr=10.77.0.1 CPUs=4 State=UNKNOWN
-NodeName=nodeB NodeAddr=10.77.0.2 CPUs=4 State=UNKNOWN
+GresTypes=gpu
+NodeName=nodeA NodeAddr=10.77.0.1 $node
+NodeName=nodeB NodeAddr=10.77.0.2 $node
 PartitionName=main Nodes=nodeA,nodeB Default=YES MaxTime=INFINITE State=UP
 CONF
 : >"$dir/plugstack.conf"

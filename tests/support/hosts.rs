@@ -150,13 +150,13 @@ impl Hosts {
     }
 
     /// A command on nodeA, with a Slurm on nodeA and nodeB that keeps its files in `folder`. The command is killed
-    /// after a minute. `None` if Slurm is not installed.
+    /// after ten minutes. `None` if Slurm is not installed.
     pub fn slurm(&self, folder: &Path) -> Option<Command> {
         if !["munged", "slurmctld", "slurmd", "srun"].iter().all(|program| is_there(program)) {
             return None;
         }
         let mut command = self.on("nodeA", "timeout");
-        command.args(["-k", "5", "60"]).arg(file("tests/slurm/on-hosts.sh")).arg(folder);
+        command.args(["-k", "5", "600"]).arg(file("tests/slurm/on-hosts.sh")).arg(folder);
         Some(command)
     }
 }

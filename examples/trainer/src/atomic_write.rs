@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::regular_file;
+
 /// Writes a file under a temporary name, flushes it to disk, then renames it.
 ///
 /// Creates missing folders. An existing file is replaced and its permissions are kept; a symbolic link is followed.
@@ -29,11 +31,13 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Resolves symbolic links, even if the file does not exist yet. Fails if `path` exists but is not a regular file.
 pub fn place_of(path: &Path) -> io::Result<PathBuf> {
     match fs::metadata(path) {
-        Ok(found) if found.is_file() => return fs::canonicalize(path).map_err(naming(path)),
-        Ok(found) => {
-            let reason = format!("{} and not a regular file; it is left as it is", kind(found.file_type()));
-            return Err(naming(path)(io::Error::new(io::ErrorKind::InvalidInput, reason)));
-        }
+        Ok(found) => match regular_file::other_kind(&found) {
+            None => return fs::canonicalize(path).map_err(naming(path)),
+            Some(kind) => {
+                let reason = format!("{kind}; it is left as it is");
+                return Err(naming(path)(io::Error::new(io::ErrorKind::InvalidInput, reason)));
+            }
+        },
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(naming(path)(error)),
     }
@@ -59,22 +63,6 @@ pub fn naming(path: &Path) -> impl Fn(io::Error) -> io::Error + Copy {
 
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Describes something that is not a regular file.
-fn kind(found: fs::FileType) -> &'static str {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::FileTypeExt;
-        if found.is_char_device() || found.is_block_device() {
-            return "is a device";
-        } else if found.is_fifo() {
-            return "is a pipe";
-        } else if found.is_socket() {
-            return "is a socket";
-        }
-    }
-    if found.is_dir() { "is a folder" } else { "is something else" }
 }
 
 /// Flushes a file to disk and renames it from `temporary` to `path`.

@@ -1,4 +1,4 @@
-//! Reads a file or pipe into memory, up to a limit.
+//! Reads a file into memory, up to a limit.
 
 use std::io::{self, Read};
 

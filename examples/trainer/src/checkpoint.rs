@@ -2,7 +2,6 @@
 //!
 //! Only rank 0 reads and writes checkpoints, and only its options count. All other ranks follow it.
 
-mod checksum;
 mod folder;
 
 use std::io;
@@ -11,6 +10,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::checksum;
 use crate::config_check;
 use crate::data::Dataset;
 use crate::folder_lock::LockError;
@@ -34,6 +34,13 @@ pub struct Position {
     pub loss_sum: f64,
 }
 
+impl Position {
+    /// The number of steps since the start of a run whose epochs have `epoch_steps` steps.
+    pub fn steps(&self, epoch_steps: u64) -> u64 {
+        u64::from(self.epoch).saturating_mul(epoch_steps).saturating_add(self.step)
+    }
+}
+
 /// When and where checkpoints are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -50,6 +57,8 @@ pub struct Settings {
 pub struct Run {
     terms: Vec<(&'static str, String)>,
     shapes: Shapes,
+    /// The number of steps in an epoch.
+    epoch_steps: u64,
 }
 
 impl Run {
@@ -64,7 +73,7 @@ impl Run {
             ("order", config.order.to_string()),
             ("training set, labels 0 to 9", join(train.class_counts(), " ")),
         ];
-        Run { terms, shapes }
+        Run { terms, shapes, epoch_steps: config.steps(train.count(), ranks) as u64 }
     }
 
     /// Describes the same run with its operators cut over the ranks by `strategies`.
@@ -147,6 +156,7 @@ impl Checkpoints {
                     let path = &whole.path;
                     (start, *parameters) =
                         read(&whole, &run).map_err(|reason| CheckpointError::Refused { path: path.clone(), reason })?;
+                    folder::check_name(&whole, start, run.epoch_steps)?;
                     let Position { epoch, step, .. } = start;
                     remark(&format!("resuming from {}: epoch {epoch}, step {step}", path.display()));
                 }
@@ -161,7 +171,7 @@ impl Checkpoints {
         folder.remove_unfinished()?;
         if start == Position::default() {
             // This shows immediately whether the folder is writable.
-            folder.save(0, &file(&run, start, parameters))?;
+            folder.save(start.steps(run.epoch_steps), &file(&run, start, parameters))?;
         }
         let writer = Some((folder, run));
         Ok(Checkpoints { writer, kept: true, every: settings.every, start, ..Checkpoints::default() })
@@ -181,7 +191,7 @@ impl Checkpoints {
         self.kept && self.every.is_some_and(|every| steps.is_multiple_of(every.get()))
     }
 
-    /// Saves a run at `position`, `steps` steps after its initial start. Returns when the checkpoint is on disk.
+    /// Saves a run at `position`. Returns when the checkpoint is on disk.
     ///
     /// All ranks must call this. Only rank 0 gets the path. Does nothing if the run does not keep checkpoints.
     ///
@@ -190,14 +200,16 @@ impl Checkpoints {
     pub fn save(
         &self,
         position: Position,
-        steps: u64,
         parameters: &[f32],
         group: &mut Group,
     ) -> Result<Option<PathBuf>, TrainError> {
         if !self.kept {
             return Ok(None);
         }
-        let own = self.writer.as_ref().map(|(folder, run)| folder.save(steps, &file(run, position, parameters)));
+        let own = self
+            .writer
+            .as_ref()
+            .map(|(folder, run)| folder.save(position.steps(run.epoch_steps), &file(run, position, parameters)));
         let mut word = match &own {
             Some(Err(error)) => error.to_string().into_bytes(),
             _ => Vec::new(),
@@ -217,8 +229,8 @@ fn file(run: &Run, position: Position, parameters: &[f32]) -> TensorFile {
     let position = [("epoch", epoch.to_string()), ("step", step.to_string()), ("loss sum", loss_sum.to_string())];
     let terms =
         run.terms.iter().filter(|(name, text)| *name != STRATEGY || text != config_check::DATA_PARALLEL).cloned();
-    let entries = terms.chain(position).map(|(name, text)| (name.to_owned(), text)).collect();
-    checksum::add(entries, parameters::to_tensors(&run.shapes, parameters))
+    let entries = terms.chain(position).map(|(name, text)| (name.to_owned(), text.into())).collect();
+    checksum::seal(entries, parameters::to_tensors(&run.shapes, parameters))
 }
 
 fn read(whole: &Whole, run: &Run) -> Result<(Position, Vec<f32>), Refusal> {
@@ -226,12 +238,15 @@ fn read(whole: &Whole, run: &Run) -> Result<(Position, Vec<f32>), Refusal> {
         text.parse().map_err(|_| Refusal::NoCheckpoint { missing: name })
     }
     let parameters = parameters::from_file(&run.shapes, &whole.file).map_err(Refusal::OtherModel)?;
-    let text = |name: &'static str| whole.entries.get(name).ok_or(Refusal::NoCheckpoint { missing: name });
-    let data_parallel = config_check::DATA_PARALLEL.to_owned();
+    let text = |name: &'static str| {
+        let found = whole.entries.get(name).and_then(serde_json::Value::as_str);
+        found.ok_or(Refusal::NoCheckpoint { missing: name })
+    };
     for (name, expected) in &run.terms {
-        let found = text(name).or_else(|missing| if *name == STRATEGY { Ok(&data_parallel) } else { Err(missing) })?;
+        let found = text(name)
+            .or_else(|missing| if *name == STRATEGY { Ok(config_check::DATA_PARALLEL) } else { Err(missing) })?;
         if found != expected {
-            return Err(Refusal::OtherRun { term: name, found: found.clone(), expected: expected.clone() });
+            return Err(Refusal::OtherRun { term: name, found: found.to_owned(), expected: expected.clone() });
         }
     }
     let position = Position {
@@ -273,6 +288,13 @@ pub enum CheckpointError {
         path.display()
     )]
     Refused { path: PathBuf, reason: Refusal },
+    /// The newest checkpoint has another one's name.
+    #[error(
+        "{} says {named} steps in its name, but holds epoch {epoch}, step {step}, which is after {steps} steps: it was renamed \
+         or copied; name it {name}, or move it away",
+        path.display()
+    )]
+    Renamed { path: PathBuf, named: u64, epoch: u32, step: u64, steps: u64, name: String },
     /// A checkpoint cannot be read or written.
     #[error("{0}; --checkpoint-dir must name a folder in which rank 0 can read and write")]
     File(TensorFileError),

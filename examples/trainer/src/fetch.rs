@@ -4,7 +4,6 @@ pub mod content;
 mod download;
 mod part;
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,6 +16,7 @@ use part::Part;
 
 use crate::atomic_write::{self, naming};
 use crate::folder_lock::{FolderLock, LockError};
+use crate::regular_file;
 
 /// The mirrors of PyTorch and the CVD Foundation, in the order in which they are tried.
 pub const MIRRORS: [&str; 2] =
@@ -69,9 +69,8 @@ impl Fetch {
     fn existing(&self, file: &Content) -> Result<Option<PathBuf>, FetchError> {
         let paths = [file.name.to_owned(), format!("{}.gz", file.name)].map(|name| self.folder.join(name));
         let Some(path) = paths.into_iter().find(|path| path.exists()) else { return Ok(None) };
-        // Opening a pipe would block.
         atomic_write::place_of(&path).map_err(FetchError::Other)?;
-        match File::open(&path).and_then(|opened| file.check(opened)) {
+        match regular_file::open(&path).and_then(|opened| file.check(opened)) {
             Err(error) => Err(FetchError::Disk(naming(&path)(error))),
             Ok(Err(found)) => Err(FetchError::Content { path, found }),
             Ok(Ok(())) => Ok(Some(path)),

@@ -8,6 +8,7 @@ pub mod backend;
 pub mod batch;
 pub(crate) mod bounded_read;
 pub mod checkpoint;
+pub mod checksum;
 pub mod cli;
 pub mod cluster;
 pub(crate) mod config_check;
@@ -17,7 +18,6 @@ pub mod exit;
 #[cfg(feature = "fetch")]
 pub mod fetch;
 pub(crate) mod folder_lock;
-
 pub mod job;
 pub(crate) mod list;
 pub(crate) mod log;
@@ -32,6 +32,7 @@ pub(crate) mod progress;
 pub mod quickstart;
 pub mod random;
 pub(crate) mod readiness;
+pub(crate) mod regular_file;
 pub(crate) mod replicas;
 pub mod sampler;
 pub mod sharding;

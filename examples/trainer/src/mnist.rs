@@ -134,11 +134,11 @@ impl Prepared {
         });
         let model = options.model.model(config.largest_batch(data.train.count(), rank));
         let parameters = match &options.weights {
-            // Only rank 0 reads the file, because all ranks take its parameters and a pipe can be read only once.
+            // Only rank 0 reads the file, because all ranks take its parameters.
             Some(file) if rank.is_first() => weights::read(file, &model.parameter_shapes())?,
             _ => model.initial_parameters(config.seed),
         };
-        let outputs = outputs::check(options, rank, config.steps(data.train.count(), rank))?;
+        let outputs = outputs::check(options, rank, config.steps(data.train.count(), rank.size()))?;
         Ok(Prepared { cut: cut.transpose()?, data, config, model, parameters, outputs })
     }
 

@@ -2,7 +2,6 @@
 
 mod history;
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use plotters::style::FontTransform;
 
 use crate::atomic_write::{self, naming};
 use crate::checkpoint::Position;
+use crate::regular_file;
 use crate::train::{Epoch, Report, Step};
 use history::History;
 
@@ -231,7 +231,7 @@ impl Report for Plot {
     fn begin(&mut self, start: Position) -> io::Result<()> {
         if start != Position::default() {
             let mut before = String::new();
-            let file = File::open(&self.path).and_then(|file| file.take(LARGEST).read_to_string(&mut before));
+            let file = regular_file::open(&self.path).and_then(|file| file.take(LARGEST).read_to_string(&mut before));
             let before = file.is_ok().then_some(before);
             self.history.resume(before.as_deref(), start, self.steps);
         }

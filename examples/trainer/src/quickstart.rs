@@ -174,7 +174,7 @@ impl<'a> Prepared<'a> {
     fn new(options: &'a Training, world: u32) -> Result<Prepared<'a>, QuickstartError> {
         let plan = plan(&options.sharding, world)?;
         let read = |path| -> Result<Resumed<'_>, QuickstartError> {
-            let (checkpoint, digest) = Checkpoint::read_with_digest(path)?;
+            let (checkpoint, digest) = folder::read(path)?;
             Ok(Resumed { path, checkpoint, digest })
         };
         Ok(Prepared { plan, resumed: options.resume_from.as_deref().map(read).transpose()? })
@@ -236,7 +236,7 @@ fn train_rank<'a>(
     }
     let (samples, labels) = data::draw();
     while state.steps < u64::from(options.epochs) * STEPS {
-        let moment @ (epoch, step) = (state.steps / STEPS + 1, state.steps % STEPS + 1);
+        let moment @ (epoch, step) = folder::moment_after(state.steps);
         let loss = executor.step(&mut state, &samples, &labels)?;
         if !loss.is_finite() {
             return Err(QuickstartError::Diverged { epoch, step, loss });

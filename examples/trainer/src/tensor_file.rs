@@ -1,14 +1,13 @@
 //! Reads and writes files of named tensors in the safetensors format.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
 
-use crate::{atomic_write, bounded_read, digest};
+use crate::{atomic_write, bounded_read, digest, regular_file};
 
 /// The only entry in a file's metadata. Several entries would be written in a random order.
 const ABOUT: &str = "mpienv-trainer";
@@ -88,7 +87,7 @@ impl TensorFile {
     /// Reads a file like [`TensorFile::read`], and also returns its SHA-256.
     pub fn read_with_digest(path: &Path) -> Result<(TensorFile, String), TensorFileError> {
         let unreadable = |error| TensorFileError::Unreadable { path: path.to_owned(), error };
-        let file = File::open(path).map_err(unreadable)?;
+        let file = regular_file::open(path).map_err(unreadable)?;
         let size = file.metadata().map_err(unreadable)?.len();
         if size > LARGEST {
             return Err(TensorFileError::TooLarge { path: path.to_owned() });
@@ -147,7 +146,7 @@ pub enum TensorFileError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use std::fs::{self, File};
 
     fn example() -> TensorFile {
         let tensor = |name: &str, shape: &[usize]| {

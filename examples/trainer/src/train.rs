@@ -45,8 +45,8 @@ pub struct TrainConfig {
 
 impl TrainConfig {
     /// The number of steps in an epoch.
-    pub fn steps(&self, samples: usize, rank: Rank) -> usize {
-        samples.div_ceil(self.batch_size.saturating_mul(rank.size() as usize))
+    pub fn steps(&self, samples: usize, ranks: u32) -> usize {
+        samples.div_ceil(self.batch_size.saturating_mul(ranks as usize))
     }
 
     /// The largest number of samples that a rank has in a step.
@@ -259,7 +259,7 @@ fn run(
     let rank = group.rank();
     let samples = data.train.count();
     let global_size = config.batch_size.saturating_mul(rank.size() as usize);
-    let epoch_steps = config.steps(samples, rank) as u64;
+    let epoch_steps = config.steps(samples, rank.size()) as u64;
     let mut test_batch = Batch::new(EVALUATION_BATCH);
     let mut order = vec![0; samples];
     let mut own = Vec::with_capacity(config.largest_share(samples, rank));
@@ -288,12 +288,12 @@ fn run(
             if let Some(loss) = outcome.own.filter(|_| step % REPORT_EVERY == 0) {
                 report.step(&Step { epoch, step, loss })?;
             }
-            let steps = u64::from(epoch) * epoch_steps + position.step;
+            let steps = position.steps(epoch_steps);
             if signal.is_none() && !checkpoints.are_due(steps) {
                 continue;
             }
             sync(learner, position, group)?;
-            let path = checkpoints.save(position, steps, learner.parameters(), group)?;
+            let path = checkpoints.save(position, learner.parameters(), group)?;
             if let Some(signal) = signal {
                 let Position { step, .. } = position;
                 return Err(TrainError::Stopped { signal, epoch, step, kept: checkpoints.are_kept(), path });
@@ -315,7 +315,7 @@ fn run(
             seconds,
         })?;
         position = Position { epoch: epoch + 1, ..Position::default() };
-        checkpoints.save(position, u64::from(position.epoch) * epoch_steps, learner.parameters(), group)?;
+        checkpoints.save(position, learner.parameters(), group)?;
     }
     Ok(())
 }

@@ -1,15 +1,14 @@
 //! Reads initial weights from a file, for exact comparison with other systems.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::bounded_read;
 use crate::data::CLASSES;
 use crate::model::linear::WEIGHTS;
 use crate::parameters::{self, OtherShapes, Shapes};
 use crate::sharding::number::Number;
 use crate::tensor_file::{self, TensorFile, TensorFileError};
+use crate::{bounded_read, regular_file};
 
 /// The offset of the header's first character in a safetensors file.
 const HEADER: usize = 8;
@@ -23,8 +22,7 @@ pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, WeightsError> {
     let unreadable = |error| WeightsError::Unreadable { path: path.to_owned(), error };
     let expected = WEIGHTS * size_of::<f32>();
     let mut bytes = Vec::new();
-    // Open the file only once, because it may be a pipe.
-    let mut file = File::open(path).map_err(unreadable)?;
+    let mut file = regular_file::open(path).map_err(unreadable)?;
     // One byte more than expected is enough to detect a file that is too long.
     bounded_read::up_to(expected as u64 + 1, &mut file, &mut bytes).map_err(unreadable)?;
     if bytes.len() != expected && bytes.get(HEADER) == Some(&b'{') {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{assert_trained, example, printed};
+use super::{assert_trained, example, first_on_path, printed, python_without_torch};
 use crate::support::hosts::Hosts;
 use crate::support::python::from_python;
 use crate::support::tool::{clean, is_there};
@@ -30,10 +30,13 @@ fn run(tag: &str, command: &str, per_node: u64) -> Option<String> {
         return None;
     }
     let hosts = Hosts::up(tag, 2, &[])?;
-    let mut mpirun = with_trainer(hosts.on("nodeA", "timeout"))?;
+    let python = python_without_torch();
+    let mut mpirun = first_on_path(with_trainer(hosts.on("nodeA", "timeout"))?, python.path());
     mpirun.args(["300", "mpirun", "-n", &(2 * per_node).to_string()]);
     mpirun.args(["-H", &format!("10.77.0.1:{per_node},10.77.0.2:{per_node}")]);
-    mpirun.args(["-x", "PATH", "-x", "AZ_BATCH_MASTER_NODE=10.77.0.1:6000", "bash", "-c", command]);
+    mpirun.args(["-x", "PATH", "-x", "AZ_BATCH_MASTER_NODE=10.77.0.1:6000", "bash"]);
+    // Below ssh, bash would read the user's own settings, such as another PATH.
+    mpirun.args(["--norc", "-c", command]);
     Some(printed(&mut mpirun))
 }
 
@@ -62,9 +65,7 @@ fn azureml_starts_a_rank_for_each_gpu() {
     let Some(job) = loaded("azureml/gpu.yml", folder.path()) else { return };
     assert_eq!((&job["nodes"], &job["processes"]), (&2.into(), &4.into()));
     assert_eq!(job["dockerfile"], example("azureml/gpu.Dockerfile").to_str().unwrap());
-    // The machine has no GPU, and may not have PyTorch.
-    let command =
-        job["command"].as_str().unwrap().replace("python train.py", "sh -c 'echo GPU $LOCAL_RANK of $WORLD_SIZE'");
+    let command = format!("cd {} && {}", job["code"].as_str().unwrap(), job["command"].as_str().unwrap());
     let Some(text) = run("az4", &command, 2) else { return };
     let met = "4 ranks on 2 hosts, started by open-mpi, met at 10.77.0.1:6105 ";
     assert!(text.lines().any(|line| line.starts_with(met)), "{text}");

@@ -38,7 +38,9 @@ def main(file, outputs):
         root = os.path.normpath(os.path.join(os.path.dirname(file), build.path))
         dockerfile = os.path.join(root, build.dockerfile_path)
         shape = {"nodes": job.resources.instance_count, "processes": job.distribution.process_count_per_instance}
-        found = {"launcher": job.distribution.type, "dockerfile": dockerfile, **shape}
+        # AzureML starts the command in a copy of this folder.
+        code = os.path.normpath(os.path.join(os.path.dirname(file), job.code or "."))
+        found = {"launcher": job.distribution.type, "code": code, "dockerfile": dockerfile, **shape}
     else:
         component = load_component(file)
         problems = component._validate()

@@ -1,67 +1,66 @@
-//! Slurm's batch scripts, on a real Slurm.
+//! Slurm's batch scripts, each as its comment says, on a real Slurm of two hosts.
+//!
+//! Slurm believes that each host has 32 CPUs and 4 GPUs. In place of a `python` with PyTorch is one that only reads the
+//! program. Nothing else is replaced.
 
 use std::fs;
+use std::path::Path;
 
-use super::{assert_trained, example};
-use crate::support::slurm::Slurm;
-use crate::support::tool::{inherited, is_there};
+use super::{assert_trained, first_on_path, own_command, project, python_without_torch, succeeded};
+use crate::support::hosts::Hosts;
+use crate::support::tool::is_there;
 use crate::support::trainer::with_trainer;
 
-/// Runs a batch script to completion on the only node of the test's Slurm; returns its log.
-fn batch(slurm: &Slurm, script: &str, options: &[&str]) -> Option<String> {
-    let folder = slurm.folder().to_str().unwrap();
-    let file = example("slurm").join(script);
-    let words = [&["sbatch", "--wait", "--nodes=1", "--chdir", folder], options, &[file.to_str().unwrap()]].concat();
-    let output = with_trainer(slurm.command(&words))?.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let id = text.trim().rsplit(' ').next().unwrap();
-    let mut files = fs::read_dir(slurm.folder()).unwrap().map(|entry| entry.unwrap().path());
-    let log = files.find(|path| path.to_string_lossy().ends_with(&format!("-{id}.log")));
-    let log = log.map(|path| fs::read_to_string(path).unwrap()).unwrap_or_default();
-    assert!(output.status.success(), "{script}: {}: {text}{log}", output.status);
-    Some(log)
-}
-
-/// PATH, with the command under test first.
-fn inherited_path() -> String {
-    let folder = std::path::Path::new(env!("CARGO_BIN_EXE_mpienv")).parent().unwrap();
-    format!("{}:{}", folder.display(), inherited("PATH").unwrap_or_default().display())
+/// Submits scripts one after the other in the project's folder, and returns the log of each.
+fn logs(project: &Path, scripts: &[&str]) -> Option<Vec<String>> {
+    // Each script's own command, which only has to wait in addition.
+    let submit = |script: &&str| {
+        let command = own_command(&format!("slurm/{script}.sbatch"));
+        let rest = command.strip_prefix("sbatch ").unwrap();
+        format!("sbatch --wait {rest} || echo {script} failed >&2; ")
+    };
+    let line: String = scripts.iter().map(submit).collect();
+    let (python, files) = (python_without_torch(), tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
+    let hosts = Hosts::up("batch", 2, &[("SLURM_TEST_NODE", "gpu")])?;
+    let mut command = first_on_path(with_trainer(hosts.slurm(files.path())?)?, python.path());
+    let output = command.args(["sh", "-c", &format!("cd \"$0\" && {{ {line}}}")]).arg(project).output().unwrap();
+    succeeded(&output);
+    let log = |number: usize| {
+        let log = fs::read_dir(project).unwrap().map(|entry| entry.unwrap().path());
+        let mut log = log.filter(|path| path.to_string_lossy().ends_with(&format!("-{number}.log")));
+        log.next().map(|path| fs::read_to_string(path).unwrap()).unwrap_or_default()
+    };
+    let logs: Vec<String> = (1..=scripts.len()).map(log).collect();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains(" failed"), "{said}: {logs:#?}");
+    Some(logs)
 }
 
 #[test]
-fn batch_scripts_train() {
-    let Some(slurm) = Slurm::up() else { return };
-    let Some(log) = batch(&slurm, "srun.sbatch", &[]) else { return };
-    assert!(log.starts_with("4 ranks on 1 host, started by slurm, met at "), "{log}");
-    assert_trained(&log);
-    // A second time: the run is complete, and nothing is left to do.
-    let again = batch(&slurm, "srun.sbatch", &[]).unwrap();
+fn batch_scripts_train_as_their_comments_say() {
+    if !is_there("mpirun") || !is_there("python3") || !is_there("sbatch") {
+        return;
+    }
+    let project = project();
+    let scripts = ["srun", "srun", "per-node", "mpirun", "gpu"];
+    let Some(logs) = logs(project.path(), &scripts) else { return };
+    let [first, again, _, mpirun, gpu] = &logs[..] else { panic!("{} logs", logs.len()) };
+
+    assert!(first.starts_with("8 ranks on 2 hosts, started by slurm, met at nodeA:"), "{first}");
+    assert_trained(first);
+    // The second time, the run is complete, and nothing is left to do.
     assert!(again.contains("resuming from checkpoints/"), "{again}");
     assert!(!again.contains("epoch: "), "{again}");
 
-    let log = batch(&slurm, "per-node.sbatch", &[]).unwrap();
-    assert!(!log.contains("mpienv:"), "{log}");
-    let mut logs = fs::read_dir(slurm.folder()).unwrap().map(|entry| entry.unwrap().path());
-    let logs = logs.find(|path| path.file_name().unwrap().to_string_lossy().starts_with("logs-")).unwrap();
-    assert_trained(&fs::read_to_string(logs.join("rank.0/stdout")).unwrap());
-    assert!(logs.join("rank.3/stdout").is_file());
+    let ranks = project.path().join("logs-3");
+    assert_trained(&fs::read_to_string(ranks.join("rank.0/stdout")).unwrap());
+    assert!((1..8).all(|rank| ranks.join(format!("rank.{rank}/stdout")).is_file()));
 
-    if is_there("mpirun") {
-        assert_trained(&batch(&slurm, "mpirun.sbatch", &[]).unwrap());
-    }
+    assert_trained(mpirun);
 
-    // The test's node has no GPU, and only plain python3.
-    if is_there("python3") {
-        let line =
-            "import os; os.write(1, f\"GPU {os.environ['LOCAL_RANK']} of {os.environ['WORLD_SIZE']}\\n\".encode())\n";
-        fs::write(slurm.folder().join("train.py"), line).unwrap();
-        let python = slurm.folder().join("python");
-        fs::write(&python, "#!/bin/sh\nexec python3 \"$@\"\n").unwrap();
-        fs::set_permissions(&python, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let path = format!("--export=ALL,PATH={}:{}", slurm.folder().display(), inherited_path());
-        let log = batch(&slurm, "gpu.sbatch", &["--gpus-per-node=0", "--cpus-per-task=1", &path]).unwrap();
-        for rank in 0..4 {
-            assert!(log.lines().any(|line| line == format!("GPU {rank} of 4")), "{log}");
-        }
+    assert!(gpu.starts_with("8 ranks on 2 hosts, started by slurm, met at nodeA:"), "{gpu}");
+    for rank in 0..4 {
+        // Once on each host.
+        assert_eq!(gpu.lines().filter(|line| *line == format!("GPU {rank} of 8")).count(), 2, "{gpu}");
     }
 }

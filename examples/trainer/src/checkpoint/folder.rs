@@ -4,9 +4,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::CheckpointError;
-use super::checksum::{self, Entries};
+use super::{CheckpointError, Position};
 use crate::atomic_write::{naming, sibling};
+use crate::checksum::{self, Entries};
 use crate::folder_lock::{self, FolderLock};
 use crate::tensor_file::{TensorFile, TensorFileError};
 
@@ -20,6 +20,8 @@ const SUFFIX: &str = ".safetensors";
 #[derive(Debug)]
 pub(super) struct Whole {
     pub(super) path: PathBuf,
+    /// The number of steps in its name.
+    pub(super) named: u64,
     pub(super) entries: Entries,
     pub(super) file: TensorFile,
 }
@@ -48,7 +50,7 @@ impl Folder {
 
     /// Removes old checkpoints, then writes one. There are never more than [`KEPT`], even if the process is killed.
     pub(super) fn save(&self, steps: u64, file: &TensorFile) -> Result<PathBuf, CheckpointError> {
-        let path = self.path.join(format!("{PREFIX}{steps:09}{SUFFIX}"));
+        let path = self.path.join(name_of(steps));
         let others = self.list()?.into_iter().map(|(_, path)| path).filter(|other| *other != path);
         for old in others.rev().skip(KEPT - 1) {
             match fs::remove_file(&old) {
@@ -68,10 +70,10 @@ impl Folder {
 
     /// Returns the newest undamaged checkpoint. Newer, damaged ones are renamed, with a remark.
     pub(super) fn newest(&self, remark: &mut dyn FnMut(&str)) -> Result<Option<Whole>, CheckpointError> {
-        for (_, path) in self.list()?.into_iter().rev() {
+        for (named, path) in self.list()?.into_iter().rev() {
             let reason = match TensorFile::read(&path) {
-                Ok(file) => match checksum::verify(&file) {
-                    Ok(entries) => return Ok(Some(Whole { path, entries, file })),
+                Ok(file) => match checksum::open(&file) {
+                    Ok(entries) => return Ok(Some(Whole { path, named, entries, file })),
                     Err(reason) => format!("{}: {reason}", path.display()),
                 },
                 // A read error does not mean that the file is damaged.
@@ -92,6 +94,20 @@ impl Folder {
         list.sort();
         Ok(list)
     }
+}
+
+/// Checks that a checkpoint has the name of its own position, in a run whose epochs have `epoch_steps` steps.
+pub(super) fn check_name(whole: &Whole, position: Position, epoch_steps: u64) -> Result<(), CheckpointError> {
+    let Whole { path, named, .. } = whole;
+    let (Position { epoch, step, .. }, steps) = (position, position.steps(epoch_steps));
+    if *named == steps {
+        return Ok(());
+    }
+    Err(CheckpointError::Renamed { path: path.clone(), named: *named, epoch, step, steps, name: name_of(steps) })
+}
+
+fn name_of(steps: u64) -> String {
+    format!("{PREFIX}{steps:09}{SUFFIX}")
 }
 
 /// Parses the number of steps from a checkpoint's name.

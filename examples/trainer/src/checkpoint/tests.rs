@@ -42,15 +42,15 @@ fn folder() -> tempfile::TempDir {
     let checkpoints = begun.unwrap();
     assert_eq!((checkpoints.start(), remarks.len()), (Position::default(), 0));
     for steps in (1..=12).filter(|&steps| checkpoints.are_due(steps)) {
-        let path = checkpoints.save(position(steps), steps, &[steps as f32; 3], &mut Group::alone()).unwrap();
+        let path = checkpoints.save(position(steps), &[steps as f32; 3], &mut Group::alone()).unwrap();
         assert_eq!(path, Some(path_of(folder.path(), steps)));
     }
     folder
 }
 
 fn position(steps: u64) -> Position {
-    // This sum does not survive the round trip through a JSON number.
-    Position { epoch: 1, step: steps, loss_sum: steps as f64 / 3.0 + 0.1 }
+    // This sum does not survive the round trip through a JSON number. The two samples are one step.
+    Position { epoch: 1, step: steps - 1, loss_sum: steps as f64 / 3.0 + 0.1 }
 }
 
 fn path_of(folder: &Path, steps: u64) -> PathBuf {
@@ -71,7 +71,7 @@ fn the_last_five_are_kept_and_nothing_else_is_touched() {
     let expected = [4, 6, 8, 10, 12].map(|steps| format!("checkpoint-{steps:09}.safetensors"));
     assert_eq!(names(folder.path())[..5], expected);
     let (begun, _) = begin(&settings(folder.path(), true), run_with(&PLAN, 1), &mut Vec::new());
-    begun.unwrap().save(position(14), 14, &[0.0; 3], &mut Group::alone()).unwrap();
+    begun.unwrap().save(position(14), &[0.0; 3], &mut Group::alone()).unwrap();
     assert_eq!(names(folder.path()).len(), 6);
     assert!(folder.path().join("notes.txt").is_file());
 }
@@ -83,7 +83,7 @@ fn the_newest_gives_position_and_parameters_to_the_last_bit() {
     let (begun, remarks) = begin(&settings(folder.path(), true), run_with(&PLAN, 1), &mut parameters);
     assert_eq!((begun.unwrap().start(), parameters), (position(12), vec![12.0; 3]));
     let path = path_of(folder.path(), 12);
-    assert_eq!(remarks, [format!("resuming from {}: epoch 1, step 12", path.display())]);
+    assert_eq!(remarks, [format!("resuming from {}: epoch 1, step 11", path.display())]);
 }
 
 #[test]
@@ -162,6 +162,34 @@ fn a_checkpoint_that_is_not_whole_is_set_aside_and_the_one_before_is_taken() {
 }
 
 #[test]
+fn a_checkpoint_in_another_ones_name_is_refused_naming_both() {
+    let folder = folder();
+    let resume = settings(folder.path(), true);
+    let copy = path_of(folder.path(), 14);
+    fs::copy(path_of(folder.path(), 8), &copy).unwrap();
+    let text = "says 14 steps in its name, but holds epoch 1, step 7, which is after 8 steps: it was renamed or copied; \
+                name it checkpoint-000000008.safetensors, or move it away";
+    assert_eq!(refusal(&resume, run_with(&PLAN, 1)), format!("{} {text}", copy.display()));
+    assert_eq!(names(folder.path()).len(), 6);
+    fs::remove_file(copy).unwrap();
+    let (begun, _) = begin(&resume, run_with(&PLAN, 1), &mut Vec::new());
+    assert_eq!(begun.unwrap().start(), position(12));
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_not_a_regular_file_is_refused_at_once_and_left_as_it_is() {
+    let folder = folder();
+    let resume = settings(folder.path(), true);
+    let path = path_of(folder.path(), 14);
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
+    let text = "cannot be read: it is a pipe and not a regular file; --checkpoint-dir must name a folder in which rank 0 \
+                can read and write";
+    assert_eq!(refusal(&resume, run_with(&PLAN, 1)), format!("{}: {text}", path.display()));
+    assert!(fs::symlink_metadata(&path).is_ok() && names(folder.path()).len() == 6);
+}
+
+#[test]
 fn what_a_killed_run_left_half_written_is_removed() {
     let folder = folder();
     let half = folder.path().join(".checkpoint-000000014.safetensors.4711.part");
@@ -212,7 +240,7 @@ fn a_checkpoint_that_cannot_be_written_ends_all_ranks() {
             fs::remove_dir_all(&path).unwrap();
             fs::write(&path, "in the way").unwrap();
         }
-        checkpoints.save(position(2), 2, &[0.0; 3], rank).unwrap_err().to_string()
+        checkpoints.save(position(2), &[0.0; 3], rank).unwrap_err().to_string()
     })
     .unwrap();
     assert!(errors[0].contains("kept: Not a directory"), "{errors:?}");

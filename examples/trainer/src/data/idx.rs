@@ -1,13 +1,12 @@
 //! Reads MNIST's IDX files, plain or gzipped.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
 
 use super::SIDE;
-use crate::bounded_read;
+use crate::{bounded_read, regular_file};
 
 /// The first four bytes of an IDX file of images: bytes in three dimensions.
 pub const IMAGES_MAGIC: u32 = 0x0000_0803;
@@ -111,7 +110,7 @@ struct IdxFile<'path> {
     path: &'path Path,
     reader: Box<dyn Read>,
     gzip: bool,
-    /// The length of a plain regular file; `None` for a gzipped file or a pipe.
+    /// The length of a plain file; `None` for a gzipped one.
     size: Option<u64>,
     /// The number of decompressed bytes read so far.
     position: u64,
@@ -120,12 +119,12 @@ struct IdxFile<'path> {
 impl<'path> IdxFile<'path> {
     fn open(path: &'path Path) -> Result<IdxFile<'path>, IdxError> {
         let unreadable = |error| IdxError { path: path.to_owned(), fault: IdxFault::Unreadable(error) };
-        let file = File::open(path).map_err(unreadable)?;
-        let metadata = file.metadata().map_err(unreadable)?;
+        let file = regular_file::open(path).map_err(unreadable)?;
+        let length = file.metadata().map_err(unreadable)?.len();
         let mut bytes = BufReader::with_capacity(1 << 16, file);
         // Detect gzip by content, because servers and browsers decompress and rename files.
         let gzip = bytes.fill_buf().map_err(unreadable)?.starts_with(&GZIP_MAGIC);
-        let size = (metadata.is_file() && !gzip).then_some(metadata.len());
+        let size = (!gzip).then_some(length);
         let reader: Box<dyn Read> = if gzip { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) };
         Ok(IdxFile { path, reader, gzip, size, position: 0 })
     }

@@ -135,9 +135,10 @@ fn find(folder: &Path, split: Split) -> Result<Files, SourceError> {
     Ok(Files { images, labels })
 }
 
-/// Finds a file by name. A plain file is preferred to a gzipped one because it is faster to read.
+/// Finds a file by name. A plain file is preferred to a gzipped one because it is faster to read. A symbolic link that leads
+/// nowhere is found, so that reading it names it.
 fn find_file(folder: &Path, name: &str) -> Option<PathBuf> {
-    [folder.join(name), folder.join(format!("{name}.gz"))].into_iter().find(|path| path.exists())
+    [folder.join(name), folder.join(format!("{name}.gz"))].into_iter().find(|path| path.symlink_metadata().is_ok())
 }
 
 #[cfg(test)]

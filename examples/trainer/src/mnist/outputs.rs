@@ -22,7 +22,7 @@ pub fn check(options: &MnistArgs, rank: Rank, steps: usize) -> Result<Vec<Box<dy
     let named = [("--weights", &options.weights), ("--metrics", &options.metrics), ("--plot", &options.plot)];
     let mut taken: Vec<(&'static str, PathBuf)> = Vec::new();
     for (name, path) in named.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?))) {
-        // --weights is only read and may be a pipe. The outputs are checked below.
+        // --weights is already read, and the outputs are checked below.
         let Ok(place) = atomic_write::place_of(path) else { continue };
         if let Some((other, _)) = taken.iter().find(|(_, other)| *other == place) {
             return Err(OutputError::Same { path: path.to_owned(), names: [*other, name] });

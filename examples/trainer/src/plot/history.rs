@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::Position;
+use crate::digest;
 use crate::train::{self, Step};
 
 /// The maximum number of step losses. When it is reached, each pair of neighbors is merged into its mean.
 const POINTS: usize = 1024;
 
-/// The tags around the values in a picture.
+/// The tags around the values in a picture, which follow their SHA-256.
 const TAGS: [&str; 2] = ["<metadata>", "</metadata>"];
 
 /// The reported values of a run with their times, in epochs from 0.
@@ -53,10 +54,14 @@ impl History {
         History { title, from: 0.0, stride: 1, losses, epochs: Vec::new(), rest: (0.0, 0.0, 0) }
     }
 
-    /// Parses the history in a picture if it belongs to the run with this title.
+    /// Parses the history in a picture if it belongs to the run with this title and is as it was written.
     fn of_picture(picture: &str, title: &str) -> Option<History> {
         let [open, close] = TAGS;
         let (kept, _) = picture.rsplit_once(open)?.1.split_once(close)?;
+        let (written, kept) = kept.split_once(' ')?;
+        if written != digest::of_bytes(kept.as_bytes()) {
+            return None;
+        }
         serde_json::from_str(kept).ok().filter(|history: &History| history.title == title && history.can_be_drawn())
     }
 
@@ -77,7 +82,7 @@ impl History {
         let kept = kept.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e");
         let [open, close] = TAGS;
         let end = picture.rfind("</svg>").unwrap_or(picture.len());
-        picture.insert_str(end, &format!("{open}{kept}{close}\n"));
+        picture.insert_str(end, &format!("{open}{} {kept}{close}\n", digest::of_bytes(kept.as_bytes())));
         Ok(())
     }
 
@@ -202,8 +207,32 @@ mod tests {
         // Values that no plot contains.
         for (right, wrong) in [("0.1,", "1e300,"), ("0.1,", "-1,"), ("\"stride\":1", "\"stride\":0"), ("[[", "[[]")] {
             let picture = picture(&history(2));
-            assert_eq!(resumed(Some(&picture.replacen(right, wrong, 1)), 2, 50).from, 2.5, "{wrong}");
             assert!(picture.contains(right));
+            let picture = picture.replacen(right, wrong, 1);
+            assert_eq!(resumed(Some(&picture), 2, 50).from, 2.5, "{wrong}");
+            assert_eq!(resumed(Some(&sealed(&picture)), 2, 50).from, 2.5, "{wrong}");
+        }
+    }
+
+    /// A picture whose digest is that of the values that it has now.
+    fn sealed(picture: &str) -> String {
+        let [open, close] = TAGS;
+        let (start, rest) = picture.split_once(open).unwrap();
+        let (kept, end) = rest.split_once(close).unwrap();
+        let (_, kept) = kept.split_once(' ').unwrap();
+        format!("{start}{open}{} {kept}{close}{end}", digest::of_bytes(kept.as_bytes()))
+    }
+
+    #[test]
+    fn any_changed_byte_of_the_values_is_noticed() {
+        let whole = picture(&history(2));
+        assert_eq!(sealed(&whole), whole);
+        let [open, close] = TAGS.map(|tag| whole.find(tag).unwrap());
+        for at in open..close {
+            let mut changed = whole.clone().into_bytes();
+            changed[at] ^= 1 + (at % 7) as u8;
+            let changed = String::from_utf8(changed).unwrap();
+            assert_eq!(resumed(Some(&changed), 2, 50).from, 2.5, "{at}");
         }
     }
 

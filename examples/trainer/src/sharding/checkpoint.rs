@@ -9,6 +9,7 @@ use super::number::Number;
 use super::plan::Plan;
 use super::run_id::RunId;
 use super::tensor::{Tensor, places};
+use crate::checksum::{self, Damage, Entries};
 use crate::tensor_file::{NamedTensor, TensorFile, TensorFileError};
 
 /// Appended to a parameter's name for its momentum.
@@ -76,6 +77,11 @@ impl Checkpoint {
         Checkpoint { about, tensors }
     }
 
+    /// The rank whose parts these are, and the number of ranks. Whole tensors are those of rank 0 of 1.
+    pub fn of_ranks(&self) -> (u32, u32) {
+        (self.about.rank, self.about.world)
+    }
+
     /// The number of completed steps.
     pub fn steps(&self) -> u64 {
         self.about.steps
@@ -91,9 +97,10 @@ impl Checkpoint {
     /// # Errors
     /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), CheckpointError> {
-        let about = serde_json::to_string(&self.about)
-            .map_err(|error| CheckpointError::Strange { path: path.to_owned(), reason: error.to_string() })?;
-        Ok(TensorFile { about, tensors: self.tensors.clone() }.write(path)?)
+        let entries = serde_json::to_value(&self.about).and_then(serde_json::from_value::<Entries>);
+        let entries =
+            entries.map_err(|error| CheckpointError::Strange { path: path.to_owned(), reason: error.to_string() })?;
+        Ok(checksum::seal(entries, self.tensors.clone()).write(path)?)
     }
 
     /// Reads a file.
@@ -108,7 +115,12 @@ impl Checkpoint {
     pub fn read_with_digest(path: &Path) -> Result<(Checkpoint, String), CheckpointError> {
         let strange = |reason: String| CheckpointError::Strange { path: path.to_owned(), reason };
         let (file, digest) = TensorFile::read_with_digest(path)?;
-        let about: About = serde_json::from_str(&file.about).map_err(|error| strange(error.to_string()))?;
+        let entries = checksum::open(&file).map_err(|damage| match damage {
+            Damage::Metadata(_) => strange(damage.to_string()),
+            damage => CheckpointError::Damaged { path: path.to_owned(), damage },
+        })?;
+        let about: About =
+            serde_json::from_value(entries.into_iter().collect()).map_err(|error| strange(error.to_string()))?;
         let mut tensors = Vec::new();
         for place in &about.places {
             let Some(tensor) = file.get(&place.name) else {
@@ -251,6 +263,8 @@ fn merge_tensor(place: &Part, index: usize, parts: &[(PathBuf, Checkpoint)]) -> 
 pub enum CheckpointError {
     #[error(transparent)]
     File(#[from] TensorFileError),
+    #[error("{}: {damage}; name another checkpoint, or merge the checkpoints of all ranks again", path.display())]
+    Damaged { path: PathBuf, damage: Damage },
     #[error("{}: is not a checkpoint of this network: {reason}", path.display())]
     Strange { path: PathBuf, reason: String },
     #[error("there are no checkpoints to merge: name the folders of all ranks")]

@@ -52,6 +52,8 @@ mod program;
 mod quickstart;
 mod quickstart_processes;
 mod ranks;
+#[cfg(unix)]
+mod read_back;
 mod readiness;
 mod resume;
 mod sharded_training;

@@ -6,6 +6,8 @@ use std::process::{Command, Output};
 
 use crate::support::files::files;
 use crate::support::published::assert_published;
+use mpienv_trainer::checksum;
+use mpienv_trainer::tensor_file::TensorFile;
 
 /// `quickstart` with arguments, in a folder, and without variables.
 fn quickstart(folder: &Path, arguments: &[&str]) -> Output {
@@ -204,11 +206,13 @@ fn checkpoints_that_cannot_be_merged_are_refused() {
     );
     assert_fails(&merge(&["saved_graph"]), 1, "saved_graph: has no CKP-EPOCH_STEP.safetensors");
     assert_fails(&merge(&["nowhere"]), 1, "nowhere: No such file or directory");
-    // A replica with a different number, in the last byte of the file.
+    // A replica with a different number.
     let replica = path.join("device/4/CKP-1_4.safetensors");
-    let mut bytes = fs::read(&replica).unwrap();
-    *bytes.last_mut().unwrap() ^= 1;
-    fs::write(&replica, bytes).unwrap();
+    let mut diverged = TensorFile::read(&replica).unwrap();
+    let entries = checksum::open(&diverged).unwrap();
+    let momentum = diverged.tensors.iter_mut().find(|tensor| tensor.name == "w2.momentum").unwrap();
+    *momentum.bytes.last_mut().unwrap() ^= 1;
+    checksum::seal(entries, diverged.tensors).write(&replica).unwrap();
     assert_fails(
         &merge(&["device/0", "device/1", "device/2", "device/3", "device/4"]),
         1,
@@ -227,6 +231,41 @@ fn checkpoints_that_cannot_be_merged_are_refused() {
     // One part is not a whole checkpoint.
     let resume = quickstart(path, &["--threads", "8", "--resume-from", "device/3/CKP-1_4.safetensors"]);
     assert_fails(&resume, 1, "device/3/CKP-1_4.safetensors: has only the parts of rank 3 of 8");
+}
+
+#[test]
+fn a_checkpoint_in_the_name_of_another_step_or_rank_is_refused_naming_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    stdout(quickstart(path, &["--threads", "2", "--epochs", "1"]));
+    let copy = |from: &str, to: &str| fs::copy(path.join(from), path.join(to)).unwrap();
+    for rank in [0, 1] {
+        copy(&format!("device/{rank}/CKP-1_4.safetensors"), &format!("device/{rank}/CKP-7_2.safetensors"));
+    }
+    let merge = ["merge", "device/0", "device/1"];
+    assert_fails(
+        &quickstart(path, &merge),
+        1,
+        "device/0/CKP-7_2.safetensors says epoch 7, step 2 in its name, but holds epoch 1, step 4: it was renamed or copied; \
+         name it CKP-1_4.safetensors, or move it away",
+    );
+    for rank in [0, 1] {
+        fs::remove_file(path.join(format!("device/{rank}/CKP-7_2.safetensors"))).unwrap();
+    }
+    copy("device/0/CKP-1_4.safetensors", "device/1/CKP-1_4.safetensors");
+    assert_fails(
+        &quickstart(path, &merge),
+        1,
+        "device/1/CKP-1_4.safetensors is in the folder of rank 1, but holds the parts of rank 0 of 2: it was renamed or \
+         copied; put it into folder 0, or name a folder with rank 1's own checkpoints",
+    );
+    assert!(!path.join("merged.safetensors").exists());
+    // Whole tensors are the same in the folders of all ranks, and a step in another name is still refused.
+    stdout(quickstart(path, &["--threads", "2", "--epochs", "1", "--integrated"]));
+    stdout(quickstart(path, &["merge", "device/1"]));
+    copy("device/1/CKP-1_4.safetensors", "device/1/CKP-1_3.safetensors");
+    let resume = quickstart(path, &["--threads", "2", "--resume-from", "device/1/CKP-1_3.safetensors"]);
+    assert_fails(&resume, 1, "says epoch 1, step 3 in its name, but holds epoch 1, step 4: ");
 }
 
 #[test]

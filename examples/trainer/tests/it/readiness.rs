@@ -1,15 +1,12 @@
-//! A rank that cannot start tells all others at once, and files that can be read only once are read only once.
+//! A rank that cannot start tells all others at once, and only rank 0 reads the first weights.
 
-use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Instant;
 
-use crate::support::mnist::mnist;
 use crate::support::port::free_port;
 use crate::support::rank::rank;
 use crate::support::running::Running;
-use crate::support::tool::is_there;
 use mpienv::host_name;
 
 /// So long that a test that waits for it fails.
@@ -77,29 +74,4 @@ fn first_weights_are_read_by_rank_0_alone() {
 fn stdout(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-#[test]
-fn first_weights_may_come_through_a_pipe() {
-    if !is_there("bash") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let kept = folder.path().join("kept");
-    let output = mnist().args(["--epochs", "1", "--quiet", "--checkpoint-dir"]).arg(&kept).output().unwrap();
-    stdout(&output);
-    let checkpoint = fs::read_dir(&kept).unwrap().next().unwrap().unwrap().path();
-    let raw = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity/w0.f32");
-    for file in [checkpoint.as_path(), &raw] {
-        let first_line = |script: &str| {
-            let mut bash = Command::new("bash");
-            let output = bash.args(["-c", script, env!("CARGO_BIN_EXE_mnist")]).arg(file).output().unwrap();
-            stdout(&output).lines().next().unwrap().to_owned()
-        };
-        let of_file = first_line(r#""$0" --epochs 1 --weights "$1""#);
-        assert_eq!(first_line(r#""$0" --epochs 1 --weights <(cat "$1")"#), of_file);
-        let ranks =
-            |init| first_line(&format!(r#""$0" --epochs 1 --ranks 2 --quiet --weights {init} | cut -d, -f1-4"#));
-        assert_eq!(ranks(r#"<(cat "$1")"#), ranks(r#""$1""#));
-    }
 }
