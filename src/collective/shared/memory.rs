@@ -214,7 +214,8 @@ impl Memory {
         self.is_complete = self.ranks == 1;
         let place = self.place(self.own);
         let described = &place.calls[(self.round % 2) as usize];
-        described.codes.store(u32::from(u16::from_le_bytes(call.codes())), Ordering::Relaxed);
+        let [operation, kind, refused] = call.codes();
+        described.codes.store(u32::from_le_bytes([operation, kind, refused, 0]), Ordering::Relaxed);
         described.count.store(call.count, Ordering::Relaxed);
         place.processor.store(processor(), Ordering::Relaxed);
         // Sequentially consistent, as in `sleep`: either this rank sees the sleeper, or the sleeper sees the round.
@@ -253,8 +254,8 @@ impl Memory {
     /// The call that a rank makes in the current round, which it must have published.
     pub(super) fn call(&self, rank: usize) -> Call {
         let described = &self.place(rank).calls[(self.round % 2) as usize];
-        let [operation, kind, ..] = described.codes.load(Ordering::Relaxed).to_le_bytes();
-        Call::from_codes([operation, kind], described.count.load(Ordering::Relaxed))
+        let [operation, kind, refused, _] = described.codes.load(Ordering::Relaxed).to_le_bytes();
+        Call::from_codes([operation, kind, refused], described.count.load(Ordering::Relaxed))
     }
 
     /// The slots of the current round, once all ranks have published it.
