@@ -141,3 +141,10 @@ fn a_forked_child_can_neither_use_nor_end_the_group_of_its_parent() {
         check_sums(Job::start_after("export MPIENV_TOKEN=secret", "collective_fork", &[backend]), described);
     }
 }
+
+#[test]
+fn a_limit_of_file_sizes_below_that_of_the_memory_is_a_reason_to_use_tcp() {
+    // In blocks of 512 or 1024 bytes.
+    let job = Job::start_after("ulimit -f 64", "collective_fork", &["shared-memory"]);
+    check_sums(job, "TCP (rank 0 cannot share memory: the limit of file sizes (ulimit -f) is ");
+}
