@@ -19,8 +19,13 @@
 //! Every rank of a group must make the same calls in the same order, with the same number of values. Each call of
 //! [`Group`] has an example. Calls block. A group makes one call at a time and stays in its thread.
 //!
-//! Over shared memory, TCP and threads, ranks compare their calls. If calls differ, all ranks get an error that names
-//! two ranks: `rank 2 called barrier, rank 0 all_reduce_sum of 10 f32`. MPI does not compare calls.
+//! Ranks compare their calls before any of them returns: operation, type and count of numbers, reduction, root. If calls
+//! differ, all ranks get an error that names two ranks: `rank 2 called barrier, rank 0 all_reduce_sum of 10 f32`. This
+//! includes a rank that refuses its own arguments. Over MPI, comparing takes one more small all-reduce for each call.
+//!
+//! Only the process that connected can use a group. In a forked child, every call is an error, and dropping the group
+//! does nothing. The child keeps the connections open, so while it runs, a loss of its parent is noticed only after the
+//! timeout: drop the group in the child first.
 //!
 //! # Order of sums
 //! All ranks get the same bits; MPI recommends this but does not guarantee it. Over shared memory, TCP and threads,
@@ -63,8 +68,8 @@
 //! | [`all_reduce_sum`](Group::all_reduce_sum) to 64 KiB (n (p - 1) to 512 KiB) | n (p - 1) | 1 |
 //! | [`all_reduce_sum`](Group::all_reduce_sum), larger | 2 n (p - 1) / p | 2 for each MiB of a rank's part |
 //! | [`reduce_scatter_sum`](Group::reduce_scatter_sum), [`all_to_all`](Group::all_to_all) | n (p - 1) / p | 1 |
-//! | [`all_gather`](Group::all_gather) | n (p - 1) | 2 |
-//! | [`broadcast`](Group::broadcast) | n (p - 1), root only | 2 |
+//! | [`all_gather`](Group::all_gather) | n (p - 1) | 1, and 1 more for each MiB |
+//! | [`broadcast`](Group::broadcast) | n (p - 1), root only | 1, and 1 more for each MiB from the root |
 //! | [`barrier`](Group::barrier) | 0 | 1 |
 //!
 //! Each message adds 24 bytes; encryption adds 16 bytes for the head and 16 for each 64 KiB. A sum over several hosts
@@ -86,6 +91,7 @@ mod host_info;
 mod hosts;
 #[cfg(feature = "mpi")]
 mod mpi;
+mod room;
 #[cfg(target_os = "linux")]
 mod shared;
 mod split;

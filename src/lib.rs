@@ -47,6 +47,8 @@ pub mod launcher;
 pub mod mpi;
 #[cfg(feature = "pmix")]
 pub mod pmix;
+#[cfg(any(feature = "collective", feature = "mpi"))]
+mod process;
 #[cfg(feature = "rendezvous")]
 pub mod rendezvous;
 #[cfg(any(feature = "cli", feature = "testing"))]

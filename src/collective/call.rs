@@ -11,6 +11,9 @@ pub(super) struct Call {
     pub(super) kind: Option<ElementKind>,
     /// The number of values in a reduction, the root of a broadcast, or the bytes of a part in an all-to-all.
     pub(super) count: u64,
+    /// Whether the rank refused its own arguments. It takes no part in the call then, but must not leave the others
+    /// waiting.
+    pub(super) is_refused: bool,
 }
 
 /// What ranks do together. The discriminant goes into messages.
@@ -29,14 +32,15 @@ pub(super) enum Operation {
     ReduceScatterSum,
     ReduceScatterMin,
     ReduceScatterMax,
+    Connect,
 }
 
 use Operation::{
-    AllGather, AllReduceMax, AllReduceMin, AllReduceSum, AllToAll, Barrier, Broadcast, ReduceScatterMax,
+    AllGather, AllReduceMax, AllReduceMin, AllReduceSum, AllToAll, Barrier, Broadcast, Connect, ReduceScatterMax,
     ReduceScatterMin, ReduceScatterSum, Split,
 };
 
-const NAMES: [(Operation, &str); 11] = [
+const NAMES: [(Operation, &str); 12] = [
     (Barrier, "barrier"),
     (AllGather, "all_gather"),
     (AllToAll, "all_to_all"),
@@ -48,15 +52,28 @@ const NAMES: [(Operation, &str); 11] = [
     (ReduceScatterSum, "reduce_scatter_sum"),
     (ReduceScatterMin, "reduce_scatter_min"),
     (ReduceScatterMax, "reduce_scatter_max"),
+    (Connect, "connect"),
 ];
+
+/// The length of a call that is encoded as a whole.
+#[cfg(feature = "mpi")]
+const DESCRIBED: usize = 11;
 
 impl Call {
     pub(super) const BARRIER: Call = Call::of(Barrier, 0);
     pub(super) const ALL_GATHER: Call = Call::of(AllGather, 0);
     pub(super) const SPLIT: Call = Call::of(Split, 0);
+    /// What ranks exchange to share memory. No call of a user is the same.
+    pub(super) const CONNECT: Call = Call::of(Connect, 0);
 
     const fn of(operation: Operation, count: u64) -> Call {
-        Call { operation, kind: None, count }
+        Call { operation, kind: None, count, is_refused: false }
+    }
+
+    /// A call of this name whose arguments the rank itself refuses.
+    pub(super) fn refused(name: &str) -> Call {
+        let operation = NAMES.iter().find(|(_, known)| *known == name).map_or(Barrier, |(operation, _)| *operation);
+        Call { is_refused: true, ..Call::of(operation, 0) }
     }
 
     pub(super) fn broadcast(root: u32) -> Call {
@@ -81,18 +98,52 @@ impl Call {
             Reduction::Min => min,
             Reduction::Max => max,
         };
-        Call { operation, kind: Some(kind), count: count as u64 }
+        Call { kind: Some(kind), ..Call::of(operation, count as u64) }
     }
 
-    /// Encodes the operation and the kind for messages.
-    pub(super) fn codes(self) -> [u8; 2] {
-        [self.operation as u8, ElementKind::code(self.kind)]
+    /// Encodes everything but the count for messages.
+    pub(super) fn codes(self) -> [u8; 3] {
+        [self.operation as u8, ElementKind::code(self.kind), self.is_refused.into()]
     }
 
     /// Decodes a message. An unknown operation becomes a barrier.
-    pub(super) fn from_codes([operation, kind]: [u8; 2], count: u64) -> Call {
+    pub(super) fn from_codes([operation, kind, is_refused]: [u8; 3], count: u64) -> Call {
         let operation = NAMES.iter().map(|(operation, _)| *operation).find(|known| *known as u8 == operation);
-        Call { operation: operation.unwrap_or_default(), kind: ElementKind::from_code(kind), count }
+        let operation = operation.unwrap_or_default();
+        Call { operation, kind: ElementKind::from_code(kind), count, is_refused: is_refused != 0 }
+    }
+
+    /// Two numbers that differ between calls. Their sums over 2^21 ranks are exact.
+    #[cfg(feature = "mpi")]
+    pub(super) fn fingerprints(self) -> [f64; 2] {
+        // The last step of SplitMix64, once for each of the two parts.
+        let mix = |bits: u64| {
+            let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            bits ^ (bits >> 31)
+        };
+        let [operation, kind, refused] = self.codes();
+        let codes = u64::from(u32::from_le_bytes([operation, kind, refused, 1]));
+        let print = mix(mix(self.count.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ codes);
+        [(print >> 32) as u32, print as u32].map(f64::from)
+    }
+
+    /// Encodes the whole call.
+    #[cfg(feature = "mpi")]
+    pub(super) fn described(self) -> [u8; DESCRIBED] {
+        let mut described = [0; DESCRIBED];
+        described[..8].copy_from_slice(&self.count.to_le_bytes());
+        described[8..].copy_from_slice(&self.codes());
+        described
+    }
+
+    /// Decodes what [`Call::described`] returns.
+    #[cfg(feature = "mpi")]
+    pub(super) fn from_described(described: [u8; DESCRIBED]) -> Call {
+        let (mut count, mut codes) = ([0; 8], [0; 3]);
+        count.copy_from_slice(&described[..8]);
+        codes.copy_from_slice(&described[8..]);
+        Call::from_codes(codes, u64::from_le_bytes(count))
     }
 
     /// Returns whether the calls are the same reduction, except perhaps for how many numbers they reduce.
@@ -109,6 +160,7 @@ impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, count) = (self.name(), self.count);
         match (self.operation, self.kind) {
+            _ if self.is_refused => write!(f, "{name} with invalid arguments"),
             (_, Some(kind)) => write!(f, "{name} of {count} {}", kind.name()),
             (Broadcast, None) => write!(f, "{name} from rank {count}"),
             (AllToAll, None) => write!(f, "{name} of parts of {count} bytes"),
@@ -125,8 +177,8 @@ mod tests {
     fn a_call_comes_out_of_a_message_as_it_went_in() {
         let kinds = [None, Some(ElementKind::F32), Some(ElementKind::U64)];
         for (operation, _) in NAMES {
-            for kind in kinds {
-                let call = Call { operation, kind, count: 7 };
+            for (kind, is_refused) in kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+                let call = Call { operation, kind, count: 7, is_refused };
                 assert_eq!(Call::from_codes(call.codes(), 7), call);
             }
         }
@@ -139,6 +191,7 @@ mod tests {
         assert_eq!(Call::broadcast(3).to_string(), "broadcast from rank 3");
         assert_eq!(Call::all_to_all(64).to_string(), "all_to_all of parts of 64 bytes");
         assert_eq!(Call::BARRIER.to_string(), "barrier");
+        assert_eq!(Call::refused("broadcast").to_string(), "broadcast with invalid arguments");
         assert!(sum.differs_in_length_alone(Call { count: 11, ..sum }));
         assert!(!sum.differs_in_length_alone(Call::all_reduce(Reduction::Sum, ElementKind::F64, 11)));
         assert!(!Call::broadcast(0).differs_in_length_alone(Call::broadcast(1)));

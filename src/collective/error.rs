@@ -3,6 +3,7 @@
 use std::io;
 
 use super::call::Call;
+use crate::process::Owner;
 use crate::rendezvous::RendezvousError;
 
 /// Why a collective call failed.
@@ -92,13 +93,22 @@ pub enum CollectiveError {
         /// The other rank's error.
         difference: String,
     },
-    /// This rank's arguments are invalid. Nothing was sent, and the group can still be used.
+    /// This rank's arguments are invalid. The group can still be used if those of all ranks are.
     #[error("{call}: {reason}")]
     Argument {
         /// The call.
         call: &'static str,
         /// What is wrong with its arguments.
         reason: String,
+    },
+    /// This process was forked from the one that connected the group. The group of that process is not affected.
+    #[error(
+        "this process was forked from process {connected}, which alone can use the group: connect after \
+         the fork, or start a new program instead of forking"
+    )]
+    Forked {
+        /// The ID of the process that connected the group.
+        connected: u32,
     },
     /// The ranks of an MPI job cannot be monitored.
     #[error("cannot monitor the ranks: {0}")]
@@ -133,6 +143,11 @@ impl CollectiveError {
             Length { rank, .. } | Differs { rank, .. } | Disagree { rank, .. } => Some(*rank),
             _ => None,
         }
+    }
+
+    /// Fails if this process was forked from the one that connected.
+    pub(super) fn check_owner(owner: Owner) -> Result<(), CollectiveError> {
+        if owner.is_here() { Ok(()) } else { Err(CollectiveError::Forked { connected: owner.id() }) }
     }
 
     /// Returns the error for `rank` making the call `found` while this rank, `own`, made the call `expected`.

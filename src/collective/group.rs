@@ -211,12 +211,10 @@ impl Group {
         let size = self.size();
         let call = "all_to_all";
         if parts.len() != size as usize {
-            let reason = format!("{} parts for {size} ranks", parts.len());
-            return Err(CollectiveError::Argument { call, reason });
+            return Err(self.refuse(call, format!("{} parts for {size} ranks", parts.len())));
         }
         if let Some(pair) = parts.windows(2).find(|pair| pair[0].len() != pair[1].len()) {
-            let reason = format!("parts of {} and {} bytes", pair[0].len(), pair[1].len());
-            return Err(CollectiveError::Argument { call, reason });
+            return Err(self.refuse(call, format!("parts of {} and {} bytes", pair[0].len(), pair[1].len())));
         }
         self.transport.all_to_all(parts)
     }
@@ -239,10 +237,17 @@ impl Group {
     pub fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
         let size = self.size();
         if root >= size {
-            let reason = format!("rank {root} of a group of {size}");
-            return Err(CollectiveError::Argument { call: "broadcast", reason });
+            return Err(self.refuse("broadcast", format!("rank {root} of a group of {size}")));
         }
         self.transport.broadcast(bytes, root)
+    }
+
+    /// Tells the others that this rank refuses its arguments. If they differ, they and the next call here get an error.
+    fn refuse(&mut self, call: &'static str, reason: String) -> CollectiveError {
+        match self.transport.refuse(call) {
+            Err(fork @ CollectiveError::Forked { .. }) => fork,
+            _ => CollectiveError::Argument { call, reason },
+        }
     }
 
     /// Returns once every rank has made this call.

@@ -26,7 +26,7 @@ pub(super) fn join_from(
         return Ok(Box::new(tcp));
     }
     let info = serde_json::to_vec(info).unwrap_or_default();
-    let all = tcp.gather(Call::ALL_GATHER, &info)?;
+    let all = tcp.gather(Call::CONNECT, &info)?;
     // All ranks run the same program. If one rank's data cannot be parsed, its host is unknown.
     let all: Vec<HostInfo> = all.iter().map(|info| serde_json::from_slice(info).unwrap_or_default()).collect();
     let firsts = firsts(&all, |one, other| one.is_with(other));
@@ -52,7 +52,7 @@ pub(super) fn join_from(
     let shared = if host.rank().size() == 1 { Ok(None) } else { Shared::new(host, spins)?.map(Some) };
     // If one host cannot share memory, no host does: all ranks must use the same transports.
     let why = shared.as_ref().err().map(|(_, why)| why.clone()).unwrap_or_default();
-    let reasons = tcp.gather(Call::ALL_GATHER, why.as_bytes())?;
+    let reasons = tcp.gather(Call::CONNECT, why.as_bytes())?;
     match (shared, reasons.iter().find(|reason| !reason.is_empty())) {
         (Ok(shared), None) => {
             Ok(Box::new(TwoLevel::new(tcp, shared, (first == own).then_some(among_firsts), place, hosts, largest)))

@@ -7,8 +7,8 @@
 //! MPI recommends but does not guarantee that a sum has the same bits on all ranks. It does if every rank adds in the
 //! same order, or if one rank adds and distributes the result, as Open MPI and MPICH do between identical machines.
 //!
-//! MPI does not compare the calls of different ranks. If a rank makes another call, MPI returns an error, or all ranks
-//! wait until the timeout.
+//! MPI does not compare the calls of different ranks: calls that differ may hang, or return what no rank has sent. So
+//! every call begins with the same small sum, over which the ranks compare what they are about to do.
 
 mod init;
 mod lost;
@@ -19,9 +19,11 @@ use std::thread;
 use std::time::Duration;
 
 use self::watch::{Socket, Watch};
+use super::call::Call;
 use super::element::{ElementKind, Numbers, Reduction, Scratch};
 use super::error::CollectiveError;
 use super::host_info::{self, HostInfo};
+use super::split;
 use super::transport::Transport;
 use crate::mpi::{Communicator, Element, MpiError, Request, World};
 use crate::value::rank::Rank;
@@ -31,6 +33,9 @@ pub(super) use lost::OnLost;
 
 /// How long to hold back an MPI error so that the watch can name the lost rank. On one machine, it takes milliseconds.
 const WATCH_FIRST: Duration = Duration::from_secs(1);
+
+/// The most bytes that one MPI call broadcasts; MPI's own limit is below 2^31.
+const LONGEST: usize = 1 << 30;
 
 /// Ranks connected by MPI: all ranks of a job, or a group split from them.
 #[derive(Debug)]
@@ -103,6 +108,33 @@ impl Mpi {
         Ok(result?)
     }
 
+    /// Compares this call with those of all other ranks, because MPI does not. Returns once all ranks have made it.
+    ///
+    /// Every call begins with this one MPI call, so that MPI itself never sees calls that differ.
+    fn agree(&self, call: Call) -> Result<(), CollectiveError> {
+        let mut prints = call.fingerprints();
+        if self.spins {
+            self.call(|ranks| ranks.all_reduce_sum(&mut prints))?;
+        } else {
+            let sum = self.wait(|ranks| ranks.start_all_reduce_sum(prints.to_vec()))?;
+            prints.copy_from_slice(&sum);
+        }
+        // If any two ranks differ, no rank's fingerprints are the mean of all, so that all ranks go on here.
+        let size = f64::from(self.rank().size());
+        if prints == call.fingerprints().map(|print| size * print) { Ok(()) } else { self.name_difference(call) }
+    }
+
+    /// Exchanges whole calls, which tell who has made another one.
+    fn name_difference(&self, call: Call) -> Result<(), CollectiveError> {
+        let own = self.numbers[self.rank().index() as usize];
+        let all = self.wait(|ranks| ranks.start_all_gather(&call.described()))?;
+        let all = all.as_chunks().0.iter().map(|described| Call::from_described(*described));
+        match self.numbers.iter().zip(all).find(|(_, found)| *found != call) {
+            Some((rank, found)) => Err(CollectiveError::different_calls(*rank, found, own, call)),
+            None => Ok(()),
+        }
+    }
+
     /// Starts a call and polls it until it is done.
     fn wait<B: Default>(
         &self,
@@ -116,6 +148,7 @@ impl From<MpiError> for CollectiveError {
     fn from(error: MpiError) -> CollectiveError {
         match error {
             MpiError::TimedOut { limit, .. } => CollectiveError::SomeTimedOut { seconds: limit.as_secs_f64() },
+            MpiError::Forked { initialized } => CollectiveError::Forked { connected: initialized },
             error => CollectiveError::Mpi(error),
         }
     }
@@ -150,17 +183,35 @@ fn sum_part<T: Element>(mpi: &Mpi, values: &mut [T]) -> Result<(), CollectiveErr
 }
 
 impl Mpi {
+    /// Every rank gets the bytes of every rank, as part of a call on which all ranks agree.
+    fn gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        self.call(|ranks| ranks.all_gather_within(bytes, watch::limit(self.timeout)))
+    }
+
+    /// Reduces the numbers of all ranks, which have agreed on the call.
+    fn reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        match (by, numbers.kind()) {
+            (Reduction::Sum, ElementKind::F32) => {
+                let buffer = std::mem::take(&mut self.sum.singles);
+                let values = numbers.as_mut::<f32>().unwrap_or_default();
+                self.sum.singles = sum(self, values, buffer)?;
+            }
+            (Reduction::Sum, ElementKind::F64) => {
+                let buffer = std::mem::take(&mut self.sum.doubles);
+                let values = numbers.as_mut::<f64>().unwrap_or_default();
+                self.sum.doubles = sum(self, values, buffer)?;
+            }
+            _ => self.reduce_here(&mut numbers, by)?,
+        }
+        Ok(())
+    }
+
     /// Gathers the numbers of all ranks and reduces them on this rank, in rank order.
     fn reduce_here(&mut self, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
         let kind = numbers.kind();
-        let all = self.all_gather(numbers.bytes())?;
+        let all = self.gather(numbers.bytes())?;
         let mut row = Scratch::default();
         for (rank, bytes) in all.iter().enumerate() {
-            let expected = numbers.count();
-            if bytes.len() != expected * kind.size() {
-                let (rank, found) = (self.numbers[rank], bytes.len() / kind.size());
-                return Err(CollectiveError::Length { rank, found, expected });
-            }
             let row = row.bytes(bytes.len());
             row.copy_from_slice(bytes);
             match rank {
@@ -181,24 +232,13 @@ impl Transport for Mpi {
         format!("MPI ({})", self.library)
     }
 
-    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
-        match (by, numbers.kind()) {
-            (Reduction::Sum, ElementKind::F32) => {
-                let buffer = std::mem::take(&mut self.sum.singles);
-                let values = numbers.as_mut::<f32>().unwrap_or_default();
-                self.sum.singles = sum(self, values, buffer)?;
-            }
-            (Reduction::Sum, ElementKind::F64) => {
-                let buffer = std::mem::take(&mut self.sum.doubles);
-                let values = numbers.as_mut::<f64>().unwrap_or_default();
-                self.sum.doubles = sum(self, values, buffer)?;
-            }
-            _ => self.reduce_here(&mut numbers, by)?,
-        }
-        Ok(())
+    fn all_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        self.agree(Call::all_reduce(by, numbers.kind(), numbers.count()))?;
+        self.reduce(numbers, by)
     }
 
     fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+        self.agree(Call::reduce_scatter(by, numbers.kind(), numbers.count()))?;
         let is_even = numbers.count().is_multiple_of(self.rank().size() as usize);
         match (by, numbers.kind()) {
             (Reduction::Sum, ElementKind::F32) if is_even => {
@@ -207,12 +247,13 @@ impl Transport for Mpi {
             (Reduction::Sum, ElementKind::F64) if is_even => {
                 sum_part(self, numbers.as_mut::<f64>().unwrap_or_default())
             }
-            _ => self.all_reduce(numbers, by),
+            _ => self.reduce(numbers, by),
         }
     }
 
     fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
         let length = parts.first().map_or(0, Vec::len);
+        self.agree(Call::all_to_all(length))?;
         let mut bytes = parts.concat();
         if self.spins {
             self.call(|ranks| ranks.all_to_all(&mut bytes))?;
@@ -223,26 +264,38 @@ impl Transport for Mpi {
     }
 
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        self.call(|ranks| ranks.all_gather_within(bytes, watch::limit(self.timeout)))
+        self.agree(Call::ALL_GATHER)?;
+        self.gather(bytes)
     }
 
     fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
+        self.agree(Call::broadcast(root))?;
         let length = (bytes.len() as u64).to_le_bytes().to_vec();
         let length = self.wait(|ranks| ranks.start_broadcast(length, root))?;
         let length = length.as_slice().try_into().map_or(0, u64::from_le_bytes);
         // Only the root's bytes and length matter.
         bytes.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
-        *bytes = self.wait(|ranks| ranks.start_broadcast(std::mem::take(bytes), root))?;
+        if bytes.len() <= LONGEST {
+            *bytes = self.wait(|ranks| ranks.start_broadcast(std::mem::take(bytes), root))?;
+            return Ok(());
+        }
+        for piece in bytes.chunks_mut(LONGEST) {
+            let sent = self.wait(|ranks| ranks.start_broadcast(piece.to_vec(), root))?;
+            piece.copy_from_slice(&sent);
+        }
         Ok(())
     }
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.wait(Communicator::start_barrier)
+        // Every rank hears from all others.
+        self.agree(Call::BARRIER)
     }
 
     fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
         // Only the world can abort the job.
-        if let Ranks::World(world) = &self.ranks {
+        if let Ranks::World(world) = &self.ranks
+            && self.watch.is_here()
+        {
             self.watch.end();
             last_words();
             world.abort(code.into())
@@ -260,10 +313,19 @@ impl Transport for Mpi {
         Ok(world.finalize_within(limit)?)
     }
 
+    fn refuse(&mut self, call: &'static str) -> Result<(), CollectiveError> {
+        self.agree(Call::refused(call))
+    }
+
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
         // MPI_Comm_split has no time limit, so wait for all ranks first.
-        self.barrier()?;
-        let group = self.call(|ranks| ranks.split(color, key))?;
+        self.agree(Call::SPLIT)?;
+        let all = self.gather(&split::request(color, key))?;
+        let members = split::members(color, &all);
+        // MPI's colors and keys are below 2^31, so name the new group by its first rank.
+        let first = members.iter().copied().min().unwrap_or_default() as u32;
+        let place = members.iter().position(|&rank| rank == self.rank().index() as usize).unwrap_or_default();
+        let group = self.call(|ranks| ranks.split(first, place as u32))?;
         let number = self.numbers[self.rank().index() as usize];
         let numbers = self.watch.over(|| group.all_gather_within(&number.to_le_bytes(), watch::limit(self.timeout)))?;
         let numbers =

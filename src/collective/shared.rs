@@ -17,6 +17,7 @@ use super::call::Call;
 use super::element::{ElementKind, Numbers, Reduction, in_rank_order};
 use super::error::CollectiveError;
 use super::hosts;
+use super::room;
 use super::tcp::Tcp;
 use super::transport::Transport;
 use crate::value::printable::printable;
@@ -54,7 +55,7 @@ impl Shared {
             Some(Err(error)) => error.to_string().into_bytes(),
             None => Vec::new(),
         };
-        let offers = tcp.gather(Call::ALL_GATHER, &offer)?;
+        let offers = tcp.gather(Call::CONNECT, &offer)?;
         let file = match created {
             Some(created) => created.map(|(file, _)| file).map_err(|error| error.to_string()),
             None => open(&offers[0], ranks),
@@ -62,7 +63,7 @@ impl Shared {
         let map = |file: &OwnedFd| Memory::map(file, ranks, own).map_err(|error| error.to_string());
         let mapped = file.as_ref().map_err(Clone::clone).and_then(map);
         let reason = mapped.as_ref().err().cloned().unwrap_or_default();
-        let reasons = tcp.gather(Call::ALL_GATHER, reason.as_bytes())?;
+        let reasons = tcp.gather(Call::CONNECT, reason.as_bytes())?;
         // Rank 0's file stays open until all others have opened it.
         drop(file);
         match (mapped, first_reason(&reasons)) {
@@ -278,7 +279,7 @@ impl Transport for Shared {
     }
 
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        let (ranks, length) = (self.memory.ranks(), (bytes.len() as u64).to_le_bytes());
+        let (ranks, own, length) = (self.memory.ranks(), self.memory.own(), (bytes.len() as u64).to_le_bytes());
         let mut all: Vec<Vec<u8>> = Vec::new();
         let mut lengths = vec![bytes.len(); ranks];
         let mut sent = 0;
@@ -292,12 +293,15 @@ impl Transport for Shared {
                 sent += now;
                 head.len() + copy(room, &bytes[sent - now..sent])
             })?;
-            let slots = self.slots()?;
+            let members = self.tcp.members();
+            let slots = self.memory.slots().ok_or_else(|| members.late(own))?;
             for (rank, length) in lengths.iter_mut().enumerate() {
                 let mut slot = slots.of(rank);
                 if let Some((head, rest)) = slot.split_first_chunk().filter(|_| is_first) {
                     *length = usize::try_from(u64::from_le_bytes(*head)).unwrap_or(usize::MAX);
-                    all.push(Vec::with_capacity(*length));
+                    let mut bytes = Vec::new();
+                    room::make(&mut bytes, *length, members.own()).map_err(|why| members.give_up_on(rank, why))?;
+                    all.push(bytes);
                     slot = rest;
                 }
                 let missing = *length - all[rank].len();
@@ -347,11 +351,12 @@ impl Transport for Shared {
                 let now = (slot.len() - head).min(length - done);
                 head + copy(&mut slot[head..], &bytes[done..done + now])
             })?;
-            let slot = self.slots()?.of(root);
+            let members = self.tcp.members();
+            let slot = self.memory.slots().ok_or_else(|| members.late(own))?.of(root);
             if own != root && head > 0 {
                 let announced = slot[..head].try_into().map_or(0, u64::from_le_bytes);
                 length = usize::try_from(announced).unwrap_or(usize::MAX);
-                bytes.clear();
+                room::make(bytes, length, members.own()).map_err(|why| members.give_up_on(root, why))?;
             }
             let now = (slot.len() - head).min(length - done);
             if own != root {
@@ -366,6 +371,10 @@ impl Transport for Shared {
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
         self.meet(Call::BARRIER)
+    }
+
+    fn refuse(&mut self, call: &'static str) -> Result<(), CollectiveError> {
+        self.meet(Call::refused(call))
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {

@@ -19,10 +19,11 @@ use std::time::Duration;
 use super::call::Call;
 use super::element::{Numbers, Reduction, Scratch, in_rank_order};
 use super::error::{CollectiveError, ConnectError};
+use super::room;
 use super::split;
 use super::transport::Transport;
 use crate::value::rank::Rank;
-use inbox::{NoInbox, Parts, Rows, Slot, Slots};
+use inbox::{NoInbox, Parts, Rows, Slot, Slots, Tails};
 use transfer::Links;
 
 pub(super) use members::Members;
@@ -32,9 +33,7 @@ pub(super) use mesh::MeetingPoint;
 const DIRECT: usize = 512 * 1024;
 /// Largest sum that is exchanged directly, in bytes sent to one other rank.
 const DIRECT_EACH: usize = 64 * 1024;
-/// The most bytes that a rank may gather or broadcast.
-const LONGEST: usize = 1 << 31;
-/// The most bytes of a large sum that one rank adds at a time. A megabyte stays in the processor's cache.
+/// The most bytes of a large call that one rank sends or adds at a time. A megabyte stays in the processor's cache.
 const PIECE: usize = 1 << 20;
 
 /// All ranks of a job, or a group of them, connected by TCP.
@@ -79,13 +78,21 @@ impl Tcp {
         self.rank.index() as usize
     }
 
-    /// Allocates memory for the bytes that a rank has announced.
-    fn room(&self, rank: usize, length: &[u8]) -> Result<Vec<u8>, CollectiveError> {
-        let length = length.try_into().map_or(0, u64::from_le_bytes);
-        match usize::try_from(length) {
-            Ok(length) if length <= LONGEST => Ok(vec![0; length]),
-            _ => Err(self.members.give_up_on(rank, format!("it announced {length} bytes, more than a rank may send"))),
+    /// Compares the calls of all ranks, each of which announces a length. Returns all lengths.
+    fn announce(&mut self, call: Call, length: usize) -> Result<Vec<usize>, CollectiveError> {
+        let own = (length as u64).to_le_bytes();
+        let mut lengths = vec![0; 8 * self.size()];
+        self.members.transfer(call, |_| Some(&own), &mut Rows { bytes: &mut lengths, length: 8 })?;
+        if let Some(at) = lengths.chunks_exact_mut(8).nth(self.own()) {
+            at.copy_from_slice(&own);
         }
+        let lengths = lengths.as_chunks().0.iter().map(|length| u64::from_le_bytes(*length));
+        Ok(lengths.map(|length| usize::try_from(length).unwrap_or(usize::MAX)).collect())
+    }
+
+    /// Makes room for the bytes that a rank has announced.
+    fn make_room(&self, rank: usize, bytes: &mut Vec<u8>, length: usize) -> Result<(), CollectiveError> {
+        room::make(bytes, length, self.members.own()).map_err(|reason| self.members.give_up_on(rank, reason))
     }
 
     /// Every rank sends all of its numbers to every other rank.
@@ -131,16 +138,24 @@ impl Tcp {
 
     /// Every rank gets the bytes of every rank, as part of `call`.
     pub(super) fn gather(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        let own = (bytes.len() as u64).to_le_bytes();
-        let mut lengths = vec![0; 8 * self.size()];
-        self.members.transfer(call, |_| Some(&own), &mut Rows { bytes: &mut lengths, length: 8 })?;
-        let mut all = Vec::with_capacity(self.size());
-        for (rank, length) in lengths.chunks_exact(8).enumerate() {
-            all.push(self.room(rank, length)?);
+        let lengths = self.announce(call, bytes.len())?;
+        let (own, longest) = (self.own(), lengths.iter().copied().max().unwrap_or_default());
+        let mut all = vec![Vec::new(); lengths.len()];
+        for (rank, (bytes, &length)) in all.iter_mut().zip(&lengths).enumerate() {
+            self.make_room(rank, bytes, length)?;
         }
-        self.members.transfer(call, |_| Some(bytes), &mut Slots(&mut all))?;
-        if let Some(own) = all.get_mut(self.own()) {
-            *own = bytes.to_vec();
+        for from in (0..longest).step_by(PIECE) {
+            let to = |length: usize| from.saturating_add(PIECE).min(length);
+            for (rank, (bytes, &length)) in all.iter_mut().zip(&lengths).enumerate() {
+                if rank != own {
+                    bytes.resize(to(length), 0);
+                }
+            }
+            let piece = bytes.get(from..to(bytes.len())).filter(|piece| !piece.is_empty());
+            self.members.transfer(call, |_| piece, &mut Tails { all: &mut all, from })?;
+        }
+        if let Some(own) = all.get_mut(own) {
+            own.extend_from_slice(bytes);
         }
         Ok(all)
     }
@@ -183,15 +198,6 @@ impl Tcp {
     }
 }
 
-/// Refuses what no rank would accept, before anything is sent.
-fn check_length(call: &'static str, bytes: &[u8]) -> Result<(), CollectiveError> {
-    if bytes.len() <= LONGEST {
-        return Ok(());
-    }
-    let reason = format!("{} bytes, more than the {LONGEST} that a rank may send", bytes.len());
-    Err(CollectiveError::Argument { call, reason })
-}
-
 /// The rows of all ranks in rank order, with `mine` in this rank's place.
 fn rows<'r>(
     others: &'r [u8],
@@ -228,7 +234,6 @@ impl Transport for Tcp {
     }
 
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        check_length("all_gather", bytes)?;
         self.gather(Call::ALL_GATHER, bytes)
     }
 
@@ -245,21 +250,29 @@ impl Transport for Tcp {
     }
 
     fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
-        let (call, from) = (Call::broadcast(root), root as usize);
-        if from == self.own() {
-            check_length("broadcast", bytes)?;
-            let (length, bytes) = ((bytes.len() as u64).to_le_bytes(), &*bytes);
-            self.members.transfer(call, |_| Some(&length), &mut NoInbox)?;
-            return self.members.transfer(call, |_| Some(bytes), &mut NoInbox);
+        let (call, from, own) = (Call::broadcast(root), root as usize, self.own());
+        // The root hears from all ranks too: another root, or another call, must be an error on every rank.
+        let lengths = self.announce(call, if from == own { bytes.len() } else { 0 })?;
+        if from == own {
+            return bytes
+                .chunks(PIECE)
+                .try_for_each(|piece| self.members.transfer(call, |_| Some(piece), &mut NoInbox));
         }
-        let mut length = [0; 8];
-        self.members.transfer(call, |_| None, &mut Slot { from, bytes: &mut length })?;
-        *bytes = self.room(from, &length)?;
-        self.members.transfer(call, |_| None, &mut Slot { from, bytes })
+        let length = lengths.get(from).copied().unwrap_or_default();
+        self.make_room(from, bytes, length)?;
+        for start in (0..length).step_by(PIECE) {
+            bytes.resize(start.saturating_add(PIECE).min(length), 0);
+            self.members.transfer(call, |_| None, &mut Slot { from, bytes: &mut bytes[start..] })?;
+        }
+        Ok(())
     }
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
         self.barrier_of(Call::BARRIER)
+    }
+
+    fn refuse(&mut self, call: &'static str) -> Result<(), CollectiveError> {
+        self.barrier_of(Call::refused(call))
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {

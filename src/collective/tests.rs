@@ -2,10 +2,15 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::tcp::tests::ranks_within;
 use super::{CollectiveError, Group, hosts, threads};
+
+#[cfg(target_os = "linux")]
+mod agreement;
+#[cfg(target_os = "linux")]
+mod calls;
 
 const PLENTY: Duration = Duration::from_secs(60);
 
@@ -100,7 +105,7 @@ fn lengths_that_differ_are_named_with_both_lengths() {
 fn a_group_that_has_failed_fails_again_at_once_and_names_the_same_rank() {
     for (over, errors) in over_each(3, |group| {
         let first = if group.rank().index() == 1 { group.barrier() } else { group.all_gather(b"x").map(drop) };
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         let again = [group.barrier().is_err(), group.all_reduce_sum(&mut [1_u64]).is_err()];
         (first.unwrap_err().to_string(), again, begun.elapsed())
     }) {

@@ -14,6 +14,7 @@ use super::error::CollectiveError;
 use super::group::Group;
 use super::split;
 use super::transport::Transport;
+use crate::process::Owner;
 use crate::rendezvous::LONGEST_TIMEOUT;
 use crate::value::rank::{Rank, RankError};
 
@@ -30,6 +31,8 @@ pub struct Threads {
     splits: u64,
     /// The rank that made an earlier call fail, and why.
     failed: Option<(u32, String)>,
+    /// The process of the threads: a forked child has only one of them.
+    owner: Owner,
 }
 
 #[derive(Debug)]
@@ -80,9 +83,10 @@ struct Board {
 pub fn group(size: u32, timeout: Duration) -> Result<Vec<Threads>, RankError> {
     let first = Rank::new(0, size)?;
     let (timeout, shared) = (timeout.min(LONGEST_TIMEOUT), Arc::new(Shared::of((0..size).collect())));
+    let owner = Owner::current();
     Ok(first
         .all()
-        .map(|rank| Threads { rank, timeout, shared: Arc::clone(&shared), splits: 0, failed: None })
+        .map(|rank| Threads { rank, timeout, shared: Arc::clone(&shared), splits: 0, failed: None, owner })
         .collect())
 }
 
@@ -142,6 +146,7 @@ impl Shared {
 impl Threads {
     /// Like [`Threads::try_exchange`], but fails if an earlier call failed.
     fn exchange(&mut self, call: Call, bytes: Vec<u8>) -> Result<Arc<Vec<Brought>>, CollectiveError> {
+        CollectiveError::check_owner(self.owner)?;
         if let Some((rank, reason)) = &self.failed {
             let (rank, reason) = (*rank, format!("{reason} (in an earlier call)"));
             return Err(CollectiveError::Lost { rank, host: HOST.to_owned(), reason });
@@ -213,6 +218,10 @@ impl From<Threads> for Group {
 
 impl Drop for Threads {
     fn drop(&mut self) {
+        if !self.owner.is_here() {
+            // Another thread may have held the board when the process forked.
+            return;
+        }
         self.shared.board().gone[self.rank.index() as usize] = true;
         self.shared.changed.notify_all();
     }
@@ -262,6 +271,10 @@ impl Transport for Threads {
         self.exchange(Call::BARRIER, Vec::new()).map(drop)
     }
 
+    fn refuse(&mut self, call: &'static str) -> Result<(), CollectiveError> {
+        self.exchange(Call::refused(call), Vec::new()).map(drop)
+    }
+
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
         let all = self.exchange(Call::SPLIT, split::request(color, key))?;
         let members = split::members(color, all.iter().map(|(_, request)| request));
@@ -281,6 +294,7 @@ impl Transport for Threads {
         drop(groups);
         // The position is below the size, so this cannot fail.
         let rank = Rank::new(position as u32, size as u32).unwrap_or(Rank::ALONE);
-        Ok(Box::new(Threads { rank, timeout: self.timeout, shared, splits: 0, failed: None }))
+        let owner = self.owner;
+        Ok(Box::new(Threads { rank, timeout: self.timeout, shared, splits: 0, failed: None, owner }))
     }
 }

@@ -36,6 +36,9 @@ use crate::value::rank::Rank;
 ///     fn barrier(&mut self) -> Result<(), CollectiveError> {
 ///         self.0.barrier()
 ///     }
+///     fn refuse(&mut self, call: &'static str) -> Result<(), CollectiveError> {
+///         self.0.refuse(call)
+///     }
 ///     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
 ///         self.0.split(color, key)
 ///     }
@@ -101,6 +104,17 @@ pub trait Transport {
     /// # Errors
     /// As [`Transport::all_reduce`].
     fn barrier(&mut self) -> Result<(), CollectiveError>;
+
+    /// Tells the other ranks that this one refuses its own arguments of `call`, so that they do not wait for it. If all
+    /// ranks refuse the same call, this succeeds, and the transport can still be used.
+    ///
+    /// Does nothing by default: a transport around another one must pass this on.
+    ///
+    /// # Errors
+    /// As [`Transport::all_reduce`].
+    fn refuse(&mut self, _call: &'static str) -> Result<(), CollectiveError> {
+        Ok(())
+    }
 
     /// Splits the group into one group for each `color`, ordered by `key`, then by rank. Returns this rank's new group.
     ///

@@ -7,7 +7,7 @@
 //! rank.
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use super::call::Call;
 use super::element::{ElementKind, Numbers, Reduction, Scratch, in_rank_order};
@@ -165,6 +165,10 @@ impl Transport for TwoLevel {
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
         self.barrier_of(Call::BARRIER)
+    }
+
+    fn refuse(&mut self, call: &'static str) -> Result<(), CollectiveError> {
+        self.barrier_of(Call::refused(call))
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {

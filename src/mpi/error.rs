@@ -116,6 +116,15 @@ pub enum MpiError {
     /// MPI has already been finalized.
     #[error("MPI is already finalized in this process: finalize it after the last call")]
     Finalized,
+    /// This process was forked from the one that initialized MPI, and must not call it. MPI goes on there.
+    #[error(
+        "this process was forked from process {initialized}, which alone can call MPI: have the fork start a new program, \
+         or call MPI in its parent"
+    )]
+    Forked {
+        /// The ID of the process that initialized MPI.
+        initialized: u32,
+    },
 }
 
 debug_is_text!(MpiError);

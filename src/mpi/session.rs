@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::abi::{Abi, Comm, Handle};
 use super::api::Api;
 use super::error::MpiError;
+use crate::process::Owner;
 
 /// How long a dropped session waits for the other ranks.
 const DROP_LIMIT: Duration = Duration::from_secs(1);
@@ -20,6 +21,8 @@ pub(super) struct Session<W: Handle> {
     state: Cell<State>,
     /// How many started calls are not done.
     started: Cell<u32>,
+    /// The process that initialized MPI: in a forked child, all that MPI knows is about its parent.
+    owner: Owner,
     pub about: About,
 }
 
@@ -52,11 +55,21 @@ impl<W: Handle> Session<W> {
             return Err(MpiError::ThreadLevel { library: about.library, provided, needed: api.funneled() });
         }
         let closing = api.duplicate(api.world())?;
-        Ok(Session { api, closing, state: Cell::new(State::Sound), started: Cell::new(0), about })
+        Ok(Session {
+            api,
+            closing,
+            state: Cell::new(State::Sound),
+            started: Cell::new(0),
+            owner: Owner::current(),
+            about,
+        })
     }
 
     /// Makes calls, and remembers whether one failed.
     pub(super) fn run<T>(&self, calls: impl FnOnce(&Api<W>) -> Result<T, MpiError>) -> Result<T, MpiError> {
+        if !self.owner.is_here() {
+            return Err(MpiError::Forked { initialized: self.owner.id() });
+        }
         if self.state.get() == State::Finalized {
             return Err(MpiError::Finalized);
         }
@@ -79,7 +92,7 @@ impl<W: Handle> Session<W> {
 
     /// Returns whether destructors may still call MPI.
     pub(super) fn is_sound(&self) -> bool {
-        self.state.get() == State::Sound && !thread::panicking()
+        self.state.get() == State::Sound && self.owner.is_here() && !thread::panicking()
     }
 
     /// Finalizes MPI once all ranks are ready to.
@@ -105,7 +118,7 @@ impl<W: Handle> Session<W> {
 
     /// Exits all ranks. Returns only if MPI cannot.
     pub(super) fn abort(&self, code: i32) {
-        if self.state.get() != State::Finalized {
+        if self.state.get() != State::Finalized && self.owner.is_here() {
             self.api.abort(self.api.world(), code);
         }
     }

@@ -25,9 +25,15 @@ struct Job(Vec<Child>);
 
 impl Job {
     fn start(name: &str, words: &[&str]) -> Job {
+        Job::start_after(":", name, words)
+    }
+
+    /// Starts every rank in a shell, after this command.
+    fn start_after(prepare: &str, name: &str, words: &[&str]) -> Job {
         let port = free_port().to_string();
         let start = |rank: u32| {
-            let mut command = Command::new(example(name));
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", &format!("{prepare} && exec \"$@\""), "sh"]).arg(example(name));
             command.env_clear().args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
             let [rank, size] = [rank, RANKS].map(|number| number.to_string());
             command.env("RANK", &rank).env("WORLD_SIZE", &size).env("MASTER_PORT", &port);
@@ -116,4 +122,29 @@ fn every_rank_gets_the_nccl_id_of_rank_0() {
         .collect();
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said.iter().all(|said| said.ends_with(", over shared memory\n")), "{said:?}");
+}
+
+/// Checks that all ranks have ended well, after a line that begins like this.
+fn check_sums(job: Job, described: &str) {
+    for output in job.end() {
+        let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        assert!(output.status.success() && out.starts_with(described), "{out}{err}");
+        assert!(out.ends_with("\nsummed\n") && err.is_empty(), "{out}{err}");
+    }
+}
+
+#[test]
+fn a_forked_child_can_neither_use_nor_end_the_group_of_its_parent() {
+    for (backend, described) in [("shared-memory", "shared memory\n"), ("tcp", "TCP\n")] {
+        check_sums(Job::start("collective_fork", &[backend]), described);
+        // Encrypted messages are counted: one more would end the job.
+        check_sums(Job::start_after("export MPIENV_TOKEN=secret", "collective_fork", &[backend]), described);
+    }
+}
+
+#[test]
+fn a_limit_of_file_sizes_below_that_of_the_memory_is_a_reason_to_use_tcp() {
+    // In blocks of 512 or 1024 bytes.
+    let job = Job::start_after("ulimit -f 64", "collective_fork", &["shared-memory"]);
+    check_sums(job, "TCP (rank 0 cannot share memory: the limit of file sizes (ulimit -f) is ");
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// The rooms of each floor, from the ground up.
 const FLOORS: &[&[&str]] = &[
-    &["environment", "error", "finding", "hostlist", "launcher", "value"],
+    &["environment", "error", "finding", "hostlist", "launcher", "process", "value"],
     &["mpi", "pmix", "rendezvous"],
     &["cluster"],
     &["export"],

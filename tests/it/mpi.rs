@@ -243,3 +243,25 @@ fn the_example_sums_the_ranks() {
         assert_eq!(out.matches("of 4: all ranks sum to 6, by ").count(), 4, "{mpi:?}: {out}");
     }
 }
+
+#[test]
+fn a_forked_child_can_neither_use_nor_finalize_the_mpi_of_its_parent() {
+    for mpi in all() {
+        let output = mpi.run(2, "collective_fork", &["mpi"]);
+        let (out, err) = texts(&output);
+        assert!(output.status.success(), "{mpi:?}: {}\n{out}\n{err}", output.status);
+        assert_eq!(out.lines().filter(|line| *line == "summed").count(), 2, "{mpi:?}: {out}\n{err}");
+    }
+}
+
+#[test]
+fn no_rank_returns_from_a_call_of_which_any_parameter_differs_on_another_rank_over_mpi() {
+    for mpi in all() {
+        for ranks in [2, 3] {
+            let output = mpi.run(ranks, "collective_calls", &[]);
+            let (out, err) = texts(&output);
+            assert!(output.status.success(), "{mpi:?} with {ranks} ranks: {}\n{out}\n{err}", output.status);
+            assert_eq!(out.matches("compared: true").count(), ranks as usize, "{mpi:?}: {out}\n{err}");
+        }
+    }
+}

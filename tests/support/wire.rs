@@ -18,7 +18,7 @@ pub const CLAIM: usize = 83;
 pub fn own_version() -> [u16; 4] {
     let parts = [env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"), env!("CARGO_PKG_VERSION_PATCH")];
     let [major, minor, patch] = parts.map(|part| part.parse().unwrap());
-    [6, major, minor, patch]
+    [7, major, minor, patch]
 }
 
 /// The first bytes of every frame.

@@ -77,6 +77,9 @@ impl Stop {
         for (number, signal) in [(consts::SIGINT, Signal::Interrupt), (consts::SIGTERM, Signal::Terminate)] {
             flag::register_usize(number, Arc::clone(&stop.0), usize::from(signal.number()))?;
         }
+        // With a handler, a write beyond `ulimit -f` is an error that names the file. Without, it ends the process.
+        #[cfg(unix)]
+        flag::register(rustix::process::Signal::XFSZ.as_raw(), Arc::default())?;
         end_at_repeat()?;
         Ok(stop)
     }

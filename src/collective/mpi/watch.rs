@@ -12,6 +12,7 @@ mod tests;
 mod worker;
 
 use std::io;
+use std::mem;
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 use super::lost::{self, OnLost};
 use crate::collective::error::CollectiveError;
 use crate::collective::host_info::{HostInfo, Listener};
+use crate::process::Owner;
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
 use mio::{Poll, Token, Waker};
@@ -73,7 +75,9 @@ struct Heartbeat {
 pub(super) struct Watch {
     heartbeat: Arc<Heartbeat>,
     waker: Waker,
-    thread: JoinHandle<()>,
+    /// Runs in the owner only.
+    thread: Option<JoinHandle<()>>,
+    owner: Owner,
 }
 
 impl Watch {
@@ -101,7 +105,7 @@ impl Watch {
                 lost::exit(&error, on_lost);
             }
         })?;
-        Ok(Watch { heartbeat, waker, thread })
+        Ok(Watch { heartbeat, waker, thread: Some(thread), owner: Owner::current() })
     }
 
     /// Makes a call that waits for other ranks, and counts it.
@@ -112,13 +116,22 @@ impl Watch {
         result
     }
 
+    /// Returns whether this process is the rank, and not a child that was forked from it.
+    pub(super) fn is_here(&self) -> bool {
+        self.owner.is_here()
+    }
+
     /// Announces that this rank exits normally. Waits for the watch thread to send it, but at most `LAST_WORD`.
     pub(super) fn end(&self) {
+        // In a forked child, there is no such thread, and the waker would wake that of the parent.
+        if !self.is_here() {
+            return;
+        }
         self.heartbeat.ended.store(true, Ordering::Relaxed);
         // If the thread cannot be woken, it notices at its next beat.
         let _ = self.waker.wake();
         let begun = Instant::now();
-        while !self.thread.is_finished() && begun.elapsed() < LAST_WORD {
+        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && begun.elapsed() < LAST_WORD {
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -127,6 +140,9 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         self.end();
+        if !self.is_here() {
+            mem::forget(self.thread.take());
+        }
     }
 }
 

@@ -119,6 +119,7 @@ pub(super) fn create(ranks: usize) -> io::Result<(OwnedFd, Offer)> {
     getrandom::fill(&mut nonce).map_err(io::Error::other)?;
     let file = rustix::fs::memfd_create("mpienv-collective", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let length = total(ranks) as u64;
+    check_limit(rustix::process::getrlimit(rustix::process::Resource::Fsize).current, length)?;
     rustix::fs::ftruncate(&file, length)?;
     // Allocate now, when a lack of memory is an error. Later, it would kill the process.
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length)?;
@@ -127,6 +128,17 @@ pub(super) fn create(ranks: usize) -> io::Result<(OwnedFd, Offer)> {
     file.write_all_at(&nonce, 0)?;
     let offer = Offer { process: std::process::id(), descriptor: file.as_raw_fd(), length, nonce };
     Ok((file.into(), offer))
+}
+
+/// Refuses a length for which the system would send a signal that ends this process.
+fn check_limit(limit: Option<u64>, length: u64) -> io::Result<()> {
+    match limit {
+        Some(limit) if limit < length => {
+            let limit = format!("the limit of file sizes (ulimit -f) is {limit} bytes");
+            Err(io::Error::other(format!("{limit}, and the memory of this host's ranks takes {length}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Opens another rank's memory. Fails if the file is not that memory.
@@ -214,7 +226,8 @@ impl Memory {
         self.is_complete = self.ranks == 1;
         let place = self.place(self.own);
         let described = &place.calls[(self.round % 2) as usize];
-        described.codes.store(u32::from(u16::from_le_bytes(call.codes())), Ordering::Relaxed);
+        let [operation, kind, refused] = call.codes();
+        described.codes.store(u32::from_le_bytes([operation, kind, refused, 0]), Ordering::Relaxed);
         described.count.store(call.count, Ordering::Relaxed);
         place.processor.store(processor(), Ordering::Relaxed);
         // Sequentially consistent, as in `sleep`: either this rank sees the sleeper, or the sleeper sees the round.
@@ -253,8 +266,8 @@ impl Memory {
     /// The call that a rank makes in the current round, which it must have published.
     pub(super) fn call(&self, rank: usize) -> Call {
         let described = &self.place(rank).calls[(self.round % 2) as usize];
-        let [operation, kind, ..] = described.codes.load(Ordering::Relaxed).to_le_bytes();
-        Call::from_codes([operation, kind], described.count.load(Ordering::Relaxed))
+        let [operation, kind, refused, _] = described.codes.load(Ordering::Relaxed).to_le_bytes();
+        Call::from_codes([operation, kind, refused], described.count.load(Ordering::Relaxed))
     }
 
     /// The slots of the current round, once all ranks have published it.

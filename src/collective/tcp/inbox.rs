@@ -40,6 +40,18 @@ impl Inbox for Slots<'_> {
     }
 }
 
+/// The bytes after the first `from` bytes of every peer; nothing from a peer that has no more.
+pub(super) struct Tails<'a> {
+    pub(super) all: &'a mut [Vec<u8>],
+    pub(super) from: usize,
+}
+
+impl Inbox for Tails<'_> {
+    fn from(&mut self, peer: usize) -> Option<&mut [u8]> {
+        self.all.get_mut(peer)?.get_mut(self.from..).filter(|rest| !rest.is_empty())
+    }
+}
+
 /// A part of one buffer from every peer.
 pub(super) struct Parts<'a> {
     pub(super) bytes: &'a mut [u8],

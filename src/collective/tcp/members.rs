@@ -119,8 +119,13 @@ impl Members {
         self.members.get(place).copied().unwrap_or(place)
     }
 
-    /// Gives up because the member at `place` sent what no rank sends.
-    pub(super) fn give_up_on(&self, place: usize, reason: String) -> CollectiveError {
+    /// This rank's number in the world.
+    pub(in crate::collective) fn own(&self) -> u32 {
+        self.links.borrow().own()
+    }
+
+    /// Gives up because of what the member at `place` sent.
+    pub(in crate::collective) fn give_up_on(&self, place: usize, reason: String) -> CollectiveError {
         self.links.borrow_mut().give_up_on(self.member(place), reason)
     }
 

@@ -10,7 +10,7 @@ use super::seal::{SEALED_HEAD, Seal, TAG, sealed_length};
 use crate::collective::call::Call;
 use crate::value::printable::printable;
 
-/// The length of a frame's head: kind (1), operation (1), element (1), padding (1), transfer or blamed rank (4),
+/// The length of a frame's head: kind (1), operation (1), element (1), refused (1), transfer or blamed rank (4),
 /// length (8), the call's count (8); little-endian.
 pub(super) const HEAD: usize = 24;
 const DATA: u8 = 1;
@@ -385,7 +385,7 @@ struct Head {
 fn head(kind: u8, number: u32, length: u64, call: Call) -> [u8; HEAD] {
     let mut head = [0; HEAD];
     head[0] = kind;
-    head[1..3].copy_from_slice(&call.codes());
+    head[1..4].copy_from_slice(&call.codes());
     head[4..8].copy_from_slice(&number.to_le_bytes());
     head[8..16].copy_from_slice(&length.to_le_bytes());
     head[16..].copy_from_slice(&call.count.to_le_bytes());
@@ -395,6 +395,11 @@ fn head(kind: u8, number: u32, length: u64, call: Call) -> [u8; HEAD] {
 fn parse(head: &[u8; HEAD]) -> Head {
     let mut parts = head.chunks_exact(8).map(|part| part.try_into().map_or(0, u64::from_le_bytes));
     let [first, length, count] = [(); 3].map(|()| parts.next().unwrap_or(0));
-    let [kind, operation, element, _, number @ ..] = first.to_le_bytes();
-    Head { kind, number: u32::from_le_bytes(number), length, call: Call::from_codes([operation, element], count) }
+    let [kind, operation, element, refused, number @ ..] = first.to_le_bytes();
+    Head {
+        kind,
+        number: u32::from_le_bytes(number),
+        length,
+        call: Call::from_codes([operation, element, refused], count),
+    }
 }

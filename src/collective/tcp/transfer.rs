@@ -12,6 +12,7 @@ use super::peer::{Fault, Peer, Reason, Transfer};
 #[cfg(target_os = "linux")]
 use crate::collective::call::Call;
 use crate::collective::error::CollectiveError;
+use crate::process::Owner;
 
 /// How long a rank polls before it sleeps, if there are at least as many processors as ranks.
 const SPIN: Duration = Duration::from_micros(50);
@@ -34,6 +35,8 @@ pub(super) struct Links {
     noted: Option<(Culprit, Instant)>,
     /// The first failure. Every later call fails in the same way.
     failed: Option<(u32, Reason)>,
+    /// The process that connected: in a forked child, the connections are still those of its parent.
+    owner: Owner,
 }
 
 /// A peer and its fault.
@@ -53,7 +56,18 @@ impl Links {
         let spin = if peers.len() <= processors { SPIN } else { Duration::ZERO };
         let events = Events::with_capacity(2 * peers.len().max(1));
         let current = Transfer::default();
-        Ok(Links { peers, poll, events, timeout, spin, current, awaited: None, noted: None, failed: None })
+        Ok(Links {
+            peers,
+            poll,
+            events,
+            timeout,
+            spin,
+            current,
+            awaited: None,
+            noted: None,
+            failed: None,
+            owner: Owner::current(),
+        })
     }
 
     pub(super) fn size(&self) -> usize {
@@ -103,6 +117,7 @@ impl Links {
 
     /// Fails if an earlier call failed, or if a peer was lost after its part in the last call.
     pub(super) fn check(&mut self) -> Result<(), CollectiveError> {
+        CollectiveError::check_owner(self.owner)?;
         if let Some((rank, reason)) = &self.failed {
             let mut earlier = reason.clone();
             let (Reason::Lost(text) | Reason::Difference(text)) = &mut earlier;
@@ -263,7 +278,7 @@ impl Links {
     }
 
     /// This rank's number in the world.
-    fn own(&self) -> u32 {
+    pub(super) fn own(&self) -> u32 {
         self.peers.iter().position(Option::is_none).unwrap_or_default() as u32
     }
 
@@ -275,6 +290,10 @@ impl Links {
 
 impl Drop for Links {
     fn drop(&mut self) {
+        if !self.owner.is_here() {
+            // A goodbye here would be one of the parent, which goes on.
+            return;
+        }
         if self.failed.is_some() {
             self.linger();
         } else if !std::thread::panicking() {

@@ -11,7 +11,11 @@ use crate::collective::tests::check_that_a_hung_rank_is_named;
 const PLENTY: Duration = Duration::from_secs(60);
 
 /// Runs one rank, in its own thread, for each entry of `hosts`, which is the number of its simulated host.
-fn ranks<T: Send>(timeout: Duration, hosts: &[u8], run: impl Fn(Group) -> T + Sync) -> Vec<T> {
+pub(in crate::collective) fn ranks<T: Send>(
+    timeout: Duration,
+    hosts: &[u8],
+    run: impl Fn(Group) -> T + Sync,
+) -> Vec<T> {
     ranks_within(timeout, hosts.len() as u32, |tcp| {
         let network = hosts[tcp.rank().index() as usize].to_string();
         run(Group::new(hosts::join_from(tcp, &HostInfo { network, ..HostInfo::own(None) }).unwrap()))

@@ -84,3 +84,15 @@ fn help_and_plans_that_find_no_room_are_an_error() {
         assert!(said(&output).contains("No space left on device"), "{words}: {}", said(&output));
     }
 }
+
+#[test]
+fn a_file_beyond_the_limit_of_file_sizes_is_an_error_and_not_a_signal() {
+    for ranks in ["", "--ranks 2"] {
+        // Bash counts in blocks of 1024 bytes. The model alone has 31,400.
+        let output =
+            bash(&format!("(ulimit -f 4; exec mnist --epochs 1 {ranks} --quiet --checkpoint-dir kept)"), "2>&1");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("kept/checkpoint-") && said.contains("File too large"), "{said}");
+    }
+}
