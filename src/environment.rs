@@ -2,8 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 
 use serde::de::DeserializeOwned;
+
+use crate::cluster::overrides::TOKEN;
+
+/// What errors and debug output show instead of a secret.
+const HIDDEN: &str = "(hidden)";
 
 /// A snapshot of environment variables.
 ///
@@ -30,10 +36,21 @@ use serde::de::DeserializeOwned;
 /// assert_eq!(half.read::<OpenMpiVars>(), Err(missing));
 /// # Ok::<(), mpienv::ReadError>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     vars: BTreeMap<OsString, OsString>,
     is_current: bool,
+}
+
+/// Omits the value of the variable that holds the secret: debug output goes to logs.
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.vars.iter().map(|(name, value)| match name.to_str() {
+            Some(TOKEN) => (name, OsStr::new(HIDDEN)),
+            _ => (name, value.as_os_str()),
+        });
+        f.debug_map().entries(shown).finish()
+    }
 }
 
 impl Environment {
@@ -76,7 +93,7 @@ impl Environment {
         let Some(value) = self.get(name) else { return Ok(None) };
         let text = value.to_str().ok_or_else(|| ReadError::NotUnicode {
             name: name.to_owned(),
-            value: value.to_string_lossy().into_owned(),
+            value: if name == TOKEN { HIDDEN.to_owned() } else { value.to_string_lossy().into_owned() },
         })?;
         let text = text.trim_ascii();
         Ok((!text.is_empty()).then_some(text))

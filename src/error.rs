@@ -106,6 +106,9 @@ pub enum Reason {
     /// A port derived from the job was requested, but the launcher does not identify the job.
     #[error("a port derived from the job was requested, but the launcher does not identify the job")]
     NoJobIdentity,
+    /// A setting that protects the meeting of the ranks is set, but has no value.
+    #[error("set but empty, so it would leave the job without the protection that it stands for")]
+    BlankSecurity,
     /// The file that should hold the job's secret cannot be used.
     #[error("{0}")]
     TokenFile(String),

@@ -92,6 +92,8 @@ use frame::Secret;
 pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Longest blob that a rank may bring, in bytes: 1 MiB.
 pub const LONGEST_BLOB: usize = 1 << 20;
+/// Most bytes that all ranks together may bring: 16 MiB.
+pub const MOST_IN_ALL: usize = 16 << 20;
 /// Longest job token, in bytes.
 pub const LONGEST_TOKEN: usize = 255;
 /// Longest time before the deadline at which ranks try the default port, which another job may soon need.
@@ -100,8 +102,8 @@ const FALLBACK_LEAD: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(5);
 /// How long sending the last bytes to the ranks may then take.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Largest table of all blobs, in bytes.
-const LARGEST_TABLE: usize = 1 << 30;
+/// How long after rank 0's deadline the report may arrive, as `Rendezvous::timeout` promises.
+const GRACE: Duration = ANSWER.saturating_add(DRAIN);
 
 /// One rank's part in a meeting of all ranks.
 #[derive(Clone)]
@@ -112,7 +114,8 @@ pub struct Rendezvous {
     /// The port of ranks on which the master port was not set.
     default_port: Option<Port>,
     timeout: Duration,
-    token: Vec<u8>,
+    /// `None` if no one set a token.
+    token: Option<Vec<u8>>,
     munge: Option<Munge>,
     role: Role,
     run: Run,
@@ -134,13 +137,15 @@ impl Rendezvous {
     #[must_use]
     pub fn new(rank: Rank, host: Host, port: Port) -> Rendezvous {
         let (timeout, role, run) = (Duration::from_secs(60), Role::default(), Run::default());
-        let (default_port, token, munge, bind) = (None, Vec::new(), None, None);
+        let (default_port, token, munge, bind) = (None, None, None, None);
         Rendezvous { rank, host, port, default_port, timeout, token, munge, role, run, bind }
     }
 
     /// Sets how long to wait for all ranks, from the start of `all_gather` or `gather`: at most ten years.
     ///
-    /// If a rank that came stops answering, the wait may take up to ten seconds longer.
+    /// A rank that rank 0 has welcomed waits until rank 0's time is over, which begins when rank 0 starts, but no longer
+    /// than this time once more. If rank 0 or another rank then stops answering, the wait may take up to ten seconds
+    /// longer: five to ask all ranks whether they are still there, and five to send the report.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Rendezvous {
         self.timeout = timeout.min(LONGEST_TIMEOUT);
@@ -148,9 +153,12 @@ impl Rendezvous {
     }
 
     /// Sets the token: at most [`LONGEST_TOKEN`] bytes, which only the ranks of this job share. It is never sent.
+    ///
+    /// A token that is empty or blank is an error when the ranks meet, because whoever sets one believes that it protects
+    /// the meeting. A meeting without a token does not call this method.
     #[must_use]
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Rendezvous {
-        self.token = token.into();
+        self.token = Some(token.into());
         self
     }
 
@@ -321,8 +329,13 @@ impl Rendezvous {
     }
 
     fn checked(&self, blob: Vec<u8>) -> Result<Vec<u8>, RendezvousError> {
-        if !frame::token_fits(&self.token) {
-            return Err(RendezvousError::TokenTooLong { length: self.token.len() });
+        if let Some(token) = &self.token {
+            if token.trim_ascii().is_empty() {
+                return Err(RendezvousError::TokenBlank);
+            }
+            if token.len() > LONGEST_TOKEN {
+                return Err(RendezvousError::TokenTooLong { length: token.len() });
+            }
         }
         if blob.len() > LONGEST_BLOB {
             return Err(RendezvousError::BlobTooLong { length: blob.len() });
@@ -332,7 +345,7 @@ impl Rendezvous {
 
     /// The default port to try, if any, and how long before the deadline.
     fn fallback_port(&self) -> Option<(Port, Duration)> {
-        let port = self.default_port.filter(|&port| port != self.port && !self.token.is_empty());
+        let port = self.default_port.filter(|&port| port != self.port && self.token.is_some());
         port.map(|port| (port, (self.timeout / 4).min(FALLBACK_LEAD)))
     }
 
@@ -347,7 +360,7 @@ impl Rendezvous {
     }
 
     fn secret(&self, key: &[u8]) -> Secret {
-        Secret::new(&[key, &self.token].concat(), self.role, self.run)
+        Secret::new(&[key, self.token.as_deref().unwrap_or_default()].concat(), self.role, self.run)
     }
 
     fn master(&self) -> String {

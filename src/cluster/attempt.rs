@@ -35,8 +35,10 @@ impl ClusterInfo {
     #[cfg(feature = "rendezvous")]
     pub(crate) fn rendezvous(&self, master: Host, port: Port) -> Rendezvous {
         let (identity, attempt) = self.run();
-        let rendezvous =
-            Rendezvous::new(self.world(), master, port).token(self.token().as_bytes()).job(identity, attempt);
+        let rendezvous = Rendezvous::new(self.world(), master, port).job(identity, attempt);
+        // Nothing may identify the job.
+        let token = Some(self.token().as_bytes()).filter(|token| !token.is_empty());
+        let rendezvous = token.into_iter().fold(rendezvous, Rendezvous::token);
         match self.munge() {
             Some(munge) => rendezvous.munge(munge.clone()),
             None => rendezvous,

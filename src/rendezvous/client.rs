@@ -11,7 +11,7 @@ use super::auth::{Bytes32, LENGTH, Session, nonce};
 use super::error::{ConnectFailure, RendezvousError};
 use super::frame::{GREETING, Hello, LONGEST_TEXT, Purpose, ReplyHead, ReplyKind, Secret, Version, take};
 use super::munge::{self, Unreadable};
-use super::{ANSWER, Channel, DRAIN, Gathered, LONGEST_BLOB, Meeting, Rendezvous, resolve, table};
+use super::{Channel, GRACE, Gathered, LONGEST_BLOB, Meeting, Rendezvous, resolve, table};
 use crate::value::port::Port;
 use crate::value::printable::printable;
 use link::{Bad, Link, is_timeout};
@@ -28,8 +28,6 @@ const CONNECT: Duration = Duration::from_secs(5);
 const WELCOME: Duration = Duration::from_secs(10);
 /// Shortest time limit for an attempt at the default port.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long after rank 0's deadline its report may arrive.
-const GRACE: Duration = ANSWER.saturating_add(DRAIN).saturating_add(Duration::from_secs(2));
 
 /// Joins the meeting. Returns the table if `needs_table`, otherwise rank 0's reply, and the connection to rank 0.
 pub(super) fn join(
@@ -220,7 +218,7 @@ fn wait(settings: &Rendezvous, welcomed: Welcomed) -> Result<(Gathered, Channel)
     let Welcomed { mut line, mut session, left, meeting } = welcomed;
     let started = Instant::now();
     // Wait for rank 0's deadline even beyond this rank's own, because rank 0's report names what is wrong.
-    line.deadline = started + left.min(settings.timeout) + GRACE;
+    line.deadline = started + patience(left, settings.timeout);
     let reached = line.stream.peer_addr().map_err(|error| settings.lost(error))?;
     let mut head = next(settings, &mut line, started)?;
     while head.kind == ReplyKind::Ready {
@@ -247,6 +245,11 @@ fn wait(settings: &Rendezvous, welcomed: Welcomed) -> Result<(Gathered, Channel)
     Ok((gathered, Channel::new(line.stream, 0, session.of_rank, session.of_master)))
 }
 
+/// How long to wait for the report of a rank 0 that still waits for `left`.
+fn patience(left: Duration, timeout: Duration) -> Duration {
+    left.min(timeout) + GRACE
+}
+
 /// Reads the head of the next reply. The error is why there is none.
 fn next(settings: &Rendezvous, line: &mut Link, started: Instant) -> Result<ReplyHead, RendezvousError> {
     line.head().map_err(|failure| match line.left() {
@@ -268,5 +271,17 @@ fn failure(kind: ReplyKind, text: &[u8]) -> RendezvousError {
         ReplyKind::TimedOut => RendezvousError::Missing { report },
         ReplyKind::Lost => RendezvousError::Lost { report },
         _ => RendezvousError::Mismatch { report },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_waits_ten_seconds_longer_than_rank_0_and_no_more() {
+        // `Rendezvous::timeout` promises it.
+        let waits = |left, timeout| patience(Duration::from_secs(left), Duration::from_secs(timeout)).as_secs();
+        assert_eq!([waits(4, 4), waits(1, 4), waits(60, 4)], [14, 11, 14]);
     }
 }

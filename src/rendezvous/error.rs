@@ -66,6 +66,9 @@ pub enum RendezvousError {
         /// Length of the blob in bytes.
         length: usize,
     },
+    /// The token is set, but empty or blank.
+    #[error("the job token is set but empty, so any process could meet the ranks; set a secret, or no token")]
+    TokenBlank,
     /// The token is too long.
     #[error("a job token has at most {LONGEST_TOKEN} bytes, not {length}; choose a shorter MPIENV_TOKEN")]
     TokenTooLong {

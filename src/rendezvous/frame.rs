@@ -7,11 +7,11 @@ mod hello;
 use std::fmt;
 use std::sync::Arc;
 
-use super::LONGEST_TOKEN;
 use super::auth::{Bytes32, LENGTH, digest};
 
 #[cfg(feature = "collective")]
 pub(super) use hello::BARE;
+pub(super) use hello::FIRST;
 pub(crate) use hello::Purpose;
 pub(super) use hello::{Hello, HelloReader, Reject, Secret};
 
@@ -142,12 +142,15 @@ impl ReplyKind {
 
 /// Encodes a reply without its tag. Callers keep payloads well below 4 GiB.
 pub(super) fn reply(kind: ReplyKind, payload: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(REPLY_HEAD + payload.len());
+    [&reply_head(kind, payload.len())[..], payload].concat()
+}
+
+fn reply_head(kind: ReplyKind, length: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(REPLY_HEAD);
     out.extend(MAGIC);
     Version::OWN.put(&mut out);
     out.push(kind.code());
-    out.extend(u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes());
-    out.extend(payload);
+    out.extend(u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
     out
 }
 
@@ -165,7 +168,8 @@ pub(super) struct Message {
 
 impl Message {
     pub(super) fn new(kind: ReplyKind, payload: &[u8]) -> Message {
-        let bytes: Arc<[u8]> = reply(kind, payload).into();
+        // One allocation, because a table may be long.
+        let bytes: Arc<[u8]> = reply_head(kind, payload.len()).iter().chain(payload).copied().collect();
         Message { digest: digest(&[&bytes]), bytes }
     }
 }
@@ -188,11 +192,6 @@ impl ReplyHead {
         let kind = ReplyKind::ALL.into_iter().find(|kind| kind.code() == code)?;
         Some(ReplyHead { raw, kind, length: u32::from_be_bytes(take(&mut rest)?) })
     }
-}
-
-/// Returns whether a token is short enough.
-pub(super) fn token_fits(token: &[u8]) -> bool {
-    token.len() <= LONGEST_TOKEN
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::MOST_IN_ALL;
 use super::error::{RendezvousError, seconds};
 use super::frame::Version;
 use crate::value::host::Host;
@@ -28,6 +29,10 @@ pub(super) struct Problems {
     pub(super) lost: BTreeMap<u32, IpAddr>,
     /// Ranks that came but did not confirm that they were still there.
     pub(super) unanswered: BTreeMap<u32, IpAddr>,
+    /// Ranks that came, and whose blob was not complete at the deadline.
+    pub(super) unfinished: BTreeMap<u32, IpAddr>,
+    /// The first rank whose blob was too much, its address, and how many there are.
+    excess: Option<(u32, IpAddr, usize)>,
     duplicates: Vec<(u32, Option<IpAddr>, IpAddr)>,
     sizes: Others,
     ports: Others,
@@ -64,6 +69,12 @@ impl Problems {
         }
     }
 
+    /// Notes that all ranks together brought too much when this one came.
+    pub(super) fn too_much(&mut self, rank: u32, from: IpAddr) {
+        let (first, address, count) = self.excess.unwrap_or((rank, from, 0));
+        self.excess = Some((first, address, count + 1));
+    }
+
     pub(super) fn other_job(&mut self, from: IpAddr) {
         if self.other_jobs.len() < REMEMBERED {
             self.other_jobs.insert(from);
@@ -80,7 +91,7 @@ impl Problems {
     /// How many ranks have problems that waiting cannot solve.
     pub(super) fn conflicts(&self) -> usize {
         let others = self.ports.values().map(BTreeMap::len).sum::<usize>();
-        self.duplicates.len() + others + self.versions.len()
+        self.duplicates.len() + others + self.versions.len() + self.excess.map_or(0, |(.., count)| count)
     }
 
     /// How many ranks have a world size that differs from rank 0's.
@@ -115,10 +126,21 @@ impl Problems {
         ));
         self.tell_duplicates(&mut parts);
         self.tell_versions(&mut parts);
+        parts.extend(self.excess.map(|(rank, from, _)| {
+            let most = MOST_IN_ALL >> 20;
+            format!("with rank {rank} ({from}), the ranks brought more than {most} MiB in all; bring smaller blobs")
+        }));
         self.tell_lost(&mut parts);
         if time_is_up {
             self.tell_missing(&mut parts, size, &host.with_port(port), joined, waited);
             self.tell_unanswered(&mut parts, waited);
+            if !self.unfinished.is_empty() {
+                let (from, waited) = (ranks_from(&self.unfinished), seconds(waited));
+                parts.push(format!(
+                    "{from} connected, but not all their bytes had come within {waited}: check the network, bring smaller \
+                     blobs, or wait longer"
+                ));
+            }
         }
         self.tell_rejected(&mut parts);
         let report = parts.join("; ");
@@ -174,7 +196,7 @@ impl Problems {
     }
 
     fn tell_missing(&self, parts: &mut Vec<String>, size: u32, master: &str, joined: &[u32], waited: Duration) {
-        let heard = joined.iter().chain(self.lost.keys()).chain(self.versions.keys());
+        let heard = joined.iter().chain(self.lost.keys()).chain(self.versions.keys()).chain(self.unfinished.keys());
         let others = self.sizes.values().chain(self.ports.values());
         let heard = heard.chain(others.flat_map(BTreeMap::keys)).copied().collect();
         let missing = gaps(&heard, size);
@@ -231,9 +253,8 @@ impl Problems {
 }
 
 fn remember(others: &mut Others, said: u32, rank: u32, from: IpAddr) {
-    let ranks = others.entry(said).or_default();
-    if ranks.len() < REMEMBERED {
-        ranks.insert(rank, from);
+    if others.values().map(BTreeMap::len).sum::<usize>() < REMEMBERED {
+        others.entry(said).or_default().insert(rank, from);
     }
 }
 

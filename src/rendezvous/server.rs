@@ -1,6 +1,7 @@
 //! Rank 0: accepts every connection, distinguishes ranks from strangers, and decides when to report.
 
 mod admission;
+mod blobs;
 mod delivery;
 mod guesses;
 mod hello;
@@ -25,6 +26,7 @@ use super::report::Problems;
 use super::table::{Origin, Row};
 use super::{Channel, Meeting, Rendezvous};
 use crate::value::port::Port;
+use blobs::Blobs;
 use guesses::Guesses;
 use liveness::{Liveness, Presence};
 use outliers::Outliers;
@@ -81,8 +83,13 @@ struct Server<'a> {
     serial: u64,
     /// Connections that do not belong to ranks so far, oldest first.
     newcomers: BTreeMap<u64, usize>,
+    /// Connections that wait for the report and belong to no rank of this meeting, oldest first.
+    guests: BTreeMap<u64, usize>,
+    blobs: Blobs,
     guesses: Guesses,
     joined: BTreeMap<u32, Joined>,
+    /// The length of all blobs of ranks that joined.
+    brought: usize,
     liveness: Liveness,
     problems: Problems,
     outliers: Outliers,
@@ -119,8 +126,11 @@ impl<'a> Server<'a> {
             free: Vec::new(),
             serial: 0,
             newcomers: BTreeMap::new(),
+            guests: BTreeMap::new(),
+            blobs: Blobs::default(),
             guesses: Guesses::default(),
             joined: BTreeMap::new(),
+            brought: 0,
             liveness: Liveness::default(),
             problems: Problems::default(),
             outliers: Outliers::default(),
@@ -147,6 +157,7 @@ impl<'a> Server<'a> {
 
     fn run(mut self, own: Row, answer: Reply<'_>) -> Result<Served, RendezvousError> {
         let mut events = Events::with_capacity(1024);
+        self.brought = own.blob.len();
         loop {
             let now = Instant::now();
             if self.is_complete() {
@@ -171,7 +182,7 @@ impl<'a> Server<'a> {
                 Some((_, from)) => until.min(from) - now,
                 None => until - now,
             };
-            let wait = wait.min(self.answer_outliers(Some(now)));
+            let wait = wait.min(self.answer_outliers(Some(now))).min(self.serve_blobs());
             if let Err(error) = self.turn(wait, &mut events) {
                 return Err(self.fail(error, &mut events));
             }
@@ -229,6 +240,7 @@ impl<'a> Server<'a> {
             let silent = |connection: &&Connection| matches!(connection.stage, Stage::Unknown(_));
             self.problems.silent = self.connections.iter().flatten().filter(silent).count() as u64;
             self.note_the_silent();
+            self.note_the_unfinished();
         }
         let joined: Vec<u32> = std::iter::once(0).chain(self.joined.keys().copied()).collect();
         let waited = now - self.started;
@@ -272,7 +284,12 @@ impl<'a> Server<'a> {
         if let Stage::Unknown(mut hello) = stage {
             connection.session = hello.take_session().map(Box::new);
         }
-        self.newcomers.remove(&connection.serial);
+        let serial = connection.serial;
+        self.newcomers.remove(&serial);
+        self.blobs.forget(serial);
+        if !joined {
+            self.guests.insert(serial, id);
+        }
         if joined && self.seen.is_none_or(|seen| seen.ip().is_loopback()) {
             self.seen = connection.stream.local_addr().ok().or(self.seen);
         }
@@ -283,6 +300,7 @@ impl<'a> Server<'a> {
         if let Some(failure) = self.failure.clone() {
             self.say(id, &failure);
         }
+        self.limit_guests();
     }
 
     /// Sends a message with a tag, which proves that the message comes from this job's rank 0.
@@ -305,6 +323,8 @@ impl<'a> Server<'a> {
         let Some(connection) = self.connections.get_mut(id).and_then(Option::take) else { return };
         self.free.push(id);
         self.newcomers.remove(&connection.serial);
+        self.guests.remove(&connection.serial);
+        self.blobs.forget(connection.serial);
         if let Stage::Member { rank, joined: true, .. } = connection.stage
             && !connection.is_flushed()
         {
@@ -314,6 +334,7 @@ impl<'a> Server<'a> {
             Stage::Unknown(_) if connection.port == self.settings.port => self.problems.rejected += 1,
             Stage::Member { rank, joined: true, .. } => {
                 if let Some(joined) = self.joined.remove(&rank) {
+                    self.brought -= joined.row.blob.len();
                     self.liveness.count_lost(joined.presence);
                 }
                 self.problems.lost.insert(rank, connection.peer);

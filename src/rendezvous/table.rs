@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::frame::take;
-use super::{LARGEST_TABLE, LONGEST_BLOB};
+use super::{LONGEST_BLOB, MOST_IN_ALL};
 
 /// The most bytes before the blobs of a run.
 const LONGEST_HEAD: usize = 4 + 1 + 16 + 4;
@@ -28,7 +28,8 @@ pub(super) struct Row {
 
 /// Encodes the rows, in rank order.
 pub(super) fn encode(rows: &[Row]) -> Vec<u8> {
-    let mut out = Vec::new();
+    // The blobs may be long, so a vector that grows would hold too much.
+    let mut out = Vec::with_capacity(rows.iter().map(|row| row.blob.len()).sum());
     for run in rows.chunk_by(|a, b| a.place == b.place && a.blob.len() == b.blob.len()) {
         let Some(first) = run.first() else { continue };
         out.extend(u32::try_from(run.len()).unwrap_or(u32::MAX).to_be_bytes());
@@ -54,7 +55,7 @@ pub(super) fn encode(rows: &[Row]) -> Vec<u8> {
 /// The most bytes that the table of `size` ranks can have.
 pub(super) fn largest(size: u32) -> usize {
     let size = usize::try_from(size).unwrap_or(usize::MAX);
-    size.saturating_mul(LONGEST_HEAD + LONGEST_BLOB).min(LARGEST_TABLE)
+    size.saturating_mul(LONGEST_HEAD).saturating_add(size.saturating_mul(LONGEST_BLOB).min(MOST_IN_ALL))
 }
 
 /// Decodes the rows of `size` ranks. Returns `None` if the bytes are not a table of that size.
@@ -107,7 +108,7 @@ mod tests {
         let row = |place| Row { place, blob: vec![0; LONGEST_BLOB].into() };
         let rows = [row(address), row(Origin::WithFirst), row(address)];
         assert!(encode(&rows[..1]).len() == largest(1) && encode(&rows).len() <= largest(3));
-        assert_eq!(largest(u32::MAX), LARGEST_TABLE);
+        assert_eq!(largest(100), 100 * LONGEST_HEAD + MOST_IN_ALL);
     }
 
     proptest! {

@@ -21,8 +21,13 @@ const GUESS: Duration = Duration::from_secs(1);
 const SHORT: Duration = Duration::from_millis(700);
 
 fn rank(index: u32, size: u32, port: u16) -> Rendezvous {
+    open_rank(index, size, port).token(SECRET)
+}
+
+/// A rank without a token.
+fn open_rank(index: u32, size: u32, port: u16) -> Rendezvous {
     let rendezvous = Rendezvous::new(Rank::new(index, size).unwrap(), Host::LOOPBACK, Port::new(port).unwrap());
-    rendezvous.timeout(PLENTY).token(SECRET)
+    rendezvous.timeout(PLENTY)
 }
 
 fn start(rank: Rendezvous) -> JoinHandle<Result<Meeting, RendezvousError>> {
@@ -389,7 +394,7 @@ fn a_flood_of_half_open_connections_is_bounded_and_delays_no_rank() {
 fn one_connection_with_another_world_size_ends_no_job_and_gets_its_error() {
     let port = free_port();
     // Without a token, anyone can send a valid hello.
-    let at = |index, size| rank(index, size, port).token("");
+    let at = |index, size| open_rank(index, size, port);
     let zero = start(at(0, 3));
     let outlier = start(at(2, 4));
     let one = start(at(1, 3));

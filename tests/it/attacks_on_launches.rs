@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io::{Read, Write};
+#[cfg(target_os = "linux")]
+use std::net::Ipv4Addr;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
@@ -14,6 +16,8 @@ use mpienv::rendezvous::Rendezvous;
 use mpienv::{Host, Port, Rank};
 use tempfile::TempDir;
 
+#[cfg(target_os = "linux")]
+use crate::support::attacker::{Claim, flood, peak_during};
 use crate::support::clock::SLACK;
 use crate::support::port::free_port;
 use crate::support::tool::clean;
@@ -43,7 +47,12 @@ fn launches_port() -> u16 {
 /// The launch on one of two nodes. It has the secret, and each node has one worker.
 fn node(rank: u32, port: u16, secret: &TempDir, script: &str) -> Child {
     let mut command: Command = clean("mpienv");
-    command.env("MPIENV_TOKEN_FILE", secret.path().join("secret")).args(["launch", "--node-rank", &rank.to_string()]);
+    command.env("MPIENV_TOKEN_FILE", secret.path().join("secret"));
+    launch(command, rank, port, script)
+}
+
+fn launch(mut command: Command, rank: u32, port: u16, script: &str) -> Child {
+    command.args(["launch", "--node-rank", &rank.to_string()]);
     command.args(["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", &(port + 1).to_string()]);
     command.args(["--max-restarts", "1", "--node-timeout", "2", "--nproc-per-node", "1", "--", "sh", "-c", script]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -124,6 +133,26 @@ fn strangers_and_ranks_are_refused_at_the_launches_port_and_the_nodes_meet() {
         assert!(said.lines().all(|line| expected.iter().any(|expected| line == expected)), "{said}");
         assert!(expected.iter().all(|expected| said.contains(expected)), "{said}");
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn blobs_that_never_end_take_little_of_a_launchs_memory_and_the_nodes_meet() {
+    let (port, key) = (launches_port(), wire::key_of_launches(b""));
+    let [first, second] = [0, 1].map(|rank| move || launch(clean("mpienv"), rank, port, "exit 0"));
+    let first = first();
+    drop(connect(port));
+    let process = first.id();
+    let say = |_, greeting: &[u8]| Claim::long(&key, 1, 2).hello(greeting).unfinished();
+    let (ends, most) = peak_during(process, || {
+        flood(Ipv4Addr::LOCALHOST, port, 300, &say, || {
+            thread::sleep(Duration::from_secs(1));
+            let second = second();
+            [first, second].map(|node| node.wait_with_output().unwrap())
+        })
+    });
+    assert!(ends.iter().all(|end| end.status.success()), "{ends:?}");
+    assert!(most < 64_000, "{most} KiB");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 #[path = "../support"]
 mod support {
+    #[cfg(target_os = "linux")]
+    pub mod attacker;
     pub mod clock;
     pub mod copy;
     pub mod dotenv;

@@ -1,6 +1,7 @@
 //! Strangers at the master's port, and other programs in rank 0's place: what they cost, and what the token keeps out.
 
-use std::fs;
+mod memory;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
@@ -8,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::attacker;
 use crate::support::clock::SLACK;
 use crate::support::port::free_port;
 use crate::support::tool::clean;
@@ -35,7 +37,10 @@ fn job(port: u16) -> String {
 fn rank_after(shell: &str, index: u32, size: u32, port: u16, token: &str, words: &[&str]) -> Child {
     let mut command: Command = clean("sh");
     command.args(["-c", &format!("{shell} exec mpienv check \"$@\""), "sh"]).args(words);
-    command.env("RANK", index.to_string()).env("WORLD_SIZE", size.to_string()).env("MPIENV_TOKEN", token);
+    command.env("RANK", index.to_string()).env("WORLD_SIZE", size.to_string());
+    if !token.is_empty() {
+        command.env("MPIENV_TOKEN", token);
+    }
     command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
@@ -52,9 +57,7 @@ fn ended(child: Child) -> (Option<i32>, String, String) {
 
 /// A process's peak memory, in KiB.
 fn peak(child: &Child) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().strip_suffix(" kB").unwrap().parse().unwrap()
+    attacker::peak(child.id()).unwrap()
 }
 
 fn stranger(port: u16, bytes: &[u8]) -> TcpStream {
@@ -345,10 +348,7 @@ fn answered(
         let one = rank(1, 2, port, &job(port), &["--timeout", timeout]);
         thread::sleep(Duration::from_millis(300));
         // A process that has exited has no memory.
-        let peak = fs::read_to_string(format!("/proc/{}/status", one.id())).map_or(0, |status| {
-            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-            line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or(0)
-        });
+        let peak = attacker::peak(one.id()).unwrap_or(0);
         let (code, stdout, stderr) = ended(one);
         over.store(true, Ordering::Relaxed);
         assert_eq!(stdout, "");
@@ -373,6 +373,53 @@ fn what_answers_in_rank_0s_place_does_not_hold_a_rank_up() {
         assert!(stderr.contains(expected), "{stderr}");
         assert!(waited < Duration::from_secs(3) + SLACK, "{waited:?}: {stderr}");
     }
+}
+
+#[test]
+fn a_rank_0_that_falls_silent_keeps_a_rank_for_its_timeout_and_ten_seconds() {
+    type Say = &'static (dyn Fn(&mut TcpStream, &[u8]) -> Vec<u8> + Sync);
+    let welcomed = "but got no result within";
+    // What it still says, and what the rank reports. `mpienv check` waits 1 s.
+    let stages: [(Say, u64, &str); 6] = [
+        (&|_, _| Vec::new(), 1, "it took the connection and said nothing"),
+        (&|_, _| wire::greeting(), 1, "it took the connection and said nothing"),
+        (&|stream, token| wire::greet(stream, token).unwrap().welcome(60_000), 11, welcomed),
+        (
+            &|stream, token| {
+                let mut session = wire::greet(stream, token).unwrap();
+                [session.welcome(60_000), session.reply(7, b"")].concat()
+            },
+            11,
+            welcomed,
+        ),
+        (
+            &|stream, token| {
+                let mut session = wire::greet(stream, token).unwrap();
+                [&session.welcome(60_000)[..], &session.reply(3, b"")[..10]].concat()
+            },
+            11,
+            welcomed,
+        ),
+        (
+            &|stream, token| {
+                let mut session = wire::greet(stream, token).unwrap();
+                [&session.welcome(60_000)[..], &session.reply(3, b"text")[..23]].concat()
+            },
+            11,
+            "lost rank 0",
+        ),
+    ];
+    thread::scope(|scope| {
+        for (say, seconds, expected) in stages {
+            scope.spawn(move || {
+                let say = |stream: &mut TcpStream, token: &str| say(stream, token.as_bytes());
+                let (code, stderr, waited, _) = answered(&say, usize::MAX, Duration::ZERO, "1");
+                assert!(code.is_some_and(|code| code != 0) && stderr.contains(expected), "{code:?} {stderr}");
+                let promised = Duration::from_secs(seconds);
+                assert!((promised..promised + SLACK).contains(&waited), "{waited:?}: {stderr}");
+            });
+        }
+    });
 }
 
 #[test]

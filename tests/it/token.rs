@@ -105,3 +105,93 @@ fn a_file_without_a_secret_is_an_error_with_a_remedy() {
     let text = ClusterInfo::from_vars(both).unwrap_err().to_string();
     assert_eq!(text, "MPIENV_TOKEN_FILE=\"/no/such/file\": MPIENV_TOKEN is set too; unset one of them");
 }
+
+#[cfg(unix)]
+#[test]
+fn a_setting_of_security_that_is_set_and_blank_is_an_error() {
+    for (name, remedy) in [
+        ("MPIENV_TOKEN", "set it to what `openssl rand -hex 32` prints, on all ranks"),
+        ("MPIENV_TOKEN_FILE", "name the file that holds the secret"),
+        ("MPIENV_AUTH", "set it to munge on all ranks"),
+    ] {
+        for blank in ["", " ", "\t\n", "\u{a0}"] {
+            let error = ClusterInfo::from_vars([(name, blank)]).unwrap_err();
+            let expected = format!(
+                "{name}: set but empty, so it would leave the job without the protection that it stands for; {remedy}, or unset {name}"
+            );
+            assert_eq!((error.to_string(), error.variable()), (expected, Some(name)));
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn no_command_prints_a_part_of_a_secret_that_is_not_utf_8() {
+    use std::os::unix::ffi::OsStrExt;
+
+    let secret = std::ffi::OsStr::from_bytes(b"sesame\xff open");
+    let environment = mpienv::Environment::from_vars([("MPIENV_TOKEN", secret)]);
+    let read = environment.get_str("MPIENV_TOKEN").unwrap_err();
+    let error = ClusterInfo::builder().from_environment(&environment).unwrap_err();
+    assert_eq!(error.value(), None);
+    for text in [format!("{environment:?}"), format!("{read:?} {read}"), format!("{error:?} {error}")] {
+        assert!(!text.contains("sesame") && !text.contains("open\""), "{text}");
+    }
+    for words in [
+        &["show"][..],
+        &["show", "--json"],
+        &["doctor"],
+        &["export"],
+        &["export", "--json"],
+        &["check"],
+        &["exec", "--dry-run", "--", "true"],
+        &["exec", "--", "true"],
+        &["launch", "--nproc-per-node", "2", "--dry-run", "--", "true"],
+        &["launch", "--nproc-per-node", "2", "--", "true"],
+    ] {
+        let output = crate::support::tool::clean("mpienv").args(words).env("MPIENV_TOKEN", secret).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        assert!(!output.status.success(), "{words:?}");
+        assert!(!said.windows(6).any(|part| part == b"sesame"), "{words:?}: {}", String::from_utf8_lossy(&said));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_secret_in_a_file_of_another_user_is_refused() {
+    if !crate::support::root::is_root() {
+        return;
+    }
+    let (_folder, path) = secret_file(b"sesame", 0o600);
+    std::os::unix::fs::chown(&path, Some(12_345), None).unwrap();
+    // The path may be a link of this user.
+    let link = format!("{path}.link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    for path in [path, link] {
+        let text = ClusterInfo::from_vars([("MPIENV_TOKEN_FILE", path.as_str())]).unwrap_err().to_string();
+        let expected = format!(
+            "MPIENV_TOKEN_FILE={path:?}: user 12345, who owns the file, knows and can change the secret, and this process runs as \
+             user 0; run `chown 0 {path}` and replace the secret, or run as user 12345"
+        );
+        assert_eq!(text, expected);
+    }
+}
+
+#[cfg(feature = "rendezvous")]
+#[test]
+fn a_blank_token_of_a_program_is_an_error_before_any_connection() {
+    use mpienv::rendezvous::{ErrorKind, Rendezvous};
+    use mpienv::{Host, Port, Rank};
+
+    for token in [&b""[..], b" \n"] {
+        for index in [0, 1] {
+            let rank = Rank::new(index, 2).unwrap();
+            let error = Rendezvous::new(rank, Host::LOOPBACK, Port::ONE_NODE).token(token).gather("").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Refused);
+            assert!(
+                error.to_string().starts_with("the job token is set but empty, so any process could meet"),
+                "{error}"
+            );
+        }
+    }
+}

@@ -16,6 +16,7 @@ fn sources() -> String {
         "tests/it/rendezvous",
         "tests/it/rendezvous/strangers",
         "tests/it/strangers",
+        "tests/it/strangers/memory",
         "tests/it/token",
     ];
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use crate::cluster::discover::token_file;
 use crate::cluster::master;
 use crate::cluster::overrides;
-use crate::environment::Environment;
+use crate::environment::{Environment, ReadError};
 use crate::error::{Error, Reason};
 use crate::launcher::context::Context;
 use crate::value::host::Host;
@@ -54,9 +54,28 @@ fn is_own(
 
 /// Returns how to reach MUNGE, if the ranks authenticate with it.
 pub(super) fn munge(environment: &Environment) -> Result<Option<Munge>, Error> {
-    let text = environment.get_str(overrides::AUTH).map_err(Error::reading_setting)?;
+    let text = of_security(environment, overrides::AUTH, "set it to munge on all ranks")?;
     let parse = |text: &str| text.parse().map_err(|_| Error::of_setting(Reason::NotMunge, overrides::AUTH, text));
     text.map(parse).transpose()
+}
+
+/// Returns a setting that protects the meeting. One that is set and blank is an error, because whoever set it believes that
+/// the meeting is protected.
+fn of_security<'a>(
+    environment: &'a Environment,
+    name: &'static str,
+    remedy: &'static str,
+) -> Result<Option<&'a str>, Error> {
+    let refuse = |reason| Error::new(reason, format!("{remedy}, or unset {name}")).of(name);
+    match environment.get_str(name) {
+        // No part of a secret belongs into an error.
+        Err(ReadError::NotUnicode { .. }) if name == overrides::TOKEN => Err(refuse(Reason::NotUnicode)),
+        Err(error) => Err(Error::reading_setting(error)),
+        Ok(text) => match text.filter(|text| !text.trim().is_empty()) {
+            None if environment.get(name).is_some() => Err(refuse(Reason::BlankSecurity)),
+            text => Ok(text),
+        },
+    }
 }
 
 /// Returns the job's token, and true unless a user set it.
@@ -65,8 +84,10 @@ pub(super) fn token(
     placement: &Placement,
     context: Option<Context>,
 ) -> Result<(Token, bool), Error> {
-    let setting = |name| environment.get_str(name).map_err(Error::reading_setting);
-    match (setting(overrides::TOKEN)?, setting(overrides::TOKEN_FILE)?) {
+    let token =
+        of_security(environment, overrides::TOKEN, "set it to what `openssl rand -hex 32` prints, on all ranks")?;
+    let file = of_security(environment, overrides::TOKEN_FILE, "name the file that holds the secret")?;
+    match (token, file) {
         (Some(_), Some(path)) => {
             let reason = Reason::TokenFile(format!("{} is set too", overrides::TOKEN));
             return Err(Error::new(reason, "unset one of them").of(overrides::TOKEN_FILE).found(path));

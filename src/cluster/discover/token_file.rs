@@ -24,7 +24,15 @@ pub(super) fn read(path: &str) -> Result<Token, Error> {
     }
     let file = File::open(path).map_err(unreadable)?;
     // Checks the file that is open, because the path may name another file by now.
-    if let Some(mode) = shared_mode(&file.metadata().map_err(unreadable)?) {
+    let metadata = file.metadata().map_err(unreadable)?;
+    if let Some((owner, own)) = other_owner(&metadata) {
+        let reason = format!(
+            "user {owner}, who owns the file, knows and can change the secret, and this process runs as user {own}"
+        );
+        let remedy = format!("run `chown {own} {path}` and replace the secret, or run as user {owner}");
+        return Err(refuse(reason, remedy));
+    }
+    if let Some(mode) = shared_mode(&metadata) {
         let reason = format!("group or others can read or write the file (mode {mode:04o})");
         return Err(refuse(
             reason,
@@ -45,6 +53,20 @@ pub(super) fn read(path: &str) -> Result<Token, Error> {
 
 fn new_secret(path: &str) -> String {
     format!("write a new secret with `openssl rand -hex 32 > {path}`, and copy it to every host")
+}
+
+/// Returns the file's owner and the user of this process, if the owner is neither this user nor root.
+#[cfg(all(unix, feature = "rendezvous"))]
+fn other_owner(metadata: &Metadata) -> Option<(u32, u32)> {
+    let owner = std::os::unix::fs::MetadataExt::uid(metadata);
+    let own = rustix::process::geteuid().as_raw();
+    (owner != own && owner != 0).then_some((owner, own))
+}
+
+/// Without the rendezvous, no secret is used here.
+#[cfg(not(all(unix, feature = "rendezvous")))]
+fn other_owner(_: &Metadata) -> Option<(u32, u32)> {
+    None
 }
 
 /// Returns the file's permissions if they let anyone but the owner read or change it.

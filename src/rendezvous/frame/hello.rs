@@ -7,10 +7,13 @@ use crate::value::port::Port;
 
 /// Length of the part before the proof.
 const CLAIM: usize = 83;
+/// Rank 0 holds longer blobs of a few connections at a time only.
+const SHORT_BLOB: usize = 1024;
 
 /// Length of a hello without a blob.
-#[cfg(feature = "collective")]
 pub(in crate::rendezvous) const BARE: usize = CLAIM + 2 * LENGTH;
+/// How many bytes of a hello to take at most before it is known whether its blob is long.
+pub(in crate::rendezvous) const FIRST: usize = BARE + SHORT_BLOB;
 
 /// What a hello is for. Its number goes over the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,14 @@ impl Purpose {
         [Purpose::Report, Purpose::Table, Purpose::OtherPort, Purpose::Collective, Purpose::Watch];
     /// The purposes that rank 0 of a meeting accepts.
     const OF_MEETING: &[Purpose] = &[Purpose::Report, Purpose::Table, Purpose::OtherPort];
+
+    /// The longest blob of such a hello.
+    fn longest_blob(self) -> usize {
+        match self {
+            Purpose::Report | Purpose::Table => LONGEST_BLOB,
+            Purpose::OtherPort | Purpose::Collective | Purpose::Watch => 0,
+        }
+    }
 }
 
 /// What this end knows about the job.
@@ -148,6 +159,16 @@ impl HelloReader {
         self.session.is_none()
     }
 
+    /// The announced length of a long blob, once the proof was valid.
+    pub(in crate::rendezvous) fn long_blob(&self) -> Option<usize> {
+        Some(self.blob_length).filter(|&length| self.hello.is_some() && length > SHORT_BLOB)
+    }
+
+    /// The rank of a proven hello whose blob is not complete.
+    pub(in crate::rendezvous) fn claimed_rank(&self) -> Option<u32> {
+        self.hello.as_ref().map(|hello| hello.rank)
+    }
+
     /// Takes the keys, once the proof was valid.
     pub(in crate::rendezvous) fn take_session(&mut self) -> Option<Session> {
         self.session.take()
@@ -173,6 +194,10 @@ impl HelloReader {
         let whole = self.blob_length + LENGTH;
         if hello.blob.len() + bytes.len() > whole {
             return Err(Reject::NotMpienv);
+        }
+        if hello.blob.capacity() < hello.blob.len() + bytes.len() {
+            // No more than the announced length, which counts in what rank 0 may hold.
+            hello.blob.reserve_exact(bytes.len().max(hello.blob.len()).min(whole - hello.blob.len()));
         }
         hello.blob.extend(bytes);
         if hello.blob.len() < whole {
@@ -201,7 +226,8 @@ impl HelloReader {
             return Err(Reject::OtherRun { rank, run });
         }
         self.blob_length = usize::try_from(blob_length).unwrap_or(usize::MAX);
-        if self.blob_length > LONGEST_BLOB || rank >= size || !self.purposes.contains(&hello.purpose) {
+        let is_too_long = self.blob_length > hello.purpose.longest_blob();
+        if is_too_long || rank >= size || !self.purposes.contains(&hello.purpose) {
             return Err(Reject::NotMpienv);
         }
         self.head = Vec::new();

@@ -17,6 +17,8 @@ use crate::value::port::Port;
 const AT_ONCE: usize = 512;
 /// How many connections, besides one for each rank, may be unidentified before the oldest is closed.
 pub(super) const HALF_OPEN: usize = 2048;
+/// How many connections that belong to no rank of this meeting may wait for the report before the oldest is closed.
+const GUESTS: usize = 8192;
 
 impl Server<'_> {
     pub(super) fn accept(&mut self) -> Result<(), RendezvousError> {
@@ -75,7 +77,16 @@ impl Server<'_> {
     }
 
     fn close_oldest(&mut self) -> bool {
-        let oldest = self.newcomers.first_key_value().map(|(_, &id)| id);
+        let oldest = self.newcomers.first_key_value().or_else(|| self.guests.first_key_value()).map(|(_, &id)| id);
         oldest.map(|id| self.close(id)).is_some()
+    }
+
+    /// Closes the oldest connections that wait for a report which is not for their rank, if there are too many.
+    pub(super) fn limit_guests(&mut self) {
+        while self.guests.len() > GUESTS
+            && let Some((_, &id)) = self.guests.first_key_value()
+        {
+            self.close(id);
+        }
     }
 }

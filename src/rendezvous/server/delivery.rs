@@ -10,7 +10,7 @@ use crate::rendezvous::connection::{Connection, Stage};
 use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::frame::{Message, ReplyKind};
 use crate::rendezvous::table::{self, Row};
-use crate::rendezvous::{Channel, DRAIN, LARGEST_TABLE, LONGEST_BLOB};
+use crate::rendezvous::{Channel, DRAIN, GRACE, LONGEST_BLOB};
 
 /// How long the ranks may take to close their connections.
 const CLOSE: Duration = Duration::from_secs(2);
@@ -23,15 +23,6 @@ impl Server<'_> {
         answer: Reply<'_>,
         events: &mut Events,
     ) -> Result<Served, RendezvousError> {
-        let total: usize = self.joined.values().map(|joined| joined.row.blob.len() + 32).sum();
-        if total > LARGEST_TABLE {
-            let report = format!(
-                "the ranks brought {} MiB in all, more than the {} MiB that a rendezvous carries; bring smaller blobs",
-                total >> 20,
-                LARGEST_TABLE >> 20
-            );
-            return Err(self.fail(RendezvousError::Mismatch { report }, events));
-        }
         let rows: Vec<Row> = std::iter::once(own)
             .chain(
                 self.joined
@@ -47,7 +38,10 @@ impl Server<'_> {
                 self.close(id);
             }
         }
-        let table = Message::new(ReplyKind::Table, &table::encode(&rows));
+        let is_wanted =
+            |connection: &Connection| matches!(connection.stage, Stage::Member { needs_table: true, joined: true, .. });
+        let table = self.connections.iter().flatten().any(is_wanted).then(|| table::encode(&rows));
+        let table = Message::new(ReplyKind::Table, &table.unwrap_or_default());
         self.answer_outliers(None);
         let meeting = self.meeting(rows);
         let answer = answer(&meeting);
@@ -98,7 +92,7 @@ impl Server<'_> {
     /// Waits briefly for the ranks to close their connections: the end that closes first holds the port for a minute,
     /// and rank 0's program may have to listen on that port.
     fn let_ranks_close(&mut self, events: &mut Events) {
-        let until = Instant::now() + CLOSE;
+        let until = (Instant::now() + CLOSE).min(self.deadline + GRACE);
         loop {
             let is_open = |connection: &Connection| matches!(connection.stage, Stage::Member { .. });
             let left = until.saturating_duration_since(Instant::now());
@@ -123,6 +117,7 @@ impl Server<'_> {
                 self.say(id, &failure);
             }
         }
+        self.tell_the_unfinished(&failure);
         // A failure to deliver the error does not change the error.
         let _ = self.deliver(events);
         error

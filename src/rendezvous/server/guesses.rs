@@ -63,7 +63,7 @@ impl Guesses {
 }
 
 /// Returns the /64 network of an IPv6 address, because one host can use all 2^64 addresses in it.
-fn network(address: IpAddr) -> IpAddr {
+pub(super) fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),

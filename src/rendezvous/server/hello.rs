@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::liveness::Presence;
 use super::{Joined, Server, outliers};
+use crate::rendezvous::MOST_IN_ALL;
 use crate::rendezvous::connection::{Altered, Input, Stage};
-use crate::rendezvous::frame::{Hello, Message, Purpose, Reject, ReplyKind, reply};
+use crate::rendezvous::frame::{FIRST, Hello, Message, Purpose, Reject, ReplyKind, reply};
 use crate::rendezvous::table::{Origin, Row};
 use crate::value::port::Port;
 
@@ -17,7 +18,16 @@ impl Server<'_> {
     pub(super) fn read(&mut self, id: usize) {
         loop {
             let Some(Some(connection)) = self.connections.get_mut(id) else { return };
-            let length = match connection.read(&mut self.scratch) {
+            let mut most = self.scratch.len();
+            if let Stage::Unknown(hello) = &connection.stage {
+                match hello.long_blob() {
+                    // It waits unread.
+                    Some(length) if !self.blobs.may_read(connection.serial, id, connection.peer, length) => return,
+                    Some(_) => {}
+                    None => most = FIRST,
+                }
+            }
+            let length = match connection.read(&mut self.scratch[..most]) {
                 Input::Bytes(length) => length,
                 Input::Later => return,
                 Input::Closed => return self.close(id),
@@ -40,6 +50,7 @@ impl Server<'_> {
                 continue;
             };
             let (peer, port) = (connection.peer, connection.port);
+            self.blobs.count(connection.serial, length);
             if hello.is_unproven() && !self.guesses.allow(peer, Instant::now()) {
                 return self.close(id);
             }
@@ -108,6 +119,28 @@ impl Server<'_> {
         if let Stage::Unknown(mut hello) = stage {
             connection.session = hello.take_session().map(Box::new);
         }
+        self.blobs.forget(connection.serial);
+    }
+
+    /// Tells the ranks whose blob is not complete that the meeting has failed.
+    pub(super) fn tell_the_unfinished(&mut self, failure: &Message) {
+        for id in self.blobs.unfinished() {
+            self.turn_away(id);
+            self.say(id, failure);
+            // Closing a connection with unread bytes would take back what was written.
+            self.read(id);
+        }
+    }
+
+    /// Adds the ranks whose blob is not complete to the problems.
+    pub(super) fn note_the_unfinished(&mut self) {
+        for id in self.blobs.unfinished() {
+            let Some(Some(connection)) = self.connections.get(id) else { continue };
+            let Stage::Unknown(hello) = &connection.stage else { continue };
+            if let Some(rank) = hello.claimed_rank().filter(|rank| !self.joined.contains_key(rank)) {
+                self.problems.unfinished.insert(rank, connection.peer);
+            }
+        }
     }
 
     /// Handles a complete hello of this job.
@@ -139,6 +172,12 @@ impl Server<'_> {
             self.trouble();
             return self.join(id, rank, needs_table, false);
         }
+        if self.brought.saturating_add(blob.len()) > MOST_IN_ALL {
+            self.problems.too_much(rank, peer);
+            self.trouble();
+            return self.join(id, rank, needs_table, false);
+        }
+        self.brought += blob.len();
         let place = if peer.is_loopback() { Origin::WithFirst } else { Origin::Address(peer) };
         self.problems.lost.remove(&rank);
         self.joined.insert(rank, Joined { id, row: Row { place, blob: blob.into() }, presence: Presence::Unknown });

@@ -21,8 +21,8 @@ pub(super) enum Presence {
 pub(super) struct Liveness {
     unknown: usize,
     asked: usize,
-    /// When ranks were last asked.
-    since: Option<Instant>,
+    /// When ranks were asked for the first and for the last time.
+    since: Option<(Instant, Instant)>,
 }
 
 impl Liveness {
@@ -45,7 +45,8 @@ impl Liveness {
 
     /// When rank 0 stops waiting for answers.
     pub(super) fn ends_at(&self, deadline: Instant) -> Instant {
-        self.since.map_or(deadline, |since| deadline.max(since + ANSWER))
+        // A rank that is lost and comes again and again does not keep the others waiting.
+        self.since.map_or(deadline, |(first, last)| deadline.max(last + ANSWER).min(deadline.max(first) + ANSWER))
     }
 }
 
@@ -62,7 +63,9 @@ impl Server<'_> {
             joined.presence = Presence::Asked;
             ids.push(joined.id);
         }
-        self.liveness = Liveness { unknown: 0, asked: self.liveness.asked + ids.len(), since: Some(Instant::now()) };
+        let now = Instant::now();
+        let since = Some((self.liveness.since.map_or(now, |(first, _)| first), now));
+        self.liveness = Liveness { unknown: 0, asked: self.liveness.asked + ids.len(), since };
         for id in ids {
             self.say(id, &question);
         }

@@ -25,7 +25,7 @@ fn another_token_is_turned_away_and_counted() {
 fn strangers_with_another_token_are_in_the_verdict() {
     let port = free_port();
     let server = start(part(0, 2, port).timeout(Duration::from_millis(500)), "");
-    part(1, 2, port).token("").all_gather("").unwrap_err();
+    part(1, 2, port).token("another").all_gather("").unwrap_err();
     let error = server.join().unwrap().unwrap_err().to_string();
     assert!(
         error.contains("1 connection that was not a rank of this job was rejected, with another job's token"),
