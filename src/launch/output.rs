@@ -58,6 +58,17 @@ pub(super) enum Captured {
     File(PathBuf),
 }
 
+/// The last lines of a worker's stderr.
+pub(super) struct Quote {
+    /// The last few of them joined into one, with the place.
+    pub text: String,
+    pub lines: Vec<String>,
+    /// Whether they have just been written to this process's stderr.
+    pub is_in_sight: bool,
+    /// The file that contains them, in parentheses, and what may be wrong with it.
+    pub place: String,
+}
+
 impl Output {
     /// Checks that the workers' output can be written, before they write it and after.
     ///
@@ -154,21 +165,26 @@ impl Captured {
         true
     }
 
-    /// Returns the last lines of stderr, joined and separately, or `None` if they are not known.
-    pub(super) fn tail(&self) -> Option<(String, Vec<String>)> {
+    /// Returns the last lines of stderr, or `None` if they are not known.
+    pub(super) fn quote(&self) -> Option<Quote> {
         match self {
             Captured::Nothing => None,
-            Captured::Lines { tail, .. } => Some((tail.text(), tail.lines())),
+            Captured::Lines { tail, .. } => {
+                let lines = tail.lines();
+                let is_in_sight = !lines.is_empty() && tail.is_in_sight();
+                Some(Quote { text: tail.text(), lines, is_in_sight, place: String::new() })
+            }
             Captured::File(path) => {
                 let tail = Tail::of_file(path);
-                let mut text = tail.text();
-                if !text.is_empty() {
-                    text += &format!(" ({})", path.display());
+                let mut place = String::new();
+                if !tail.lines().is_empty() {
+                    place += &format!(" ({})", path.display());
                 }
                 if let Some(Err(error)) = path.parent().map(try_folder) {
-                    text += &format!(" (cannot write {}, lines may be missing: {error})", path.display());
+                    place += &format!(" (cannot write {}, lines may be missing: {error})", path.display());
                 }
-                Some((text.trim_start().to_owned(), tail.lines()))
+                let text = (tail.text() + &place).trim_start().to_owned();
+                Some(Quote { text, lines: tail.lines(), is_in_sight: false, place })
             }
         }
     }

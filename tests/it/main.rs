@@ -78,6 +78,7 @@ mod sets;
 mod simulate;
 #[cfg(target_os = "linux")]
 mod start_errors;
+mod stops;
 #[cfg(target_os = "linux")]
 mod strangers;
 mod table;

@@ -215,14 +215,6 @@ impl Supervisor {
         self.passed.iter().any(|passed| ENDING.contains(passed))
     }
 
-    /// Kills a worker's group if the worker is stopped.
-    pub(in crate::launch) fn kill_if_stopped(&mut self, child: &Child) {
-        let worker = Pid::from_child(child);
-        if self.stopped.contains(&worker) && self.running.contains(&worker) {
-            let _ = kill_process_group(worker, Signal::KILL);
-        }
-    }
-
     fn pass_on(&mut self, signal: Signal) {
         self.passed.push(signal);
         if [Signal::USR1, Signal::USR2].contains(&signal) {
