@@ -88,3 +88,4 @@ mod token;
 #[cfg(unix)]
 mod waiting;
 mod warnings;
+mod watchdog;
