@@ -49,7 +49,7 @@ pub enum LaunchError {
     #[error("cannot pass signals on to the workers: {0}; check the limits of this process (ulimit -n)")]
     Signals(#[source] io::Error),
     /// A file for a worker's output cannot be written.
-    #[error("cannot write {path:?}: {error}; choose a writable folder for the workers' output")]
+    #[error("cannot write {path:?}: {error}; {}", log_dir_remedy(error))]
     LogDir {
         /// The folder or file.
         path: PathBuf,
@@ -206,6 +206,13 @@ impl LaunchError {
             }
         }
         self
+    }
+}
+
+fn log_dir_remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::InvalidInput => "remove it, or choose another folder for the workers' output",
+        _ => "choose a writable folder for the workers' output",
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::launch::attempts::{Event, Link};
 use crate::launch::ending::{Ending, How, SIGKILL, killed, signal};
 use crate::launch::error::LaunchError;
-use crate::launch::output::{Captured, Copier, Fault, Faults, Output};
+use crate::launch::output::{Captured, Copier, Fault, Faults, Place};
 use crate::launch::report::LaunchReport;
 use crate::launch::role::{Member, Role};
 use crate::launch::start_error::StartError;
@@ -31,7 +31,7 @@ pub(super) struct Running {
     ended: Vec<Captured>,
     supervisor: Supervisor,
     signals: Arc<Signals>,
-    output: Output,
+    output: Place,
     copier: Option<Copier>,
     faults: Faults,
     grace: Grace,
@@ -63,7 +63,7 @@ pub(super) enum Exit {
 
 impl Running {
     pub(super) fn new(
-        output: Output,
+        output: Place,
         grace: Grace,
         subreaper: bool,
         signals: &Arc<Signals>,

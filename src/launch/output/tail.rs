@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,9 +31,9 @@ pub(in crate::launch) struct Tail {
 
 impl Tail {
     /// Returns the last lines of a file, or none if it cannot be read.
-    pub(super) fn of_file(path: &Path) -> Tail {
+    pub(super) fn of_file(file: File) -> Tail {
         let tail = Tail::default();
-        last_bytes(path).unwrap_or_default().split(|byte| *byte == b'\n').for_each(|line| tail.keep(line));
+        last_bytes(file).unwrap_or_default().split(|byte| *byte == b'\n').for_each(|line| tail.keep(line));
         tail
     }
 
@@ -78,8 +77,7 @@ impl Tail {
     }
 }
 
-fn last_bytes(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
+fn last_bytes(mut file: File) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(BYTES)))?;
     let mut bytes = Vec::new();
