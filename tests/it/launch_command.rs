@@ -203,6 +203,29 @@ fn output_goes_to_files_when_a_folder_is_named() {
 }
 
 #[test]
+fn a_failures_last_lines_are_quoted_once_if_they_are_not_in_sight() {
+    // In a file.
+    let folder = tempfile::tempdir().unwrap();
+    let logs = folder.path().to_str().unwrap();
+    let output = launch("quoted", 1, &["--log-dir", logs], "seq 11 15 >&2; exit 3").output().unwrap();
+    let said = text(&output.stderr);
+    let quote = format!(
+        " failed with exit code 3\n  last lines of its stderr ({logs}/rank.0/stderr):\n    11\n    12\n    13\n    14\n    15\n"
+    );
+    assert!(said.ends_with(&quote), "{said}");
+    // Followed by many lines.
+    let output = launch("quoted", 1, &[], "seq 11 15 >&2; sleep 1; seq 100; exit 3").output().unwrap();
+    let said = text(&output.stderr);
+    let quote = "[0] 15\nmpienv: rank 0 on ";
+    assert!(said.contains(quote), "{said}");
+    assert!(
+        said.ends_with(
+            " failed with exit code 3\n  last lines of its stderr:\n    11\n    12\n    13\n    14\n    15\n"
+        )
+    );
+}
+
+#[test]
 fn one_process_on_each_node_starts_its_nodes_part_of_the_job() {
     let script = "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR; mpienv show --json \
                   | grep -e '\"rank\": [0-9]'";

@@ -1,7 +1,7 @@
 //! The watchdog of `mpienv launch`, which is killed or stopped itself.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use crate::support::launched::{launch, living, piped, signal};
@@ -38,14 +38,14 @@ fn watchdog(launch: &Child) -> Option<PathBuf> {
     all().into_iter().find(is_its)
 }
 
-fn send(name: &str, process: &PathBuf) {
+fn send(name: &str, process: &Path) {
     let id = process.file_name().unwrap();
     assert!(Command::new("kill").args(["-s", name]).arg(id).status().unwrap().success());
 }
 
 /// Waits for another watchdog than this one, which the launch has told everything.
 #[track_caller]
-fn until_another(launch: &Child, before: &PathBuf) -> PathBuf {
+fn until_another(launch: &Child, before: &Path) -> PathBuf {
     until("there is another watchdog", || watchdog(launch).is_some_and(|now| now != *before));
     let own = PathBuf::from(format!("/proc/{}", launch.id()));
     until("the launch waits", || state(&own).is_some_and(|fields| fields.starts_with('S')));
