@@ -80,6 +80,7 @@ impl Supervisor {
 
 /// A signal that arrived while no worker was running: there is none.
 #[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "no signal is caught")]
 pub(in crate::launch) enum Late {
     First,
     Repeated(Request),
