@@ -15,6 +15,7 @@ mod restarts;
 mod role;
 mod running;
 pub(crate) mod start_error;
+mod stop;
 mod stopped;
 mod supervisor;
 #[cfg(all(feature = "launch", unix))]
@@ -48,13 +49,15 @@ use crate::value::port_range::PortRange;
 use self::restarts::Restarts;
 use self::role::Role;
 use self::running::Running;
+use self::stop::Grace;
 use self::supervisor::{Signals, Unbound};
 
 /// The most simulated ranks that run together. Each rank's variables name the hosts of all ranks.
 #[cfg(any(feature = "cli", feature = "testing"))]
 const MOST_SIMULATED: u32 = 4096;
-/// How long the other workers may take to exit after one has failed.
-const GRACE: Duration = Duration::from_secs(5);
+/// How long workers may take to exit after one has failed, or after a signal. As in torchrun, Slurm and Kubernetes, a signal
+/// leaves time for a checkpoint.
+const GRACE: Grace = Grace { after_failure: Duration::from_secs(5), after_signal: Duration::from_secs(30) };
 
 /// The workers of this node, ready to be started.
 ///
@@ -70,7 +73,8 @@ const GRACE: Duration = Duration::from_secs(5);
 ///   children of this process are left alone. [The guide](crate::guide::launch) has the details.
 /// - A worker that is stopped, for example because it reads the terminal, is reported on stderr.
 /// - SIGINT, SIGTERM and SIGHUP are passed on to every worker's process group, SIGUSR1 and SIGUSR2 to the workers only.
-///   Signals that this process ignores (`nohup`) are not passed on.
+///   Signals that this process ignores (`nohup`) are not passed on. Workers that ignore SIGINT or SIGTERM are killed: see
+///   [`Launch::grace`].
 /// - On Linux, workers may use every core that the cgroup allows, even if the launcher bound this process to one; see
 ///   [`Launch::keep_binding`].
 ///
@@ -91,7 +95,7 @@ const GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Launch {
     workers: Vec<ClusterInfo>,
-    grace: Duration,
+    grace: Grace,
     keep_binding: bool,
     subreaper: bool,
     /// Whether this process exits once it has reported how the launch ended.
@@ -203,12 +207,13 @@ impl Launch {
         Ok(Launch { keep_binding: true, variables: Variables::Simulated(Box::new(job)), ..launch })
     }
 
-    /// Sets how long the other workers may take to exit after one has failed. The default is 5 s.
+    /// Sets how long workers may take to exit. Workers that remain after this time are killed.
     ///
-    /// With the feature `launch`, they first get SIGTERM. Workers that remain after this time are killed.
+    /// The time begins when a worker fails (5 s by default; with the feature `launch`, the others first get SIGTERM) or when
+    /// this process passes SIGINT or SIGTERM on (30 s by default). A second SIGINT or SIGTERM ends it at once.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Launch {
-        self.grace = grace;
+        self.grace = Grace { after_failure: grace, after_signal: grace };
         self
     }
 

@@ -106,7 +106,8 @@ enum Verb {
     /// Start this node's workers, and stop them all when one fails
     ///
     /// Use it for jobs with one process on each node, or to start N ranks on this machine without a launcher. Each line of
-    /// a worker's output starts with `[rank] `. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on. When a worker
+    /// a worker's output starts with `[rank] `. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on. A second SIGINT or
+    /// SIGTERM kills workers that ignore the first, as does the end of --grace. When a worker
     /// fails, the others get SIGTERM and later SIGKILL. The exit code is that of the first worker that failed, or 128 plus
     /// the signal's number if a signal ended it. The node's first worker inherits stdin unless it is a terminal.
     ///

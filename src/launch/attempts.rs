@@ -11,11 +11,12 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use crate::cluster::attempt::Attempt;
-use crate::launch::ending::{Cause, Failure, Final};
+use crate::launch::ending::{Cause, Failure, Final, by_signal, signal};
 use crate::launch::error::LaunchError;
 use crate::launch::report::LaunchReport;
 use crate::launch::running::{Exit, Running};
-use crate::launch::supervisor::Signals;
+use crate::launch::stop::{Request, is_request};
+use crate::launch::supervisor::{Late, Signals};
 use crate::value::host_name::host_name;
 
 pub(super) use self::coordinator::{Event, Failed};
@@ -56,19 +57,19 @@ pub(super) fn run<E: From<LaunchError> + Display>(
         } else {
             own = one(link, attempt, signals, &mut prepare, &mut start).err();
         }
-        let mut order = between.order();
+        let mut order = between.order()?;
         again = loop {
             match order {
                 Order::Start { again: next, pause, failure } => {
                     if link.speaks() {
                         announce(&failure, Attempt { base, again: next }, pause);
                     }
-                    match between.order_within(pause) {
+                    match between.order_within(pause)? {
                         None => break next,
                         Some(other) => order = other,
                     }
                 }
-                Order::Stop { .. } => order = between.order(),
+                Order::Stop { .. } => order = between.order()?,
                 Order::Finish(verdict) => return conclude(link, base, verdict, own),
             }
         };
@@ -156,6 +157,9 @@ fn describe(error: &LaunchError) -> (Cause, Option<Final>) {
             let code = status.code().filter(|code| FINAL_CODES.contains(code));
             (Cause::Worker { rank, status, stderr }, code.map(Final::Code))
         }
+        LaunchError::Stopped { rank, signal, .. } => {
+            (Cause::Worker { rank: *rank, status: by_signal(*signal), stderr: None }, Some(Final::Signal))
+        }
         error => (other(error), Some(Final::Launch)),
     }
 }
@@ -168,33 +172,42 @@ struct Between<'a> {
 
 impl Between<'_> {
     /// Returns the next order. Until one arrives, reports each signal that ends the job.
-    fn order(&self) -> Order {
+    ///
+    /// # Errors
+    /// A repeated request to end the job ends this launch, whatever the other nodes do. They notice that it is gone.
+    fn order(&self) -> Result<Order, LaunchError> {
         loop {
             if let Some(order) = self.link.take() {
-                return order;
+                return Ok(order);
             }
-            if self.signals.wait_for_end(None) {
-                self.link.send(Event::Signal);
+            match self.signals.wait_for_end(None) {
+                Some(Late::First) => self.link.send(Event::Signal),
+                Some(Late::Repeated(request)) => return Err(self.leave(request)),
+                None => {}
             }
         }
     }
 
+    fn leave(&self, Request { signal, .. }: Request) -> LaunchError {
+        LaunchError::Stopped { rank: self.link.node(), host: None, signal, killed: None, report: Box::default() }
+    }
+
     /// Returns an order that arrives before the pause is over, or that follows from a signal during the pause.
-    fn order_within(&self, pause: Duration) -> Option<Order> {
+    fn order_within(&self, pause: Duration) -> Result<Option<Order>, LaunchError> {
         let until = Instant::now() + pause;
         loop {
             if let Some(order) = self.link.take() {
-                return Some(order);
+                return Ok(Some(order));
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return None;
+                return Ok(None);
             }
-            if self.signals.wait_for_end(Some(left)) {
+            if self.signals.wait_for_end(Some(left)).is_some() {
                 self.link.send(Event::Signal);
                 // Other nodes may have begun the next attempt; this one will not.
                 self.link.send(Event::Stopped { endings: Vec::new(), is_final: true });
-                return Some(self.order());
+                return self.order().map(Some);
             }
         }
     }
@@ -219,18 +232,29 @@ fn conclude<E: From<LaunchError>>(link: &Link, base: u32, verdict: Verdict, own:
     };
     let report = LaunchReport::of(&failed, base);
     let all = Box::new(if link.speaks() { report } else { report.hidden() });
-    let Failure { node: failing, host, cause, .. } = failed.failure;
+    let Failure { node: failing, host, cause, is_final, .. } = failed.failure;
     Err(match own.filter(|_| failing == link.node()) {
         Some(Own::Start(error)) => error,
-        Some(Own::Launch(LaunchError::Failed { rank, host, status, passed_on, stderr, .. })) => {
-            LaunchError::Failed { rank, host, status, passed_on, stderr, report: all }.into()
+        Some(Own::Launch(LaunchError::Failed { rank, host, status, passed_on, after, stderr, report })) => {
+            let report = Box::new(all.with_place(*report));
+            LaunchError::Failed { rank, host, status, passed_on, after, stderr, report }.into()
+        }
+        Some(Own::Launch(LaunchError::Stopped { rank, host, signal, killed, .. })) => {
+            LaunchError::Stopped { rank, host, signal, killed, report: Box::new(all.of_stop()) }.into()
         }
         Some(Own::Launch(error)) => error.into(),
         None => match cause {
             Cause::Other { text } => LaunchError::OtherNode { node: failing, host, reason: text }.into(),
             Cause::Worker { rank, status, stderr } => {
+                if let Some(signal) =
+                    signal(status).filter(|signal| is_request(*signal) && is_final == Some(Final::Signal))
+                {
+                    let report = Box::new(all.of_stop());
+                    return Err(LaunchError::Stopped { rank, host: Some(host), signal, killed: None, report }.into());
+                }
                 let stderr = stderr.map(|lines| lines[lines.len().saturating_sub(3)..].join(" | "));
-                LaunchError::Failed { rank, host: Some(host), status, passed_on: false, stderr, report: all }.into()
+                let (passed_on, after) = (false, None);
+                LaunchError::Failed { rank, host: Some(host), status, passed_on, after, stderr, report: all }.into()
             }
         },
     })

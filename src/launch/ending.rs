@@ -68,8 +68,14 @@ pub(super) fn lines(endings: &[Ending]) -> Vec<String> {
     lines.chain((others > 0).then(|| format!("failed afterwards in other ways: {others} more"))).collect()
 }
 
+/// Returns the ranks that were killed, as `rank 4` or `ranks 0-1, 3`, or `None` if there are none.
+pub(super) fn killed(endings: &[Ending]) -> Option<String> {
+    let ranks: Vec<u32> = endings.iter().filter(|ending| ending.how == How::Killed).map(|ending| ending.rank).collect();
+    (!ranks.is_empty()).then(|| of_ranks(ranks))
+}
+
 /// Formats ranks as `rank 4` or `ranks 0-1, 3`.
-fn of_ranks(mut ranks: Vec<u32>) -> String {
+pub(super) fn of_ranks(mut ranks: Vec<u32>) -> String {
     ranks.sort_unstable();
     ranks.dedup();
     let mut runs: Vec<(u32, u32)> = Vec::new();
@@ -154,6 +160,17 @@ impl Failure {
             }
             Cause::Other { text } => format!("node {} ({}): {text}", self.node, self.host),
         }
+    }
+}
+
+/// Returns the status of a process that this signal has killed.
+pub(super) fn by_signal(number: i32) -> ExitStatus {
+    #[cfg(unix)]
+    return std::os::unix::process::ExitStatusExt::from_raw(number);
+    #[cfg(not(unix))]
+    {
+        let _ = number;
+        ExitStatus::default()
     }
 }
 

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::launch::ending::status_text;
 use crate::launch::report::LaunchReport;
 use crate::launch::start_error::StartError;
+use crate::launch::stop::Name;
 #[cfg(feature = "rendezvous")]
 use crate::rendezvous::RendezvousError;
 #[cfg(feature = "rendezvous")]
@@ -48,7 +49,7 @@ pub enum LaunchError {
     #[error("cannot pass signals on to the workers: {0}; check the limits of this process (ulimit -n)")]
     Signals(#[source] io::Error),
     /// A file for a worker's output cannot be written.
-    #[error("cannot write {path:?}: {error}; choose a writable folder for the workers' output")]
+    #[error("cannot write {path:?}: {error}; {}", log_dir_remedy(error))]
     LogDir {
         /// The folder or file.
         path: PathBuf,
@@ -90,7 +91,8 @@ pub enum LaunchError {
         error: io::Error,
     },
     /// A worker failed. It was the first one to fail.
-    #[error("{}", failed(*rank, host.as_deref(), *status, *passed_on, stderr.as_deref()))]
+    #[error("{}{}", after.map_or(String::new(), |signal| format!("stopped by {}; ", Name(signal))),
+        failed(*rank, host.as_deref(), *status, *passed_on, stderr.as_deref(), report))]
     Failed {
         /// The worker's rank.
         rank: u32,
@@ -100,9 +102,25 @@ pub enum LaunchError {
         status: ExitStatus,
         /// Whether the worker was killed by a signal that this process received and passed on.
         passed_on: bool,
+        /// SIGINT or SIGTERM, if this process had received it before the worker failed.
+        after: Option<i32>,
         /// The last lines that the worker wrote to stderr, joined into one. `None` if its output is inherited.
         stderr: Option<String>,
         /// What happened before the failure and because of it: see [`LaunchError::report`].
+        report: Box<LaunchReport>,
+    },
+    /// SIGINT or SIGTERM ended the job: this process received it, passed it on, and killed workers that remained.
+    #[error("{}", stopped(*signal, host.as_deref(), killed.as_deref()))]
+    Stopped {
+        /// The rank of a worker that it ended.
+        rank: u32,
+        /// The name of the host whose launch received the signal, if it is another one.
+        host: Option<String>,
+        /// The number of the signal.
+        signal: i32,
+        /// Which workers did not exit and were killed, and when.
+        killed: Option<String>,
+        /// The earlier attempts: see [`LaunchError::report`].
         report: Box<LaunchReport>,
     },
     /// The launch of another node could not continue.
@@ -165,23 +183,55 @@ impl LaunchError {
     #[must_use]
     pub fn report(&self) -> Option<&LaunchReport> {
         match self {
-            LaunchError::Failed { report, .. } => Some(report),
+            LaunchError::Failed { report, .. } | LaunchError::Stopped { report, .. } => Some(report),
             _ => None,
         }
     }
 
-    /// Returns the same error without its report, for users who asked for silence.
+    /// Returns the same error for a terminal on which the workers' output appears: it repeats no text that is in sight,
+    /// and its report none of the error. `is_brief`: the user asked for silence, and gets no report.
     #[cfg(feature = "cli")]
-    pub(crate) fn brief(mut self) -> LaunchError {
-        if let LaunchError::Failed { report, .. } = &mut self {
-            **report = LaunchReport::default();
+    pub(crate) fn for_terminal(mut self, is_brief: bool) -> LaunchError {
+        if let LaunchError::Failed { report, .. } | LaunchError::Stopped { report, .. } = &mut self
+            && is_brief
+        {
+            **report = report.brief();
+        }
+        if let LaunchError::Failed { report, stderr, .. } = &mut self
+            && (report.is_in_sight() || report.quotes())
+        {
+            *stderr = None;
+            if report.is_in_sight() {
+                **report = std::mem::take(&mut **report).without_stderr();
+            }
         }
         self
     }
 }
 
+fn log_dir_remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::InvalidInput => "remove it, or choose another folder for the workers' output",
+        _ => "choose a writable folder for the workers' output",
+    }
+}
+
+/// Describes the end of a job by a signal in one line.
+fn stopped(signal: i32, host: Option<&str>, killed: Option<&str>) -> String {
+    let on = host.map_or(String::new(), |host| format!(" on {host}"));
+    let killed = killed.map_or(String::new(), |killed| format!("; {killed}"));
+    format!("stopped by {}{on}{killed}", Name(signal))
+}
+
 /// Describes a failure in one line: the rank, its host, how it exited, and its last lines of stderr.
-fn failed(rank: u32, host: Option<&str>, status: ExitStatus, passed_on: bool, stderr: Option<&str>) -> String {
+fn failed(
+    rank: u32,
+    host: Option<&str>,
+    status: ExitStatus,
+    passed_on: bool,
+    stderr: Option<&str>,
+    report: &LaunchReport,
+) -> String {
     let mut text = format!("rank {rank}");
     if let Some(host) = host {
         // Writing to a string cannot fail.
@@ -195,6 +245,8 @@ fn failed(rank: u32, host: Option<&str>, status: ExitStatus, passed_on: bool, st
     match stderr {
         Some("") => text += "; it wrote nothing to stderr",
         Some(tail) => drop(write!(text, "; its stderr ends with: {tail}")),
+        None if report.is_in_sight() => text += "; see the last lines of its stderr above",
+        None if !report.stderr().is_empty() => {}
         // A signal from elsewhere is the cause, and the worker may have written nothing.
         None if code.is_none() => {}
         None => text += "; see its output for the cause",

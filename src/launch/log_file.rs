@@ -1,17 +1,233 @@
-//! The file of a worker's output.
+//! The files of the workers' output, below a folder that the user has named.
+//!
+//! The folder itself may be a symbolic link. Below it, no link is followed: in a shared folder, another user could have
+//! made one, and the output would overwrite the file to which it leads.
 
 use std::fs::{self, File};
-use std::io;
-use std::path::Path;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process;
 
-/// Creates a file, and its folder if needed. An existing regular file is truncated; anything else is left alone.
-pub(super) fn create(path: &Path) -> io::Result<File> {
-    path.parent().map_or(Ok(()), fs::create_dir_all)?;
-    match fs::metadata(path) {
-        // Opening a pipe would block until it has a reader, and a device cannot hold a log.
-        Ok(there) if !there.is_file() => {
-            Err(io::Error::new(io::ErrorKind::InvalidInput, "it exists and is not a regular file"))
+/// What is written to find out whether a disk has room. Less than a page may fit even if nothing else does.
+const PROBE: [u8; 4096] = [0; 4096];
+
+/// A folder at or below the one that the user has named.
+#[derive(Clone, Debug)]
+pub(super) struct Folder {
+    named: PathBuf,
+    below: Vec<String>,
+}
+
+/// A file or folder that cannot be used, and why.
+#[derive(Debug)]
+pub(super) struct Unusable {
+    pub path: PathBuf,
+    pub error: io::Error,
+}
+
+impl Folder {
+    pub(super) fn new(named: &Path) -> Folder {
+        Folder { named: named.to_owned(), below: Vec::new() }
+    }
+
+    pub(super) fn join(mut self, name: String) -> Folder {
+        self.below.push(name);
+        self
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        self.below.iter().fold(self.named.clone(), |path, name| path.join(name))
+    }
+
+    /// Creates a file, and its folders if needed. An existing regular file is truncated; anything else is left alone.
+    pub(super) fn create(&self, name: &str) -> Result<File, Unusable> {
+        let file = self.open(self.below.len())?.write(name);
+        file.map_err(|error| Unusable { path: self.path().join(name), error })
+    }
+
+    /// Opens a file to read it.
+    pub(super) fn read(&self, name: &str) -> Result<File, Unusable> {
+        let file = self.open(self.below.len())?.read(name);
+        file.map_err(|error| Unusable { path: self.path().join(name), error })
+    }
+
+    /// Writes a file to the folder and removes it. Creates the folder if needed.
+    pub(super) fn try_room(&self) -> Result<(), Unusable> {
+        let folder = self.open(self.below.len())?;
+        let name = format!(".mpienv-{}", process::id());
+        // Another process may have left one, or have made it to do harm.
+        folder.remove(&name);
+        let written = folder.new_file(&name).and_then(|mut file| {
+            file.write_all(&PROBE)?;
+            // Some systems report only at this point that the disk is full.
+            file.sync_data()
+        });
+        folder.remove(&name);
+        written.map_err(|error| Unusable { path: self.path(), error })
+    }
+
+    /// Opens the folder at this depth, and creates it and those above it if needed.
+    fn open(&self, depth: usize) -> Result<Open, Unusable> {
+        let named = fs::create_dir_all(&self.named).and_then(|()| Open::named(&self.named));
+        let mut folder = named.map_err(|error| Unusable { path: self.named.clone(), error })?;
+        let mut path = self.named.clone();
+        for name in &self.below[..depth] {
+            path.push(name);
+            folder = folder.folder(name).map_err(|error| Unusable { path: path.clone(), error })?;
         }
-        _ => File::create(path),
+        Ok(folder)
+    }
+}
+
+fn refused(is_link: bool) -> io::Error {
+    let reason = match is_link {
+        true => "it is a symbolic link, which mpienv does not follow here",
+        false => "it exists and is not a regular file",
+    };
+    io::Error::new(io::ErrorKind::InvalidInput, reason)
+}
+
+#[cfg(all(feature = "launch", unix))]
+use by_handle::Open;
+#[cfg(not(all(feature = "launch", unix)))]
+use by_path::Open;
+
+/// Each step starts from an open folder, so that no one can exchange a folder in between.
+#[cfg(all(feature = "launch", unix))]
+mod by_handle {
+    use std::fs::File;
+    use std::io;
+    use std::path::Path;
+
+    use rustix::fd::OwnedFd;
+    use rustix::fs::{
+        AtFlags, FileType, Mode, OFlags, fcntl_setfl, fstat, ftruncate, mkdirat, open, openat, statat, unlinkat,
+    };
+    use rustix::io::Errno;
+
+    use super::refused;
+
+    /// A folder whose files may be written need not be readable.
+    #[cfg(target_os = "linux")]
+    const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+    #[cfg(not(target_os = "linux"))]
+    const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+    /// Does not wait for the other end of a pipe, which is refused afterwards.
+    const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+    pub(super) struct Open(OwnedFd);
+
+    impl Open {
+        pub(super) fn named(path: &Path) -> io::Result<Open> {
+            Ok(Open(open(path, FOLDER, Mode::empty())?))
+        }
+
+        /// Opens a folder in this one, and creates it if needed.
+        pub(super) fn folder(&self, name: &str) -> io::Result<Open> {
+            match mkdirat(&self.0, name, Mode::from_raw_mode(0o777)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let opened = openat(&self.0, name, FOLDER | OFlags::NOFOLLOW, Mode::empty());
+            opened.map(Open).map_err(|error| match self.kind(name) {
+                Some(FileType::Symlink) => refused(true),
+                _ => error.into(),
+            })
+        }
+
+        pub(super) fn write(&self, name: &str) -> io::Result<File> {
+            let file = self.regular(name, OFlags::WRONLY | OFlags::CREATE)?;
+            ftruncate(&file, 0)?;
+            Ok(file.into())
+        }
+
+        pub(super) fn read(&self, name: &str) -> io::Result<File> {
+            self.regular(name, OFlags::RDONLY).map(File::from)
+        }
+
+        pub(super) fn new_file(&self, name: &str) -> io::Result<File> {
+            self.regular(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL).map(File::from)
+        }
+
+        pub(super) fn remove(&self, name: &str) {
+            // A file that does not exist need not be removed.
+            let _ = unlinkat(&self.0, name, AtFlags::empty());
+        }
+
+        fn regular(&self, name: &str, how: OFlags) -> io::Result<OwnedFd> {
+            match self.kind(name) {
+                Some(FileType::RegularFile) | None => {}
+                // Opening a device can have effects.
+                Some(kind) => return Err(refused(kind == FileType::Symlink)),
+            }
+            let file = openat(&self.0, name, FILE | how, Mode::from_raw_mode(0o666)).map_err(|error| match error {
+                Errno::LOOP => refused(true),
+                error => error.into(),
+            })?;
+            if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+                return Err(refused(false));
+            }
+            // The workers inherit the flags.
+            fcntl_setfl(&file, OFlags::empty())?;
+            Ok(file)
+        }
+
+        fn kind(&self, name: &str) -> Option<FileType> {
+            let there = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            Some(FileType::from_raw_mode(there.st_mode))
+        }
+    }
+}
+
+/// Without the feature `launch`, and on other systems: checks each path before it is used.
+#[cfg(not(all(feature = "launch", unix)))]
+mod by_path {
+    use std::fs::{self, File};
+    use std::io;
+    use std::path::{Path, PathBuf};
+
+    use super::refused;
+
+    pub(super) struct Open(PathBuf);
+
+    impl Open {
+        pub(super) fn named(path: &Path) -> io::Result<Open> {
+            Ok(Open(path.to_owned()))
+        }
+
+        /// Opens a folder in this one, and creates it if needed.
+        pub(super) fn folder(&self, name: &str) -> io::Result<Open> {
+            let path = self.0.join(name);
+            match fs::symlink_metadata(&path) {
+                Ok(there) if there.is_symlink() => Err(refused(true)),
+                _ => fs::create_dir_all(&path).map(|()| Open(path)),
+            }
+        }
+
+        pub(super) fn write(&self, name: &str) -> io::Result<File> {
+            self.checked(name).and_then(File::create)
+        }
+
+        pub(super) fn read(&self, name: &str) -> io::Result<File> {
+            self.checked(name).and_then(File::open)
+        }
+
+        pub(super) fn new_file(&self, name: &str) -> io::Result<File> {
+            File::create_new(self.0.join(name))
+        }
+
+        pub(super) fn remove(&self, name: &str) {
+            // A file that does not exist need not be removed.
+            let _ = fs::remove_file(self.0.join(name));
+        }
+
+        fn checked(&self, name: &str) -> io::Result<PathBuf> {
+            let path = self.0.join(name);
+            match fs::symlink_metadata(&path) {
+                // Opening a pipe would block until it has a reader, and a device cannot hold a log.
+                Ok(there) if !there.is_file() => Err(refused(there.is_symlink())),
+                _ => Ok(path),
+            }
+        }
     }
 }

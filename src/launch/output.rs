@@ -9,15 +9,14 @@ mod faults;
 mod lines;
 mod tail;
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::process::{self, Child, Command, Stdio};
+use std::io;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use crate::launch::error::LaunchError;
-use crate::launch::log_file;
+use crate::launch::log_file::{Folder, Unusable};
 use crate::launch::role::Role;
 
 pub(super) use copier::Copier;
@@ -39,7 +38,7 @@ pub enum Output {
     Prefixed,
     /// Into files of a folder, which is created if needed: `rank.K/stdout` and `rank.K/stderr`.
     ///
-    /// Existing files with these names are truncated.
+    /// Existing files with these names are truncated. The folder may be a symbolic link; links in it are an error.
     LogDir(PathBuf),
 }
 
@@ -47,38 +46,57 @@ pub enum Output {
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// How many checks may find nothing to copy once all workers are gone, because a foreign process may hold the pipe.
 const QUIET_LOOKS: u32 = 1000;
-/// What is written to find out whether a disk has room. Less than a page may fit even if nothing else does.
-const PROBE: [u8; 4096] = [0; 4096];
+/// The files of a worker.
+const STDOUT: &str = "stdout";
+const STDERR: &str = "stderr";
 
 /// The captured output of one worker.
 #[derive(Debug)]
 pub(super) enum Captured {
     Nothing,
-    Lines { tail: Tail, copies: Vec<Progress> },
-    File(PathBuf),
+    Lines {
+        tail: Tail,
+        copies: Vec<Progress>,
+    },
+    /// The folder of its files.
+    File(Folder),
 }
 
-impl Output {
+/// The last lines of a worker's stderr.
+pub(super) struct Quote {
+    /// The last few of them joined into one, with the place.
+    pub text: String,
+    pub lines: Vec<String>,
+    /// Whether they have just been written to this process's stderr.
+    pub is_in_sight: bool,
+    /// The file that contains them, in parentheses, and what may be wrong with it.
+    pub place: String,
+}
+
+/// Where the workers' output goes in one attempt.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub output: Output,
+    /// The folder of this attempt.
+    pub attempt: Option<String>,
+}
+
+impl Place {
     /// Checks that the workers' output can be written, before they write it and after.
     ///
     /// The system reports a failed write only to the worker, and few programs check it.
     pub(super) fn try_room(&self) -> Result<(), LaunchError> {
-        match self {
-            Output::LogDir(folder) => {
-                try_folder(folder).map_err(|error| LaunchError::LogDir { path: folder.clone(), error })
-            }
-            Output::Inherited | Output::Prefixed => Ok(()),
-        }
+        self.folder().map_or(Ok(()), |folder| folder.try_room().map_err(LaunchError::from))
     }
 
     /// Starts the thread that copies the workers' lines, if they are copied.
     pub(super) fn copier(&self) -> io::Result<Option<Copier>> {
-        matches!(self, Output::Prefixed).then(Copier::start).transpose()
+        matches!(self.output, Output::Prefixed).then(Copier::start).transpose()
     }
 
     /// Sets where a command's output goes, before it is started.
     pub(super) fn direct(&self, role: Role, command: &mut Command) -> Result<(), LaunchError> {
-        match self {
+        match &self.output {
             Output::Inherited if role == Role::Scheduler => {
                 // The scheduler prints the same as rank 0's worker.
                 command.stdout(Stdio::null());
@@ -88,11 +106,9 @@ impl Output {
                 command.stdout(Stdio::piped()).stderr(Stdio::piped());
             }
             Output::LogDir(_) => {
-                let file = |name| {
-                    let path = self.file(role, name);
-                    log_file::create(&path).map_err(|error| LaunchError::LogDir { path, error })
-                };
-                command.stdout(file("stdout")?).stderr(file("stderr")?);
+                if let Some(folder) = self.folder_of(role) {
+                    command.stdout(folder.create(STDOUT)?).stderr(folder.create(STDERR)?);
+                }
             }
         }
         Ok(())
@@ -107,10 +123,7 @@ impl Output {
         faults: &Faults,
     ) -> io::Result<Captured> {
         let Some(copier) = copier else {
-            return Ok(match self {
-                Output::LogDir(_) => Captured::File(self.file(role, "stderr")),
-                Output::Inherited | Output::Prefixed => Captured::Nothing,
-            });
+            return Ok(self.folder_of(role).map_or(Captured::Nothing, Captured::File));
         };
         let tail = Tail::default();
         let stdout =
@@ -125,12 +138,14 @@ impl Output {
         Ok(Captured::Lines { tail, copies })
     }
 
-    fn file(&self, role: Role, name: &str) -> PathBuf {
-        let folder = match self {
-            Output::LogDir(folder) => folder.clone(),
-            _ => PathBuf::new(),
-        };
-        folder.join(role.folder()).join(name)
+    fn folder(&self) -> Option<Folder> {
+        let Output::LogDir(named) = &self.output else { return None };
+        let folder = Folder::new(named);
+        Some(self.attempt.iter().fold(folder, |folder, attempt| folder.join(attempt.clone())))
+    }
+
+    fn folder_of(&self, role: Role) -> Option<Folder> {
+        self.folder().map(|folder| folder.join(role.folder()))
     }
 }
 
@@ -154,36 +169,34 @@ impl Captured {
         true
     }
 
-    /// Returns the last lines of stderr, joined and separately, or `None` if they are not known.
-    pub(super) fn tail(&self) -> Option<(String, Vec<String>)> {
+    /// Returns the last lines of stderr, or `None` if they are not known.
+    pub(super) fn quote(&self) -> Option<Quote> {
         match self {
             Captured::Nothing => None,
-            Captured::Lines { tail, .. } => Some((tail.text(), tail.lines())),
-            Captured::File(path) => {
-                let tail = Tail::of_file(path);
-                let mut text = tail.text();
-                if !text.is_empty() {
-                    text += &format!(" ({})", path.display());
+            Captured::Lines { tail, .. } => {
+                let lines = tail.lines();
+                let is_in_sight = !lines.is_empty() && tail.is_in_sight();
+                Some(Quote { text: tail.text(), lines, is_in_sight, place: String::new() })
+            }
+            Captured::File(folder) => {
+                let tail = folder.read(STDERR).map(Tail::of_file).unwrap_or_default();
+                let path = folder.path().join(STDERR);
+                let mut place = String::new();
+                if !tail.lines().is_empty() {
+                    place += &format!(" ({})", path.display());
                 }
-                if let Some(Err(error)) = path.parent().map(try_folder) {
-                    text += &format!(" (cannot write {}, lines may be missing: {error})", path.display());
+                if let Err(Unusable { error, .. }) = folder.try_room() {
+                    place += &format!(" (cannot write {}, lines may be missing: {error})", path.display());
                 }
-                Some((text.trim_start().to_owned(), tail.lines()))
+                let text = (tail.text() + &place).trim_start().to_owned();
+                Some(Quote { text, lines: tail.lines(), is_in_sight: false, place })
             }
         }
     }
 }
 
-/// Writes a file to the folder and removes it. Creates the folder if needed.
-fn try_folder(folder: &Path) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
-    let path = folder.join(format!(".mpienv-{}", process::id()));
-    let written = File::create(&path).and_then(|mut file| {
-        file.write_all(&PROBE)?;
-        // Some systems report only at this point that the disk is full.
-        file.sync_data()
-    });
-    // A file that could not be created need not be removed.
-    let _ = fs::remove_file(&path);
-    written
+impl From<Unusable> for LaunchError {
+    fn from(Unusable { path, error }: Unusable) -> LaunchError {
+        LaunchError::LogDir { path, error }
+    }
 }

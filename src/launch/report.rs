@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::launch::attempts::Failed;
 use crate::launch::ending::{self, Cause};
+use crate::launch::output::Quote;
 
 /// How many of the first and of the last earlier attempts a report lists.
 const FIRST: usize = 2;
@@ -18,6 +19,10 @@ const LINES_OF_ERROR: usize = 3;
 pub struct LaunchReport {
     /// The last lines of the worker's stderr.
     stderr: Vec<String>,
+    /// Whether they have just been written to this process's stderr.
+    is_in_sight: bool,
+    /// The file that contains them, in parentheses.
+    place: String,
     /// How long the last attempt ran, which is shown if other workers ended because of it.
     after: Option<String>,
     /// How the other workers ended.
@@ -39,9 +44,38 @@ impl LaunchReport {
         u32::try_from(self.earlier.len()).unwrap_or(u32::MAX).saturating_add(1)
     }
 
-    /// Returns a report that contains only the stderr of the worker that failed.
-    pub(super) fn of_lines(stderr: Vec<String>) -> LaunchReport {
-        LaunchReport { stderr, ..LaunchReport::default() }
+    /// Returns the stderr of the worker that failed in one line, and a report that contains only this stderr.
+    pub(super) fn of_quote(quote: Quote) -> (String, LaunchReport) {
+        let Quote { text, lines, is_in_sight, place } = quote;
+        (text, LaunchReport { stderr: lines, is_in_sight, place, ..LaunchReport::default() })
+    }
+
+    /// Returns the same report, with where the stderr is according to the worker's own node.
+    pub(super) fn with_place(self, own: LaunchReport) -> LaunchReport {
+        LaunchReport { is_in_sight: own.is_in_sight, place: own.place, ..self }
+    }
+
+    /// Returns whether the worker's stderr has just been written to this process's stderr.
+    pub(super) fn is_in_sight(&self) -> bool {
+        self.is_in_sight
+    }
+
+    /// Returns whether the text quotes the worker's stderr.
+    #[cfg(feature = "cli")]
+    pub(super) fn quotes(&self) -> bool {
+        !self.is_hidden && self.stderr.len() > LINES_OF_ERROR
+    }
+
+    /// Returns what remains of the report for users who asked for silence.
+    #[cfg(feature = "cli")]
+    pub(super) fn brief(&self) -> LaunchReport {
+        LaunchReport { is_in_sight: self.is_in_sight, ..LaunchReport::default() }
+    }
+
+    /// Returns the same report without the worker's stderr.
+    #[cfg(feature = "cli")]
+    pub(super) fn without_stderr(self) -> LaunchReport {
+        LaunchReport { stderr: Vec::new(), ..self }
     }
 
     /// Returns the report of a job that is over, which the platform had restarted `base` times.
@@ -60,13 +94,18 @@ impl LaunchReport {
             earlier: summaries.map(|(failure, number)| format!("attempt {number}: {}", failure.summary())).collect(),
             most: *most,
             not_restarted: failure.is_final.filter(|_| is_left).map(|reason| reason.to_string()),
-            is_hidden: false,
+            ..LaunchReport::default()
         }
     }
 
     /// Returns the same report without a text.
     pub(super) fn hidden(self) -> LaunchReport {
         LaunchReport { is_hidden: true, ..self }
+    }
+
+    /// Returns the report of a job that a signal has ended, which is not a failure: it contains the earlier attempts.
+    pub(super) fn of_stop(self) -> LaunchReport {
+        LaunchReport { stderr: Vec::new(), after: None, ..self }
     }
 
     /// Returns the last lines of the worker's stderr.
@@ -82,7 +121,7 @@ impl fmt::Display for LaunchReport {
         }
         let mut lines = Vec::new();
         if self.stderr.len() > LINES_OF_ERROR {
-            lines.push("  last lines of its stderr:".to_owned());
+            lines.push(format!("  last lines of its stderr{}:", self.place));
             lines.extend(self.stderr.iter().map(|line| format!("    {line}")));
         }
         if let Some(after) = self.after.as_ref().filter(|_| !self.endings.is_empty()) {
@@ -134,7 +173,9 @@ mod tests {
         ];
         assert_eq!(report.to_string(), expected.join("\n"));
         assert_eq!((report.clone().hidden().to_string(), report.hidden().attempts()), (String::new(), 2));
-        assert_eq!(LaunchReport::of_lines(vec!["a".to_owned()]).to_string(), "");
+        let quote =
+            Quote { text: "a".to_owned(), lines: vec!["a".to_owned()], is_in_sight: true, place: String::new() };
+        assert_eq!(LaunchReport::of_quote(quote).1.to_string(), "");
     }
 
     #[test]

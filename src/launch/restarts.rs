@@ -9,7 +9,7 @@ use crate::launch::attempts::Link;
 #[cfg(feature = "rendezvous")]
 use crate::launch::attempts::{Meeting, meet};
 use crate::launch::error::LaunchError;
-use crate::launch::output::Output;
+use crate::launch::output::Place;
 use crate::launch::{Launch, port};
 use crate::value::port_range::PortRange;
 
@@ -42,7 +42,7 @@ impl Launch {
     /// When a worker fails, the workers of all nodes are stopped, and start again after a pause of 0.5 s, which doubles
     /// from restart to restart up to 30 s. Each attempt has its own keys, and its own master port unless a port was set.
     /// Workers read the number of restarts from `MPIENV_RESTART_COUNT` and `TORCHELASTIC_RESTART_COUNT`. It is the same on
-    /// all ranks. Files of [`Output::LogDir`] are in `attempt_N`.
+    /// all ranks. Files of [`Output::LogDir`](crate::Output::LogDir) are in `attempt_N`.
     ///
     /// Nothing restarts after exit codes 2, 126 and 127, nor after SIGINT, SIGTERM, SIGHUP or SIGUSR1.
     ///
@@ -120,13 +120,9 @@ impl Launch {
     }
 
     /// Returns where the workers' output goes in an attempt.
-    pub(super) fn output_of(&self, attempt: Attempt) -> Output {
-        match &self.output {
-            Output::LogDir(folder) if self.restarts.most > 0 => {
-                Output::LogDir(folder.join(format!("attempt_{}", attempt.number())))
-            }
-            output => output.clone(),
-        }
+    pub(super) fn output_of(&self, attempt: Attempt) -> Place {
+        let folder = (self.restarts.most > 0).then(|| format!("attempt_{}", attempt.number()));
+        Place { output: self.output.clone(), attempt: folder }
     }
 
     fn own_base(&self) -> u32 {

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::launch::attempts::{Event, Link};
-use crate::launch::ending::{Ending, How, SIGKILL, signal};
+use crate::launch::ending::{Ending, How, SIGKILL, killed, signal};
 use crate::launch::error::LaunchError;
-use crate::launch::output::{Captured, Copier, Fault, Faults, Output};
+use crate::launch::output::{Captured, Copier, Fault, Faults, Place};
 use crate::launch::report::LaunchReport;
 use crate::launch::role::{Member, Role};
 use crate::launch::start_error::StartError;
+use crate::launch::stop::{Grace, Request, is_request};
 use crate::launch::stopped;
 use crate::launch::supervisor::{Signals, Supervisor};
 use crate::value::host_name::host_name;
@@ -19,6 +20,8 @@ use crate::value::host_name::host_name;
 const SIGPIPE: i32 = 13;
 /// How long after the first failure the death of a killed worker may still be its cause.
 const CAUSE_WITHIN: Duration = Duration::from_secs(1);
+/// How long after a request to end the job the workers that remain are named.
+const NAMED_AFTER: Duration = Duration::from_secs(2);
 
 /// Workers that have not exited. Dropping this kills them.
 #[derive(Debug)]
@@ -28,12 +31,14 @@ pub(super) struct Running {
     ended: Vec<Captured>,
     supervisor: Supervisor,
     signals: Arc<Signals>,
-    output: Output,
+    output: Place,
     copier: Option<Copier>,
     faults: Faults,
-    grace: Duration,
-    /// Workers that the terminal stopped after they were asked to exit, by process ID, and when they are killed.
-    stuck: Vec<(u32, Instant)>,
+    grace: Grace,
+    /// A request that follows from a worker that the terminal stopped after it was asked to exit.
+    stuck: Option<Request>,
+    /// Whether the workers that remain after a request have been named.
+    is_named: bool,
     /// Whether no process is left.
     is_over: bool,
     /// Whether a signal cut short the wait for the reader of the last lines.
@@ -58,8 +63,8 @@ pub(super) enum Exit {
 
 impl Running {
     pub(super) fn new(
-        output: Output,
-        grace: Duration,
+        output: Place,
+        grace: Grace,
         subreaper: bool,
         signals: &Arc<Signals>,
     ) -> Result<Running, LaunchError> {
@@ -77,7 +82,8 @@ impl Running {
             copier,
             faults,
             grace,
-            stuck: Vec::new(),
+            stuck: None,
+            is_named: false,
             is_over: false,
             is_cut: false,
             endings: Vec::new(),
@@ -134,6 +140,7 @@ impl Running {
             }
             if let Some((member, status)) = self.reap()? {
                 self.failed = Some(Instant::now());
+                let request = self.request();
                 link.send(Event::Failing);
                 self.end(true)?;
                 let (first, other) = match self.killed.take() {
@@ -143,7 +150,7 @@ impl Running {
                 if let Some((member, status)) = other {
                     self.keep(member, How::of(status, false));
                 }
-                return Err(self.failure(&first.0, first.1));
+                return Err(self.failure(&first.0, first.1, request));
             }
             if link.is_stopped(again) {
                 let noticed = Instant::now();
@@ -151,18 +158,28 @@ impl Running {
                 // Another node noticed that this worker was killed before this process did.
                 let Some((member, status)) = self.killed.take() else { return Ok(Exit::Stopped) };
                 self.failed = Some(noticed);
-                return Err(self.failure(&member, status));
+                return Err(self.failure(&member, status, None));
             }
             if self.members.iter().all(|member| member.role == Role::Scheduler) {
                 break;
             }
             self.tell_stops();
-            let until = self.kill_stuck();
+            let until = match self.request() {
+                Some(request) if Instant::now() >= request.deadline(self.grace.after_signal) => {
+                    self.failed = Some(Instant::now());
+                    link.send(Event::Failing);
+                    let rank = self.members.iter().find_map(|member| member.role.rank()).unwrap_or(0);
+                    self.end(false)?;
+                    return Err(self.stopped(rank, request));
+                }
+                Some(request) => Some(self.name_after(request)),
+                None => None,
+            };
             self.supervisor.wait(until);
         }
         // The scheduler exits by itself once the last worker of all nodes has disconnected.
-        let deadline = Instant::now() + self.grace;
-        while !self.members.is_empty() && Instant::now() < deadline {
+        let deadline = Instant::now() + self.grace.after_failure;
+        while !self.members.is_empty() && Instant::now() < self.no_later(deadline) {
             self.supervisor.wait(Some(deadline.saturating_duration_since(Instant::now())));
             // If the scheduler fails, the workers that needed it report the failure.
             self.reap()?;
@@ -182,27 +199,38 @@ impl Running {
     fn tell_stops(&mut self) {
         for member in &self.members {
             if let Some(stop) = self.supervisor.newly_stopped(&member.child) {
-                let process = member.child.id();
                 // A signal handler that uses the terminal is stopped again each time it continues.
                 let is_stuck = stop.is_by_terminal() && self.supervisor.has_asked_to_end();
-                if is_stuck && self.stuck.iter().all(|(known, _)| *known != process) {
-                    self.stuck.push((process, Instant::now() + self.grace));
+                if is_stuck {
+                    self.stuck.get_or_insert_with(Request::by_hang_up);
                 }
-                stopped::tell(member.role, process, stop, is_stuck.then_some(self.grace));
+                stopped::tell(member.role, member.child.id(), stop, is_stuck.then_some(self.grace.after_signal));
             }
         }
     }
 
-    /// Kills the stuck workers that are still stopped after their grace period. Returns the time left for the next one.
-    fn kill_stuck(&mut self) -> Option<Duration> {
+    /// Returns the request to end the job that this process has received, if any.
+    fn request(&self) -> Option<Request> {
+        self.signals.request().or(self.stuck)
+    }
+
+    /// Returns this deadline, or an earlier one that a request sets.
+    fn no_later(&self, deadline: Instant) -> Instant {
+        self.request().map_or(deadline, |request| deadline.min(request.deadline(self.grace.after_signal)))
+    }
+
+    /// Names the workers that do not follow a request, once. Returns how long to wait before the next look.
+    fn name_after(&mut self, request: Request) -> Duration {
         let now = Instant::now();
-        let is_over = |(_, deadline): &mut (u32, Instant)| *deadline <= now;
-        for (process, _) in self.stuck.extract_if(.., is_over) {
-            if let Some(member) = self.members.iter().find(|member| member.child.id() == process) {
-                self.supervisor.kill_if_stopped(&member.child);
-            }
+        let left = request.deadline(self.grace.after_signal).saturating_duration_since(now);
+        let silent = (request.since + NAMED_AFTER).saturating_duration_since(now);
+        if self.is_named || !silent.is_zero() {
+            return if self.is_named { left } else { left.min(silent) };
         }
-        self.stuck.iter().map(|(_, deadline)| deadline.saturating_duration_since(now)).min()
+        self.is_named = true;
+        let ranks = self.members.iter().filter_map(|member| member.role.rank()).collect();
+        stopped::tell_remaining(ranks, request.signal, left);
+        left
     }
 
     /// Removes the members that have exited, up to the first worker that failed, and returns that worker.
@@ -234,7 +262,10 @@ impl Running {
     /// killed from outside.
     fn end(&mut self, finds_cause: bool) -> Result<(), LaunchError> {
         let asked = Instant::now();
-        let deadline = asked + self.grace;
+        // A worker that exits because of a request does not shorten the time of the others, which may save their state.
+        let request = self.request().filter(|_| finds_cause);
+        let deadline =
+            request.map_or(asked + self.grace.after_failure, |request| request.deadline(self.grace.after_signal));
         loop {
             // A second failure is a consequence of the first.
             while let Some((member, status)) = self.reap()? {
@@ -247,7 +278,7 @@ impl Running {
                     self.keep(member, How::of(status, true));
                 }
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = self.no_later(deadline).saturating_duration_since(Instant::now());
             if !self.is_left() {
                 break;
             }
@@ -257,7 +288,8 @@ impl Running {
             }
             // Repeated, because processes whose parents exit must be asked, too.
             self.supervisor.terminate();
-            self.supervisor.wait(Some(left));
+            let look = self.request().map(|request| self.name_after(request));
+            self.supervisor.wait(Some(look.map_or(left, |look| look.min(left))));
         }
         self.is_over = true;
         self.supervisor.let_go();
@@ -276,8 +308,18 @@ impl Running {
         }
     }
 
-    /// Returns the error for a worker's failure.
-    fn failure(&self, member: &Member, status: ExitStatus) -> LaunchError {
+    /// Returns the error for a job that a request has ended. `rank` is one of the workers that it ended.
+    fn stopped(&self, rank: u32, request: Request) -> LaunchError {
+        let (signal, is_repeated) = (request.signal, self.request().is_some_and(|request| request.is_repeated));
+        let killed = killed(&self.endings).map(|ranks| match is_repeated {
+            true => format!("a second signal killed {ranks}"),
+            false => format!("killed after {} s: {ranks}", self.grace.after_signal.as_secs_f64()),
+        });
+        LaunchError::Stopped { rank, host: None, signal, killed, report: Box::default() }
+    }
+
+    /// Returns the error for a worker's failure. `request`: what had asked the job to end before.
+    fn failure(&self, member: &Member, status: ExitStatus, request: Option<Request>) -> LaunchError {
         member.captured.finish(|| self.signals.is_hurried());
         let signal = signal(status);
         let is_by_pipe = signal == Some(SIGPIPE) || status.code() == Some(128 + SIGPIPE);
@@ -285,11 +327,17 @@ impl Running {
         if let Some(fault) = self.faults.take_if(|fault| is_by_pipe || !fault.is_by_reader()) {
             return fault.into();
         }
-        let passed_on = signal.is_some_and(|signal| self.supervisor.has_passed(signal));
         let rank = member.role.rank().unwrap_or(0);
-        let (stderr, lines) = member.captured.tail().unzip();
-        let report = Box::new(LaunchReport::of_lines(lines.unwrap_or_default()));
-        LaunchError::Failed { rank, host: host_name(), status, passed_on, stderr, report }
+        let is_asked = |code: i32| signal == Some(code) || status.code() == Some(128 + code);
+        // A worker may exit because of another signal than the first: the others get SIGTERM.
+        if let Some(request) = request.filter(|request| is_asked(request.signal) || signal.is_some_and(is_request)) {
+            return self.stopped(rank, request);
+        }
+        let passed_on = signal.is_some_and(|signal| self.supervisor.has_passed(signal));
+        let (stderr, report) = member.captured.quote().map(LaunchReport::of_quote).unzip();
+        let report = Box::new(report.unwrap_or_default());
+        let after = request.map(|request| request.signal);
+        LaunchError::Failed { rank, host: host_name(), status, passed_on, after, stderr, report }
     }
 }
 

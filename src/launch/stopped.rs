@@ -4,7 +4,12 @@ use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use crate::launch::ending::of_ranks;
 use crate::launch::role::Role;
+use crate::launch::stop::Name;
+
+/// A time that no one waits for.
+const FOREVER: Duration = Duration::from_secs(100 * 86400);
 
 /// Why a worker is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +43,16 @@ impl fmt::Display for Stop {
              program without launch"
         )
     }
+}
+
+/// Reports on stderr which workers have not followed a request to end the job, and what ends them.
+pub(super) fn tell_remaining(ranks: Vec<u32>, signal: i32, left: Duration) {
+    let (left_over, name) = (if ranks.is_empty() { "processes".to_owned() } else { of_ranks(ranks) }, Name(signal));
+    let end =
+        if left > FOREVER { String::new() } else { format!("; SIGKILL ends them in {:.0} s", left.as_secs_f64()) };
+    let text = format!("mpienv: after {name}, mpienv waits for {left_over}; a second signal kills them at once{end}\n");
+    // If stderr is closed, it cannot be reported.
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// Reports on stderr that a worker is stopped, and why. A stopped worker does nothing, and nothing else reports it.

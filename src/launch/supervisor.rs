@@ -24,11 +24,11 @@ mod watchdog;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub(super) use binding::Unbound;
 #[cfg(not(all(feature = "launch", unix)))]
-pub(super) use fallback::{Signals, Supervisor, Waker};
+pub(super) use fallback::{Late, Signals, Supervisor, Waker};
 #[cfg(all(feature = "launch", unix))]
 pub(super) use groups::{Supervisor, Waker};
 #[cfg(all(feature = "launch", unix))]
-pub(super) use signals::Signals;
+pub(super) use signals::{Late, Signals};
 #[cfg(all(feature = "launch", unix))]
 pub use watchdog::serve_as_watchdog;
 

@@ -43,7 +43,7 @@ fn the_first_failure_gives_the_exit_code_and_is_named_in_one_line() {
     assert!(start.elapsed() < Duration::from_secs(5) + SLACK, "{:?}", start.elapsed());
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let named =
-        format!("mpienv: rank 2 on {} failed with exit code 7; its stderr ends with: first | last", host.trim());
+        format!("mpienv: rank 2 on {} failed with exit code 7; see the last lines of its stderr above", host.trim());
     let said = text(&output.stderr);
     let rest = said.strip_prefix(&format!("[2] first\n[2] last\n{named}\n")).unwrap_or_else(|| panic!("{said}"));
     let [first, others] = rest.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
@@ -85,14 +85,14 @@ fn a_launch_that_is_killed_while_it_starts_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_signal_is_passed_on_to_the_workers_and_the_report_says_so() {
+fn a_signal_is_passed_on_to_the_workers_and_ends_the_job_without_a_report() {
     let mut child = piped(&mut launch("term", 2, &[], "echo up; exec sleep 60"));
     let (_, _stdout) = lines(&mut child, 2);
     signal("TERM", &child);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(143));
     let said = text(&output.stderr);
-    assert!(said.contains(" failed with signal 15 (SIGTERM), which this process received and passed on"), "{said}");
+    assert_eq!(said, "mpienv: stopped by SIGTERM\n");
     assert_eq!(living("term"), [""; 0]);
 }
 
@@ -203,6 +203,29 @@ fn output_goes_to_files_when_a_folder_is_named() {
 }
 
 #[test]
+fn a_failures_last_lines_are_quoted_once_if_they_are_not_in_sight() {
+    // In a file.
+    let folder = tempfile::tempdir().unwrap();
+    let logs = folder.path().to_str().unwrap();
+    let output = launch("quoted", 1, &["--log-dir", logs], "seq 11 15 >&2; exit 3").output().unwrap();
+    let said = text(&output.stderr);
+    let quote = format!(
+        " failed with exit code 3\n  last lines of its stderr ({logs}/rank.0/stderr):\n    11\n    12\n    13\n    14\n    15\n"
+    );
+    assert!(said.ends_with(&quote), "{said}");
+    // Followed by many lines.
+    let output = launch("quoted", 1, &[], "seq 11 15 >&2; sleep 1; seq 100; exit 3").output().unwrap();
+    let said = text(&output.stderr);
+    let quote = "[0] 15\nmpienv: rank 0 on ";
+    assert!(said.contains(quote), "{said}");
+    assert!(
+        said.ends_with(
+            " failed with exit code 3\n  last lines of its stderr:\n    11\n    12\n    13\n    14\n    15\n"
+        )
+    );
+}
+
+#[test]
 fn one_process_on_each_node_starts_its_nodes_part_of_the_job() {
     let script = "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR; mpienv show --json \
                   | grep -e '\"rank\": [0-9]'";
@@ -290,10 +313,8 @@ fn a_program_that_is_not_there_is_code_127() {
     assert_eq!(output.status.code(), Some(127));
     let said = text(&output.stderr);
     assert!(said.contains("[0] mpienv: cannot start \"no-such-program\": "), "{said}");
-    assert!(
-        said.contains(" failed with exit code 127; its stderr ends with: mpienv: cannot start \"no-such"),
-        "{said}"
-    );
+    assert!(said.contains(" failed with exit code 127; see the last lines of its stderr above\n"), "{said}");
+    assert_eq!(said.matches("no-such-program").count(), 1, "{said}");
 }
 
 #[test]

@@ -56,20 +56,63 @@ fn a_log_that_is_not_a_regular_file_is_left_as_it_is() {
         command.args(["launch", "--nproc-per-node", "1", "--log-dir"]).arg(folder.path()).args(["--", "echo", "x"]);
         command.output().unwrap()
     };
-    let refuses = |log: &Path| {
+    let refuses = |log: &Path, why: &str| {
         let output = launch();
         assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-        let text = format!("cannot write {log:?}: it exists and is not a regular file");
+        let text = format!("cannot write {log:?}: {why}; remove it, or choose another folder");
         assert!(said(&output).contains(&text), "{}", said(&output));
         fs::remove_file(log).unwrap();
     };
     let [out, err] = ["stdout", "stderr"].map(|name| rank.join(name));
     assert!(Command::new("mkfifo").arg(&out).status().unwrap().success());
-    refuses(&out);
+    refuses(&out, "it exists and is not a regular file");
     std::os::unix::fs::symlink("/dev/null", &err).unwrap();
-    refuses(&err);
+    refuses(&err, "it is a symbolic link, which mpienv does not follow here");
     assert!(launch().status.success());
     assert_eq!(fs::read_to_string(out).unwrap(), "x\n");
+}
+
+#[cfg(unix)]
+#[test]
+fn no_link_below_the_folder_of_logs_leads_the_output_elsewhere() {
+    use std::os::unix::fs::symlink;
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let target = other.join("stdout");
+    for (planted, restarts) in [
+        ("rank.0/stdout", "0"),
+        ("rank.0/stderr", "0"),
+        ("rank.0", "0"),
+        ("attempt_0", "1"),
+        ("attempt_0/rank.0", "1"),
+        ("attempt_0/rank.0/stdout", "1"),
+    ] {
+        let logs = folder.path().join("logs");
+        let link = logs.join(planted);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        fs::write(&target, "kept\n").unwrap();
+        symlink(if planted.contains("/std") { &target } else { &other }, &link).unwrap();
+        let mut command = clean("mpienv");
+        command.args(["launch", "--nproc-per-node", "1", "--max-restarts", restarts, "--log-dir"]).arg(&logs);
+        let output = command.args(["--", "echo", "x"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{planted}: {}", said(&output));
+        let text =
+            format!("cannot write {link:?}: it is a symbolic link, which mpienv does not follow here; remove it");
+        assert!(said(&output).contains(&text), "{planted}: {}", said(&output));
+        assert_eq!(fs::read_to_string(&target).unwrap(), "kept\n", "{planted}");
+        assert_eq!(fs::read_dir(&other).unwrap().count(), 1, "{planted}");
+        fs::remove_dir_all(&logs).unwrap();
+    }
+    // The folder that the user names may be a link.
+    let named = folder.path().join("named");
+    symlink(&other, &named).unwrap();
+    let mut command = clean("mpienv");
+    command.args(["launch", "--nproc-per-node", "1", "--log-dir"]).arg(&named).args(["--", "echo", "x"]);
+    assert!(command.output().unwrap().status.success());
+    assert_eq!(fs::read_to_string(other.join("rank.0/stdout")).unwrap(), "x\n");
+    let left = fs::read_dir(&other).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(left.into_iter().all(|name| name == "rank.0" || name == "stdout"));
 }
 
 /// The stdout and stderr of `launch --nproc-per-node auto` with these variables.

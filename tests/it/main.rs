@@ -84,6 +84,7 @@ mod sets;
 mod simulate;
 #[cfg(target_os = "linux")]
 mod start_errors;
+mod stops;
 #[cfg(target_os = "linux")]
 mod strangers;
 mod table;
@@ -95,3 +96,4 @@ mod typed;
 #[cfg(unix)]
 mod waiting;
 mod warnings;
+mod watchdog;

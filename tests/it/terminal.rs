@@ -4,15 +4,15 @@ use std::process::Command;
 
 use crate::support::tool::{clean, is_there};
 
-/// Runs `mpienv` on a separate terminal, types Ctrl-C once mpienv reports that a worker is stopped, and prints the
-/// terminal's output. The exit code is mpienv's.
+/// Runs `mpienv` on a separate terminal, and prints the terminal's output. Types Ctrl-C each time that mpienv has printed the
+/// next of these texts, separated by `|`, as often as the number of workers. The exit code is mpienv's.
 const ON_A_TERMINAL: &str = r"
 import os, pty, select, sys
 process, terminal = pty.fork()
 if process == 0:
-    os.execvp('mpienv', ['mpienv'] + sys.argv[1:])
-text, typed = b'', False
-while select.select([terminal], [], [], 60)[0]:
+    os.execvp('mpienv', ['mpienv'] + sys.argv[3:])
+text, marks, count = b'', [mark for mark in sys.argv[1].encode().split(b'|') if mark], int(sys.argv[2])
+while select.select([terminal], [], [], 180)[0]:
     try:
         read = os.read(terminal, 4096)
     except OSError:
@@ -20,8 +20,9 @@ while select.select([terminal], [], [], 60)[0]:
     if not read:
         break
     text += read
-    if text.count(b'is stopped') == 2 and not typed:
-        typed = True
+    if marks and text.count(marks[0]) == count:
+        marks.pop(0)
+        count = 1
         os.write(terminal, b'\x03')
 else:
     os.kill(process, 9)
@@ -34,15 +35,28 @@ fn on_a_terminal(words: &[&str]) -> Option<(Option<i32>, String)> {
 }
 
 fn on_a_terminal_with(words: &[&str], vars: &[(&str, &str)]) -> Option<(Option<i32>, String)> {
+    typed("", words, vars)
+}
+
+/// `marks`: the texts after which Ctrl-C is typed. The first one comes from each of two workers.
+fn with_ctrl_c(marks: &str, words: &[&str]) -> Option<(Option<i32>, String)> {
+    typed(marks, words, &[("NO_COLOR", "1")])
+}
+
+fn typed(marks: &str, words: &[&str], vars: &[(&str, &str)]) -> Option<(Option<i32>, String)> {
     if !is_there("python3") {
         return None;
     }
     let path = clean("sh").get_envs().find(|(name, _)| *name == "PATH").unwrap().1.unwrap().to_owned();
     let vars = [&[("TERM", "xterm"), ("PATH", path.to_str().unwrap())], vars].concat();
-    let output =
-        Command::new("python3").env_clear().envs(vars).args(["-c", ON_A_TERMINAL]).args(words).output().unwrap();
+    let mut command = Command::new("python3");
+    command.env_clear().envs(vars).args(["-c", ON_A_TERMINAL, marks, "2"]).args(words);
+    let output = command.output().unwrap();
     Some((output.status.code(), String::from_utf8_lossy(&output.stdout).replace('\r', "")))
 }
+
+/// What a worker's stop is reported with.
+const STOPPED: &str = "is stopped";
 
 #[test]
 fn a_worker_that_the_terminal_stops_is_reported_with_the_reason_and_killed_by_ctrl_c() {
@@ -52,7 +66,7 @@ fn a_worker_that_the_terminal_stops_is_reported_with_the_reason_and_killed_by_ct
     ];
     for (script, reason) in cases {
         let words = ["launch", "--nproc-per-node", "2", "--", "sh", "-c", script];
-        let Some((code, text)) = on_a_terminal(&words) else { return };
+        let Some((code, text)) = with_ctrl_c(STOPPED, &words) else { return };
         for rank in 0..2 {
             let is_reported = text
                 .lines()
@@ -67,9 +81,31 @@ fn a_worker_that_the_terminal_stops_is_reported_with_the_reason_and_killed_by_ct
 fn a_worker_that_the_terminal_stops_again_after_ctrl_c_is_killed_after_the_grace() {
     let ask = "import getpass; getpass.getpass()";
     let words = ["launch", "--nproc-per-node", "2", "--grace", "1", "--", "python3", "-c", ask];
-    let Some((code, text)) = on_a_terminal(&words) else { return };
+    let Some((code, text)) = with_ctrl_c(STOPPED, &words) else { return };
     assert!(text.contains("it was asked to end, and SIGKILL ends it in 1 s"), "{text}");
-    assert_eq!(code, Some(137), "{text}");
+    assert!(text.contains("mpienv: stopped by Ctrl-C (SIGINT); killed after 1 s: ranks 0-1\n"), "{text}");
+    assert_eq!(code, Some(130), "{text}");
+}
+
+#[test]
+fn a_program_that_ctrl_c_interrupts_shows_its_traceback_once_and_no_failure() {
+    let script = "import time; print('up', flush=True); time.sleep(600)";
+    let words = ["launch", "--nproc-per-node", "2", "--", "python3", "-c", script];
+    let Some((code, text)) = with_ctrl_c("] up", &words) else { return };
+    assert_eq!(code, Some(130), "{text}");
+    assert!(text.ends_with("\nmpienv: stopped by Ctrl-C (SIGINT)\n"), "{text}");
+    assert!(text.matches("KeyboardInterrupt").count() <= 2 && !text.contains("failed"), "{text}");
+}
+
+#[test]
+fn a_second_ctrl_c_kills_workers_that_ignore_the_first() {
+    let script = "trap '' INT TERM; echo up; while :; do sleep 600; done";
+    let words = ["launch", "--nproc-per-node", "2", "--grace", "inf", "--", "sh", "-c", script];
+    let waits = "mpienv: after Ctrl-C (SIGINT), mpienv waits for ranks 0-1; a second signal kills them at once\n";
+    let Some((code, text)) = with_ctrl_c("] up|mpienv waits for", &words) else { return };
+    assert!(text.ends_with("mpienv: stopped by Ctrl-C (SIGINT); a second signal killed ranks 0-1\n"), "{text}");
+    assert!(text.contains(waits), "{text}");
+    assert_eq!(code, Some(130), "{text}");
 }
 
 #[test]

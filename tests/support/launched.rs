@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use super::port::free_port;
 use super::processes::{all, command_line};
 use super::tool::clean;
 
@@ -19,6 +20,24 @@ pub fn launch(mark: &str, workers: u32, options: &[&str], script: &str) -> Comma
     command.env("MARK", own(mark)).args(["launch", "--nproc-per-node", &workers.to_string()]).args(options);
     command.args(["--", "sh", "-c", script]);
     command
+}
+
+/// `mpienv launch` on one of two nodes; both nodes are this machine.
+#[must_use]
+pub fn node(mark: &str, rank: u32, port: u16, options: &[&str], script: &str) -> Command {
+    let (rank, port) = (rank.to_string(), port.to_string());
+    let place = ["--node-rank", &rank, "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", &port];
+    launch(mark, 2, &[&place[..], options].concat(), script)
+}
+
+/// A master port; the launches use the port below it.
+#[must_use]
+pub fn master_port() -> u16 {
+    let mut ports = [free_port(), free_port()];
+    while ports[0] + 1 != ports[1] {
+        ports = [ports[1], free_port()];
+    }
+    ports[1]
 }
 
 /// Starts a command without input; the test reads its output.

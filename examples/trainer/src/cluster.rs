@@ -69,6 +69,7 @@ impl ClusterError {
                 let by_signal = None;
                 status.code().or(by_signal).and_then(|code| code.try_into().ok())
             }
+            ClusterError::Launch(LaunchError::Stopped { signal, .. }) => (128 + signal).try_into().ok(),
             _ => None,
         }
     }

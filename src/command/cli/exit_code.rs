@@ -51,8 +51,13 @@ impl ExitCode {
         let signal = std::os::unix::process::ExitStatusExt::signal(&status);
         #[cfg(not(unix))]
         let signal: Option<i32> = None;
-        let code = status.code().or(signal.map(|signal| 128 + signal));
-        code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::WRONG_ENVIRONMENT, ExitCode)
+        let code = status.code().and_then(|code| u8::try_from(code).ok()).map(ExitCode);
+        code.or(signal.map(ExitCode::of_signal)).unwrap_or(ExitCode::WRONG_ENVIRONMENT)
+    }
+
+    /// Returns 128 plus a signal's number.
+    pub(crate) fn of_signal(number: i32) -> ExitCode {
+        u8::try_from(number.saturating_add(128)).map_or(ExitCode::WRONG_ENVIRONMENT, ExitCode)
     }
 }
 

@@ -97,6 +97,7 @@ impl Failure {
             Failure::Rank { status, .. } | Failure::Launch(LaunchError::Failed { status, .. }) => {
                 ExitCode::of_child(*status)
             }
+            Failure::Launch(LaunchError::Stopped { signal, .. }) => ExitCode::of_signal(*signal),
             Failure::Launch(LaunchError::NotMet { error, .. }) if error.kind() == ErrorKind::TimedOut => {
                 ExitCode::TIMED_OUT
             }

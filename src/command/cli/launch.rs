@@ -30,9 +30,13 @@ pub(crate) struct LaunchOptions {
     /// Write the workers' output to DIR/rank.K/stdout and DIR/rank.K/stderr instead
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
-    /// How long the other workers may take to exit after one has failed
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds, allow_negative_numbers = true)]
-    grace: Duration,
+    /// How long workers may take to exit: by default 5 s after one has failed, 30 s after SIGINT or SIGTERM
+    ///
+    /// Workers that remain are killed. A second SIGINT or SIGTERM kills them at once. With one value, both times are the same;
+    /// `inf` waits forever. If workers save a checkpoint on SIGTERM, give them as long as the platform does (Slurm's
+    /// KillWait, terminationGracePeriodSeconds in Kubernetes).
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+    grace: Option<Duration>,
     /// Start all workers again after one has failed, at most N times
     ///
     /// A worker that fails stops the workers of all nodes; then all start again, after a pause of 0.5 s that doubles up to
@@ -89,7 +93,8 @@ pub(crate) fn run(
     let named = first.first().map_or(&words[..], |words| words);
     quiet.warn_also(&info, &environment, finding);
     options.meet.wait(&info)?;
-    let launch = launch.variables(set).output(output).grace(options.grace).subreaper().whole_process();
+    let launch = launch.variables(set).output(output).subreaper().whole_process();
+    let launch = if let Some(grace) = options.grace { launch.grace(grace) } else { launch };
     let launch = if options.keep_binding { launch.keep_binding() } else { launch };
     let outcome = launch.try_run(|place| {
         let index = place.local_rank().and_then(|index| usize::try_from(index).ok());
@@ -100,7 +105,7 @@ pub(crate) fn run(
         }
     });
     outcome.map_err(|error| match error {
-        Failure::Launch(error) => failure(named, if quiet.is_asked(&environment) { error.brief() } else { error }),
+        Failure::Launch(error) => failure(named, error.for_terminal(quiet.is_asked(&environment))),
         error => error,
     })
 }

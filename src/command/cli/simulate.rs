@@ -29,7 +29,7 @@ pub(crate) fn run(shape: Shape, rank: Option<u32>, keep_master: bool, command: V
                 worker.env(SIMULATED, "1");
                 worker
             };
-            launch.run(marked).map_err(|error| launch::failure(&command, error))
+            launch.run(marked).map_err(|error| launch::failure(&command, error.for_terminal(false)))
         }
     }
 }

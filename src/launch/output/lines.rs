@@ -1,7 +1,7 @@
 //! Turns a worker's bytes into whole lines of this process's stdout or stderr, with the worker's name before each.
 
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -17,6 +17,14 @@ const FULL_PAUSE: Duration = Duration::from_millis(1);
 
 /// Locked while a line is written, because stdout and stderr may be the same terminal.
 static WRITING: Mutex<()> = Mutex::new(());
+
+/// How many lines this process has written.
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
+
+/// Returns how many lines of workers this process has written.
+pub(super) fn written() -> u64 {
+    WRITTEN.load(Ordering::SeqCst)
+}
 
 /// Where lines go.
 #[derive(Clone, Copy, Debug)]
@@ -134,6 +142,10 @@ impl Lines {
         }
         let whole = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
         let written = self.sink.write(&self.line);
+        if written.is_ok() {
+            let number = WRITTEN.fetch_add(1, Ordering::SeqCst) + 1;
+            self.tail.iter().for_each(|tail| tail.is_written(number));
+        }
         drop(whole);
         self.line.truncate(self.prefix.len());
         let Err(error) = written else { return Next::Read };

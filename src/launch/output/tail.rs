@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::lines::written;
 use crate::value::printable::commands;
 
 /// How many lines of stderr a report quotes: those of a short traceback.
@@ -17,15 +18,22 @@ const WIDTH: usize = 300;
 /// How much of a file's end is searched for its last lines, in bytes.
 const BYTES: u64 = 8 << 10;
 
+/// How many lines of other workers may follow the last line of a stderr before it counts as out of sight.
+const IN_SIGHT: u64 = 12;
+
 /// The last lines of a stderr.
 #[derive(Clone, Debug, Default)]
-pub(in crate::launch) struct Tail(Arc<Mutex<VecDeque<String>>>);
+pub(in crate::launch) struct Tail {
+    lines: Arc<Mutex<VecDeque<String>>>,
+    /// The number of the last line among all lines that this process has written, or 0.
+    number: Arc<AtomicU64>,
+}
 
 impl Tail {
     /// Returns the last lines of a file, or none if it cannot be read.
-    pub(super) fn of_file(path: &Path) -> Tail {
+    pub(super) fn of_file(file: File) -> Tail {
         let tail = Tail::default();
-        last_bytes(path).unwrap_or_default().split(|byte| *byte == b'\n').for_each(|line| tail.keep(line));
+        last_bytes(file).unwrap_or_default().split(|byte| *byte == b'\n').for_each(|line| tail.keep(line));
         tail
     }
 
@@ -38,7 +46,7 @@ impl Tail {
         if text.trim().is_empty() {
             return;
         }
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() == LINES {
             lines.pop_front();
         }
@@ -47,19 +55,29 @@ impl Tail {
 
     /// Returns the last few lines joined into one.
     pub(super) fn text(&self) -> String {
-        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let last = lines.iter().skip(lines.len().saturating_sub(LINES_OF_ERROR));
         last.map(|line| line.trim()).collect::<Vec<_>>().join(" | ")
     }
 
+    /// Notes that the last line was written as this number of all lines.
+    pub(super) fn is_written(&self, number: u64) {
+        self.number.store(number, Ordering::SeqCst);
+    }
+
+    /// Returns whether the last line was written and is still in sight, so that it need not be shown again.
+    pub(super) fn is_in_sight(&self) -> bool {
+        let number = self.number.load(Ordering::SeqCst);
+        number > 0 && written() - number <= IN_SIGHT
+    }
+
     /// Returns all lines that were kept.
     pub(super) fn lines(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 }
 
-fn last_bytes(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
+fn last_bytes(mut file: File) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(BYTES)))?;
     let mut bytes = Vec::new();

@@ -48,6 +48,13 @@ impl Descendants {
         }
     }
 
+    /// Ends the exception of a child that was reaped. Another process may get its ID.
+    pub(super) fn no_longer_except(&mut self, child: Pid) {
+        if let Some(own) = &mut self.subreaper {
+            own.retain(|other| *other != child);
+        }
+    }
+
     /// Returns the descendants that are alive, including these workers.
     pub(super) fn living(&mut self, listing: Listing, workers: &[Pid], all: &[Process]) -> Vec<Process> {
         let own = getpid();

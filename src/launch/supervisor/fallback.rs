@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use crate::launch::stop::Request;
 use crate::launch::stopped::Stop;
 
 /// The interval at which the workers are checked.
@@ -71,13 +72,18 @@ impl Supervisor {
         false
     }
 
-    /// Stops are not detected.
-    pub(in crate::launch) fn kill_if_stopped(&mut self, _child: &Child) {}
-
     /// No signal is passed on.
     pub(in crate::launch) fn has_passed(&self, _signal: i32) -> bool {
         false
     }
+}
+
+/// A signal that arrived while no worker was running: there is none.
+#[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "no signal is caught")]
+pub(in crate::launch) enum Late {
+    First,
+    Repeated(Request),
 }
 
 /// No signal is caught, so each has its default effect.
@@ -95,9 +101,13 @@ impl Signals {
     }
 
     /// Waits until something may have changed.
-    pub(in crate::launch) fn wait_for_end(&self, at_most: Option<Duration>) -> bool {
+    pub(in crate::launch) fn wait_for_end(&self, at_most: Option<Duration>) -> Option<Late> {
         thread::sleep(at_most.map_or(LOOK_EVERY, |most| most.min(LOOK_EVERY)));
-        false
+        None
+    }
+
+    pub(in crate::launch) fn request(&self) -> Option<Request> {
+        None
     }
 
     pub(in crate::launch) fn has_asked(&self) -> bool {

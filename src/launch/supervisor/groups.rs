@@ -188,9 +188,23 @@ impl Supervisor {
     pub(in crate::launch) fn wait(&mut self, at_most: Option<Duration>) {
         self.reap();
         let at_most = at_most.map(|most| self.look_again.map_or(most, |again| most.min(again)));
+        let soon = self.keep_watchdog();
+        let at_most = at_most.map_or(soon, |most| Some(soon.map_or(most, |soon| most.min(soon))));
         for signal in self.signals.wait(at_most) {
             self.pass_on(signal);
         }
+    }
+
+    /// Replaces the watchdog if it was killed. Returns how long to wait before the next try, if it cannot be started now.
+    fn keep_watchdog(&mut self) -> Option<Duration> {
+        let before = self.watchdog.process();
+        let groups = [&self.running[..], &self.leftovers].concat();
+        let (ended, soon) = self.watchdog.renew(self.descendants.family(), &groups);
+        ended.into_iter().for_each(|ended| self.descendants.no_longer_except(ended));
+        // A new process may have the ID of the last one.
+        let new = self.watchdog.process().filter(|_| before.is_none() || ended.is_some());
+        new.into_iter().for_each(|new| self.descendants.except(new));
+        soon
     }
 
     fn reap(&self) {
@@ -213,14 +227,6 @@ impl Supervisor {
     /// Returns whether a signal that asks to exit has been passed on.
     pub(in crate::launch) fn has_asked_to_end(&self) -> bool {
         self.passed.iter().any(|passed| ENDING.contains(passed))
-    }
-
-    /// Kills a worker's group if the worker is stopped.
-    pub(in crate::launch) fn kill_if_stopped(&mut self, child: &Child) {
-        let worker = Pid::from_child(child);
-        if self.stopped.contains(&worker) && self.running.contains(&worker) {
-            let _ = kill_process_group(worker, Signal::KILL);
-        }
     }
 
     fn pass_on(&mut self, signal: Signal) {

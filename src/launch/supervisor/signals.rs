@@ -11,12 +11,16 @@ use rustix::process::Signal;
 use signal_hook::{SigId, flag, low_level};
 
 use super::groups::Waker;
+use crate::launch::stop::{Request, SAME_REQUEST};
 use crate::launch::thread::small_thread;
 
 /// The signals that are passed on. The last two have no fixed meaning.
 const PASSED_ON: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2];
 /// Signals that kill a program that does not catch them, and have no other meaning.
 pub(super) const ENDING: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
+/// Signals that request the end of the job: workers that ignore them are killed. SIGHUP is not one of them, because
+/// programs that ignore it (`nohup`) are meant to go on.
+const REQUESTS: [Signal; 2] = [Signal::INT, Signal::TERM];
 
 /// How much time the readers of the last lines and of the report have after a signal.
 const HURRIED: Duration = Duration::from_secs(1);
@@ -40,6 +44,8 @@ pub(in crate::launch) struct Signals {
     come: Vec<(Signal, Arc<AtomicBool>)>,
     /// Whether one of them has asked to end the job.
     has_asked: AtomicBool,
+    /// The first request to end the job.
+    request: Mutex<Option<Request>>,
     /// The first signal that arrived when no process was left to receive it, and when it arrived.
     late: Mutex<Option<(Signal, Instant)>>,
     registered: Vec<SigId>,
@@ -56,8 +62,9 @@ impl Signals {
         waker.set_nonblocking(true)?;
         let ignored = MASKS.ignored;
         WAITING.fetch_add(1, Ordering::SeqCst);
-        let (come, registered, late) = (Vec::new(), Vec::new(), Mutex::default());
-        let mut signals = Signals { come, has_asked: AtomicBool::new(false), late, registered, wakes, waker };
+        let (come, registered) = (Vec::new(), Vec::new());
+        let (has_asked, request, late) = (AtomicBool::new(false), Mutex::default(), Mutex::default());
+        let mut signals = Signals { come, has_asked, request, late, registered, wakes, waker };
         // Under nohup, hang-ups must be ignored by the workers too.
         for signal in PASSED_ON.into_iter().filter(|signal| ignored & bit(*signal) == 0) {
             let flag = Arc::new(AtomicBool::new(false));
@@ -91,8 +98,16 @@ impl Signals {
     }
 
     /// Waits while no worker runs. Returns whether a signal has arrived that ends the job.
-    pub(in crate::launch) fn wait_for_end(&self, at_most: Option<Duration>) -> bool {
-        self.wait(at_most).into_iter().any(asks_to_end)
+    pub(in crate::launch) fn wait_for_end(&self, at_most: Option<Duration>) -> Option<Late> {
+        let come = self.wait(at_most);
+        let is_request = come.iter().any(|signal| REQUESTS.contains(signal));
+        let request = self.request().filter(|request| is_request && request.is_repeated);
+        come.into_iter().any(asks_to_end).then_some(request.map_or(Late::First, Late::Repeated))
+    }
+
+    /// Returns the first request to end the job, and whether it was repeated.
+    pub(in crate::launch) fn request(&self) -> Option<Request> {
+        *self.request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether a signal has arrived since the launch began after which nothing is restarted.
@@ -138,12 +153,43 @@ impl Signals {
     /// Takes the signals that have arrived since the last call.
     fn take(&self) -> Vec<Signal> {
         let come = self.come.iter().filter(|(_, flag)| flag.swap(false, Ordering::SeqCst));
-        let come: Vec<_> = come.map(|(signal, _)| *signal).collect();
+        let mut come: Vec<_> = come.map(|(signal, _)| *signal).collect();
+        self.note_requests(&mut come);
         if come.iter().copied().any(asks_to_end) {
             self.has_asked.store(true, Ordering::SeqCst);
         }
         come
     }
+}
+
+impl Signals {
+    /// Notes requests among these signals, and removes those that only repeat the first one at once.
+    fn note_requests(&self, come: &mut Vec<Signal>) {
+        let mut request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *request;
+        come.retain(|signal| {
+            if !REQUESTS.contains(signal) {
+                return true;
+            }
+            let Some(before) = before else {
+                request.get_or_insert(Request::new(signal.as_raw()));
+                return true;
+            };
+            let is_same = before.since.elapsed() < SAME_REQUEST;
+            if !is_same {
+                *request = Some(Request { is_repeated: true, ..before });
+            }
+            !is_same || signal.as_raw() != before.signal
+        });
+    }
+}
+
+/// A signal that ends the job, and arrived while no worker was running.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::launch) enum Late {
+    First,
+    /// The job was already asked to end.
+    Repeated(Request),
 }
 
 /// Returns whether a signal ends the job, or announces its end, as SIGUSR1 does in many schedulers.

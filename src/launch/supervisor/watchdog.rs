@@ -9,13 +9,14 @@ mod duty;
 
 use std::ffi::OsStr;
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::family::{Family, ancestors};
 use super::processes::Listing;
@@ -23,6 +24,8 @@ use crate::launch::start_error::find;
 
 /// The only argument of such a process.
 const WORD: &str = "__mpienv-watchdog";
+/// The minimum time between two starts of a watchdog.
+const START_EVERY: Duration = Duration::from_secs(1);
 
 /// Whether this program serves as a watchdog when it is started as one.
 static SERVES: AtomicBool = AtomicBool::new(false);
@@ -61,17 +64,71 @@ pub fn serve_as_watchdog() -> bool {
 #[derive(Debug)]
 pub(super) struct Watchdog {
     process: Option<(Child, ChildStdin)>,
+    /// When the last process was started.
+    started: Instant,
+    /// Whether its absence has been reported.
+    is_missed: bool,
 }
 
 impl Watchdog {
     /// Starts a watchdog for this family.
     pub(super) fn new(family: &Family) -> Watchdog {
-        let mut watchdog = Watchdog { process: start() };
-        watchdog.say("marker", &family.marker);
-        watchdog.say("since", family.since);
-        let ancestors = ancestors(Listing::open());
-        watchdog.say("ancestors", ancestors.iter().map(Pid::to_string).collect::<Vec<_>>().join(" "));
+        let mut watchdog = Watchdog { process: None, started: Instant::now(), is_missed: false };
+        watchdog.start(family);
         watchdog
+    }
+
+    /// Replaces a process that was killed, and continues one that was stopped. `groups` are those of all workers that have
+    /// not been reaped. Returns the process that has ended, and how long to wait before the next try.
+    pub(super) fn renew(&mut self, family: &Family, groups: &[Pid]) -> (Option<Pid>, Option<Duration>) {
+        if !SERVES.load(Ordering::SeqCst) {
+            return (None, None);
+        }
+        let ended = self.process.take_if(|(child, _)| {
+            let process = Pid::from_child(child);
+            let look = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+            if waitid(WaitId::Pid(process), look).is_ok_and(|stop| stop.is_some()) {
+                let _ = kill_process(process, Signal::CONT);
+            }
+            // An error means that something else has reaped it.
+            !matches!(child.try_wait(), Ok(None))
+        });
+        let ended = ended.map(|(child, _)| Pid::from_child(&child));
+        if self.process.is_none() {
+            let early = START_EVERY.saturating_sub(self.started.elapsed());
+            if !early.is_zero() {
+                return (ended, Some(early));
+            }
+            self.start(family);
+            groups.iter().for_each(|group| self.watch(*group));
+        }
+        (ended, self.process.is_none().then_some(START_EVERY))
+    }
+
+    fn start(&mut self, family: &Family) {
+        self.started = Instant::now();
+        self.process = match start() {
+            Ok(process) => process,
+            Err(error) => {
+                self.miss(&error);
+                None
+            }
+        };
+        self.say("marker", &family.marker);
+        self.say("since", family.since);
+        let ancestors = ancestors(Listing::open());
+        self.say("ancestors", ancestors.iter().map(Pid::to_string).collect::<Vec<_>>().join(" "));
+    }
+
+    /// Reports on stderr, once, that there is no watchdog.
+    fn miss(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.is_missed, true) {
+            let text = format!(
+                "mpienv: cannot start the watchdog: {error}; until it starts, workers survive if mpienv is killed with SIGKILL\n"
+            );
+            // If stderr is closed, it cannot be reported.
+            let _ = io::stderr().write_all(text.as_bytes());
+        }
     }
 
     pub(super) fn process(&self) -> Option<Pid> {
@@ -85,7 +142,7 @@ impl Watchdog {
 
     fn say(&mut self, what: &str, value: impl Display) {
         if let Some((_, stdin)) = &mut self.process {
-            // If the watchdog was killed, the job continues without it.
+            // If the watchdog was killed, `renew` tells the next one.
             let _ = stdin.write_all(format!("{what} {value}\n").as_bytes());
         }
     }
@@ -97,20 +154,22 @@ impl Drop for Watchdog {
         self.say("done", "");
         if let Some((mut child, stdin)) = self.process.take() {
             drop(stdin);
+            // One that is stopped would not end.
+            let _ = kill_process(Pid::from_child(&child), Signal::CONT);
             let _ = child.wait();
         }
     }
 }
 
 /// Starts this program once more, if it can serve as a watchdog.
-fn start() -> Option<(Child, ChildStdin)> {
+fn start() -> io::Result<Option<(Child, ChildStdin)>> {
     if !SERVES.load(Ordering::SeqCst) {
-        return None;
+        return Ok(None);
     }
-    let mut command = Command::new(own_program()?);
+    let mut command = Command::new(own_program().ok_or(io::ErrorKind::NotFound)?);
     command.arg0("mpienv-watchdog").arg(WORD).current_dir("/").env_clear().process_group(0);
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    child.ok().and_then(|mut child| child.stdin.take().map(|stdin| (child, stdin)))
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    Ok(child.stdin.take().map(|stdin| (child, stdin)))
 }
 
 /// Returns the path of the running program, even if its file was replaced. Without /proc, finds it by its name.

@@ -183,7 +183,7 @@ mlx\t''
 mistralrs\t''"
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l nproc-per-node -d 'How many workers to start on this node: a number, `auto`, `gpu` or `cpu`; the same on all nodes' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l log-dir -d 'Write the workers\' output to DIR/rank.K/stdout and DIR/rank.K/stderr instead' -r -F
-complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l grace -d 'How long the other workers may take to exit after one has failed' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l grace -d 'How long workers may take to exit: by default 5 s after one has failed, 30 s after SIGINT or SIGTERM' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l max-restarts -d 'Start all workers again after one has failed, at most N times' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l node-timeout -d 'With --max-restarts on several nodes: how long a node may be silent before the job ends' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l meet -d 'Start once all ranks have arrived, or fail after so many seconds and name the missing ones' -r

@@ -1,0 +1,199 @@
+//! SIGINT and SIGTERM to `mpienv launch`: workers that ignore them are killed, and others have time to save their state.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::launched::{launch, living, master_port, node, piped, signal, text};
+use crate::support::tool::is_there;
+
+/// Workers that no signal ends, with a process that has left their group.
+const IGNORES: &str = "trap '' INT TERM HUP USR1; (setsid sleep 600 &); echo up; while :; do sleep 600; done";
+/// The signals that end a job, their exit codes, and what mpienv calls them.
+const REQUESTS: [(&str, i32, &str); 2] = [("INT", 130, "Ctrl-C (SIGINT)"), ("TERM", 143, "SIGTERM")];
+
+/// Starts two workers, and waits until both are running.
+#[track_caller]
+fn started(command: &mut Command) -> (Child, BufReader<std::process::ChildStdout>) {
+    running(piped(command))
+}
+
+/// Waits until two workers are running.
+#[track_caller]
+fn running(mut child: Child) -> (Child, BufReader<std::process::ChildStdout>) {
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    for _ in 0..2 {
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert!(line.ends_with("] up\n"), "{line:?}");
+    }
+    (child, stdout)
+}
+
+/// Reads stderr up to the line that names the workers that remain.
+#[track_caller]
+fn read_to_remaining(child: &mut Child) -> (String, BufReader<std::process::ChildStderr>) {
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.contains(", mpienv waits for rank"), "{line:?}");
+    (line, stderr)
+}
+
+#[test]
+fn a_second_signal_kills_workers_that_ignore_the_first() {
+    for (name, code, called) in REQUESTS {
+        for second in ["INT", "TERM"] {
+            let (mut child, _stdout) = started(&mut launch("second", 2, &["--grace", "inf"], IGNORES));
+            signal(name, &child);
+            let (told, mut stderr) = read_to_remaining(&mut child);
+            let waits =
+                format!("mpienv: after {called}, mpienv waits for ranks 0-1; a second signal kills them at once\n");
+            assert_eq!(told, waits);
+            signal(second, &child);
+            let mut rest = String::new();
+            stderr.read_to_string(&mut rest).unwrap();
+            assert_eq!(rest, format!("mpienv: stopped by {called}; a second signal killed ranks 0-1\n"));
+            assert_eq!(child.wait().unwrap().code(), Some(code), "{name} {second}");
+            assert_eq!(living("second"), [""; 0]);
+        }
+    }
+}
+
+#[test]
+fn the_end_of_the_grace_after_a_signal_kills_workers_that_ignore_it() {
+    for (name, code, called) in REQUESTS {
+        let (child, _stdout) = started(&mut launch("ignored", 2, &["--grace", "1"], IGNORES));
+        signal(name, &child);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(text(&output.stderr), format!("mpienv: stopped by {called}; killed after 1 s: ranks 0-1\n"));
+        assert_eq!(output.status.code(), Some(code));
+        assert_eq!(living("ignored"), [""; 0]);
+    }
+}
+
+#[test]
+fn a_second_signal_ends_the_wait_for_workers_that_ignore_the_end_of_another() {
+    let script = format!("test $RANK = 0 || {{ echo up; read line <$FIFO; exit 4; }}; {IGNORES}");
+    if !is_there("mkfifo") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let (mut child, _stdout) = started(launch("wait", 2, &["--grace", "inf"], &script).env("FIFO", &fifo));
+    fs::write(&fifo, "go\n").unwrap();
+    signal("TERM", &child);
+    let (_, mut stderr) = read_to_remaining(&mut child);
+    signal("TERM", &child);
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    // SIGTERM may end the other worker before it fails by itself.
+    assert!(matches!(child.wait().unwrap().code(), Some(4 | 143)), "{rest}");
+    assert_eq!(living("wait"), [""; 0]);
+}
+
+#[test]
+fn a_worker_that_saves_its_state_has_time_although_another_has_ended_at_once() {
+    // Longer than the others may take after a failure.
+    let script =
+        "test $RANK = 1 || trap 'sleep 6; echo saved; exit 0' TERM; echo up; while :; do sleep 600 & wait; done";
+    let (child, mut stdout) = started(&mut launch("saves", 2, &[], script));
+    signal("TERM", &child);
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "[0] saved\n");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(143));
+    assert!(text(&output.stderr).ends_with("mpienv: stopped by SIGTERM\n"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_signal_that_comes_twice_at_once_is_one_request() {
+    // `timeout` sends it to its child, and then to the child's group.
+    let script = "trap 'echo got; sleep 2; echo saved; exit 0' INT; echo up; while :; do sleep 600 & wait; done";
+    let (child, mut stdout) = started(&mut launch("twice", 2, &[], script));
+    for _ in 0..2 {
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    }
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    let mut lines: Vec<_> = rest.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["[0] got", "[0] saved", "[1] got", "[1] saved"]);
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
+}
+
+#[test]
+fn signals_that_announce_an_end_or_mean_something_else_are_passed_on_and_kill_no_one() {
+    for name in ["USR1", "USR2", "HUP"] {
+        let script =
+            format!("trap 'echo got' {name}; echo up; for i in 1 2 3 4 5 6; do sleep 0.5 & wait; done; exit 0");
+        let (child, mut stdout) = started(&mut launch("announce", 2, &["--grace", "0.2"], &script));
+        for _ in 0..2 {
+            signal(name, &child);
+            thread::sleep(Duration::from_millis(600));
+        }
+        let mut rest = String::new();
+        stdout.read_to_string(&mut rest).unwrap();
+        assert!(rest.contains("[0] got\n") && rest.contains("[1] got\n"), "{name}: {rest}");
+        assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0), "{name}");
+    }
+}
+
+#[test]
+fn a_failure_after_a_signal_names_both() {
+    let script = "trap 'echo no room >&2; exit 9' TERM; echo up; while :; do sleep 600 & wait; done";
+    let (child, _stdout) = started(&mut launch("both", 2, &[], script));
+    signal("TERM", &child);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(9));
+    let said = text(&output.stderr);
+    assert!(said.contains("mpienv: stopped by SIGTERM; rank "), "{said}");
+    assert!(said.contains(" failed with exit code 9; see the last lines of its stderr above\n"), "{said}");
+}
+
+#[test]
+fn a_second_signal_on_one_node_ends_the_job_on_all() {
+    let port = master_port();
+    let options = ["--max-restarts", "3", "--grace", "inf"];
+    let script = format!("test $RANK -lt 2 || {{ echo up; exec sleep 600; }}; {IGNORES}");
+    let [(mut first, _out), (second, _other)] =
+        [0, 1].map(|rank| piped(&mut node("stop-all", rank, port, &options, &script))).map(running);
+    signal("TERM", &first);
+    let (_, mut stderr) = read_to_remaining(&mut first);
+    signal("TERM", &first);
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    let expected =
+        "mpienv: stopped by SIGTERM; a second signal killed ranks 0-1\n  1 of 4 attempts used\n  not restarted: ";
+    assert!(rest.starts_with(expected), "{rest}");
+    assert_eq!(first.wait().unwrap().code(), Some(143));
+    let output = second.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(143), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).starts_with("mpienv: stopped by SIGTERM on "), "{}", text(&output.stderr));
+    assert_eq!(living("stop-all"), [""; 0]);
+}
+
+#[test]
+fn a_second_signal_ends_a_launch_whose_workers_have_finished_before_those_of_other_nodes() {
+    let port = master_port();
+    let script = "echo up; test $RANK -lt 2 && exec sleep 600; exit 0";
+    let [(other, _out), (mut finished, _gone)] =
+        [0, 1].map(|rank| piped(&mut node("waits", rank, port, &["--max-restarts", "3"], script))).map(running);
+    // Signals that follow at once are one request.
+    while finished.try_wait().unwrap().is_none() {
+        let _ = kill_process(Pid::from_child(&finished), Signal::TERM);
+        thread::sleep(Duration::from_millis(300));
+    }
+    let output = finished.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(143));
+    assert_eq!(text(&output.stderr), "mpienv: stopped by SIGTERM\n");
+    let output = other.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    assert_eq!(living("waits"), [""; 0]);
+}
