@@ -3,11 +3,13 @@
 #[path = "../support"]
 mod support {
     pub mod cargo;
+    pub mod clock;
     #[expect(dead_code, reason = "jobs say themselves where their ranks are")]
     pub mod hosts;
     pub mod python;
     pub mod root;
     pub mod slurm;
+    pub mod timeout;
     pub mod tool;
     pub mod trainer;
 }
