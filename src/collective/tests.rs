@@ -2,22 +2,30 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use self::measured::longer_than;
 use super::tcp::tests::ranks_within;
 use super::{CollectiveError, Group, hosts, threads};
 
-const PLENTY: Duration = Duration::from_secs(60);
+#[path = "../../tests/support/measured.rs"]
+pub(super) mod measured;
+
+const PLENTY: Duration = Duration::from_secs(1200);
 
 /// Checks that all other ranks name a rank that hangs in a sum of `length` numbers. `ranks` runs all ranks with a
-/// timeout long enough for a busy machine.
+/// timeout.
 pub(super) fn check_that_a_hung_rank_is_named(
     hung: u32,
     length: usize,
-    ranks: impl FnOnce(Duration, &(dyn Fn(Group) -> Option<CollectiveError> + Sync)) -> Vec<Option<CollectiveError>>,
+    ranks: impl Fn(Duration, &(dyn Fn(Group) -> Option<CollectiveError> + Sync)) -> Vec<Option<CollectiveError>>,
 ) {
     let ended = AtomicU32::new(0);
-    let errors = ranks(Duration::from_secs(2), &|mut group| {
+    let timeout = longer_than(Duration::from_secs(2), || {
+        let sum = |mut group: Group| group.all_reduce_sum(&mut vec![1.0_f32; length]).err();
+        assert!(ranks(PLENTY, &sum).iter().all(Option::is_none));
+    });
+    let errors = ranks(timeout, &|mut group| {
         if group.rank().index() == hung {
             while ended.load(Ordering::Relaxed) < group.size() - 1 {
                 thread::sleep(Duration::from_millis(10));
@@ -100,7 +108,7 @@ fn lengths_that_differ_are_named_with_both_lengths() {
 fn a_group_that_has_failed_fails_again_at_once_and_names_the_same_rank() {
     for (over, errors) in over_each(3, |group| {
         let first = if group.rank().index() == 1 { group.barrier() } else { group.all_gather(b"x").map(drop) };
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         let again = [group.barrier().is_err(), group.all_reduce_sum(&mut [1_u64]).is_err()];
         (first.unwrap_err().to_string(), again, begun.elapsed())
     }) {
