@@ -31,7 +31,7 @@ fn run(tag: &str, command: &str, per_node: u64) -> Option<String> {
     }
     let hosts = Hosts::up(tag, 2, &[])?;
     let mut mpirun = with_trainer(hosts.on("nodeA", "timeout"))?;
-    mpirun.args(["300", "mpirun", "-n", &(2 * per_node).to_string()]);
+    mpirun.args(["3000", "mpirun", "-n", &(2 * per_node).to_string()]);
     mpirun.args(["-H", &format!("10.77.0.1:{per_node},10.77.0.2:{per_node}")]);
     mpirun.args(["-x", "PATH", "-x", "AZ_BATCH_MASTER_NODE=10.77.0.1:6000", "bash", "-c", command]);
     Some(printed(&mut mpirun))

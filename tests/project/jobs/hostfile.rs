@@ -14,7 +14,7 @@ fn run(tag: &str, script: &str, arguments: &[&str]) -> Option<String> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let hosts = Hosts::up(tag, 2, &[])?;
     let mut command = with_trainer(hosts.on("nodeA", "sh"))?;
-    command.args(["-c", "cd \"$0\" && exec timeout 300 bash \"$@\""]).arg(folder.path());
+    command.args(["-c", "cd \"$0\" && exec timeout 3000 bash \"$@\""]).arg(folder.path());
     command.arg(example("hostfile").join(script));
     command.args(arguments.iter().map(|file| example("hostfile").join(file)));
     printed(&mut command);
