@@ -4,14 +4,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use self::measured::longer_than;
 use super::tcp::tests::ranks_within;
 use super::{CollectiveError, Group, hosts, threads};
 
-#[path = "../../tests/support/measured.rs"]
-pub(super) mod measured;
-
 const PLENTY: Duration = Duration::from_secs(1200);
+
+/// How long ranks wait for one that hangs: much longer than this machine now takes for `work`, in which none hangs.
+pub(super) fn longer_than(least: Duration, work: impl FnOnce()) -> Duration {
+    let begun = Instant::now();
+    work();
+    least.max(50 * begun.elapsed())
+}
 
 /// Checks that all other ranks name a rank that hangs in a sum of `length` numbers. `ranks` runs all ranks with a
 /// timeout.

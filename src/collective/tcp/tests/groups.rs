@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 
 use super::*;
-use crate::collective::tests::measured::longer_than;
+use crate::collective::tests::longer_than;
 use crate::collective::threads;
 
 fn bits(values: &[f32]) -> Vec<u32> {
