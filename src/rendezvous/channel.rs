@@ -124,7 +124,7 @@ mod tests {
         let zero = Channel::new(zero, 1, of_master.clone(), of_rank.clone());
         let one = Channel::new(one, 0, of_rank, of_master);
         assert_eq!((zero.rank(), one.rank()), (1, 0));
-        let open = |channel: Channel| channel.open(Duration::from_secs(20)).unwrap();
+        let open = |channel: Channel| channel.open(Duration::from_secs(1200)).unwrap();
         (open(zero), open(one), bare)
     }
 

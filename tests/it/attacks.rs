@@ -11,14 +11,19 @@ use mpienv::rendezvous::{ConnectFailure, Meeting, Rendezvous, RendezvousError};
 use mpienv::{Host, Port, Rank};
 
 use crate::support::clock::SLACK;
+use crate::support::measured::longer_than;
 use crate::support::port::free_port;
+use crate::support::timeout::in_time;
 use crate::support::wire::{self, GREETING, HEAD, Played, READY, WELCOME};
 
 const SECRET: &str = "c01d1a5f3e6a2f0b9d8e7c6b5a49382716f5e4d3c2b1a0918273645546372819";
-const PLENTY: Duration = Duration::from_secs(60);
 /// How long a guess waits for rank 0's greeting.
 const GUESS: Duration = Duration::from_secs(1);
-const SHORT: Duration = Duration::from_millis(700);
+
+/// How long ranks wait that do not meet: much longer than two that do.
+fn short() -> Duration {
+    longer_than(Duration::from_millis(700), || drop(recorded()))
+}
 
 fn rank(index: u32, size: u32, port: u16) -> Rendezvous {
     open_rank(index, size, port).token(SECRET)
@@ -27,7 +32,7 @@ fn rank(index: u32, size: u32, port: u16) -> Rendezvous {
 /// A rank without a token.
 fn open_rank(index: u32, size: u32, port: u16) -> Rendezvous {
     let rendezvous = Rendezvous::new(Rank::new(index, size).unwrap(), Host::LOOPBACK, Port::new(port).unwrap());
-    rendezvous.timeout(PLENTY)
+    rendezvous.timeout(SLACK)
 }
 
 fn start(rank: Rendezvous) -> JoinHandle<Result<Meeting, RendezvousError>> {
@@ -35,9 +40,10 @@ fn start(rank: Rendezvous) -> JoinHandle<Result<Meeting, RendezvousError>> {
 }
 
 fn connect(port: u16) -> TcpStream {
-    for _ in 0..2000 {
+    let begun = Instant::now();
+    while begun.elapsed() < SLACK {
         if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
-            stream.set_read_timeout(Some(PLENTY)).unwrap();
+            stream.set_read_timeout(Some(SLACK)).unwrap();
             return stream;
         }
         thread::sleep(Duration::from_millis(5));
@@ -47,7 +53,7 @@ fn connect(port: u16) -> TcpStream {
 
 /// The kind of the next reply; none if the other end closes instead.
 fn answer(stream: &mut TcpStream) -> Option<u8> {
-    stream.set_read_timeout(Some(PLENTY)).unwrap();
+    stream.set_read_timeout(Some(SLACK)).unwrap();
     let mut head = [0; HEAD];
     stream.read_exact(&mut head).ok()?;
     Some(head[16])
@@ -128,7 +134,7 @@ fn what_one_hears_of_a_meeting_shows_the_blobs_and_neither_the_secret_nor_a_key(
 fn a_recorded_hello_is_refused_in_the_next_meeting() {
     let (up, _) = recorded();
     let port = free_port();
-    let zero = start(rank(0, 2, port).timeout(SHORT));
+    let zero = start(rank(0, 2, port).timeout(short()));
     let mut attacker = connect(port);
     attacker.write_all(&up).unwrap();
     wire::hear_greeting(&mut attacker);
@@ -141,7 +147,7 @@ fn a_recorded_hello_is_refused_in_the_next_meeting() {
 #[test]
 fn a_hello_heard_now_is_refused_on_a_second_connection() {
     let port = free_port();
-    let zero = start(rank(0, 3, port).timeout(SHORT));
+    let zero = start(rank(0, 3, port).timeout(short()));
     let mut one = connect(port);
     let greeting = wire::hear_greeting(&mut one);
     let (hello, _) = wire::played(1, 3, true, SECRET.as_bytes(), 0).hello(&greeting, b"");
@@ -158,7 +164,7 @@ fn a_hello_heard_now_is_refused_on_a_second_connection() {
 #[test]
 fn what_rank_0_says_is_refused_when_it_comes_back_to_it() {
     let port = free_port();
-    let zero = start(rank(0, 2, port).timeout(SHORT));
+    let zero = start(rank(0, 2, port).timeout(short()));
     let mut attacker = connect(port);
     let greeting = wire::hear_greeting(&mut attacker);
     // The greeting sent back as a hello, and a hello whose proof uses the key of the other direction.
@@ -177,14 +183,14 @@ fn what_rank_0_says_is_refused_when_it_comes_back_to_it() {
 #[test]
 fn a_hello_cannot_be_given_another_ranks_number() {
     let port = free_port();
-    let zero = start(rank(0, 3, port).timeout(SHORT));
+    let zero = start(rank(0, 3, port).timeout(short()));
     // Rank 1's own hello, in which the forwarder replaces the rank with 2.
     let (between, forwarder) = through(port, |is_up, at, bytes| {
         if is_up && (at..at + bytes.len()).contains(&19) {
             bytes[19 - at] = 2;
         }
     });
-    let error = rank(1, 3, between).timeout(SHORT).all_gather("blob").unwrap_err();
+    let error = rank(1, 3, between).timeout(short()).all_gather("blob").unwrap_err();
     assert!(matches!(error, RendezvousError::OtherJob { rank: 1, .. }), "{error}");
     let error = zero.join().unwrap().unwrap_err().to_string();
     assert!(error.contains("ranks 1-2 of 3 have not connected"), "{error}");
@@ -196,7 +202,7 @@ fn a_hello_cannot_be_given_another_ranks_number() {
 fn messages_in_another_order_are_refused_by_both_ends() {
     // To a rank: the table before the welcome, with a tag made for another position.
     let (listener, port) = listener();
-    let one = start(rank(1, 2, port).timeout(SHORT));
+    let one = start(rank(1, 2, port).timeout(short()));
     let mut stream = listener.accept().unwrap().0;
     let mut session = wire::greet(&mut stream, SECRET.as_bytes()).unwrap();
     let welcome = session.welcome(1000);
@@ -209,7 +215,7 @@ fn messages_in_another_order_are_refused_by_both_ends() {
     );
     // To rank 0: the answer to the roll call, with the tag of the message after it.
     let port = free_port();
-    let zero = start(rank(0, 2, port).timeout(SHORT));
+    let zero = start(rank(0, 2, port).timeout(short()));
     let mut attacker = connect(port);
     let mut session = blob(SECRET).join(&mut attacker, b"blob");
     attacker.read_exact(&mut [0; WELCOME + READY]).unwrap();
@@ -222,7 +228,7 @@ fn messages_in_another_order_are_refused_by_both_ends() {
 #[test]
 fn a_message_that_comes_twice_is_refused() {
     let (listener, port) = listener();
-    let one = start(rank(1, 2, port).timeout(SHORT));
+    let one = start(rank(1, 2, port).timeout(short()));
     let mut stream = listener.accept().unwrap().0;
     let mut session = wire::greet(&mut stream, SECRET.as_bytes()).unwrap();
     let (welcome, ready) = (session.welcome(1000), session.reply(7, b""));
@@ -235,7 +241,7 @@ fn a_message_that_comes_twice_is_refused() {
 fn a_message_that_is_cut_off_is_refused() {
     for cut in [1, 20, 32, 40] {
         let (listener, port) = listener();
-        let one = start(rank(1, 2, port).timeout(SHORT));
+        let one = start(rank(1, 2, port).timeout(short()));
         let mut stream = listener.accept().unwrap().0;
         let mut session = wire::greet(&mut stream, SECRET.as_bytes()).unwrap();
         let (welcome, failure) = (session.welcome(1000), session.reply(5, b"a text"));
@@ -255,13 +261,13 @@ fn one_byte_changed_on_the_way_is_refused_whichever_it_is() {
     for (is_up, place) in in_up.into_iter().chain(in_down) {
         assert!(place < if is_up { up.len() } else { down.len() }, "{place}");
         let port = free_port();
-        let zero = start(rank(0, 2, port).timeout(SHORT));
+        let zero = start(rank(0, 2, port).timeout(short()));
         let (between, forwarder) = through(port, move |up, at, bytes| {
             if up == is_up && (at..at + bytes.len()).contains(&place) {
                 bytes[place - at] ^= 4;
             }
         });
-        let one = rank(1, 2, between).timeout(SHORT).all_gather("blob");
+        let one = rank(1, 2, between).timeout(short()).all_gather("blob");
         assert!(one.is_err(), "byte {place}, up {is_up}");
         let zero = zero.join().unwrap();
         // Rank 0 is done once it has written the table; only the rank can report a change to it.
@@ -280,7 +286,7 @@ fn listener() -> (TcpListener, u16) {
 fn a_program_in_rank_0s_place_without_the_secret_gets_no_rank() {
     let (listener, port) = listener();
     listener.set_nonblocking(true).unwrap();
-    let one = start(rank(1, 2, port).timeout(SHORT));
+    let one = start(rank(1, 2, port).timeout(short()));
     let mut fooled = 0;
     while !one.is_finished() {
         match listener.accept() {
@@ -305,7 +311,7 @@ fn a_program_in_rank_0s_place_without_the_secret_gets_no_rank() {
 fn a_key_of_yesterday_opens_nothing_today() {
     // The same secret, but in the previous attempt.
     let port = free_port();
-    let zero = start(rank(0, 2, port).job("4711/0", 2).timeout(SHORT));
+    let zero = start(rank(0, 2, port).job("4711/0", 2).timeout(short()));
     let error = rank(1, 2, port).job("4711/0", 1).all_gather("blob").unwrap_err().to_string();
     assert!(error.starts_with("rank 1 belongs to attempt 1 of this job, and rank 0 to attempt 2"), "{error}");
     let error = rank(1, 2, port).job("4712/0", 2).all_gather("blob").unwrap_err().to_string();
@@ -335,30 +341,33 @@ fn guess(port: u16, from: u32, looked_at: &AtomicUsize) {
 
 #[test]
 fn of_ten_thousand_guesses_a_few_hundred_are_looked_at_and_no_rank_waits() {
-    let (port, looked_at) = (free_port(), AtomicUsize::new(0));
-    // The job identity that Open MPI provides: a number, not a secret.
-    let at = |index| rank(index, 3, port).token("8427").timeout(Duration::from_secs(3));
-    let begun = Instant::now();
-    let zero = start(at(0));
-    drop(connect(port));
-    let joined = thread::scope(|scope| {
-        for from in [0, 2500, 5000, 7500] {
-            let looked_at = &looked_at;
-            scope.spawn(move || guess(port, from, looked_at));
-        }
-        // Rank 1 connects from another address of this host during the attack.
-        thread::sleep(Duration::from_millis(500));
-        let mut one = from_another_address(port);
+    let attack = |timeout: u32| {
+        let (port, looked_at) = (free_port(), AtomicUsize::new(0));
         let begun = Instant::now();
-        wire::played(1, 3, true, b"8427", 0).join(&mut one, b"");
-        one.read_exact(&mut [0; WELCOME]).unwrap();
-        let joined = begun.elapsed();
-        // The attacker has the rest of the time, because rank 2 never connects.
-        zero.join().unwrap().unwrap_err();
-        drop(one);
-        joined
-    });
-    let (looked_at, seconds) = (looked_at.into_inner(), begun.elapsed().as_secs() as usize);
+        // The job identity that Open MPI provides: a number, not a secret.
+        let zero = start(rank(0, 3, port).token("8427").timeout(Duration::from_secs(timeout.into())));
+        drop(connect(port));
+        let joined = thread::scope(|scope| {
+            for from in [0, 2500, 5000, 7500] {
+                let looked_at = &looked_at;
+                scope.spawn(move || guess(port, from, looked_at));
+            }
+            // Rank 1 connects from another address of this host during the attack.
+            thread::sleep(Duration::from_millis(500));
+            let mut one = from_another_address(port);
+            let begun = Instant::now();
+            wire::played(1, 3, true, b"8427", 0).join(&mut one, b"");
+            one.read_exact(&mut [0; WELCOME]).unwrap();
+            let joined = begun.elapsed();
+            // The attacker has the rest of the time, because rank 2 never connects.
+            zero.join().unwrap().unwrap_err();
+            drop(one);
+            joined
+        });
+        (looked_at.into_inner(), begun.elapsed().as_secs() as usize, joined)
+    };
+    // A busy machine leaves the attacker less time.
+    let (looked_at, seconds, joined) = in_time(attack, |(looked_at, ..)| *looked_at >= 200);
     eprintln!("{looked_at} guesses were looked at in {seconds} s; rank 1 joined after {joined:?}");
     assert!((200..=200 + 20 * (seconds + 1)).contains(&looked_at), "{looked_at}");
     assert!(joined < SLACK, "{joined:?}");
@@ -385,7 +394,7 @@ fn a_flood_of_half_open_connections_is_bounded_and_delays_no_rank() {
         .collect();
     let begun = Instant::now();
     rank(1, 2, port).all_gather("blob").unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(2) + SLACK, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < SLACK, "{:?}", begun.elapsed());
     assert_eq!(zero.join().unwrap().unwrap().rejected(), 3000);
     drop(open);
 }

@@ -20,6 +20,7 @@ use tempfile::TempDir;
 use crate::support::attacker::{Claim, flood, peak_during};
 use crate::support::clock::SLACK;
 use crate::support::port::free_port;
+use crate::support::timeout::in_time;
 use crate::support::tool::clean;
 use crate::support::wire::{self, GREETING, HEAD, READY, WELCOME};
 
@@ -54,14 +55,15 @@ fn node(rank: u32, port: u16, secret: &TempDir, script: &str) -> Child {
 fn launch(mut command: Command, rank: u32, port: u16, script: &str) -> Child {
     command.args(["launch", "--node-rank", &rank.to_string()]);
     command.args(["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", &(port + 1).to_string()]);
-    command.args(["--max-restarts", "1", "--node-timeout", "2", "--nproc-per-node", "1", "--", "sh", "-c", script]);
+    command.args(["--max-restarts", "1", "--node-timeout", "12", "--nproc-per-node", "1", "--", "sh", "-c", script]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 fn connect(port: u16) -> TcpStream {
-    for _ in 0..2000 {
+    let begun = Instant::now();
+    while begun.elapsed() < SLACK {
         if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
-            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            stream.set_read_timeout(Some(SLACK)).unwrap();
             return stream;
         }
         thread::sleep(Duration::from_millis(5));
@@ -86,7 +88,7 @@ fn hello_of_a_rank() -> Vec<u8> {
     let (port, between) = (free_port(), free_port());
     let part = |index, port| {
         let rank = Rank::new(index, 2).unwrap();
-        Rendezvous::new(rank, Host::LOOPBACK, Port::new(port).unwrap()).token(SECRET).timeout(Duration::from_secs(20))
+        Rendezvous::new(rank, Host::LOOPBACK, Port::new(port).unwrap()).token(SECRET).timeout(SLACK)
     };
     let listener = TcpListener::bind(("127.0.0.1", between)).unwrap();
     let [zero, one] = [part(0, port), part(1, between)].map(|part| thread::spawn(move || part.gather("").map(drop)));
@@ -159,7 +161,7 @@ fn blobs_that_never_end_take_little_of_a_launchs_memory_and_the_nodes_meet() {
 fn a_launch_is_refused_by_ranks() {
     let port = free_port();
     let part = Rendezvous::new(Rank::new(0, 2).unwrap(), Host::LOOPBACK, Port::new(port).unwrap()).token(SECRET);
-    let zero = thread::spawn(move || part.timeout(Duration::from_millis(700)).gather("").unwrap_err().to_string());
+    let zero = thread::spawn(move || part.timeout(Duration::from_secs(8)).gather("").unwrap_err().to_string());
     let mut stream = connect(port);
     let greeting = wire::hear_greeting(&mut stream);
     let played = wire::played(1, 2, false, SECRET.as_bytes(), 0);
@@ -224,9 +226,9 @@ fn attacked(change: impl Fn(bool, usize, &mut Vec<u8>) + Send + Sync + 'static) 
     let (port, between, secret) = (launches_port(), launches_port(), secret());
     forward(TcpListener::bind(("127.0.0.1", between)).unwrap(), port, change);
     let begun = Instant::now();
-    let nodes = [node(0, port, &secret, "exec sleep 60"), node(1, between, &secret, "exec sleep 60")];
+    let nodes = [node(0, port, &secret, "exec sleep 3000"), node(1, between, &secret, "exec sleep 3000")];
     let said = nodes.map(|node| node.wait_with_output().unwrap());
-    assert!(begun.elapsed() < Duration::from_secs(10) + SLACK);
+    assert!(begun.elapsed() < SLACK);
     said.map(|output| (output.status.code(), text(&output.stderr)))
 }
 
@@ -279,9 +281,15 @@ fn a_rank_of_an_earlier_attempt_is_rejected_in_the_next() {
     ]);
     // In the second attempt, rank 1 is left over from the first.
     let script = "test $MPIENV_RESTART_COUNT = 1 || exit 5; test $RANK = 0 || export MPIENV_RESTART_COUNT=0; \
-                  exec mpienv check --timeout 3";
-    let output = command.arg(script).output().unwrap();
-    let said = text(&output.stderr) + &text(&output.stdout);
-    assert!(!output.status.success(), "{said}");
-    assert!(said.contains("rank 1 belongs to attempt 0 of this job, and rank 0 to attempt 1"), "{said}");
+                  exec mpienv check --timeout $TIMEOUT";
+    command.arg(script);
+    let mut run = |timeout: u32| {
+        let output = command.env("TIMEOUT", timeout.to_string()).output().unwrap();
+        let said = text(&output.stderr) + &text(&output.stdout);
+        assert!(!output.status.success(), "{said}");
+        said
+    };
+    let rejected = "rank 1 belongs to attempt 0 of this job, and rank 0 to attempt 1";
+    let said = in_time(&mut run, |said| said.contains(rejected));
+    assert!(said.contains(rejected), "{said}");
 }

@@ -76,7 +76,7 @@ fn no_shared_memory_remains_after_any_or_all_ranks_are_killed_at_any_time() {
     for turn in 0..50_u64 {
         // Sums of one round and of many rounds. Some ranks never meet, so the timeout is short.
         let numbers = if turn % 2 == 0 { "7850" } else { "500000" };
-        let mut job = Job::start("collective_rank", &[numbers, if turn % 5 == 0 { "1" } else { "20" }]);
+        let mut job = Job::start("collective_rank", &[numbers, if turn % 5 == 0 { "1" } else { "1200" }]);
         match turn % 5 {
             // At any moment while the ranks meet or share memory.
             0 => std::thread::sleep(Duration::from_micros(turn * 300)),

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use crate::support::port::free_port;
+use crate::support::timeout::PATIENT;
 use crate::support::tool::clean;
 use mpienv::command::doctor::{CODES, Machine, MpiLibrary, examine, nccl_interfaces};
 use mpienv::{ClusterInfo, Environment, Finding, Severity};
@@ -320,7 +321,7 @@ fn the_command_looks_at_this_very_host() {
 /// `mpienv doctor` as one of two ranks.
 fn rank(index: u32, port: u16, more: &[(&str, &str)]) -> std::process::Child {
     let mut command = clean("mpienv");
-    command.args(["doctor", "--timeout", "100"]).env("RANK", index.to_string()).env("WORLD_SIZE", "2");
+    command.args(["doctor", "--timeout", PATIENT]).env("RANK", index.to_string()).env("WORLD_SIZE", "2");
     command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string()).envs(more.iter().copied());
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }

@@ -12,7 +12,7 @@ use crate::support::tool::clean;
 
 #[test]
 fn in_a_namespace_that_sees_the_outer_processes_a_job_takes_no_longer() {
-    let script = "exec mpienv launch --nproc-per-node 1 --grace 60 -- sh -c 'sleep 600 & exit 3'";
+    let script = "exec mpienv launch --nproc-per-node 1 --grace 3000 -- sh -c 'sleep 3000 & exit 3'";
     for options in [["--mount", "--fork"], ["--pid", "--fork"]] {
         let start = Instant::now();
         let Some(output) = unshared(&options, script) else { return };
@@ -30,7 +30,7 @@ fn a_stranger_with_the_number_of_an_outer_process_is_not_killed() {
     // Outside: a process and its child. Inside: a worker with the PID of the former, and a stranger with the PID of the
     // latter.
     let mut outer = Command::new("sh");
-    outer.args(["-c", "sleep 600 & echo $! && wait"]).stdout(Stdio::piped());
+    outer.args(["-c", "sleep 3000 & echo $! && wait"]).stdout(Stdio::piped());
     let mut outer = outer.spawn().unwrap();
     let mut child = String::new();
     BufReader::new(outer.stdout.take().unwrap()).read_line(&mut child).unwrap();
@@ -38,7 +38,7 @@ fn a_stranger_with_the_number_of_an_outer_process_is_not_killed() {
     let next = "/proc/sys/kernel/ns_last_pid";
     // The worker is the third process from here, after mpienv itself, its watchdog and the thread that copies lines.
     let script = format!(
-        "echo {} >{next}; sleep 600 & stranger=$!; echo stranger $stranger; \
+        "echo {} >{next}; sleep 3000 & stranger=$!; echo stranger $stranger; \
          for before in 2 3 4; do echo $(({parent} - before)) >{next}; \
          mpienv launch --nproc-per-node 1 --grace 0.3 -- sh -c 'echo worker $$; exit 3'; done; \
          kill -0 $stranger && echo lives",
@@ -65,17 +65,17 @@ cd "$(mktemp -d)" && mount -t tmpfs none /proc
 : >lines
 export ALL='until test "$(grep -c started lines)" = 2; do sleep 0.01; done'
 mpienv launch --nproc-per-node 2 --grace 1 -- \
-    sh -c 'trap "" TERM; sleep 60 & echo started; eval "$ALL"; '"$WORKER" >>lines &
+    sh -c 'trap "" TERM; sleep 3000 & echo started; eval "$ALL"; '"$WORKER" >>lines &
 launch=$!
 eval "$ALL"
 eval "$THEN"
 wait $launch
 umount /proc
 count() {
-    for process in /proc/[0-9]*; do tr '\000' ' ' <$process/cmdline; echo; done 2>/dev/null | grep -c '^sleep 60'
+    for process in /proc/[0-9]*; do tr '\000' ' ' <$process/cmdline; echo; done 2>/dev/null | grep -c '^sleep 3000'
 }
 looks=0
-while test "$(count)" != 0 -a $looks -lt 200; do sleep 0.05; looks=$((looks + 1)); done
+while test "$(count)" != 0 -a $looks -lt 24000; do sleep 0.05; looks=$((looks + 1)); done
 count
 "#;
 

@@ -18,7 +18,7 @@ const NO_ROOM: &str = "mpienv: cannot write stdout: No space left on device";
 
 #[test]
 fn a_launch_whose_stdout_has_no_room_says_so_and_fails() {
-    for worker in ["echo x", "yes", "sh -c 'echo x; sleep 60'"] {
+    for worker in ["echo x", "yes", "sh -c 'echo x; sleep 3000'"] {
         let output = bash(&format!("mpienv launch --nproc-per-node 2 --grace 1 -- {worker} >/dev/full"));
         assert_eq!(output.status.code(), Some(1), "{worker}: {output:?}");
         assert!(said(&output).starts_with(NO_ROOM), "{worker}: {}", said(&output));

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::hosts::{Hosts, LAYOUTS, Layout, SECOND_NETWORK, address, mpiruns, partly_set, said_in_time};
+use crate::support::timeout::in_time;
 use crate::support::tool::is_there;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -38,7 +39,7 @@ fn report(hosts: &Hosts, mpirun: &Path, words: &[&str], first: &str) -> (Vec<Sai
     let (mpienv, folder) = (env!("CARGO_BIN_EXE_mpienv"), folder());
     let all = format!(
         "cd {} && {first} && rank=$OMPI_COMM_WORLD_RANK && hostname >$rank.host && {mpienv} export --shell json \
-         >$rank.exports && {mpienv} show --json --own-addr >$rank.shown && exec {mpienv} check --json --timeout 20",
+         >$rank.exports && {mpienv} show --json --own-addr >$rank.shown && exec {mpienv} check --json --timeout 1200",
         folder.path().display()
     );
     let output = script(hosts, mpirun, words, &all).output().unwrap();
@@ -206,7 +207,7 @@ fn slurms_steps_on_two_hosts_know_their_places_and_meet() {
         [("", ["nodeA", "nodeA", "nodeA", "nodeB"]), ("--ntasks-per-node=2", ["nodeA", "nodeA", "nodeB", "nodeB"])];
     let say = format!(
         "hostname >$0.$SLURM_PROCID.host; {mpienv} show --json >$0.$SLURM_PROCID.shown; \
-         exec {mpienv} check --json --timeout 20 >$0.$SLURM_PROCID.map"
+         exec {mpienv} check --json --timeout 1200 >$0.$SLURM_PROCID.map"
     );
     let steps = layouts.iter().enumerate().map(|(index, (words, _))| {
         format!("srun -N2 -n4 {words} sh -c \"$1\" {}/{index} && ", folder.path().display())
@@ -236,25 +237,32 @@ fn slurms_steps_on_two_hosts_know_their_places_and_meet() {
 #[test]
 fn a_rank_whose_host_is_cut_off_while_the_last_one_is_waited_for_is_named_by_all_others() {
     let Some(hosts) = Hosts::up("waiting", 3, &[]) else { return };
-    let rank = |index: u32, host: &str| {
+    let rank = |timeout: u32, index: u32, host: &str| {
         let mut command = hosts.on(host, env!("CARGO_BIN_EXE_mpienv"));
-        command.args(["check", "--timeout", "10"]).env("RANK", index.to_string()).env("WORLD_SIZE", "3");
+        command.args(["check", "--timeout", &timeout.to_string()]);
+        command.env("RANK", index.to_string()).env("WORLD_SIZE", "3");
         command.env("MASTER_ADDR", "10.77.0.1").env("MASTER_PORT", "6105");
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
-    let (zero, one) = (rank(0, "nodeA"), rank(1, "nodeB"));
-    // By now, rank 1 has sent its hello and waits.
-    thread::sleep(Duration::from_secs(3));
-    hosts.act(&["cut", "nodeB"]);
-    let two = rank(2, "nodeC");
-    for rank in [zero, two] {
-        let output = rank.wait_with_output().unwrap();
+    let cut = |timeout: u32| {
+        let (zero, one) = (rank(timeout, 0, "nodeA"), rank(timeout, 1, "nodeB"));
+        // By then, rank 1 has sent its hello and waits.
+        thread::sleep(Duration::from_secs(timeout.into()) / 3);
+        hosts.act(&["cut", "nodeB"]);
+        let two = rank(timeout, 2, "nodeC");
+        let ends = [zero, two, one].map(|rank| rank.wait_with_output().unwrap());
+        hosts.act(&["heal", "nodeB"]);
+        ends
+    };
+    let named = b"mpienv: rank 1 (10.77.0.2) connected, then stopped answering within ";
+    let [zero, two, one] = in_time(cut, |[zero, two, _]| [zero, two].iter().all(|end| end.stderr.starts_with(named)));
+    for output in [zero, two] {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(124), "{said}");
         assert!(output.stdout.is_empty(), "{output:?}");
-        assert!(said.starts_with("mpienv: rank 1 (10.77.0.2) connected, then stopped answering within 1"), "{said}");
+        assert!(output.stderr.starts_with(named), "{said}");
     }
-    assert_eq!(one.wait_with_output().unwrap().status.code(), Some(124));
+    assert_eq!(one.status.code(), Some(124));
 }
 
 #[test]
@@ -267,7 +275,7 @@ fn rank_0_says_that_another_program_answers_at_the_masters_address() {
     let mut other = hosts.on("nodeB", "python3").args(["-c", listen]).stdout(Stdio::piped()).spawn().unwrap();
     BufReader::new(other.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
     let mut command = hosts.on("nodeA", env!("CARGO_BIN_EXE_mpienv"));
-    command.args(["check", "--timeout", "1"]).env("RANK", "0").env("WORLD_SIZE", "2");
+    command.args(["check", "--timeout", "8"]).env("RANK", "0").env("WORLD_SIZE", "2");
     let output = command.env("MASTER_ADDR", "10.77.0.2").env("MASTER_PORT", "6105").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let _ = other.kill();

@@ -93,7 +93,7 @@ fn a_local_rank_that_is_not_known_is_an_error_for_jax() {
 
 const PROGRAM: &str = "import jax
 jax.config.update('jax_platforms', 'cpu')
-jax.distributed.initialize(initialization_timeout=120)
+jax.distributed.initialize(initialization_timeout=1200)
 one = jax.numpy.full(jax.local_device_count(), jax.process_index() + 1.0)
 total = jax.pmap(lambda x: jax.lax.psum(x, 'i'), 'i')(one)
 print('process %d of %d: psum %g\\n' % (jax.process_index(), jax.process_count(), total[0]), end='', flush=True)

@@ -183,7 +183,7 @@ fn two_jobs_of_mpich_at_once_on_one_machine_do_not_meet_each_other() {
         return;
     }
     // Rank 0 of each job starts late, long after the other ranks of both jobs have begun to look for it.
-    let late = "test $PMI_RANK != 0 || sleep 0.5; exec mpienv check --timeout 60";
+    let late = "test $PMI_RANK != 0 || sleep 0.5; exec mpienv check --timeout 1200";
     let start = |size: &'static str| {
         let mut command = clean("mpiexec.hydra");
         command.args(["-n", size, "sh", "-c", late]).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -65,7 +65,7 @@ fn a_launch_without_more_processes_or_threads_says_which_limit() {
         command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
         command.args(["prlimit", &format!("--nproc={limit}")]).arg(&program);
         // The workers' stdin is a pipe that stays open: all workers run at the same time.
-        command.args(["launch", "--nproc-per-node", "8", "--grace", "0.2", "--", "sh", "-c", "exec sleep 3"]);
+        command.args(["launch", "--nproc-per-node", "8", "--grace", "0.2", "--", "sh", "-c", "exec sleep 10"]);
         let output = command.output().unwrap();
         assert!(is_an_error(&output), "{limit}: {output:?}");
         if !output.status.success() {

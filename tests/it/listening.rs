@@ -13,8 +13,8 @@ fn rank_0_listens_on_the_masters_own_address_unless_bind_names_another() {
         ip link set lo up && ip addr add 10.9.8.1/32 dev lo && ip addr add 10.9.8.2/32 dev lo || exit 9
         export MASTER_PORT=6105 WORLD_SIZE=2
         meet() {
-            RANK=0 MASTER_ADDR=10.9.8.1 mpienv check --timeout 20 --json "$@" > map & zero=$!
-            RANK=1 MASTER_ADDR=$rank_1 mpienv check --timeout 20 2>&1 || echo "rank 1: $?"
+            RANK=0 MASTER_ADDR=10.9.8.1 mpienv check --timeout 1200 --json "$@" > map & zero=$!
+            RANK=1 MASTER_ADDR=$rank_1 mpienv check --timeout 1200 2>&1 || echo "rank 1: $?"
             wait $zero || echo "rank 0: $?"
             tr -d ' \n' < map | sed 's/.*"listened":\(\[[^]]*\]\).*/\1\n/'
         }

@@ -9,6 +9,7 @@ mod support {
     pub mod dotenv;
     pub mod hosts;
     pub mod launched;
+    pub mod measured;
     #[cfg(target_os = "linux")]
     pub mod munged;
     #[cfg(target_os = "linux")]
@@ -18,6 +19,7 @@ mod support {
     pub mod python;
     pub mod root;
     pub mod slurm;
+    pub mod timeout;
     pub mod tool;
     pub mod wire;
 }

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::support::clock::SLACK;
 use crate::support::python::from_python;
@@ -68,7 +68,7 @@ impl Mpi {
             command.env("MPIENV_MPI_LIB", library);
         }
         command.envs(vars.iter().copied());
-        command.args(["-k", "5", "60"]).arg(&self.launcher).args(["-n", &ranks.to_string()]).arg(program).args(words);
+        command.args(["-k", "5", "3000"]).arg(&self.launcher).args(["-n", &ranks.to_string()]).arg(program).args(words);
         command.output().unwrap()
     }
 }
@@ -88,8 +88,8 @@ fn ends(part: &str) -> Vec<String> {
             let output = mpi.run(ranks, "mpi_rank", &[part]);
             let (out, err) = texts(&output);
             assert!(!output.status.success(), "{mpi:?} with {ranks} ranks: {out}\n{err}");
-            // Jobs of other tests run at the same time, with more spinning ranks than there are cores.
-            assert!(start.elapsed() < Duration::from_secs(30) + SLACK, "{mpi:?} with {ranks} ranks: {out}\n{err}");
+            // A job that hangs takes longer: the test's own limit ends it.
+            assert!(start.elapsed() < SLACK, "{mpi:?} with {ranks} ranks: {out}\n{err}");
             texts_of_all.push(format!("{mpi:?}: {out}{err}"));
         }
     }

@@ -16,6 +16,7 @@ use crate::support::clock::SLACK;
 use crate::support::hosts::Hosts;
 use crate::support::munged::{Munged, WAIT};
 use crate::support::port::free_port;
+use crate::support::timeout::PATIENT;
 use crate::support::tool::clean;
 use crate::support::wire;
 
@@ -149,7 +150,7 @@ fn an_unmunge_that_the_deadline_stops_does_not_hide_why_the_credential_was_refus
     let unmunge = folder.path().join("unmunge");
     let mark = folder.path().join("ran");
     let script =
-        "#!/bin/sh\n[ -e \"$MARK\" ] && exec sleep 60\n: > \"$MARK\"\necho 'unmunge: Error: reason' >&2\nexit 14\n";
+        "#!/bin/sh\n[ -e \"$MARK\" ] && exec sleep 3000\n: > \"$MARK\"\necho 'unmunge: Error: reason' >&2\nexit 14\n";
     fs::write(&unmunge, script).unwrap();
     fs::set_permissions(&unmunge, fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:/usr/bin:/bin", folder.path().display());
@@ -234,7 +235,7 @@ fn without_munged_or_munge_the_error_names_what_is_missing_on_which_side() {
     let mut command = munged.rank(0, port);
     // setpriv and mpienv are found by their paths.
     let output = Command::new(munged.folder.path().join("mpienv"))
-        .args(["check", "--timeout", "60"])
+        .args(["check", "--timeout", PATIENT])
         .env_clear()
         .envs(command.env("PATH", "/nowhere").get_envs().filter_map(|(name, value)| Some((name, value?))))
         .output()
@@ -283,7 +284,7 @@ fn the_launches_of_two_nodes_and_their_workers_authenticate_with_munge() {
         command.env("MPIENV_AUTH", munged.auth()).args(["launch", "--node-rank", node, "--nnodes", "2"]);
         command.args(["--master-addr", "127.0.0.1", "--master-port", &port, "--max-restarts", "1"]);
         command.args(["--nproc-per-node", "1", "--", "sh", "-c"]);
-        command.arg("mpienv check --timeout 20; echo $MPIENV_AUTH ; [ $MPIENV_RESTART_COUNT = 1 ]");
+        command.arg("mpienv check --timeout 1200; echo $MPIENV_AUTH ; [ $MPIENV_RESTART_COUNT = 1 ]");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let launches = [launch("0"), launch("1")];
@@ -301,7 +302,7 @@ fn slurms_ranks_on_two_hosts_meet_with_slurms_own_munge() {
     let (mpienv, folder) = (env!("CARGO_BIN_EXE_mpienv"), tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
     let Some(mut command) = hosts.slurm(folder.path()) else { return };
     let auth = "MPIENV_AUTH=munge:/run/slurm/munge.socket";
-    let step = format!("srun -N2 -n4 --ntasks-per-node=2 env {auth} {mpienv} check --json --timeout 20");
+    let step = format!("srun -N2 -n4 --ntasks-per-node=2 env {auth} {mpienv} check --json --timeout 1200");
     let output = command.args(["sh", "-c", &step]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let map: Value = serde_json::from_slice(&output.stdout).unwrap();

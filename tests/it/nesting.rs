@@ -193,7 +193,9 @@ fn mpirun_inside_a_worker_of_launch_numbers_its_own_ranks() {
             .collect();
         assert_eq!(found, expected);
     }
-    let found = lines(&mut nested("mpienv launch --nproc-per-node 1 --allow-launcher -- mpirun -n 2 mpienv check"));
+    let found = lines(&mut nested(
+        "mpienv launch --nproc-per-node 1 --allow-launcher -- mpirun -n 2 mpienv check --timeout 1200",
+    ));
     assert!(
         found.iter().any(|line| line.starts_with("[0] 2 ranks on 1 host, started by open-mpi, met at ")),
         "{found:?}"

@@ -1,7 +1,7 @@
 //! Which variables a program gets: `--for` and `--per-node`.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::support::clock::SLACK;
 use crate::support::tool::clean;
@@ -88,8 +88,8 @@ fn torch_is_the_default() {
 #[test]
 fn exec_runs_mindspores_scheduler_next_to_rank_0_and_stops_it_with_the_worker() {
     let script = "test $MS_ROLE = MS_WORKER || { echo scheduler $MS_WORKER_NUM ${MS_NODE_ID-none} \
-                  ${OMPI_COMM_WORLD_RANK-none} > $FILE; exec sleep 60; }; \
-                  n=0; while ! test -s $FILE && test $((n += 1)) -lt 2000; do sleep 0.01; done; echo worker $MS_NODE_ID; exit 5";
+                  ${OMPI_COMM_WORLD_RANK-none} > $FILE; exec sleep 3000; }; \
+                  n=0; while ! test -s $FILE && test $((n += 1)) -lt 120000; do sleep 0.01; done; echo worker $MS_NODE_ID; exit 5";
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("scheduler");
     let start = Instant::now();
@@ -107,14 +107,26 @@ fn exec_runs_mindspores_scheduler_next_to_rank_0_and_stops_it_with_the_worker() 
     let output = run("1");
     assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stdout).as_ref()), (Some(5), "worker 1\n"));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "untouched");
-    assert!(start.elapsed() < Duration::from_secs(5) + SLACK, "{:?}", start.elapsed());
+    assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
 }
 
 #[test]
 fn launch_has_one_scheduler_which_may_end_by_itself() {
     let script = "test $MS_ROLE = MS_WORKER || { sleep 0.3; echo done; exit; }; echo $MS_NODE_ID of $MS_WORKER_NUM";
     let mut command = clean("mpienv");
-    command.args(["launch", "--for", "mindspore", "--nproc-per-node", "2", "--", "sh", "-c", script]);
+    command.args([
+        "launch",
+        "--for",
+        "mindspore",
+        "--nproc-per-node",
+        "2",
+        "--grace",
+        "3000",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let mut lines: Vec<_> = std::str::from_utf8(&output.stdout).unwrap().lines().collect();

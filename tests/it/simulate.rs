@@ -5,6 +5,8 @@ use std::net::TcpListener;
 use std::process::{Output, Stdio};
 use std::time::Instant;
 
+use crate::support::clock::SLACK;
+use crate::support::timeout::PATIENT;
 use crate::support::tool::clean;
 use mpienv::Launcher;
 use mpienv::simulate::Job;
@@ -40,7 +42,7 @@ fn the_ranks_of_every_launcher_run_together_and_meet() {
         let shape = shapes.iter().find(can).unwrap();
         let arguments = [&["--launcher", launcher.name()], &shape[..]].concat();
         // Rank 0 waits for all the others, and the others wait for it.
-        let output = simulate(&arguments, &["mpienv", "check", "--timeout", "100"]);
+        let output = simulate(&arguments, &["mpienv", "check", "--timeout", PATIENT]);
         // Two simulated nodes are one host, which is not an error.
         assert_eq!(output.status.code(), Some(0), "{launcher:?}: {output:?}");
         let lines: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
@@ -83,7 +85,7 @@ fn two_jobs_at_once_have_ports_of_their_own() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let script =
-        r#"exec 3<>"/dev/tcp/127.0.0.1/$1"; mpienv check --timeout 100 && echo "$MASTER_PORT" >&3; read -r _ <&3"#;
+        r#"exec 3<>"/dev/tcp/127.0.0.1/$1"; mpienv check --timeout 1200 && echo "$MASTER_PORT" >&3; read -r _ <&3"#;
     let jobs: Vec<_> = (0..2)
         .map(|_| {
             let mut command = clean("mpienv");
@@ -110,11 +112,11 @@ fn two_jobs_at_once_have_ports_of_their_own() {
 #[test]
 fn when_a_rank_fails_all_end_and_the_exit_code_is_its() {
     let begun = Instant::now();
-    let script = "test $SLURM_PROCID = 1 && { echo no >&2; exit 7; }; sleep 600";
+    let script = "test $SLURM_PROCID = 1 && { echo no >&2; exit 7; }; sleep 3000";
     let output = simulate(&["--launcher", "slurm", "--nodes", "2", "--ppn", "2"], &["sh", "-c", script]);
     assert_eq!(output.status.code(), Some(7), "{}", said(&output));
     assert!(said(&output).contains("[1] no") && said(&output).contains("mpienv: rank 1 on "), "{}", said(&output));
-    assert!(begun.elapsed().as_secs() < 300);
+    assert!(begun.elapsed() < SLACK);
 }
 
 #[test]
@@ -164,7 +166,7 @@ fn a_job_that_no_machine_holds_is_an_error_with_the_range() {
 
 #[test]
 fn doctor_finds_nothing_wrong_with_the_hosts_of_a_simulated_job() {
-    let words = ["simulate", "--launcher", "slurm", "--nodes", "2", "--", "mpienv", "doctor", "--timeout", "20"];
+    let words = ["simulate", "--launcher", "slurm", "--nodes", "2", "--", "mpienv", "doctor", "--timeout", PATIENT];
     let output = clean("mpienv").args(words).env("http_proxy", "http://proxy:3128").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&output.stderr));

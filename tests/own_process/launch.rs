@@ -36,15 +36,15 @@ fn every_worker_has_its_own_rank() {
 #[test]
 fn when_one_fails_the_others_end_and_it_is_named() {
     let start = Instant::now();
-    let error = run(3, 100, "test $RANK = 1 && exit 7; exec sleep 60").unwrap_err();
-    assert!(start.elapsed() < Duration::from_secs(10) + SLACK);
+    let error = run(3, 100, "test $RANK = 1 && exit 7; exec sleep 3000").unwrap_err();
+    assert!(start.elapsed() < SLACK);
     let LaunchError::Failed { rank, status, .. } = error else { panic!("{error}") };
     assert_eq!((rank, status.code()), (1, Some(7)));
 }
 
 /// Listens as soon as no concurrent test probes that port.
 fn listen(port: u16) -> TcpListener {
-    let deadline = Instant::now() + 3 * SLACK;
+    let deadline = Instant::now() + SLACK;
     loop {
         match TcpListener::bind(("127.0.0.1", port)) {
             Ok(listener) => return listener,

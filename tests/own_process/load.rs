@@ -37,7 +37,7 @@ fn meetings_in_a_row_leave_no_file_open_and_no_memory_behind() {
         thread::scope(|scope| {
             let part = |index| {
                 let rank = Rank::new(index, RANKS).unwrap();
-                Rendezvous::new(rank, Host::LOOPBACK, Port::new(free).unwrap()).timeout(Duration::from_secs(60))
+                Rendezvous::new(rank, Host::LOOPBACK, Port::new(free).unwrap()).timeout(Duration::from_secs(1200))
             };
             let start = |index| scope.spawn(move || part(index).all_gather(vec![1; 1000]).unwrap().members().len());
             let ranks: Vec<_> = (0..RANKS).map(start).collect();

@@ -3,10 +3,12 @@
 #[path = "../support"]
 mod support {
     pub mod cargo;
+    pub mod clock;
     #[expect(dead_code, reason = "jobs say themselves where their ranks are")]
     pub mod hosts;
     pub mod python;
     pub mod root;
+    pub mod timeout;
     pub mod tool;
     pub mod trainer;
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::support::timeout::PATIENT;
 use crate::support::tool::clean;
 use crate::support::trainer::with_trainer;
 
@@ -22,7 +23,9 @@ fn lines(program: &str, words: &[&str]) -> Option<Vec<String>> {
 
 #[test]
 fn two_nodes_with_two_workers_each_train_as_one_job_of_four_ranks() {
-    let Some(four) = lines("mnist", &["--ranks", "4", "--epochs", "1", "--quiet"]) else { return };
+    let Some(four) = lines("mnist", &["--ranks", "4", "--timeout", PATIENT, "--epochs", "1", "--quiet"]) else {
+        return;
+    };
     let expected: Vec<_> = four.iter().filter_map(|line| result(line)).collect();
     assert_eq!(expected.len(), 1, "{four:?}");
     let script = "echo place: $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE; exec mnist --epochs 1 --quiet";

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::support::clock::SLACK;
 use crate::support::hosts::Hosts;
+use crate::support::timeout::PATIENT;
 use crate::support::tool::{clean, inherited};
 use crate::support::trainer::with_trainer;
 
@@ -19,7 +21,7 @@ use crate::support::trainer::with_trainer;
 const JOBS: &str = "MPIENV_RESTART_JOBS";
 const KILLS: &str = "MPIENV_RESTART_KILLS";
 /// The time limit of a job, without the pauses before its restarts.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = SLACK;
 
 fn setting(name: &str, usual: usize) -> usize {
     inherited(name).map_or(usual, |text| text.to_str().unwrap().parse().unwrap())
@@ -53,7 +55,16 @@ impl Undisturbed {
     fn run(ranks: usize, kills: usize) -> Option<Undisturbed> {
         let (kept, epochs) = (folder(), (15 + 5 * kills).to_string());
         let mut command = with_trainer(clean("mnist"))?;
-        command.args(["--quiet", "--ranks", &ranks.to_string(), "--epochs", &epochs, "--checkpoint-dir"]);
+        command.args([
+            "--quiet",
+            "--timeout",
+            PATIENT,
+            "--ranks",
+            &ranks.to_string(),
+            "--epochs",
+            &epochs,
+            "--checkpoint-dir",
+        ]);
         let begun = Instant::now();
         let output = command.arg(kept.path()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -63,7 +74,7 @@ impl Undisturbed {
 
     /// Configures a launch to run the same job, which continues from its folder.
     fn again(&self, command: &mut Command, kept: &Path) {
-        command.args(["--", "mnist", "--quiet", "--timeout", "60", "--epochs", &self.epochs]);
+        command.args(["--", "mnist", "--quiet", "--timeout", PATIENT, "--epochs", &self.epochs]);
         command.args(["--checkpoint-every", "50", "--resume", "--checkpoint-dir"]).arg(kept);
     }
 }
@@ -170,7 +181,7 @@ fn a_job_whose_ranks_are_killed_at_random_ends_with_the_bits_of_one_that_was_lef
         assert!(fs::read(last(kept.path()).unwrap()).unwrap() == expected.weights, "job {job}: other bits: {said}");
         let failed = failures(&said, killed);
         eprintln!("job {job}: {failed} of {kills} kills, {:.1} s", begun.elapsed().as_secs_f64());
-        assert!(begun.elapsed() < LIMIT + pauses(kills), "{:?}: {said}", begun.elapsed());
+        assert!(begun.elapsed() < LIMIT + 2 * expected.took + pauses(kills), "{:?}: {said}", begun.elapsed());
         assert_eq!(workers(&[mark]), []);
     }
 }
@@ -206,7 +217,7 @@ fn a_job_on_two_hosts_whose_ranks_and_hosts_are_killed_at_random_ends_with_the_s
         assert!(fs::read(last(kept.path()).unwrap()).unwrap() == expected.weights, "job {job}: other bits: {said}");
         let failed = failures(&first.1, killed);
         eprintln!("job {job}: {failed} of {kills} kills, {:.1} s", begun.elapsed().as_secs_f64());
-        assert!(begun.elapsed() < LIMIT + pauses(kills), "{:?}: {said}", begun.elapsed());
+        assert!(begun.elapsed() < LIMIT + 2 * expected.took + pauses(kills), "{:?}: {said}", begun.elapsed());
         assert_eq!(workers(&[mark]), []);
         // No socket of any kind is left.
         for host in ["nodeA", "nodeB"] {

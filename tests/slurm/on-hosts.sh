@@ -18,7 +18,7 @@ if [ "$1" = __node ]; then
     setsid munged --foreground --force --key-file=/run/slurm/munge.key --socket=/run/slurm/munge.socket \
         --pid-file=/run/slurm/munged.pid --seed-file=/run/slurm/munged.seed --log-file=/run/slurm/munged.log \
         </dev/null >"$dir/munged.$(hostname).out" 2>&1 &
-    for _ in $(seq 1000); do [ ! -S /run/slurm/munge.socket ] || break; sleep 0.05; done
+    for _ in $(seq 24000); do [ ! -S /run/slurm/munge.socket ] || break; sleep 0.05; done
     setsid slurmd -D -f "$SLURM_CONF" -N "$(hostname)" </dev/null >"$dir/slurmd.$(hostname).out" 2>&1 &
     exit
 fi
@@ -51,7 +51,7 @@ echo "CgroupPlugin=cgroup/v1" >"$dir/cgroup.conf"
 "$0" "$dir" __node
 setsid slurmctld -D -f "$SLURM_CONF" </dev/null >"$dir/slurmctld.out" 2>&1 &
 ssh nodeB "$0" "$dir" __node
-for _ in $(seq 900); do
+for _ in $(seq 12000); do
     if [ "$(sinfo -h -o '%D %t' 2>/dev/null)" = "2 idle" ]; then
         exec "$@"
     fi

@@ -68,9 +68,9 @@ CONF
     echo "CgroupPlugin=cgroup/v1" >"$dir/cgroup.conf"
 }
 
-# Waits up to 90 s until a command succeeds.
+# Waits until a command succeeds; a hang ends after 20 minutes.
 await() {
-    local end=$((SECONDS + 90))
+    local end=$((SECONDS + 1200))
     until "$@" >/dev/null 2>&1; do
         [ "$SECONDS" -lt "$end" ] || return 1
         sleep 0.1

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use super::python::from_python;
 use super::root::is_root;
+use super::timeout::in_time;
 use super::tool::{clean, is_there};
 
 /// Where four ranks are when mpirun is started on nodeA.
@@ -68,10 +69,9 @@ pub fn partly_set<'a>(program: &[&'a str]) -> Vec<(Vec<&'a str>, &'static str)> 
 }
 
 /// The output of a job, and what it must contain, with a short `--timeout`. If a busy machine has not started all ranks
-/// by then, the job runs again with a long one.
-pub fn said_in_time(job: impl Fn(&'static str) -> (String, &'static str)) -> (String, &'static str) {
-    let (said, wanted) = job("4");
-    if said.contains(wanted) { (said, wanted) } else { job("30") }
+/// by then, the job runs again with a longer one.
+pub fn said_in_time(job: impl Fn(&str) -> (String, &'static str)) -> (String, &'static str) {
+    in_time(|timeout| job(&timeout.to_string()), |(said, wanted)| said.contains(wanted))
 }
 
 /// Hosts that are running; shut down when dropped.
@@ -141,22 +141,22 @@ impl Hosts {
         command
     }
 
-    /// mpirun on nodeA, which is killed after a minute.
+    /// mpirun on nodeA, which is killed if it hangs.
     pub fn mpirun(&self, mpirun: &Path, words: &[&str]) -> Command {
         let mut command = self.on("nodeA", "timeout");
         // A host has more ranks than cores here, and version 5 would refuse to bind them.
-        command.args(["-k", "5", "60"]).arg(mpirun).args(["--bind-to", "none"]).args(words);
+        command.args(["-k", "5", "3000"]).arg(mpirun).args(["--bind-to", "none"]).args(words);
         command
     }
 
     /// A command on nodeA, with a Slurm on nodeA and nodeB that keeps its files in `folder`. The command is killed
-    /// after ten minutes. `None` if Slurm is not installed.
+    /// if it hangs. `None` if Slurm is not installed.
     pub fn slurm(&self, folder: &Path) -> Option<Command> {
         if !["munged", "slurmctld", "slurmd", "srun"].iter().all(|program| is_there(program)) {
             return None;
         }
         let mut command = self.on("nodeA", "timeout");
-        command.args(["-k", "5", "600"]).arg(file("tests/slurm/on-hosts.sh")).arg(folder);
+        command.args(["-k", "5", "3000"]).arg(file("tests/slurm/on-hosts.sh")).arg(folder);
         Some(command)
     }
 }

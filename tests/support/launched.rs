@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::port::free_port;
 use super::processes::{all, command_line};
+use super::timeout::PATIENT;
 use super::tool::clean;
 
 /// A mark that the same test of another checkout on this machine does not have.
@@ -27,7 +28,9 @@ pub fn launch(mark: &str, workers: u32, options: &[&str], script: &str) -> Comma
 pub fn node(mark: &str, rank: u32, port: u16, options: &[&str], script: &str) -> Command {
     let (rank, port) = (rank.to_string(), port.to_string());
     let place = ["--node-rank", &rank, "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", &port];
-    launch(mark, 2, &[&place[..], options].concat(), script)
+    // A busy machine may not hear from a node for a long time.
+    let patience = if options.contains(&"--node-timeout") { &[][..] } else { &["--node-timeout", PATIENT] };
+    launch(mark, 2, &[&place[..], patience, options].concat(), script)
 }
 
 /// A master port; the launches use the port below it.

@@ -12,10 +12,11 @@ use tempfile::TempDir;
 
 use super::clock::SLACK;
 use super::root::is_root;
+use super::timeout::PATIENT;
 use super::tool::{clean, is_there};
 
 /// How many seconds ranks wait that do not meet: long enough for each to reach the other on a busy machine.
-pub const WAIT: &str = "6";
+pub const WAIT: &str = "8";
 
 /// A munged of this test, which is stopped when dropped.
 pub struct Munged {
@@ -84,7 +85,7 @@ impl Munged {
 
     /// A rank that meets the other, or gets an error at once.
     pub fn rank(&self, index: u32, port: u16) -> Command {
-        self.rank_as("0", index, port, "60")
+        self.rank_as("0", index, port, PATIENT)
     }
 
     /// A rank that waits until its deadline.

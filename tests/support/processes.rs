@@ -30,7 +30,7 @@ pub fn command_line(folder: &Path) -> String {
 /// Waits until a condition is true; if it never is, fails with its description.
 #[track_caller]
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + 3 * SLACK;
+    let deadline = Instant::now() + SLACK;
     while !is_so() {
         assert!(Instant::now() < deadline, "not in time: {what}");
         thread::sleep(Duration::from_millis(10));

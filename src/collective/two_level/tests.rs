@@ -8,7 +8,7 @@ use crate::collective::host_info::HostInfo;
 use crate::collective::tcp::tests::{numbers, ranks_within};
 use crate::collective::tests::check_that_a_hung_rank_is_named;
 
-const PLENTY: Duration = Duration::from_secs(60);
+const PLENTY: Duration = Duration::from_secs(1200);
 
 /// Runs one rank, in its own thread, for each entry of `hosts`, which is the number of its simulated host.
 pub(in crate::collective) fn ranks<T: Send>(

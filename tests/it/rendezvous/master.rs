@@ -9,12 +9,12 @@ use mpienv::rendezvous::{ConnectFailure, ErrorKind, Rendezvous, RendezvousError}
 use mpienv::{Port, Rank};
 use socket2::{Domain, Socket, Type};
 
-use super::{free_port, part};
+use super::{free_port, part, short};
 use crate::support::wire;
 
 #[test]
 fn a_rank_without_rank_0_says_what_it_met() {
-    let short = Duration::from_millis(300);
+    let short = short();
     let failure = |host: &str, port: Port| {
         let rank = Rank::new(3, 8).unwrap();
         let error = Rendezvous::new(rank, host.parse().unwrap(), port).timeout(short).all_gather("").unwrap_err();
@@ -49,8 +49,9 @@ fn a_rank_without_rank_0_says_what_it_met() {
     full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     full.listen(0).unwrap();
     let port = full.local_addr().unwrap().as_socket().unwrap().port();
-    let waiting: Vec<_> =
-        (0..4).map(|_| TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), short / 3)).collect();
+    let waiting: Vec<_> = (0..4)
+        .map(|_| TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), Duration::from_millis(300)))
+        .collect();
     assert_eq!(failure("127.0.0.1", Port::new(port).unwrap()), ConnectFailure::TimedOut);
     drop((full, waiting));
 }
@@ -58,13 +59,17 @@ fn a_rank_without_rank_0_says_what_it_met() {
 #[test]
 fn for_a_master_with_a_name_the_error_is_the_last_real_cause_and_not_what_the_deadline_cut_short() {
     for timeout in [50, 90, 130, 200, 210, 250, 300, 410, 500] {
-        let (rank, port) = (Rank::new(1, 2).unwrap(), free_port());
-        let rendezvous = Rendezvous::new(rank, "localhost".parse().unwrap(), port);
-        let error = rendezvous.timeout(Duration::from_millis(timeout)).all_gather("").unwrap_err();
-        let RendezvousError::NoMaster { failure, .. } = error else { panic!("{timeout} ms: {error}") };
+        let fail = || {
+            let (rank, port) = (Rank::new(1, 2).unwrap(), free_port());
+            let rendezvous = Rendezvous::new(rank, "localhost".parse().unwrap(), port);
+            let error = rendezvous.timeout(Duration::from_millis(timeout)).all_gather("").unwrap_err();
+            let RendezvousError::NoMaster { failure, .. } = error else { panic!("{timeout} ms: {error}") };
+            failure
+        };
         // A busy machine may not have resolved the name by then.
-        let is_slow = matches!(failure, ConnectFailure::Unresolved(_)) && timeout < 200;
-        assert!(matches!(failure, ConnectFailure::Refused) || is_slow, "{timeout} ms: {failure:?}");
+        let is_slow = |failure: &ConnectFailure| matches!(failure, ConnectFailure::Unresolved(_));
+        let failure = (0..50).map(|_| fail()).find(|failure| !is_slow(failure)).unwrap_or_else(fail);
+        assert!(matches!(failure, ConnectFailure::Refused), "{timeout} ms: {failure:?}");
     }
 }
 

@@ -28,7 +28,7 @@ fn launch(node: &str, port: Port) -> Result<(), LaunchError> {
     let info = ClusterInfo::from_vars(vars.into_iter().chain(master))?;
     Launch::new(&info, 1)?.max_restarts(1).run(|_| {
         let mut command = Command::new("sleep");
-        command.arg("60");
+        command.arg("3000");
         command
     })
 }

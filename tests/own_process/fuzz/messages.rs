@@ -3,9 +3,9 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
-use std::time::Duration;
 
 use super::{MAGIC, new_port};
+use crate::support::clock::SLACK;
 use crate::support::mutation::fuzz;
 use crate::support::wire;
 use mpienv::collective::{Backend, Group};
@@ -107,7 +107,7 @@ fn any_message_of_a_rank_gives_a_sum_or_an_error_in_time() {
             let vars = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MPIENV_TOKEN", "job 1")];
             let local = [("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "2"), ("MASTER_PORT", &port)];
             let info = ClusterInfo::from_vars(vars.into_iter().chain(local)).unwrap();
-            let builder = Group::builder(&info).backend(Backend::Tcp).timeout(Duration::from_secs(10));
+            let builder = Group::builder(&info).backend(Backend::Tcp).timeout(SLACK);
             let mut group = builder.connect().map_err(|error| error.to_string())?;
             let mut values = [1.0_f32; 4];
             group.all_reduce_sum(&mut values).map_err(|error| error.to_string())?;

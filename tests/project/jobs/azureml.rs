@@ -32,7 +32,7 @@ fn run(tag: &str, command: &str, per_node: u64) -> Option<String> {
     let hosts = Hosts::up(tag, 2, &[])?;
     let python = python_without_torch();
     let mut mpirun = first_on_path(with_trainer(hosts.on("nodeA", "timeout"))?, python.path());
-    mpirun.args(["300", "mpirun", "-n", &(2 * per_node).to_string()]);
+    mpirun.args(["3000", "mpirun", "-n", &(2 * per_node).to_string()]);
     mpirun.args(["-H", &format!("10.77.0.1:{per_node},10.77.0.2:{per_node}")]);
     mpirun.args(["-x", "PATH", "-x", "AZ_BATCH_MASTER_NODE=10.77.0.1:6000", "bash"]);
     // Below ssh, bash would read the user's own settings, such as another PATH.

@@ -14,7 +14,7 @@ fn run(tag: &str, script: &str) -> Option<String> {
     let hosts = Hosts::up(tag, 2, &[])?;
     let mut command = with_trainer(hosts.on("nodeA", "sh"))?;
     let line = own_command(&format!("hostfile/{script}"));
-    command.args(["-c", &format!("cd \"$0\" && exec timeout 300 {line}")]).arg(folder.path());
+    command.args(["-c", &format!("cd \"$0\" && exec timeout 3000 {line}")]).arg(folder.path());
     printed(&mut command);
     let logs = folder.path().join("log_output/1");
     assert!((0..4).all(|rank| logs.join(format!("rank.{rank}/stdout")).is_file()));

@@ -40,7 +40,7 @@ fn checked(file: &str) -> Option<Vec<Container>> {
 /// A container's command with its variables.
 fn command(container: &Container) -> Option<Command> {
     let mut command = with_trainer(clean("timeout"))?;
-    command.arg("300").args(&container.command).envs(container.variables.iter().cloned());
+    command.arg("3000").args(&container.command).envs(container.variables.iter().cloned());
     Some(command)
 }
 
@@ -95,6 +95,6 @@ fn an_mpijob_trains() {
     command.env("OMPI_MCA_orte_default_hostfile", file.path());
     // In the image, the programs are where the SSH server looks for them.
     let (mpirun, words) = launcher.command.split_first().unwrap();
-    command.arg("300").arg(mpirun).args(["-x", "PATH"]).args(words);
+    command.arg("3000").arg(mpirun).args(["-x", "PATH"]).args(words);
     assert_trained(&printed(&mut command));
 }

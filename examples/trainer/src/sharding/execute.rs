@@ -273,7 +273,7 @@ mod tests {
     }
 
     fn errors(world: u32, plan_of: impl Fn(u32) -> (Plan, &'static str) + Sync) -> Vec<String> {
-        threads::run(world, Duration::from_secs(10), |rank| {
+        threads::run(world, Duration::from_secs(1200), |rank| {
             let (plan, terms) = plan_of(rank.rank().index());
             Executor::<f32>::new(&plan, terms, rank).map(drop).unwrap_err().to_string()
         })
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn data_of_another_shape_is_refused() {
         let plan = plan(2, "((2,1),(1,1))", 0.1);
-        let error = threads::run(2, Duration::from_secs(10), |rank| {
+        let error = threads::run(2, Duration::from_secs(1200), |rank| {
             let mut executor = Executor::new(&plan, "", rank).unwrap();
             let mut state = State::<f32>::new(vec![Tensor::zeros(vec![8, 8])]);
             let whole = Tensor::zeros(vec![8, 8]);

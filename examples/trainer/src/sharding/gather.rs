@@ -35,13 +35,13 @@ mod tests {
             let number = f64::from(rank);
             [Tensor::new(vec![1, 2], vec![number, 0.5]), Tensor::new(vec![1], vec![-number])]
         };
-        let all = threads::run(3, Duration::from_secs(10), |rank| gather(&of(rank.rank().index()), rank).unwrap());
+        let all = threads::run(3, Duration::from_secs(1200), |rank| gather(&of(rank.rank().index()), rank).unwrap());
         assert!(all.unwrap().iter().all(|all| *all == [of(0), of(1), of(2)]));
     }
 
     #[test]
     fn a_rank_with_other_shapes_is_named() {
-        let errors = threads::run(2, Duration::from_secs(10), |rank| {
+        let errors = threads::run(2, Duration::from_secs(1200), |rank| {
             let own = [Tensor::<f32>::zeros(vec![rank.rank().index() as usize + 1])];
             gather(&own, rank).map(drop).map_err(|error| error.to_string())
         });

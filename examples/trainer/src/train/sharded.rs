@@ -166,7 +166,7 @@ mod tests {
     fn synced(strategy: &str, change: impl Fn(u32, &mut State<f32>) + Sync) -> Vec<Result<Vec<f32>, String>> {
         let cuts = Cuts { strategies: vec![strategy.parse().unwrap()], collectives: Collectives::Min };
         let plan = plan(Architecture::Mlp, &cuts, 0.1, 4, 2).unwrap();
-        threads::run(4, Duration::from_secs(20), |rank| {
+        threads::run(4, Duration::from_secs(1200), |rank| {
             let own = rank.rank().index();
             let mut model = Architecture::Mlp.model(1);
             let mut whole = model.initial_parameters(1);

@@ -9,6 +9,7 @@ use crate::support::mnist::mnist;
 use crate::support::port::free_port;
 use crate::support::rank::rank;
 use crate::support::running::Running;
+use crate::support::timeout::PATIENT;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A run that has started and does not finish by itself, with its checkpoints in `folder`.
@@ -112,14 +113,17 @@ fn a_rank_whose_quick_start_folder_is_taken_says_so_to_all() {
     let free = tempfile::tempdir().unwrap();
     let program = env!("CARGO_BIN_EXE_quickstart");
     let mut first = Command::new(program);
-    let first = first.env_clear().args(["--threads", "2", "--epochs", "1000000", "--output"]).arg(taken.path());
+    let first = first
+        .env_clear()
+        .args(["--threads", "2", "--timeout", PATIENT, "--epochs", "1000000", "--output"])
+        .arg(taken.path());
     let mut first = Running::start(first);
     assert!(first.trains());
     let ranks = [free.path(), taken.path()].into_iter().zip(0..).map(|(folder, index)| {
         let as_mnist = rank(index, 2, port);
         let mut command = Command::new(program);
         command.env_clear().envs(as_mnist.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        Running::start(command.args(["--backend", "tcp", "--output"]).arg(folder))
+        Running::start(command.args(["--backend", "tcp", "--timeout", PATIENT, "--output"]).arg(folder))
     });
     for (code, said) in ranks.collect::<Vec<_>>().into_iter().map(Running::end) {
         assert_eq!(code, Some(1), "{said}");

@@ -26,6 +26,8 @@ mod support {
     pub mod running;
     pub mod server;
     pub mod start;
+    #[path = "../../../../tests/support/timeout.rs"]
+    pub mod timeout;
     #[path = "../../../../tests/support/tool.rs"]
     pub mod tool;
 }

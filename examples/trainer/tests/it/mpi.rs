@@ -14,6 +14,7 @@ use crate::support::living::living;
 use crate::support::parity::assert_job_is_alike;
 use crate::support::python::from_python;
 use crate::support::running::Running;
+use crate::support::timeout::{PATIENT, in_time};
 use crate::support::tool::{is_there, missing};
 use mpienv::host_name;
 use rustix::process::{Signal, kill_process};
@@ -64,7 +65,7 @@ fn ranks_over_mpi_train_as_over_tcp() {
         let name = launcher.display();
         let run = |backend| {
             let mut job = job(&launcher, &[], 2, env!("CARGO_BIN_EXE_mnist"));
-            let output = job.args(["--epochs", "2", "--backend", backend]).output().unwrap();
+            let output = job.args(["--epochs", "2", "--timeout", PATIENT, "--backend", backend]).output().unwrap();
             (outcome(&output), texts(&output).1)
         };
         let [(mpi, said), (auto, said_of_auto), (tcp, said_of_tcp)] = ["mpi", "auto", "tcp"].map(run);
@@ -87,7 +88,9 @@ fn a_launcher_that_gets_a_signal_lets_rank_0_say_how_to_resume() {
             let mut command = Command::new(job.get_program());
             command.arg("--foreground").args(job.get_args());
             command.env_clear().envs(job.get_envs().filter_map(|(name, value)| Some((name, value?))));
-            command.args(["--epochs", "1000000", "--quiet", "--checkpoint-dir"]).arg(folder.path());
+            command
+                .args(["--epochs", "1000000", "--timeout", PATIENT, "--quiet", "--checkpoint-dir"])
+                .arg(folder.path());
             let run = Running::start(&mut command);
             assert!(run.trains());
             // `timeout` forwards it to the launcher.
@@ -108,7 +111,10 @@ fn a_launcher_that_gets_a_signal_lets_rank_0_say_how_to_resume() {
 
 #[test]
 fn auto_is_shared_memory_on_one_host() {
-    let output = Command::new(env!("CARGO_BIN_EXE_mnist")).env_clear().args(["--ranks", "2", "--epochs", "1"]).output();
+    let output = Command::new(env!("CARGO_BIN_EXE_mnist"))
+        .env_clear()
+        .args(["--ranks", "2", "--timeout", PATIENT, "--epochs", "1"])
+        .output();
     let output = output.unwrap();
     outcome(&output);
     let said = texts(&output).1;
@@ -121,7 +127,11 @@ fn a_library_that_was_wished_for_and_is_not_there_is_an_error() {
     if !is_there("mpirun") {
         return;
     }
-    let output = two_ranks(Path::new("mpirun")).env("MPIENV_MPI_LIB", "/nowhere/libmpi.so").output().unwrap();
+    let output = two_ranks(Path::new("mpirun"))
+        .args(["--timeout", PATIENT])
+        .env("MPIENV_MPI_LIB", "/nowhere/libmpi.so")
+        .output()
+        .unwrap();
     let (out, err) = texts(&output);
     assert!(!output.status.success());
     assert!(!out.contains("epoch"), "{out}");
@@ -136,7 +146,8 @@ fn a_library_of_another_mpi_than_the_launchers_is_an_error() {
         return;
     }
     let mut command = two_ranks(Path::new("mpiexec.hydra"));
-    let output = command.args(["--epochs", "1"]).env("MPIENV_MPI_LIB", "libmpi.so.40").output().unwrap();
+    let output =
+        command.args(["--epochs", "1", "--timeout", PATIENT]).env("MPIENV_MPI_LIB", "libmpi.so.40").output().unwrap();
     let (out, err) = texts(&output);
     if err.contains("cannot load an MPI library") {
         return missing("libmpi.so.40 of Open MPI");
@@ -151,7 +162,7 @@ fn one_epoch_over_mpi_gives_the_losses_and_the_accuracy_of_other_systems() {
     let _guard = one_job();
     let Some((data, _)) = real_mnist() else { return };
     for launcher in launchers() {
-        assert_job_is_alike(&mut two_ranks(&launcher), &data, &launcher.to_string_lossy());
+        assert_job_is_alike(two_ranks(&launcher).args(["--timeout", PATIENT]), &data, &launcher.to_string_lossy());
     }
 }
 
@@ -161,7 +172,7 @@ fn one_epoch_over_mpi_gives_the_losses_and_the_accuracy_of_other_systems() {
 /// Also returns the timeout in seconds: a busy machine may take longer to start a job than the shortest one.
 fn job_that_loses_a_rank(launcher: &Path, options: &[&str], signal: Signal) -> (Option<i32>, String, Duration, u32) {
     // Only a rank that hangs needs the timeout.
-    let timeouts: &[u32] = if signal == Signal::STOP { &[2, 8, 32] } else { &[600] };
+    let timeouts: &[u32] = if signal == Signal::STOP { &[2, 8, 32, 128, 512] } else { &[1200] };
     for &timeout in timeouts {
         // The ranks of each job have a unique name, by which they are found.
         let mark = format!("{}-{}-{signal:?}", std::process::id(), launcher.display());
@@ -202,9 +213,9 @@ fn a_killed_rank_is_named_by_the_others_where_the_launcher_leaves_them_the_time(
     for launcher in launchers() {
         // Hydra kills the others at once, unless an option forbids it. With that option, it crashes together with its
         // ranks in about one job in five. UCX, on which MPICH is built, aborts a process that sends to a lost one, if
-        // it is the first to notice. Open MPI 5 may stop forwarding output before it has read the last line of a rank.
+        // it is the first to notice, as on a busy machine it nearly always is. Open MPI 5 may stop forwarding output before it has read the last line of a rank.
         let is_hydra = launcher.ends_with("mpiexec.hydra");
-        let (options, jobs): (&[&str], _) = if is_hydra { (&["-disable-auto-cleanup"], 12) } else { (&[], 4) };
+        let (options, jobs): (&[&str], _) = if is_hydra { (&["-disable-auto-cleanup"], 60) } else { (&[], 20) };
         let mut said = Vec::new();
         while said.len() < jobs && !said.iter().any(|said: &String| said.contains(&named)) {
             said.push(job_that_loses_a_rank(&launcher, options, Signal::KILL).1);
@@ -234,34 +245,39 @@ fn a_rank_that_hangs_at_the_end_ends_the_job_after_the_timeout_too() {
     let _guard = one_job();
     let folder = tempfile::tempdir().unwrap();
     let (file, pipe) = (folder.path().join("lines"), folder.path().join("pipe"));
-    let run = |launcher: &Path, to: &Path| {
+    let run = |launcher: &Path, to: &Path, timeout: &str| {
         let mut job = job(launcher, &[], 2, "sh");
         job.args(["-c", RANK_0_INTO]).arg(to).arg(env!("CARGO_BIN_EXE_mnist"));
-        job.args(["--backend", "mpi", "--epochs", "2", "--quiet", "--timeout", "8"]).output().unwrap()
+        job.args(["--backend", "mpi", "--epochs", "2", "--quiet", "--timeout", timeout]).output().unwrap()
     };
     for launcher in launchers() {
-        let whole = run(&launcher, &file);
+        let whole = run(&launcher, &file, PATIENT);
         assert!(whole.status.success(), "{}: {}", launcher.display(), texts(&whole).1);
         // Rank 0 writes its last line into a pipe that no process reads, which fills up in the middle of the line.
         let length = fs::metadata(&file).unwrap().len() as usize;
-        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let mut unread = File::options().read(true).write(true).open(&pipe).unwrap();
-        unread.write_all(&vec![b' '; PIPE - length + 60]).unwrap();
-        let begun = Instant::now();
-        let output = run(&launcher, &pipe);
-        let (name, said) = (launcher.display(), texts(&output).1);
-        assert!(!output.status.success(), "{name}: {said}");
-        let words = format!("mnist: rank 0 on {} did not come within 8 s", host_name().unwrap());
-        assert!(said.contains(&words), "{name}: {said}");
-        assert!(begun.elapsed() < Duration::from_secs(30) + SLACK, "{name}: {:?}, {said}", begun.elapsed());
-        fs::remove_file(&pipe).unwrap();
+        let end = |timeout: u32| {
+            assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+            let mut unread = File::options().read(true).write(true).open(&pipe).unwrap();
+            unread.write_all(&vec![b' '; PIPE - length + 60]).unwrap();
+            let begun = Instant::now();
+            let output = run(&launcher, &pipe, &timeout.to_string());
+            let name = launcher.display();
+            let said = texts(&output).1;
+            assert!(!output.status.success(), "{name}: {said}");
+            assert!(begun.elapsed() < Duration::from_secs(timeout.into()) + SLACK, "{name}: {said}");
+            fs::remove_file(&pipe).unwrap();
+            let words = format!("mnist: rank 0 on {} did not come within {timeout} s", host_name().unwrap());
+            (said.contains(&words), said)
+        };
+        let (names_it, said) = in_time(end, |(names_it, _)| *names_it);
+        assert!(names_it, "{}: {said}", launcher.display());
     }
 }
 
 #[test]
 fn a_rank_that_never_comes_to_mpi_ends_the_job_after_the_timeout() {
     let _guard = one_job();
-    const NOT_RANK_1: &str = r#"[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ] && exec sleep 100; exec "$0" "$@""#;
+    const NOT_RANK_1: &str = r#"[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ] && exec sleep 3000; exec "$0" "$@""#;
     for launcher in launchers() {
         let command = job(&launcher, &[], 2, env!("CARGO_BIN_EXE_mnist"));
         let launcher = launcher.display();
@@ -275,7 +291,7 @@ fn a_rank_that_never_comes_to_mpi_ends_the_job_after_the_timeout() {
         let said = texts(&output).1;
         assert!(!output.status.success(), "{launcher}: {said}");
         assert!(said.contains("mnist: MPI was not initialized within 2 s: "), "{launcher}: {said}");
-        // This includes the start of the job, which is slow on a busy machine, but it must be shorter than the sleep.
-        assert!(begun.elapsed() < Duration::from_secs(60) + SLACK, "{launcher}: {said}");
+        // It did not wait for the sleep.
+        assert!(begun.elapsed() < SLACK, "{launcher}: {said}");
     }
 }

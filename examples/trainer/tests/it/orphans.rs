@@ -8,6 +8,7 @@ use crate::support::clock::SLACK;
 use crate::support::living::living;
 use crate::support::mnist::mnist;
 use crate::support::running::Running;
+use crate::support::timeout::PATIENT;
 use mpienv_trainer::random::{Purpose, Stream};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -15,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 fn start(what: &str) -> (Running, String) {
     let mark = format!("{}-{what}", std::process::id());
     let mut command = mnist();
-    command.env("MNIST_TEST", &mark).args(["--ranks", "2", "--epochs", "1000000", "--quiet"]);
+    command.env("MNIST_TEST", &mark).args(["--ranks", "2", "--timeout", PATIENT, "--epochs", "1000000", "--quiet"]);
     (Running::start(&mut command), format!("MNIST_TEST={mark}"))
 }
 
@@ -56,14 +57,25 @@ fn ranks_end_with_a_program_that_a_signal_ends() {
 fn ranks_end_with_a_program_that_is_killed_while_it_starts_them() {
     let mut random = Stream::new(11, Purpose::Digit(0));
     let mut seen = 0;
-    for _ in 0..30 {
+    // How long this machine takes to start a rank.
+    let mut longest = 0.0_f64;
+    for round in 0..30 {
         let (mut program, mark) = start("starting");
-        thread::sleep(Duration::from_secs_f64(random.between(0.0, 0.03)));
-        seen += living(&[&mark]).len().saturating_sub(1);
+        let begun = Instant::now();
+        if round % 3 == 0 {
+            // Each third one is killed as soon as it has started a rank.
+            while living(&[&mark]).len() < 2 {
+                assert!(begun.elapsed() < SLACK, "it starts no rank");
+            }
+            longest = longest.max(begun.elapsed().as_secs_f64());
+            seen += 1;
+        } else {
+            thread::sleep(Duration::from_secs_f64(random.between(0.0, 1.5 * longest)));
+        }
         program.child.kill().unwrap();
         assert_eq!(end(program, &mark), None);
     }
-    assert!(seen > 0, "all were killed before they had started a rank");
+    assert_eq!(seen, 10);
 }
 
 #[test]

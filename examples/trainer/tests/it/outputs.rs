@@ -12,6 +12,7 @@ use crate::support::mnist::mnist;
 use crate::support::port::free_port;
 use crate::support::rank::rank;
 use crate::support::running::Running;
+use crate::support::timeout::PATIENT;
 use crate::support::tool::is_there;
 
 fn said(output: &Output) -> String {
@@ -162,8 +163,10 @@ fn a_rank_with_other_options_leaves_the_files_of_the_run_before() {
     let arguments = earlier(folder.path());
     let before = files(folder.path());
     let port = free_port();
-    let ranks =
-        [0, 1].map(|index| Running::start(rank(index, 2, port).args(&arguments).args(["--seed", &index.to_string()])));
+    let ranks = [0, 1].map(|index| {
+        let seed = index.to_string();
+        Running::start(rank(index, 2, port).args(&arguments).args(["--timeout", PATIENT, "--seed", &seed]))
+    });
     for (code, said) in ranks.map(Running::end) {
         assert_eq!(code, Some(1), "{said}");
         assert!(said.contains("rank 1 has seed 1, rank 0 has 0"), "{said}");

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::time::Duration;
 
+use crate::support::clock::SLACK;
 use crate::support::data::real_mnist;
 use crate::support::mnist::mnist;
 use crate::support::parity::{assert_alike, assert_job_is_alike, first_weight};
+use crate::support::timeout::PATIENT;
 use mpienv::collective::threads;
 use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::data::Datasets;
@@ -43,7 +44,7 @@ impl Report for Curve {
 /// What rank 0 of `ranks` threads reports.
 fn curve(data: &Datasets, ranks: u32, first: &[f32], epochs: u32, seed: u64, order: Order) -> Curve {
     let plan = TrainConfig { epochs, batch_size: 32, learning_rate: 0.01, seed, order };
-    let mut curves = threads::run(ranks, Duration::from_secs(60), |rank| {
+    let mut curves = threads::run(ranks, SLACK, |rank| {
         let (mut curve, mut parameters) = (Curve::default(), first.to_vec());
         train(&mut Linear::new(64), &mut parameters, data, &plan, rank, &Checkpoints::default(), &mut curve).unwrap();
         curve
@@ -65,7 +66,7 @@ fn one_epoch_gives_the_losses_and_the_accuracy_of_other_systems() {
 #[test]
 fn one_epoch_of_two_processes_over_tcp_does_so_too() {
     let Some((folder, _)) = real_mnist() else { return };
-    assert_job_is_alike(mnist().args(["--ranks", "2", "--backend", "tcp"]), &folder, "tcp");
+    assert_job_is_alike(mnist().args(["--ranks", "2", "--timeout", PATIENT, "--backend", "tcp"]), &folder, "tcp");
 }
 
 #[test]

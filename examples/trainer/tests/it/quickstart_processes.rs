@@ -7,12 +7,13 @@ use crate::support::files::files;
 use crate::support::launcher::job;
 use crate::support::port::free_port;
 use crate::support::published::assert_published;
+use crate::support::timeout::{PATIENT, in_time};
 use crate::support::tool::is_there;
 
-const SEED: [&str; 4] = ["--lr", "0.4", "--init", "mindspore-1.x"];
+const SEED: [&str; 6] = ["--lr", "0.4", "--init", "mindspore-1.x", "--timeout", PATIENT];
 
 /// The output of each of `size` ranks without a launcher, each with its own arguments.
-fn processes(folder: &Path, size: u32, arguments: impl Fn(u32) -> Vec<&'static str>) -> Vec<Output> {
+fn processes<'a>(folder: &Path, size: u32, arguments: impl Fn(u32) -> Vec<&'a str>) -> Vec<Output> {
     let port = free_port();
     let start = |rank: u32| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
@@ -64,7 +65,9 @@ fn processes_write_the_same_bytes_as_threads() {
 #[test]
 fn a_process_with_other_options_is_named_by_all() {
     let folder = tempfile::tempdir().unwrap();
-    let outputs = processes(folder.path(), 3, |rank| if rank == 2 { vec!["--lr", "0.3"] } else { Vec::new() });
+    let outputs = processes(folder.path(), 3, |rank| {
+        if rank == 2 { vec!["--timeout", PATIENT, "--lr", "0.3"] } else { vec!["--timeout", PATIENT] }
+    });
     for output in outputs {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{said}");
@@ -84,7 +87,7 @@ fn a_process_that_goes_on_from_another_file_is_named_by_all() {
     let before = files(folder.path());
     let arguments = |rank| {
         let file = if rank == 1 { "other/device/0/CKP-1_4.safetensors" } else { "one/device/0/CKP-1_4.safetensors" };
-        vec!["--resume-from", file]
+        vec!["--timeout", PATIENT, "--resume-from", file]
     };
     for output in processes(folder.path(), 3, arguments) {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -111,11 +114,16 @@ fn a_process_of_several_does_not_run_all_ranks_itself() {
 #[test]
 fn a_process_that_never_comes_is_named_at_the_deadline() {
     let folder = tempfile::tempdir().unwrap();
-    // The last rank exits at once, because it only prints its help.
-    let arguments = |rank| if rank == 2 { vec!["--help"] } else { vec!["--timeout", "2"] };
-    for output in processes(folder.path(), 3, arguments).iter().take(2) {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(124), "{said}");
-        assert!(said.contains("rank 2"), "{said}");
+    let meet = |timeout: u32| {
+        let timeout = timeout.to_string();
+        // The last rank exits at once, because it only prints its help.
+        let arguments = |rank| if rank == 2 { vec!["--help"] } else { vec!["--timeout", &timeout] };
+        let said = |output: &Output| (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned());
+        processes(folder.path(), 3, arguments).iter().take(2).map(said).collect::<Vec<_>>()
+    };
+    let named = "rank 2 of 3 has not connected to ";
+    for (code, said) in in_time(meet, |ends| ends.iter().all(|(_, said)| said.contains(named))) {
+        assert_eq!(code, Some(124), "{said}");
+        assert!(said.contains(named), "{said}");
     }
 }

@@ -16,7 +16,7 @@ use mpienv_trainer::sampler::Order;
 use mpienv_trainer::stop::{Signal, Stop};
 use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, TrainError, train};
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(1200);
 const RANKS: u32 = 3;
 /// 1601 samples in batches of 3 x 16: 34 steps, the last one smaller.
 const PLAN: TrainConfig =

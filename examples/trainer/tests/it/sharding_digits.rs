@@ -41,7 +41,7 @@ fn images(data: &Dataset, positions: std::ops::Range<usize>) -> (Tensor<f32>, Te
 
 /// Trains on the first `count` images, and returns the last loss and the accuracy on the test set.
 fn train(plan: &Plan, data: &Datasets, count: usize, epochs: usize) -> (f32, f64) {
-    let ran = threads::run(WORLD, Duration::from_secs(60), |rank| {
+    let ran = threads::run(WORLD, Duration::from_secs(1200), |rank| {
         let own = rank.rank().index();
         let mut executor = Executor::new(plan, "", rank).unwrap();
         let init = Init::Normal { seed: 1 };

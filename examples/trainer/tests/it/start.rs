@@ -2,6 +2,7 @@
 
 use crate::support::mnist::mnist;
 use crate::support::start::start;
+use crate::support::timeout::PATIENT;
 use crate::support::tool::inherited;
 
 /// In bytes, of each rank.
@@ -9,7 +10,7 @@ const PEAK: u64 = 150_000_000;
 
 #[test]
 fn a_rank_needs_little_memory() {
-    for what in [&[][..], &["--ranks", "2", "--backend", "tcp"]] {
+    for what in [&[][..], &["--ranks", "2", "--timeout", PATIENT, "--backend", "tcp"]] {
         let mut command = mnist();
         command.args(what).envs(inherited("DATA_PATH").map(|folder| ("DATA_PATH", folder)));
         let start = start(&mut command);

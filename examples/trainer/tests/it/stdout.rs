@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::port::free_port;
 use crate::support::rank::rank;
+use crate::support::timeout::PATIENT;
 
 /// Runs `words` with the programs on PATH; `to` redirects their stdout.
 fn bash(words: &str, to: &str) -> Output {
@@ -26,8 +27,8 @@ fn said(output: &Output) -> String {
 fn a_run_whose_reader_has_enough_ends_without_a_word() {
     for words in [
         "mnist --epochs 1000000",
-        "mnist --epochs 1000000 --ranks 2",
-        "mnist --epochs 1000000 --ranks 2 --strategy '((2,1),(1,1))'",
+        "mnist --epochs 1000000 --ranks 2 --timeout 1200",
+        "mnist --epochs 1000000 --ranks 2 --timeout 1200 --strategy '((2,1),(1,1))'",
         "quickstart --threads 2 --epochs 100000",
     ] {
         let output = bash(words, "| head -n 1");
@@ -48,7 +49,7 @@ fn a_rank_whose_reader_is_gone_stops_the_others_and_none_calls_it_lost() {
     let quickstart = |index, folder: &std::path::Path, port| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
         command.envs(rank(index, 2, port).get_envs().filter_map(|(name, value)| Some((name, value?))));
-        command.args(["--epochs", "100000", "--output"]).arg(folder);
+        command.args(["--epochs", "100000", "--timeout", PATIENT, "--output"]).arg(folder);
         command
     };
     for program in ["mnist", "quickstart"] {
@@ -57,7 +58,7 @@ fn a_rank_whose_reader_is_gone_stops_the_others_and_none_calls_it_lost() {
             let mut command = match program {
                 "mnist" => {
                     let mut command = rank(index, 2, port);
-                    command.args(["--epochs", "1000000"]);
+                    command.args(["--epochs", "1000000", "--timeout", PATIENT]);
                     command
                 }
                 _ => quickstart(index, folder.path(), port),

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use crate::support::clock::SLACK;
 use crate::support::port::free_port;
+use crate::support::timeout::PATIENT;
 
 /// One rank of two; `shell` runs before it.
 fn rank(index: u32, port: u16, shell: &str) -> Command {
     let mut command = Command::new("sh");
     command.env_clear().args(["-c", &format!("{shell} exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_mnist")]);
-    command.args(["--backend", "tcp", "--epochs", "1", "--timeout", "30"]);
+    command.args(["--backend", "tcp", "--epochs", "1", "--timeout", PATIENT]);
     command.env("RANK", index.to_string()).env("WORLD_SIZE", "2").env("MPIENV_TOKEN", format!("job {port}"));
     command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
     command.stdout(Stdio::null()).stderr(Stdio::piped());

@@ -8,6 +8,7 @@ use crate::support::files::files;
 use crate::support::launcher::job;
 use crate::support::port::free_port;
 use crate::support::rank::rank;
+use crate::support::timeout::PATIENT;
 use crate::support::tool::is_there;
 
 /// `mnist` with arguments, and without any variable that it reads.
@@ -42,7 +43,7 @@ fn accuracy(output: &Output) -> f64 {
 
 #[test]
 fn blocks_on_eight_ranks_are_as_accurate_as_data_parallel() {
-    let common = ["--ranks", "8", "--model", "mlp", "--epochs", "2", "--lr", "0.05", "--quiet"];
+    let common = ["--ranks", "8", "--timeout", PATIENT, "--model", "mlp", "--epochs", "2", "--lr", "0.05", "--quiet"];
     let blocks = ["--strategy", "((2,4),(4,1))", "--strategy", "matmul2=((2,4),(4,1))"];
     let data_parallel = accuracy(&mnist(&common));
     assert!(data_parallel > 0.85, "{data_parallel}");
@@ -58,7 +59,7 @@ fn lines_and_metrics_are_those_of_data_parallel_training() {
     let folder = tempfile::tempdir().unwrap();
     let run = |name: &str, more: &[&str]| {
         let file = folder.path().join(name);
-        let common = ["--ranks", "2", "--epochs", "1", "--metrics", file.to_str().unwrap()];
+        let common = ["--ranks", "2", "--timeout", PATIENT, "--epochs", "1", "--metrics", file.to_str().unwrap()];
         let text = stdout(&mnist(&[&common[..], more].concat()));
         let lines: Vec<serde_json::Value> =
             fs::read_to_string(file).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -87,7 +88,8 @@ fn mpirun_trains_under_a_strategy() {
     if !is_there("mpirun") {
         return;
     }
-    let arguments = ["--epochs", "1", "--quiet", "--strategy", "((2,2),(2,1))", "--collectives", "min"];
+    let arguments =
+        ["--epochs", "1", "--quiet", "--timeout", PATIENT, "--strategy", "((2,2),(2,1))", "--collectives", "min"];
     let mut command = job(Path::new("mpirun"), &[], 4, env!("CARGO_BIN_EXE_mnist"));
     command.args(arguments);
     let found = accuracy(&command.output().unwrap());
@@ -100,8 +102,17 @@ fn a_run_that_goes_on_ends_with_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
     let run = |name: &str, more: &[&str]| {
         let folder = folder.path().join(name);
-        let common =
-            ["--ranks", "4", "--quiet", "--checkpoint-dir", folder.to_str().unwrap(), "--checkpoint-every", "50"];
+        let common = [
+            "--ranks",
+            "4",
+            "--timeout",
+            PATIENT,
+            "--quiet",
+            "--checkpoint-dir",
+            folder.to_str().unwrap(),
+            "--checkpoint-every",
+            "50",
+        ];
         mnist(&[&common[..], more].concat())
     };
     let strategy = ["--strategy", "((2,2),(2,1))"];
@@ -139,7 +150,8 @@ fn an_illegal_strategy_is_refused_before_training() {
         ("loss=((2,2),(2,))", "loss: strategy ((2,2),(2,)): SoftmaxXent: the class dimension must not be cut"),
         ("matmul2=((2,2),(2,1))", "there is no operator matmul2: the network has matmul, bias, relu, loss"),
     ] {
-        let arguments = ["--ranks", "4", "--strategy", strategy, "--metrics", metrics.to_str().unwrap()];
+        let arguments =
+            ["--ranks", "4", "--timeout", PATIENT, "--strategy", strategy, "--metrics", metrics.to_str().unwrap()];
         assert_fails(&mnist(&arguments), 1, text);
     }
     assert!(!metrics.exists());
@@ -151,7 +163,7 @@ fn a_rank_with_another_strategy_is_named_by_all() {
     let port = free_port();
     let start = |index: u32, arguments: &[&str]| {
         let mut command = rank(index, 2, port);
-        command.args(["--timeout", "20"]).args(arguments);
+        command.args(["--timeout", PATIENT]).args(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     for child in [start(0, &[]), start(1, &["--strategy", "((1,2),(2,1))"])] {

@@ -96,7 +96,7 @@ impl Transport for Counting {
 
 #[test]
 fn calls_are_counted_as_rings_send_them() {
-    let counts = threads::run(8, Duration::from_secs(10), |rank| {
+    let counts = threads::run(8, Duration::from_secs(1200), |rank| {
         let group = rank.split(0, 0).unwrap();
         let counting = Counting::new(group);
         let counter = counting.counter();

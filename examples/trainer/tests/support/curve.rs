@@ -11,7 +11,7 @@ use mpienv_trainer::sampler::Order;
 use mpienv_trainer::stop::{Signal, Stop};
 use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, train};
 
-pub const TIMEOUT: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(1200);
 
 /// Records what is reported.
 #[derive(Default)]

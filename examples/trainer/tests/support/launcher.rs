@@ -18,6 +18,6 @@ pub fn job(launcher: &Path, options: &[&str], ranks: u32, program: &str) -> Comm
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
     command.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
-    command.args(["-k", "5", "120"]).arg(launcher).args(options).args(["-n", &ranks.to_string(), program]);
+    command.args(["-k", "5", "3000"]).arg(launcher).args(options).args(["-n", &ranks.to_string(), program]);
     command
 }

@@ -132,7 +132,7 @@ fn write(mut stream: TcpStream, request: &Request, answer: &Answer) -> std::io::
     stream.write_all(&body[..end.min(body.len())])?;
     stream.flush()?;
     if matches!(answer, Answer::Stall(..)) {
-        thread::sleep(Duration::from_secs(60));
+        thread::sleep(Duration::from_secs(3000));
     }
     Ok(())
 }

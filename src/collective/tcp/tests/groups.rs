@@ -3,6 +3,7 @@
 use std::sync::Barrier;
 
 use super::*;
+use crate::collective::tests::longer_than;
 use crate::collective::threads;
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -135,11 +136,18 @@ fn a_rank_that_is_lost_in_a_group_is_named_by_its_rank_in_the_world() {
 
 #[test]
 fn a_rank_that_hangs_in_a_group_is_named_by_its_rank_in_the_world() {
-    let errors = ranks_within(Duration::from_millis(600), 4, |mut world| {
+    let timeout = longer_than(Duration::from_millis(600), || {
+        ranks(4, |mut world| {
+            let own = world.rank().index();
+            world.split(own / 2, 0).unwrap().all_reduce_sum(&mut [1.0]).unwrap();
+            world.barrier().unwrap();
+        });
+    });
+    let errors = ranks_within(timeout, 4, |mut world| {
         let own = world.rank().index();
         let mut group = world.split(own / 2, 0).unwrap();
         if own == 2 {
-            thread::sleep(Duration::from_secs(3));
+            thread::sleep(5 * timeout);
             return None;
         }
         // The other group works, and waits for this one later.

@@ -61,18 +61,34 @@ fn heard(peer: &mut Peer) -> (u32, Reason) {
     panic!("nothing was heard");
 }
 
+/// Repeats a test that needs the machine within a moment, and returns whether that was so and how long it took, while
+/// the machine is too busy.
+#[track_caller]
+fn unless_late(test: impl Fn() -> (bool, Duration)) {
+    let has_passed = (0..200).find_map(|_| {
+        let (has_passed, took) = test();
+        (has_passed || took < 3 * PAUSE).then_some(has_passed)
+    });
+    assert_eq!(has_passed, Some(true));
+}
+
 #[test]
 fn a_reason_that_arrives_in_two_pieces_is_whole() {
     for is_sealed in [false, true] {
-        let (mut zero, mut to_zero, bytes) = abort(is_sealed);
-        let (first, rest) = bytes.split_at(SEALED_HEAD + 1);
-        to_zero.write_all(first).unwrap();
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                thread::sleep(PAUSE);
-                to_zero.write_all(rest).unwrap();
-            });
-            assert_eq!(heard(&mut zero), (3, Reason::Lost(REASON.to_owned())));
+        unless_late(|| {
+            let (mut zero, mut to_zero, bytes) = abort(is_sealed);
+            let (first, rest) = bytes.split_at(SEALED_HEAD + 1);
+            let begun = Instant::now();
+            to_zero.write_all(first).unwrap();
+            thread::scope(|scope| {
+                let write = scope.spawn(|| {
+                    thread::sleep(PAUSE);
+                    to_zero.write_all(rest).unwrap();
+                    begun.elapsed()
+                });
+                let is_whole = heard(&mut zero) == (3, Reason::Lost(REASON.to_owned()));
+                (is_whole, write.join().unwrap())
+            })
         });
     }
 }
@@ -89,26 +105,30 @@ fn a_reason_that_is_cut_off_is_waited_for_no_longer_than_a_moment() {
 
 #[test]
 fn a_reason_reaches_a_slow_peer_though_its_rank_exits_at_once() {
-    let [joined, _] = joined();
-    let (mut one, mut peer) = end(&joined, false);
-    socket2::SockRef::from(&*one.stream()).set_send_buffer_size(1 << 16).unwrap();
-    // A socket that is closed while something is unread discards what it has not yet sent.
-    peer.write_all(&[0; 1000]).unwrap();
-    while one.stream().write(&[0; 1 << 16]).is_ok() {}
-    let mut links = Links::new(vec![Some(one), None], PLENTY).unwrap();
-    thread::scope(|scope| {
-        let read = scope.spawn(|| {
-            let (mut bytes, mut buffer) = (Vec::new(), [0; 1 << 16]);
-            while let length @ 1.. = peer.read(&mut buffer).unwrap() {
-                bytes.extend_from_slice(&buffer[..length]);
-                thread::sleep(Duration::from_millis(1));
-            }
-            drop(peer);
-            bytes
-        });
-        let error = links.differs(0, Call::default(), Call::default()).to_string();
-        drop(links);
-        assert!(read.join().unwrap().ends_with(error.as_bytes()));
+    unless_late(|| {
+        let [joined, _] = joined();
+        let (mut one, mut peer) = end(&joined, false);
+        socket2::SockRef::from(&*one.stream()).set_send_buffer_size(1 << 16).unwrap();
+        // A socket that is closed while something is unread discards what it has not yet sent.
+        peer.write_all(&[0; 1000]).unwrap();
+        while one.stream().write(&[0; 1 << 16]).is_ok() {}
+        let mut links = Links::new(vec![Some(one), None], PLENTY).unwrap();
+        let begun = Instant::now();
+        thread::scope(|scope| {
+            let read = scope.spawn(|| {
+                let (mut bytes, mut buffer) = (Vec::new(), [0; 1 << 16]);
+                while let Ok(length @ 1..) = peer.read(&mut buffer) {
+                    bytes.extend_from_slice(&buffer[..length]);
+                    thread::sleep(Duration::from_millis(1));
+                }
+                drop(peer);
+                bytes
+            });
+            let error = links.differs(0, Call::default(), Call::default()).to_string();
+            drop(links);
+            let read = read.join().unwrap();
+            (read.ends_with(error.as_bytes()), begun.elapsed())
+        })
     });
 }
 
@@ -116,30 +136,35 @@ fn a_reason_reaches_a_slow_peer_though_its_rank_exits_at_once() {
 #[test]
 fn a_reason_is_sent_once_a_full_socket_has_room_again() {
     for is_sealed in [false, true] {
-        let [zero, one] = joined();
-        let ((mut zero, mut to_zero), (mut one, mut from_one)) = (end(&zero, is_sealed), end(&one, is_sealed));
-        let mut filled = 0;
-        loop {
-            match one.stream().write(&[0; 1 << 16]) {
-                Ok(length) => filled += length,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => panic!("{error}"),
+        unless_late(|| {
+            let [zero, one] = joined();
+            let ((mut zero, mut to_zero), (mut one, mut from_one)) = (end(&zero, is_sealed), end(&one, is_sealed));
+            let mut filled = 0;
+            loop {
+                match one.stream().write(&[0; 1 << 16]) {
+                    Ok(length) => filled += length,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) => panic!("{error}"),
+                }
             }
-        }
-        thread::scope(|scope| {
-            let read = scope.spawn(|| {
-                thread::sleep(PAUSE);
-                let mut bytes = Vec::new();
-                from_one.read_to_end(&mut bytes).unwrap();
-                bytes
-            });
-            let mut links = Links::new(vec![Some(one), None], PLENTY).unwrap();
-            let error = links.differs(0, Call::default(), Call::default()).to_string();
-            let bytes = read.join().unwrap();
-            assert!(bytes.len() > filled, "{error}");
-            to_zero.write_all(&bytes[filled..]).unwrap();
-            to_zero.shutdown(Shutdown::Write).unwrap();
-            assert_eq!(heard(&mut zero), (0, Reason::Difference(error)));
+            let begun = Instant::now();
+            thread::scope(|scope| {
+                let read = scope.spawn(|| {
+                    thread::sleep(PAUSE);
+                    let mut bytes = Vec::new();
+                    let _ = from_one.read_to_end(&mut bytes);
+                    bytes
+                });
+                let mut links = Links::new(vec![Some(one), None], PLENTY).unwrap();
+                let error = links.differs(0, Call::default(), Call::default()).to_string();
+                let (bytes, took) = (read.join().unwrap(), begun.elapsed());
+                if bytes.len() <= filled {
+                    return (false, took);
+                }
+                to_zero.write_all(&bytes[filled..]).unwrap();
+                to_zero.shutdown(Shutdown::Write).unwrap();
+                (heard(&mut zero) == (0, Reason::Difference(error)), took)
+            })
         });
     }
 }
@@ -153,7 +178,7 @@ fn error_after(say: impl FnOnce(&mut Peer)) -> CollectiveError {
     let mut words = Vec::new();
     its_words.read_to_end(&mut words).unwrap();
 
-    let mut links = Links::new(vec![None, Some(one), Some(two)], Duration::from_secs(6)).unwrap();
+    let mut links = Links::new(vec![None, Some(one), Some(two)], Duration::from_secs(10)).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
             as_one.read_exact(&mut [0; HEAD]).unwrap();

@@ -7,6 +7,8 @@ use std::process::Command;
 use mpienv_trainer::tensor_file::TensorFile;
 use tempfile::TempDir;
 
+use crate::support::timeout::PATIENT;
+
 /// The number of embedded digits to train on, and how many of them a rank processes at a time.
 const SAMPLES: u64 = 12_000;
 const BATCH: u64 = 32;
@@ -66,7 +68,8 @@ impl Checkpoints {
 pub fn undisturbed(ranks: u32, epochs: u64) -> Vec<u8> {
     let kept = Checkpoints::new();
     let mut command = Command::new(env!("CARGO_BIN_EXE_mnist"));
-    command.env_clear().args(["--quiet", "--ranks", &ranks.to_string(), "--epochs", &epochs.to_string()]);
+    command.env_clear().args(["--quiet", "--timeout", PATIENT]);
+    command.args(["--ranks", &ranks.to_string(), "--epochs", &epochs.to_string()]);
     let output = command.args(["--checkpoint-dir", kept.path()]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     kept.last()

@@ -1,6 +1,7 @@
 //! The actual traffic between two hosts, counted by their network devices.
 
 use crate::support::hosts::{Hosts, mpiruns};
+use crate::support::timeout::PATIENT;
 
 /// 784 x 10 weights and 10 biases.
 const GRADIENTS: f64 = 7850.0 * 4.0;
@@ -22,7 +23,7 @@ fn share(hosts: &Hosts, backend: &str) -> f64 {
         let before = sent(hosts);
         let words = ["-x", "MASTER_ADDR=10.77.0.1", "-H", "nodeA:2,nodeB:2", env!("CARGO_BIN_EXE_mnist")];
         let mut command = hosts.mpirun(&mpirun, &words);
-        command.args(["--backend", backend, "--epochs", epochs, "--quiet", "--timeout", "30"]);
+        command.args(["--backend", backend, "--epochs", epochs, "--quiet", "--timeout", PATIENT]);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{backend}: {}", String::from_utf8_lossy(&output.stderr));
         sent(hosts) - before
