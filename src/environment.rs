@@ -6,8 +6,8 @@ use std::fmt;
 
 use serde::de::DeserializeOwned;
 
-use crate::cluster::overrides::TOKEN;
-
+/// Sets the job's token, instead of one derived from the job's identity. It may be a secret.
+pub(crate) const TOKEN: &str = "MPIENV_TOKEN";
 /// What errors and debug output show instead of a secret.
 const HIDDEN: &str = "(hidden)";
 

@@ -90,10 +90,10 @@ use frame::Secret;
 
 /// Ten years, so that adding a timeout to an instant never overflows.
 pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// Longest blob that a rank may bring, in bytes: 1 MiB.
+/// Longest blob that a rank may bring, in bytes: 1 MiB. All ranks together may bring 16 MiB.
 pub const LONGEST_BLOB: usize = 1 << 20;
-/// Most bytes that all ranks together may bring: 16 MiB.
-pub const MOST_IN_ALL: usize = 16 << 20;
+/// Most bytes that all ranks together may bring.
+const MOST_IN_ALL: usize = 16 << 20;
 /// Longest job token, in bytes.
 pub const LONGEST_TOKEN: usize = 255;
 /// Longest time before the deadline at which ranks try the default port, which another job may soon need.

@@ -23,8 +23,7 @@ pub(crate) const PORT_RANGE: &str = "MPIENV_PORT_RANGE";
 /// Sets the value of `NCCL_SOCKET_IFNAME`, or requests to `keep` or `unset` it.
 pub(crate) const NCCL_IFNAME: &str = "MPIENV_NCCL_IFNAME";
 
-/// Sets the job's token, instead of one derived from the job's identity.
-pub(crate) const TOKEN: &str = "MPIENV_TOKEN";
+pub(crate) use crate::environment::TOKEN;
 /// Names a file that holds the token.
 pub(crate) const TOKEN_FILE: &str = "MPIENV_TOKEN_FILE";
 /// How the ranks authenticate, other than by a token.
