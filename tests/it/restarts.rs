@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::clock::SLACK;
 use crate::support::launched::{launch, living, master_port, node, piped, signal, sorted, text};
 use crate::support::processes::until;
-use crate::support::timeout::{PATIENT, in_time};
+use crate::support::timeout::in_time;
 use crate::support::tool::clean;
 
 /// Waits until both workers of a node are running.
