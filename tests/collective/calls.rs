@@ -13,7 +13,7 @@ use calls::CALLS;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let info = ClusterInfo::from_env()?;
-    let mut group = Group::builder(&info).backend(Backend::Mpi).timeout(Duration::from_secs(60)).connect()?;
+    let mut group = Group::builder(&info).backend(Backend::Mpi).timeout(Duration::from_secs(1200)).connect()?;
     let (own, size) = (group.rank().index(), group.size());
     let mut odd = 0;
     for (index, one) in CALLS.iter().enumerate() {

@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => Backend::SharedMemory,
     };
     let info = ClusterInfo::from_env()?;
-    let mut group = Group::builder(&info).backend(backend).timeout(Duration::from_secs(60)).connect()?;
+    let mut group = Group::builder(&info).backend(backend).timeout(Duration::from_secs(1200)).connect()?;
     println!("{}", group.describe());
     let mut part = group.split(0, 0)?;
     sum(&mut group)?;
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if group.rank().index() + 1 == group.size() {
         // The children own what they drop: in the parent, nothing of it is dropped.
         let mut groups = Some((group, part));
-        let of_threads = &mut Some(threads::group(2, Duration::from_secs(60))?);
+        let of_threads = &mut Some(threads::group(2, Duration::from_secs(1200))?);
         let does_refuse = process::run_forked(|| {
             let refuses = groups.take().is_some_and(|(group, part)| refuse(group) && refuse(part));
             let threads = of_threads.take().into_iter().flatten();

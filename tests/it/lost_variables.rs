@@ -28,7 +28,7 @@ fn assert_warns(command: impl Fn() -> Command, launcher: &str, ranks: usize) {
     let child = run(&format!("({CLEARED} exec -- true); true"));
     assert_eq!(child.matches("warning [variables-lost]: ").count(), ranks, "{child}");
     assert!(child.contains(&format!(" of {ranks} ({launcher})")), "{child}");
-    let check = run(&format!("{CLEARED} check --timeout 5; true"));
+    let check = run(&format!("{CLEARED} check --timeout 1200; true"));
     assert!(check.contains("nothing was checked: ") && !check.contains(" met at "), "{check}");
     let asked = run("exec env -i MPIENV_LAUNCHER=alone PATH=\"$PATH\" mpienv exec -- true");
     assert!(!asked.contains("variables-lost"), "{asked}");

@@ -9,10 +9,11 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::launched::{launch, living, master_port, node, piped, signal, text};
+use crate::support::processes::until;
 use crate::support::tool::is_there;
 
 /// Workers that no signal ends, with a process that has left their group.
-const IGNORES: &str = "trap '' INT TERM HUP USR1; (setsid sleep 600 &); echo up; while :; do sleep 600; done";
+const IGNORES: &str = "trap '' INT TERM HUP USR1; (setsid sleep 3000 &); echo up; while :; do sleep 3000; done";
 /// The signals that end a job, their exit codes, and what mpienv calls them.
 const REQUESTS: [(&str, i32, &str); 2] = [("INT", 130, "Ctrl-C (SIGINT)"), ("TERM", 143, "SIGTERM")];
 
@@ -101,7 +102,7 @@ fn a_second_signal_ends_the_wait_for_workers_that_ignore_the_end_of_another() {
 fn a_worker_that_saves_its_state_has_time_although_another_has_ended_at_once() {
     // Longer than the others may take after a failure.
     let script =
-        "test $RANK = 1 || trap 'sleep 6; echo saved; exit 0' TERM; echo up; while :; do sleep 600 & wait; done";
+        "test $RANK = 1 || trap 'sleep 6; echo saved; exit 0' TERM; echo up; while :; do sleep 3000 & wait; done";
     let (child, mut stdout) = started(&mut launch("saves", 2, &[], script));
     signal("TERM", &child);
     let mut rest = String::new();
@@ -115,7 +116,7 @@ fn a_worker_that_saves_its_state_has_time_although_another_has_ended_at_once() {
 #[test]
 fn a_signal_that_comes_twice_at_once_is_one_request() {
     // `timeout` sends it to its child, and then to the child's group.
-    let script = "trap 'echo got; sleep 2; echo saved; exit 0' INT; echo up; while :; do sleep 600 & wait; done";
+    let script = "trap 'echo got; sleep 2; echo saved; exit 0' INT; echo up; while :; do sleep 3000 & wait; done";
     let (child, mut stdout) = started(&mut launch("twice", 2, &[], script));
     for _ in 0..2 {
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
@@ -147,7 +148,7 @@ fn signals_that_announce_an_end_or_mean_something_else_are_passed_on_and_kill_no
 
 #[test]
 fn a_failure_after_a_signal_names_both() {
-    let script = "trap 'echo no room >&2; exit 9' TERM; echo up; while :; do sleep 600 & wait; done";
+    let script = "trap 'echo no room >&2; exit 9' TERM; echo up; while :; do sleep 3000 & wait; done";
     let (child, _stdout) = started(&mut launch("both", 2, &[], script));
     signal("TERM", &child);
     let output = child.wait_with_output().unwrap();
@@ -161,7 +162,7 @@ fn a_failure_after_a_signal_names_both() {
 fn a_second_signal_on_one_node_ends_the_job_on_all() {
     let port = master_port();
     let options = ["--max-restarts", "3", "--grace", "inf"];
-    let script = format!("test $RANK -lt 2 || {{ echo up; exec sleep 600; }}; {IGNORES}");
+    let script = format!("test $RANK -lt 2 || {{ echo up; exec sleep 3000; }}; {IGNORES}");
     let [(mut first, _out), (second, _other)] =
         [0, 1].map(|rank| piped(&mut node("stop-all", rank, port, &options, &script))).map(running);
     signal("TERM", &first);
@@ -179,12 +180,25 @@ fn a_second_signal_on_one_node_ends_the_job_on_all() {
     assert_eq!(living("stop-all"), [""; 0]);
 }
 
+/// Whether a launch has workers, which may be zombies that it has not reaped.
+fn has_workers(launch: &Child) -> bool {
+    let parent = launch.id().to_string();
+    let folders =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok());
+    let is_worker = |stat: String| {
+        let (name, fields) = stat.rsplit_once(") ")?;
+        Some(name.ends_with("(sh") && fields.split(' ').nth(1) == Some(&parent))
+    };
+    folders.filter_map(is_worker).any(|is_worker| is_worker)
+}
+
 #[test]
 fn a_second_signal_ends_a_launch_whose_workers_have_finished_before_those_of_other_nodes() {
     let port = master_port();
-    let script = "echo up; test $RANK -lt 2 && exec sleep 600; exit 0";
+    let script = "echo up; test $RANK -lt 2 && exec sleep 3000; exit 0";
     let [(other, _out), (mut finished, _gone)] =
         [0, 1].map(|rank| piped(&mut node("waits", rank, port, &["--max-restarts", "3"], script))).map(running);
+    until("the workers of the second node are reaped", || !has_workers(&finished));
     // Signals that follow at once are one request.
     while finished.try_wait().unwrap().is_none() {
         let _ = kill_process(Pid::from_child(&finished), Signal::TERM);

@@ -37,7 +37,7 @@ pub struct Claim<'a> {
 impl<'a> Claim<'a> {
     /// The longest blob of this rank.
     pub fn long(key: &'a [u8; 32], rank: u32, size: u32) -> Claim<'a> {
-        Claim { key, protocol: 6, rank, size, purpose: 0, length: LONGEST, port: 1 }
+        Claim { key, protocol: 7, rank, size, purpose: 0, length: LONGEST, port: 1 }
     }
 
     /// The hello that answers a greeting.

@@ -11,6 +11,8 @@ use mpienv::{Host, Port, Rank};
 
 use super::{ended, free_port, job, rank, rank_after, stranger};
 use crate::support::attacker::{Claim, Said, flood, peak_during};
+use crate::support::clock::SLACK;
+use crate::support::timeout::PATIENT;
 use crate::support::wire;
 
 /// The limit on rank 0's memory in KiB: 64 MB.
@@ -30,14 +32,14 @@ fn listening(port: u16) {
 /// Attacks rank 0 of four, whose other ranks come meanwhile, and returns how much memory it took.
 fn honest_ranks_meet(token: &str, from: Ipv4Addr, say: &(dyn Fn(u64, &[u8]) -> Said + Sync)) {
     let port = free_port();
-    let zero = rank(0, 4, port, token, &["--timeout", "60"]);
+    let zero = rank(0, 4, port, token, &["--timeout", PATIENT]);
     listening(port);
-    let early = [1, 2].map(|index| rank(index, 4, port, token, &["--timeout", "60"]));
+    let early = [1, 2].map(|index| rank(index, 4, port, token, &["--timeout", PATIENT]));
     let process = zero.id();
     let (ends, most) = peak_during(process, || {
         flood(from, port, CROWD, say, || {
             thread::sleep(ATTACK);
-            let last = rank(3, 4, port, token, &["--timeout", "60"]);
+            let last = rank(3, 4, port, token, &["--timeout", PATIENT]);
             early.into_iter().chain([last, zero]).map(ended).collect::<Vec<_>>()
         })
     });
@@ -116,7 +118,7 @@ fn hellos_that_end_a_meeting_take_little_memory() {
             port: 1 + number as u16,
             ..long(1, 4)
         }),
-        (4, "20", "runs mpienv", &|_| Claim { protocol: 7, ..long(1, 4) }),
+        (4, "20", "runs mpienv", &|_| Claim { protocol: 8, ..long(1, 4) }),
         // All ranks are the attacker's.
         (120, "60", "the ranks brought more than 16 MiB in all", &|number| Claim {
             purpose: 1,
@@ -151,7 +153,7 @@ fn a_long_blob_gets_in_among_blobs_that_never_end() {
     let (port, key) = (free_port(), wire::job_key(b""));
     let part = move |index| {
         let rank = Rank::new(index, 3).unwrap();
-        let part = Rendezvous::new(rank, Host::LOOPBACK, Port::new(port).unwrap()).timeout(Duration::from_secs(60));
+        let part = Rendezvous::new(rank, Host::LOOPBACK, Port::new(port).unwrap()).timeout(SLACK);
         thread::spawn(move || part.all_gather(vec![7; LONGEST_BLOB]).map(|meeting| meeting.members().len()))
     };
     let zero = part(0);
