@@ -110,17 +110,17 @@ fn hellos_that_end_a_meeting_take_little_memory() {
     }
     type Sort = (u32, &'static str, &'static str, &'static (dyn Fn(u64) -> Claim<'static> + Sync));
     let sorts: [Sort; 6] = [
-        (4, "20", "two processes say they are rank", &|number| long((number % 2) as u32, 4)),
-        (4, "20", "the ranks disagree on the world size", &|number| long(1, 5 + number as u32)),
-        (4, "20", "the ranks disagree on MASTER_PORT", &|number| Claim {
+        (4, PATIENT, "two processes say they are rank", &|number| long((number % 2) as u32, 4)),
+        (4, PATIENT, "the ranks disagree on the world size", &|number| long(1, 5 + number as u32)),
+        (4, PATIENT, "the ranks disagree on MASTER_PORT", &|number| Claim {
             purpose: 2,
             length: 0,
             port: 1 + number as u16,
             ..long(1, 4)
         }),
-        (4, "20", "runs mpienv", &|_| Claim { protocol: 8, ..long(1, 4) }),
+        (4, PATIENT, "runs mpienv", &|_| Claim { protocol: 8, ..long(1, 4) }),
         // All ranks are the attacker's.
-        (120, "60", "the ranks brought more than 16 MiB in all", &|number| Claim {
+        (120, PATIENT, "the ranks brought more than 16 MiB in all", &|number| Claim {
             purpose: 1,
             ..long(1 + (number % 119) as u32, 120)
         }),
