@@ -31,13 +31,13 @@ use wiped::id;
 mod wiped {
     #![expect(unsafe_code, reason = "memory that the system clears when the process forks")]
 
+    use std::sync::LazyLock;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use once_cell::sync::Lazy;
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
     /// The ID of this process, or 0 if it was not read since the process began. `None` if the system cannot clear it.
-    static ID: Lazy<Option<&'static AtomicU32>> = Lazy::new(|| {
+    static ID: LazyLock<Option<&'static AtomicU32>> = LazyLock::new(|| {
         const PAGE: usize = 4096;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the system chooses an address that nothing else uses. The memory is never unmapped.

@@ -33,14 +33,15 @@ pub(super) enum Operation {
     ReduceScatterMin,
     ReduceScatterMax,
     Connect,
+    Close,
 }
 
 use Operation::{
-    AllGather, AllReduceMax, AllReduceMin, AllReduceSum, AllToAll, Barrier, Broadcast, Connect, ReduceScatterMax,
-    ReduceScatterMin, ReduceScatterSum, Split,
+    AllGather, AllReduceMax, AllReduceMin, AllReduceSum, AllToAll, Barrier, Broadcast, Close, Connect,
+    ReduceScatterMax, ReduceScatterMin, ReduceScatterSum, Split,
 };
 
-const NAMES: [(Operation, &str); 12] = [
+const NAMES: [(Operation, &str); 13] = [
     (Barrier, "barrier"),
     (AllGather, "all_gather"),
     (AllToAll, "all_to_all"),
@@ -53,6 +54,7 @@ const NAMES: [(Operation, &str); 12] = [
     (ReduceScatterMin, "reduce_scatter_min"),
     (ReduceScatterMax, "reduce_scatter_max"),
     (Connect, "connect"),
+    (Close, "close"),
 ];
 
 /// The length of a call that is encoded as a whole.
@@ -65,6 +67,9 @@ impl Call {
     pub(super) const SPLIT: Call = Call::of(Split, 0);
     /// What ranks exchange to share memory. No call of a user is the same.
     pub(super) const CONNECT: Call = Call::of(Connect, 0);
+    /// Leaves MPI. Other transports end without a call.
+    #[cfg(feature = "mpi")]
+    pub(super) const CLOSE: Call = Call::of(Close, 0);
 
     const fn of(operation: Operation, count: u64) -> Call {
         Call { operation, kind: None, count, is_refused: false }

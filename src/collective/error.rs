@@ -93,7 +93,7 @@ pub enum CollectiveError {
         /// The other rank's error.
         difference: String,
     },
-    /// This rank's arguments are invalid. The group can still be used if those of all ranks are.
+    /// This rank's arguments are invalid. The group can still be used if all ranks refuse the same call.
     #[error("{call}: {reason}")]
     Argument {
         /// The call.

@@ -242,7 +242,7 @@ impl Group {
         self.transport.broadcast(bytes, root)
     }
 
-    /// Tells the others that this rank refuses its arguments. If they differ, they and the next call here get an error.
+    /// Tells the others that this rank refuses its arguments. Ranks that make another call get an error.
     fn refuse(&mut self, call: &'static str, reason: String) -> CollectiveError {
         match self.transport.refuse(call) {
             Err(fork @ CollectiveError::Forked { .. }) => fork,

@@ -1,6 +1,6 @@
 //! Ranks connected by MPI, whose library is loaded at run time.
 //!
-//! If every rank has its own core, a sum or an all-to-all is one blocking call that spins, which is fastest. Otherwise,
+//! If every rank has its own core, a sum or an all-to-all is a blocking call that spins, which is fastest. Otherwise,
 //! and for all other calls, this module starts the call, polls it, and yields between polls: a spinning rank would take
 //! the core from the rank that it waits for. In both cases, a watch thread exits the process when a rank is lost.
 //!
@@ -119,7 +119,8 @@ impl Mpi {
             let sum = self.wait(|ranks| ranks.start_all_reduce_sum(prints.to_vec()))?;
             prints.copy_from_slice(&sum);
         }
-        // If any two ranks differ, no rank's fingerprints are the mean of all, so that all ranks go on here.
+        // If any two ranks differ, no rank's fingerprints are the mean of all, so that all ranks go on here. The exception
+        // are three or more calls whose fingerprints happen to have this mean, one case in 2^64.
         let size = f64::from(self.rank().size());
         if prints == call.fingerprints().map(|print| size * print) { Ok(()) } else { self.name_difference(call) }
     }
@@ -303,14 +304,17 @@ impl Transport for Mpi {
     }
 
     fn close(self: Box<Self>) -> Result<(), CollectiveError> {
-        let Mpi { watch, ranks, timeout, .. } = *self;
         // Only the world is finalized.
+        if let Ranks::Group(_) = self.ranks {
+            return Ok(());
+        }
+        // Every rank hears from all others.
+        self.agree(Call::CLOSE)?;
+        let Mpi { watch, ranks, timeout, .. } = *self;
         let Ranks::World(world) = ranks else { return Ok(()) };
-        let limit = watch::limit(timeout);
-        watch.over(|| world.communicator().start_barrier()?.wait_within(limit))?;
         // Announce the exit before finalizing: after a stop signal, a launcher may kill a rank during MPI_Finalize.
         watch.end();
-        Ok(world.finalize_within(limit)?)
+        Ok(world.finalize_within(watch::limit(timeout))?)
     }
 
     fn refuse(&mut self, call: &'static str) -> Result<(), CollectiveError> {

@@ -159,6 +159,8 @@ impl<'a> Server<'a> {
         let mut events = Events::with_capacity(1024);
         self.brought = own.blob.len();
         loop {
+            // First, because the last rank may join by it.
+            let until_blobs = self.serve_blobs();
             let now = Instant::now();
             if self.is_complete() {
                 self.probe_liveness();
@@ -182,7 +184,7 @@ impl<'a> Server<'a> {
                 Some((_, from)) => until.min(from) - now,
                 None => until - now,
             };
-            let wait = wait.min(self.answer_outliers(Some(now))).min(self.serve_blobs());
+            let wait = wait.min(self.answer_outliers(Some(now))).min(until_blobs);
             if let Err(error) = self.turn(wait, &mut events) {
                 return Err(self.fail(error, &mut events));
             }
@@ -237,7 +239,10 @@ impl<'a> Server<'a> {
         let time_is_up = now >= self.deadline;
         if time_is_up {
             // Before the deadline, a connection without a complete hello may still be a rank's.
-            let silent = |connection: &&Connection| matches!(connection.stage, Stage::Unknown(_));
+            let silent = |connection: &&Connection| {
+                // One that claims a rank is named by it.
+                matches!(&connection.stage, Stage::Unknown(hello) if hello.claimed_rank().is_none())
+            };
             self.problems.silent = self.connections.iter().flatten().filter(silent).count() as u64;
             self.note_the_silent();
             self.note_the_unfinished();

@@ -90,7 +90,7 @@ impl Said {
 }
 
 /// One connection of the attacker.
-struct Line {
+pub struct Line {
     stream: TcpStream,
     greeting: Vec<u8>,
     said: Option<Said>,
@@ -99,7 +99,7 @@ struct Line {
 
 impl Line {
     /// Connects from this address of the host.
-    fn open(from: Ipv4Addr, port: u16) -> io::Result<Line> {
+    pub fn open(from: Ipv4Addr, port: u16) -> io::Result<Line> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.set_send_buffer_size(HELD)?;
         socket.bind(&SocketAddr::from((from, 0)).into())?;
@@ -109,7 +109,7 @@ impl Line {
     }
 
     /// Reads and writes what is possible now. An error means that the connection is closed.
-    fn go_on(&mut self, say: impl FnOnce(&[u8]) -> Said) -> io::Result<()> {
+    pub fn go_on(&mut self, say: impl FnOnce(&[u8]) -> Said) -> io::Result<()> {
         while self.greeting.len() < GREETING {
             let mut bytes = [0; GREETING];
             match self.stream.read(&mut bytes[..GREETING - self.greeting.len()])? {

@@ -1,16 +1,17 @@
 //! What rank 0 holds while an attacker floods its port. Without a secret, every hello of the attacker is correct.
 
+use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::process::Child;
 use std::sync::LazyLock;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpienv::rendezvous::{LONGEST_BLOB, Rendezvous};
 use mpienv::{Host, Port, Rank};
 
 use super::{ended, free_port, job, rank, rank_after, stranger};
-use crate::support::attacker::{Claim, Said, flood, peak_during};
+use crate::support::attacker::{Claim, Line, Said, flood, peak_during};
 use crate::support::clock::SLACK;
 use crate::support::timeout::PATIENT;
 use crate::support::wire;
@@ -162,4 +163,27 @@ fn a_long_blob_gets_in_among_blobs_that_never_end() {
     let say = |_, greeting: &[u8]| Claim::long(&key, 1, 3).hello(greeting).unfinished();
     let met = flood(HERE, port, 60, &say, || [part(1), part(2), zero].map(|part| part.join().unwrap()));
     assert!(met.iter().all(|met| matches!(met, Ok(3))), "{met:?}");
+}
+
+#[test]
+fn the_last_rank_joins_when_a_blob_gives_way_and_not_at_the_deadline() {
+    let (port, key) = (free_port(), wire::job_key(b""));
+    let part = move |index, length| {
+        let rank = Rank::new(index, 2).unwrap();
+        let part = Rendezvous::new(rank, Host::LOOPBACK, Port::new(port).unwrap()).timeout(SLACK);
+        thread::spawn(move || part.all_gather(vec![7; length]).map(|meeting| meeting.members().len()))
+    };
+    let begun = Instant::now();
+    let zero = part(0, 1);
+    listening(port);
+    // As many blobs as rank 0 reads at a time. No other connection waits, and none comes afterwards.
+    let mut lines = Vec::from_iter((0..16).map(|_| Line::open(HERE, port).unwrap()));
+    let say = |greeting: &[u8]| Claim::long(&key, 1, 2).hello(greeting).unfinished();
+    for _ in 0..500 {
+        lines.retain_mut(|line| line.go_on(say).map_or_else(|error| error.kind() == ErrorKind::WouldBlock, |()| true));
+        thread::sleep(Duration::from_millis(1));
+    }
+    let met = [part(1, 2000), zero].map(|part| part.join().unwrap());
+    assert!(met.iter().all(|met| matches!(met, Ok(2))), "{met:?}");
+    assert!(begun.elapsed() < SLACK, "{:?}", begun.elapsed());
 }
