@@ -258,7 +258,7 @@ fn one_byte_changed_on_the_way_is_refused_whichever_it_is() {
     // Every field of both directions, and the middle of every nonce and tag.
     let in_up = [0, 9, 15, 19, 23, 24, 28, 30, 40, 50, 60, 100, 115, 118, 120, 151, 152].map(|at| (true, at));
     let in_down = [0, 9, 16, 20, 40, 53, 69, 73, 75, 90, 120, 150, 170, 190, 200, 220, 240].map(|at| (false, at));
-    for (is_up, place) in in_up.into_iter().chain(in_down) {
+    let refused = |is_up: bool, place: usize| {
         assert!(place < if is_up { up.len() } else { down.len() }, "{place}");
         let port = free_port();
         let zero = start(rank(0, 2, port).timeout(short()));
@@ -274,7 +274,14 @@ fn one_byte_changed_on_the_way_is_refused_whichever_it_is() {
         let is_table = !is_up && place >= GREETING + WELCOME + READY;
         assert!(zero.is_err() || is_table, "byte {place}, up {is_up}");
         forwarder.join().unwrap();
-    }
+    };
+    // The meetings mostly wait.
+    thread::scope(|scope| {
+        for (is_up, place) in in_up.into_iter().chain(in_down) {
+            let refused = &refused;
+            scope.spawn(move || refused(is_up, place));
+        }
+    });
 }
 
 fn listener() -> (TcpListener, u16) {

@@ -392,18 +392,23 @@ fn what_answers_in_rank_0s_place_does_not_hold_a_rank_up() {
     let at_once = Duration::ZERO;
     let page = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n";
     let drip = wire::reply(1, 4, &60_000u32.to_be_bytes());
-    for (bytes, piece, pause, expected) in [
+    let cases = [
         (&page[..], 1000, at_once, "another program answered (it said \"HTTP"),
         (b"\x15\x03\x01\0\x02\x02\x46", 1000, at_once, "another program answered (it said "),
         (b"", 1, at_once, "it took the connection and said nothing"),
         // Too slow even for the header of an answer in the available time.
         (&drip, 1, Duration::from_secs(2), "it took the connection and said nothing"),
-    ] {
-        let (code, stderr, waited, _) = answered(&|_, _| bytes.to_vec(), piece, pause, "8");
-        assert_eq!(code, Some(124), "{stderr}");
-        assert!(stderr.contains(expected), "{stderr}");
-        assert!(waited < SLACK, "{waited:?}: {stderr}");
-    }
+    ];
+    thread::scope(|scope| {
+        for (bytes, piece, pause, expected) in cases {
+            scope.spawn(move || {
+                let (code, stderr, waited, _) = answered(&|_, _| bytes.to_vec(), piece, pause, "8");
+                assert_eq!(code, Some(124), "{stderr}");
+                assert!(stderr.contains(expected), "{stderr}");
+                assert!(waited < SLACK, "{waited:?}: {stderr}");
+            });
+        }
+    });
 }
 
 #[test]
