@@ -90,10 +90,9 @@ use frame::Secret;
 
 /// Ten years, so that adding a timeout to an instant never overflows.
 pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// Longest blob that a rank may bring, in bytes: 1 MiB. All ranks together may bring 16 MiB.
+/// Longest blob that a rank may bring, in bytes: 1 MiB. All ranks together may bring 16 MiB, or 4 KiB for each rank if
+/// that is more.
 pub const LONGEST_BLOB: usize = 1 << 20;
-/// Most bytes that all ranks together may bring.
-const MOST_IN_ALL: usize = 16 << 20;
 /// Longest job token, in bytes.
 pub const LONGEST_TOKEN: usize = 255;
 /// Longest time before the deadline at which ranks try the default port, which another job may soon need.
@@ -104,6 +103,11 @@ const ANSWER: Duration = Duration::from_secs(5);
 const DRAIN: Duration = Duration::from_secs(5);
 /// How long after rank 0's deadline the report may arrive, as `Rendezvous::timeout` promises.
 const GRACE: Duration = ANSWER.saturating_add(DRAIN);
+
+/// Most bytes that all ranks of a job of this size together may bring.
+fn most_in_all(size: u32) -> usize {
+    usize::try_from(size).unwrap_or(usize::MAX).saturating_mul(4 << 10).max(16 << 20)
+}
 
 /// One rank's part in a meeting of all ranks.
 #[derive(Clone)]

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::MOST_IN_ALL;
 use super::error::{RendezvousError, seconds};
 use super::frame::Version;
+use super::most_in_all;
 use crate::value::host::Host;
 use crate::value::port::Port;
 
@@ -127,7 +127,7 @@ impl Problems {
         self.tell_duplicates(&mut parts);
         self.tell_versions(&mut parts);
         parts.extend(self.excess.map(|(rank, from, _)| {
-            let most = MOST_IN_ALL >> 20;
+            let most = most_in_all(size) >> 20;
             format!("with rank {rank} ({from}), the ranks brought more than {most} MiB in all; bring smaller blobs")
         }));
         self.tell_lost(&mut parts);

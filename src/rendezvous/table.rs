@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::frame::take;
-use super::{LONGEST_BLOB, MOST_IN_ALL};
+use super::{LONGEST_BLOB, most_in_all};
 
 /// The most bytes before the blobs of a run.
 const LONGEST_HEAD: usize = 4 + 1 + 16 + 4;
@@ -54,8 +54,9 @@ pub(super) fn encode(rows: &[Row]) -> Vec<u8> {
 
 /// The most bytes that the table of `size` ranks can have.
 pub(super) fn largest(size: u32) -> usize {
+    let most = most_in_all(size);
     let size = usize::try_from(size).unwrap_or(usize::MAX);
-    size.saturating_mul(LONGEST_HEAD).saturating_add(size.saturating_mul(LONGEST_BLOB).min(MOST_IN_ALL))
+    size.saturating_mul(LONGEST_HEAD).saturating_add(size.saturating_mul(LONGEST_BLOB).min(most))
 }
 
 /// Decodes the rows of `size` ranks. Returns `None` if the bytes are not a table of that size.
@@ -108,7 +109,8 @@ mod tests {
         let row = |place| Row { place, blob: vec![0; LONGEST_BLOB].into() };
         let rows = [row(address), row(Origin::WithFirst), row(address)];
         assert!(encode(&rows[..1]).len() == largest(1) && encode(&rows).len() <= largest(3));
-        assert_eq!(largest(100), 100 * LONGEST_HEAD + MOST_IN_ALL);
+        assert_eq!(largest(100), 100 * LONGEST_HEAD + (16 << 20));
+        assert_eq!(largest(10_000), 10_000 * (LONGEST_HEAD + 4096));
     }
 
     proptest! {

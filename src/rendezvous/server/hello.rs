@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::liveness::Presence;
 use super::{Joined, Server, outliers};
-use crate::rendezvous::MOST_IN_ALL;
 use crate::rendezvous::connection::{Altered, Input, Stage};
 use crate::rendezvous::frame::{FIRST, Hello, Message, Purpose, Reject, ReplyKind, reply};
+use crate::rendezvous::most_in_all;
 use crate::rendezvous::table::{Origin, Row};
 use crate::value::port::Port;
 
@@ -172,7 +172,7 @@ impl Server<'_> {
             self.trouble();
             return self.join(id, rank, needs_table, false);
         }
-        if self.brought.saturating_add(blob.len()) > MOST_IN_ALL {
+        if self.brought.saturating_add(blob.len()) > most_in_all(size) {
             self.problems.too_much(rank, peer);
             self.trouble();
             return self.join(id, rank, needs_table, false);
