@@ -59,6 +59,11 @@ fn a_launcher_of_jobs_is_refused_with_the_right_order_of_words() {
             let (code, stdout, stderr) = run(verb, &nested, NODE_1);
             assert_eq!((code, stdout.as_str()), (Some(0), "started\n"), "{nested}: {stderr}");
         }
+        // Under `launch`, each worker would still run a job of its own.
+        let nested = format!("{} mpienv exec -- ./solver", line.split(" ./").next().unwrap());
+        let (code, stdout, stderr) = run(&["launch", "--nproc-per-node", "2"], &nested, &[]);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{nested}: {stderr}");
+        assert_eq!(stderr.matches("mpienv exec -- ").count(), 1, "{nested}: {stderr}");
         let (code, stdout, stderr) = run(&["exec", "--allow-launcher"], line, RANK_1);
         assert_eq!((code, stdout.as_str()), (Some(0), "started\n"), "{line}: {stderr}");
         let (code, stdout, _) = run(&["launch", "--nproc-per-node", "2", "--allow-launcher"], line, &[]);

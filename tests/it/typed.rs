@@ -60,6 +60,7 @@ fn a_wrong_command_line_is_answered_with_the_line_to_type() {
         // Not the line that `exec` refuses.
         ("mpienv mpirun -n 2 ./train 'a b'", "mpirun -n 2 mpienv exec -- ./train 'a b'"),
         ("mpienv env A=1 /opt/bin/srun -n 2 ./train", "env 'A=1' /opt/bin/srun -n 2 mpienv exec -- ./train"),
+        ("mpienv mpirun -n 2 mpienv exec -- ./train", "mpirun -n 2 mpienv exec -- ./train"),
         ("mpienv exec srun -n4 python train.py", "srun -n4 mpienv exec -- python train.py"),
     ] {
         let (code, stdout, stderr) = typed(folder.path(), &format!("PATH=$PWD/bin:$PATH; {line}"));

@@ -197,6 +197,10 @@ struct Found<'a> {
 impl Found<'_> {
     /// Returns the line with the launcher before mpienv, or advice if it is unknown where the launcher's options end.
     fn in_order(&self, options: &str) -> Result<String, String> {
+        // mpienv is in its place already.
+        if self.words.iter().any(is_mpienv) {
+            return Ok(format!("{} {}", words::line(self.start), words::line(self.words)));
+        }
         let program = count::first(self.words).map(|(_, used)| self.words.split_at(used));
         let is_program = |word: &OsString| !word.as_encoded_bytes().starts_with(b"-");
         match program.filter(|(_, program)| program.first().is_some_and(is_program)) {

@@ -50,6 +50,12 @@ pub(super) fn for_program(error: &StartError) -> Option<String> {
 
 /// Returns what to type instead: the first change of the words that makes them valid.
 fn tip(typed: &[OsString]) -> Option<String> {
+    let ordered = |words: &[OsString]| {
+        Some(inner_launcher::meant(words)?.map_or_else(|advice| advice, |line| format!("type {line}")))
+    };
+    if let Some(tip) = ordered(typed) {
+        return Some(tip);
+    }
     let mut valid = first_valid(typed).or_else(|| {
         // Perhaps only the program is missing.
         let missing: &[&str] = match typed.iter().position(|word| word == "--") {
@@ -61,8 +67,8 @@ fn tip(typed: &[OsString]) -> Option<String> {
     })?;
     if let Some(at) = valid.iter().position(|word| word == "--") {
         let program = valid.split_off(at + 1);
-        if let Some(order) = inner_launcher::meant(&program) {
-            return Some(order.map_or_else(|advice| advice, |line| format!("type {line}")));
+        if let Some(tip) = ordered(&program) {
+            return Some(tip);
         }
         let error = StartError::foreseen(&exec::command(&program)).filter(|_| program != [PROGRAM]);
         valid.extend(error.and_then(|error| error.meant().map(<[_]>::to_vec)).unwrap_or(program));
