@@ -18,6 +18,8 @@ pub(crate) const LAUNCHER: &str = "MPIENV_LAUNCHER";
 pub(crate) const MASTER_ADDR: &str = "MPIENV_MASTER_ADDR";
 /// Sets the port on rank 0's host.
 pub(crate) const MASTER_PORT: &str = "MPIENV_MASTER_PORT";
+/// The source of a value that an option or the program sets.
+pub(crate) const ASKED: &str = "asked for";
 /// Sets the range of ports from which the job's own is derived.
 pub(crate) const PORT_RANGE: &str = "MPIENV_PORT_RANGE";
 /// Sets the value of `NCCL_SOCKET_IFNAME`, or requests to `keep` or `unset` it.
@@ -146,7 +148,7 @@ fn explicit<T: Clone>(
     parse: impl FnOnce(&str) -> Result<T, Error>,
 ) -> Result<Option<Sourced<T>>, Error> {
     if let Some(value) = value {
-        return Ok(Some(Sourced::new(value.clone(), "asked for")));
+        return Ok(Some(Sourced::new(value.clone(), ASKED)));
     }
     let text = environment.get_str(variable).map_err(Error::reading_setting)?;
     let value = text.map(parse).transpose()?;

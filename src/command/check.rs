@@ -34,6 +34,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::info::ClusterInfo;
+use crate::command::doctor::port::another;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::{Finding, Severity};
@@ -122,9 +123,10 @@ pub fn check_at(
     });
     let gathered = gathered.map_err(|error| match look.and_then(|look| look.end(info)) {
         Some(seen) => CheckError::Master { seen, error },
-        None if matches!(error, rendezvous::RendezvousError::PortInUse { .. }) && has_another_port(info) => {
-            CheckError::PortInUse { error, port: info.master_port(), own: info.default_master_port() }
-        }
+        None if matches!(error, rendezvous::RendezvousError::PortInUse { .. }) => match another(info) {
+            Some((how, own)) => CheckError::PortInUse { error, how, own },
+            None => CheckError::Rendezvous(error),
+        },
         None => CheckError::Rendezvous(error),
     })?;
     match gathered {
@@ -154,11 +156,6 @@ pub(crate) fn exchange_endpoints(info: &ClusterInfo, own: &str, timeout: Duratio
 /// Returns the master as the other ranks name it, for a rank 0 that listens everywhere, as AWS Batch's main node does.
 fn as_others_call_it(ranks: &[RankReport]) -> Option<&str> {
     ranks.get(1).map(|report| report.master.as_str())
-}
-
-/// Returns whether the job would get another port, of its own, without `MASTER_PORT`.
-fn has_another_port(info: &ClusterInfo) -> bool {
-    info.default_port_is_own && info.default_master_port() != info.master_port()
 }
 
 fn rank(member: &Member) -> Result<RankReport, serde_json::Error> {
@@ -322,14 +319,14 @@ pub enum CheckError {
         /// Why they did not meet.
         error: rendezvous::RendezvousError,
     },
-    /// Another program listens on the port in `MASTER_PORT`, and the job has a port of its own.
-    #[error("{error}; or unset MASTER_PORT={port}, and the job meets at its own port, {own}")]
+    /// Another program listens on the port that a user chose, and the job has a port of its own.
+    #[error("{error}; or {how}, and the job meets at its own port, {own}")]
     PortInUse {
         /// Why they did not meet.
         error: rendezvous::RendezvousError,
-        /// The port in `MASTER_PORT`.
-        port: Port,
-        /// The port that the job gets without it.
+        /// How to choose no port.
+        how: String,
+        /// The port that the job gets then.
         own: Port,
     },
     /// All ranks met, and rank 0 found that they do not fit together.

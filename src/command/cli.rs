@@ -2,6 +2,7 @@
 
 mod check;
 mod completions;
+mod count;
 mod doctor;
 mod examples;
 mod exec;

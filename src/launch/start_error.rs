@@ -66,6 +66,17 @@ impl StartError {
         Some(StartError::new(command, error))
     }
 
+    /// Returns the error that starting the command would give, as far as its file shows.
+    #[cfg(feature = "cli")]
+    pub(crate) fn foreseen(command: &Command) -> Option<StartError> {
+        let error = match find(command) {
+            None => io::ErrorKind::NotFound.into(),
+            Some(path) if !is_executable(&path) => io::ErrorKind::PermissionDenied.into(),
+            Some(path) => meant::not_for_sh(&path)?,
+        };
+        Some(StartError::new(command, error))
+    }
+
     /// Returns the words of the command that was probably meant.
     #[cfg(feature = "cli")]
     pub(crate) fn meant(&self) -> Option<&[OsString]> {

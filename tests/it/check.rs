@@ -329,6 +329,16 @@ fn rank_0_whose_port_is_taken_names_the_jobs_own_port() {
     assert_eq!(code, Some(3), "{said}");
     let own = format!("; or unset MASTER_PORT={port}, and the job meets at its own port, 2");
     assert!(said.starts_with(&format!("mpienv: port {port} is in use on this host")) && said.contains(&own), "{said}");
+    // The remedy names what chose the port.
+    let job = [("MASTER_ADDR", "127.0.0.1"), ("PMIX_NAMESPACE", "3024551937"), ("MPIENV_MASTER_PORT", &port)];
+    let (_, said) = rank_0_with(&job);
+    assert!(said.contains(&format!("; or unset MPIENV_MASTER_PORT={port}, and the job meets")), "{said}");
+    let rank = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")];
+    let mut asked = clean("mpienv");
+    asked.args(["check", "--timeout", "5", "--master-port", &port]).envs(rank).envs(job.into_iter().take(2));
+    asked.envs([("OMPI_COMM_WORLD_LOCAL_RANK", "0"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "2")]);
+    let said = String::from_utf8(asked.output().unwrap().stderr).unwrap();
+    assert!(said.contains(&format!("; or omit the option that sets port {port}, and the job meets")), "{said}");
     // Ranks set by hand do not get a separate port, only the port that all such jobs share.
     let by_hand = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)];
     let output = clean("mpienv").args(["check", "--timeout", "5"]).envs(by_hand).output().unwrap();

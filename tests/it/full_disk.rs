@@ -61,13 +61,13 @@ const PRINTING: [&str; 17] = [
     "show --json",
     "doctor",
     "doctor --json",
-    "check",
-    "check --json",
+    "check -q",
+    "check -q --json",
     "simulate --launcher slurm",
     "completions bash",
     "man",
     "simulate --launcher slurm --nodes 2000",
-    "exec --dry-run -- true",
+    "exec -q --dry-run -- true",
 ];
 
 #[test]
@@ -87,6 +87,19 @@ fn every_command_fails_whose_stdout_is_closed() {
         assert_eq!(output.status.code(), Some(0), "{words}: {output:?}");
     }
     assert_eq!(bash("mpienv export --bad >&-").status.code(), Some(2));
+}
+
+#[test]
+fn every_command_fails_whose_stdout_is_only_open_for_reading() {
+    for words in PRINTING.into_iter().chain(["launch --nproc-per-node 2 -- true"]) {
+        let output = bash(&format!("mpienv {words} 1</dev/null"));
+        assert_eq!(output.status.code(), Some(1), "{words}: {output:?}");
+        let expected = "mpienv: cannot write stdout: it is only open for reading; ";
+        assert!(said(&output).starts_with(expected), "{words}: {}", said(&output));
+    }
+    // A program finds it as the shell left it.
+    let output = bash("mpienv exec -- sh -c 'test -e /proc/self/fd/1' 1</dev/null");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
 
 #[test]

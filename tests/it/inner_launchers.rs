@@ -27,18 +27,18 @@ fn run(verb: &[&str], line: &str, vars: &[(&str, &str)]) -> (Option<i32>, String
 #[test]
 fn a_launcher_of_jobs_is_refused_with_the_right_order_of_words() {
     for (line, right) in [
-        ("mpirun -n 2 ./solver", "`mpirun -n 2 mpienv exec -- ...`"),
-        ("mpiexec -n 2 ./solver", "`mpiexec -n 2 mpienv exec -- ...`"),
-        ("mpiexec.hydra -n 2 ./solver", "`mpiexec.hydra -n 2 mpienv exec -- ...`"),
-        ("orterun -n 2 ./solver", "`orterun -n 2 mpienv exec -- ...`"),
-        ("prterun -n 2 ./solver", "`prterun -n 2 mpienv exec -- ...`"),
-        ("prun -n 2 ./solver", "`prun -n 2 mpienv exec -- ...`"),
-        ("srun -n 2 ./solver", "`srun -n 2 mpienv exec -- ...`"),
-        ("flux run -n 2 ./solver", "`flux run -n 2 mpienv exec -- ...`"),
-        ("flux submit -n 2 ./solver", "`flux submit -n 2 mpienv exec -- ...`"),
-        ("horovodrun -np 2 python train.py", "`horovodrun -np 2 mpienv exec -- ...`"),
-        ("jsrun -n 2 ./solver", "`jsrun -n 2 mpienv exec -- ...`"),
-        ("aprun -n 2 ./solver", "`aprun -n 2 mpienv exec -- ...`"),
+        ("mpirun -n 2 ./solver", "/mpirun -n 2 mpienv exec -- ./solver`"),
+        ("mpiexec -n 2 ./solver", "/mpiexec -n 2 mpienv exec -- ./solver`"),
+        ("mpiexec.hydra -n 2 ./solver", "/mpiexec.hydra -n 2 mpienv exec -- ./solver`"),
+        ("orterun -n 2 ./solver", "/orterun -n 2 mpienv exec -- ./solver`"),
+        ("prterun -n 2 ./solver", "/prterun -n 2 mpienv exec -- ./solver`"),
+        ("prun -n 2 ./solver", "/prun -n 2 mpienv exec -- ./solver`"),
+        ("srun -n 2 ./solver", "/srun -n 2 mpienv exec -- ./solver`"),
+        ("flux run -n 2 ./solver", "/flux run -n 2 mpienv exec -- ./solver`"),
+        ("flux submit -n 2 ./solver", "/flux submit -n 2 mpienv exec -- ./solver`"),
+        ("horovodrun -np 2 python train.py", "/horovodrun -np 2 mpienv exec -- python train.py`"),
+        ("jsrun -n 2 ./solver", "/jsrun -n 2 mpienv exec -- ./solver`"),
+        ("aprun -n 2 ./solver", "/aprun -n 2 mpienv exec -- ./solver`"),
     ] {
         // Alone, too: all ranks would inherit RANK=0 and WORLD_SIZE=1.
         for verb in [&["exec"][..], &["exec", "--per-node"], &["launch", "--nproc-per-node", "1"]] {
@@ -52,6 +52,18 @@ fn a_launcher_of_jobs_is_refused_with_the_right_order_of_words() {
             assert_eq!((code, stdout.as_str()), (Some(2), ""), "{verb:?} {line}: {stderr}");
             assert!(stderr.contains("each of the 2 ranks would start its own ") && stderr.contains(right), "{stderr}");
         }
+        // Each of its ranks gets its own variables.
+        for verb in [&["exec"][..], &["exec", "--per-node"]] {
+            let program = format!(" {}", line.split(' ').next_back().unwrap());
+            let nested = line.replace(&program, &format!(" /usr/bin/mpienv exec --{program}"));
+            let (code, stdout, stderr) = run(verb, &nested, NODE_1);
+            assert_eq!((code, stdout.as_str()), (Some(0), "started\n"), "{nested}: {stderr}");
+        }
+        // Under `launch`, each worker would still run a job of its own.
+        let nested = format!("{} mpienv exec -- ./solver", line.split(" ./").next().unwrap());
+        let (code, stdout, stderr) = run(&["launch", "--nproc-per-node", "2"], &nested, &[]);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{nested}: {stderr}");
+        assert_eq!(stderr.matches("mpienv exec -- ").count(), 1, "{nested}: {stderr}");
         let (code, stdout, stderr) = run(&["exec", "--allow-launcher"], line, RANK_1);
         assert_eq!((code, stdout.as_str()), (Some(0), "started\n"), "{line}: {stderr}");
         let (code, stdout, _) = run(&["launch", "--nproc-per-node", "2", "--allow-launcher"], line, &[]);
@@ -70,6 +82,7 @@ fn a_launcher_of_a_nodes_ranks_is_refused_for_each_rank_unless_its_options_name_
             let (code, stdout, stderr) = run(&["exec"], line, vars);
             assert_eq!((code, stdout.as_str()), (Some(2), ""), "{line}: {stderr}");
             assert!(stderr.contains("each of the 2 ranks would start its own ") && stderr.contains(right), "{stderr}");
+            assert!(stderr.contains("; --allow-launcher starts it anyway"), "{stderr}");
             assert_eq!(run(&["exec"], &format!("{line} {options}"), vars).1, "started\n", "{line} {options}");
             assert_eq!(run(&["exec", "--allow-launcher"], line, vars).1, "started\n", "{line}");
         }

@@ -2,19 +2,29 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use crate::support::tool::clean;
 
 /// The exit code, stdout and stderr of a line in this folder.
-fn typed(folder: &std::path::Path, line: &str) -> (Option<i32>, String, String) {
+fn typed(folder: &Path, line: &str) -> (Option<i32>, String, String) {
     let output = clean("bash").args(["-c", line]).current_dir(folder).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
+fn write(folder: &Path, name: &str, text: &str, mode: u32) {
+    fs::write(folder.join(name), text).unwrap();
+    fs::set_permissions(folder.join(name), PermissionsExt::from_mode(mode)).unwrap();
+}
+
 #[test]
 fn a_wrong_command_line_is_answered_with_the_line_to_type() {
     let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("bin")).unwrap();
+    write(folder.path(), "bin/python", "#!/bin/sh\n", 0o755);
+    write(folder.path(), "script.py", "print(1)\n", 0o644);
+    write(folder.path(), "program.py", "#!/usr/bin/env python\n", 0o755);
     for (line, right) in [
         ("mpienv python train.py --lr 1", "mpienv exec -- python train.py --lr 1"),
         ("mpienv exec python train.py --epochs 3", "mpienv exec -- python train.py --epochs 3"),
@@ -28,37 +38,64 @@ fn a_wrong_command_line_is_answered_with_the_line_to_type() {
         ("mpienv run -- ./train", "mpienv exec -- ./train"),
         ("mpienv simulate --launcher slurm ./train", "mpienv simulate --launcher slurm -- ./train"),
         ("mpienv --launcher slurm show", "mpienv show --launcher slurm"),
+        // The program's own `-n` stays.
+        (
+            "mpienv launch --nproc-per-node 2 python train.py -n 64",
+            "mpienv launch --nproc-per-node 2 -- python train.py -n 64",
+        ),
+        ("mpienv launch python train.py -n 4", "mpienv launch --nproc-per-node auto -- python train.py -n 4"),
+        ("mpienv launch --for jax -n 2 ./train -n 3", "mpienv launch --for jax --nproc-per-node 2 -- ./train -n 3"),
+        ("mpienv launch -n2 -- ./train", "mpienv launch --nproc-per-node 2 -- ./train"),
+        ("mpienv launch -n=2 ./train", "mpienv launch --nproc-per-node 2 -- ./train"),
+        // Only the program is missing.
+        ("mpienv exec", "mpienv exec -- CMD"),
+        ("mpienv exec --", "mpienv exec -- CMD"),
+        ("mpienv exec --nproc-per-node 2", "mpienv launch --nproc-per-node 2 -- CMD"),
+        ("mpienv launch -n 2", "mpienv launch --nproc-per-node 2 -- CMD"),
+        ("mpienv launch -n2", "mpienv launch --nproc-per-node 2 -- CMD"),
+        // The line that works, also for a script in this folder and for a command in one word.
+        ("mpienv script.py", "mpienv exec -- python script.py"),
+        ("mpienv program.py x", "mpienv exec -- ./program.py x"),
+        ("mpienv 'python train.py'", "mpienv exec -- python train.py"),
         // Not the line that `exec` refuses.
-        ("mpienv mpirun -n 2 ./train", "mpirun -n 2 mpienv exec -- ..."),
+        ("mpienv mpirun -n 2 ./train 'a b'", "mpirun -n 2 mpienv exec -- ./train 'a b'"),
+        ("mpienv env A=1 /opt/bin/srun -n 2 ./train", "env 'A=1' /opt/bin/srun -n 2 mpienv exec -- ./train"),
+        ("mpienv mpirun -n 2 mpienv exec -- ./train", "mpirun -n 2 mpienv exec -- ./train"),
+        ("mpienv exec srun -n4 python train.py", "srun -n4 mpienv exec -- python train.py"),
     ] {
-        let (code, stdout, stderr) = typed(folder.path(), line);
+        let (code, stdout, stderr) = typed(folder.path(), &format!("PATH=$PWD/bin:$PATH; {line}"));
         assert_eq!((code, stdout.as_str()), (Some(2), ""), "{line}: {stderr}");
         assert!(stderr.contains(&format!("\n  tip: type {right}\n")), "{line}: {stderr}");
         assert_eq!(stderr.matches("tip: ").count(), 1, "{line}: {stderr}");
+        // The usage could be that of another subcommand than the tip's.
+        assert!(!stderr.contains("Usage: "), "{line}: {stderr}");
     }
+    let (_, _, stderr) = typed(folder.path(), "mpienv mpirun --map-by node -n 2 ./train");
+    let advice = "\n  tip: put `mpienv exec --` before the program, as in `mpirun -n 2 mpienv exec -- ...`\n";
+    assert!(stderr.contains(advice), "{stderr}");
     // A misspelled word is not a program, and no line is better than a wrong one.
     for (line, said) in [
         ("mpienv exprot | cat; exit ${PIPESTATUS[0]}", "  tip: a similar subcommand exists: 'export'\n"),
         ("mpienv exec --bad | cat; exit ${PIPESTATUS[0]}", "unexpected argument '--bad' found"),
         ("mpienv help python", "unrecognized subcommand 'python'"),
+        ("mpienv show -n 2", "unexpected argument '-n' found"),
     ] {
         let (code, stdout, stderr) = typed(folder.path(), line);
         assert_eq!((code, stdout.as_str()), (Some(2), ""), "{line}: {stderr}");
         assert!(stderr.contains(said) && !stderr.contains("tip: type "), "{line}: {stderr}");
+        assert!(!stderr.contains(" as a value"), "{line}: {stderr}");
     }
 }
 
 #[test]
 fn a_program_that_cannot_be_started_is_answered_with_the_line_to_type() {
     let folder = tempfile::tempdir().unwrap();
-    let script = |name: &str, text: &str, mode: u32| {
-        fs::write(folder.path().join(name), text).unwrap();
-        fs::set_permissions(folder.path().join(name), PermissionsExt::from_mode(mode)).unwrap();
-    };
+    let script = |name, text, mode| write(folder.path(), name, text, mode);
     script("train.py", "#!/usr/bin/env python\nprint(1)\n", 0o644);
     // sh would run the program `import` of ImageMagick.
     script("plain.py", "import os\n", 0o755);
     script("solver", "#!/bin/sh\n", 0o755);
+    script("plain.sh", "#!/bin/sh\n", 0o755);
     fs::create_dir(folder.path().join("bin")).unwrap();
     script("bin/python", "#!/bin/sh\n", 0o755);
     let path = "PATH=$PWD/bin:$PATH";
@@ -69,6 +106,16 @@ fn a_program_that_cannot_be_started_is_answered_with_the_line_to_type() {
         ("exec -- ./plain.py", 126, "its first line names no interpreter", "exec -- python ./plain.py"),
         ("exec -- 'python train.py'", 127, "it is one word with blanks", "exec -- python train.py"),
         ("exec -- 'cd /; ls'", 127, "no shell interprets it", "exec -- sh -c 'cd /; ls'"),
+        (
+            r#"exec -- "python3 train.py --lr 0.1 'a b'""#,
+            127,
+            "no shell interprets it",
+            r"exec -- sh -c 'python3 train.py --lr 0.1 '\''a b'\'''",
+        ),
+        ("exec -- 'cat *.py' x", 127, "no shell interprets it", "exec -- sh -c 'cat *.py \"$@\"' sh x"),
+        ("exec -- 'A=1 python train.py'", 127, "omit the quotes", "exec -- env 'A=1' python train.py"),
+        ("exec -- plain.sh", 127, "in this folder", "exec -- ./plain.sh"),
+        ("exec -- DATA=/data ./solver", 127, "it is an assignment", "exec -- env 'DATA=/data' ./solver"),
         ("exec -- A=1 ./solver", 127, "it is an assignment", "exec -- env 'A=1' ./solver"),
         (
             "launch --nproc-per-node 1 -- ./plain.py",
@@ -100,4 +147,18 @@ fn a_host_that_has_only_python3_is_told_its_name() {
     let (code, _, stderr) = typed(folder.path(), line);
     assert_eq!(code, Some(127));
     assert!(stderr.ends_with("; type `mpienv exec -- python3 train.py`\n"), "{stderr}");
+}
+
+#[test]
+fn a_wrong_export_stops_the_shell_wherever_its_options_stand() {
+    let folder = tempfile::tempdir().unwrap();
+    for line in ["mpienv --launcher alone export", "mpienv export --bad", "mpienv --shell sh export"] {
+        let (code, stdout, stderr) = typed(folder.path(), &format!("eval \"$({line})\" && echo goes on"));
+        assert_eq!((code, stdout.as_str()), (Some(1), ""), "{line}: {stderr}");
+    }
+    // Another command's words, and a program's.
+    for line in ["mpienv show export", "mpienv exec --bad -- export", "mpienv launch -x -- mpienv export"] {
+        let (code, stdout, stderr) = typed(folder.path(), line);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{line}: {stderr}");
+    }
 }

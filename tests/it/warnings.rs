@@ -240,7 +240,15 @@ fn exec_on_one_node_warns_of_a_port_that_is_in_use_and_starts_the_program() {
     // Other ranks cannot know, and rank 0 of several nodes may not be the one that listens.
     assert_eq!(exec(&taken, &place("1", "2"), &[]).2, "");
     assert_eq!(exec(&taken, &place("0", "4"), &[]).2, "");
-    // A meeting says it once, and fails.
+    // One rank meets nobody, so its meeting does not find out.
+    let (code, stdout, stderr) = exec(&taken, &[], &["--meet", "5"]);
+    assert_eq!((code, stdout.as_str()), (Some(0), "started\n"), "{stderr}");
+    assert!(stderr.starts_with(&said), "{stderr}");
+    let (code, stdout, stderr) = run(&["check", "--timeout", "5"], &[&[("MASTER_PORT", &taken)]]);
+    assert!(stdout.starts_with("1 rank on 1 host"), "{stdout}{stderr}");
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.starts_with(&said), "{stderr}");
+    // A meeting of several ranks says it once, and fails.
     let (code, stdout, stderr) = exec(&taken, &place("0", "2"), &["--meet", "5"]);
     assert_eq!((code, stdout.as_str()), (Some(3), ""), "{stderr}");
     assert!(stderr.starts_with("mpienv: port ") && !stderr.contains("[port-in-use]"), "{stderr}");

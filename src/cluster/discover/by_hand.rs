@@ -1,14 +1,12 @@
 //! Places that a user provides because the platform does not.
 
+use crate::cluster::overrides::ASKED;
 use crate::error::{Error, Reason};
 use crate::launcher::{Marker, Starts};
 use crate::value::placement::{Launcher, Placement, Sourced};
 use crate::value::rank::Rank;
 
 use super::choice::Choice;
-
-/// The source of a value that an option or the program sets.
-const ASKED: &str = "asked for";
 
 /// Returns the place of the node's only process, with the platform's master, port, hosts, workers and job.
 pub(super) fn node(node: Rank, read: Result<Placement, Error>) -> Result<Placement, Error> {

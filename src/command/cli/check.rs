@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::cluster::discover::unplaced::CODES as UNPLACED;
 use crate::command::check::{self, CheckError, JobMap};
+use crate::command::doctor::port::in_use_on_one_node;
 use crate::rendezvous::RendezvousError::{Lost, Mismatch, Missing};
 use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
 
@@ -30,7 +31,9 @@ pub(crate) fn run(
     if let Some(Finding { what, why, remedy, .. }) = info.findings().iter().find(is_not_a_task).cloned() {
         return Err(Failure::NotATask { what, why, remedy });
     }
-    quiet.warn(&info, &environment);
+    // One rank meets nobody, so its meeting does not try the port.
+    let port = if info.world_size() == 1 { in_use_on_one_node(&info) } else { None };
+    quiet.warn_also(&info, &environment, port);
     let Some(map) = meet(&info, timeout, bind)? else { return Ok(()) };
     if json {
         let text = serde_json::to_string_pretty(&map).map_err(io::Error::from)?;

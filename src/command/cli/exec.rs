@@ -60,8 +60,9 @@ pub(crate) fn run(
     let values = || if options.per_node { info.per_node_placeholders() } else { Ok(info.placeholders()) };
     let words = options.template.apply(values, &words)?;
     options.launcher.check_exec(&info, &environment, options.per_node, &words)?;
-    // A meeting finds out by itself, and fails.
-    let port = if options.meet.is_asked() { None } else { in_use_on_one_node(&info) };
+    // A meeting of several ranks finds out by itself, and fails.
+    let is_met = options.meet.is_asked() && info.world_size() > 1;
+    let port = if is_met { None } else { in_use_on_one_node(&info) };
     quiet.warn_also(&info, &environment, finding.into_iter().chain(port));
     if options.dry_run {
         return Ok(words::print(&words)?);

@@ -1,10 +1,12 @@
 //! `mpienv export`: assignments for `eval`, and nothing else on stdout.
 
+use std::ffi::OsString;
+
 use crate::{Dialect, Environment, Target};
 use clap::ValueEnum;
 
 use super::shell::Shell;
-use super::{Failure, Overrides, Quiet, lines_of, stream, words};
+use super::{Failure, Overrides, Quiet, lines_of, meant, stream, words};
 
 /// The subcommand's name.
 const NAME: &str = "export";
@@ -65,12 +67,14 @@ fn text(
 
 /// If the command line of an `export` is invalid, prints text that stops the shell that evaluates it.
 pub(super) fn stop_the_shell() {
-    let mut words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    if words.next().as_deref() != Some(NAME) || stream::is_read_by_a_person() {
+    let words: Vec<OsString> = std::env::args_os().skip(1).take_while(|word| word != "--").collect();
+    // Options may precede the subcommand, which is what is wrong then.
+    let is_export = meant::verb_at(&words).is_some_and(|at| words[at] == NAME);
+    if !is_export || stream::is_read_by_a_person() {
         return;
     }
-    let words: Vec<String> = words.collect();
-    let after = words.iter().skip_while(|word| *word != "--shell").nth(1).map(String::as_str);
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    let after = words.iter().skip_while(|word| *word != "--shell").nth(1).map(AsRef::as_ref);
     let name = words.iter().find_map(|word| word.strip_prefix("--shell=")).or(after).unwrap_or("sh");
     // mpienv knows no such text for a shell that it does not support.
     if let Ok(shell) = Shell::from_str(name, false) {

@@ -32,7 +32,7 @@ pub(crate) enum Failure {
     NotATask { what: String, why: String, remedy: String },
     #[error(
         "each of the {ranks} ranks would start its own {launcher}, and each {launcher} would run a separate job; {launcher} \
-         starts all ranks of a node itself and ignores RANK and WORLD_SIZE; {remedy}"
+         starts all ranks of a node itself and ignores RANK and WORLD_SIZE; {remedy}; --allow-launcher starts it anyway"
     )]
     NodeByRank { ranks: u64, launcher: String, remedy: String },
     #[error(

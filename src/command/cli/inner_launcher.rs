@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::{ClusterInfo, Environment, LaunchStyle};
 use clap::Args;
 
-use super::Failure;
+use super::{Failure, count, words};
 
 /// Whether the command may be a launcher.
 #[derive(Args, Clone, Copy, Debug)]
@@ -104,9 +104,12 @@ impl LauncherOption {
         per_node: bool,
         words: &[OsString],
     ) -> Result<(), Failure> {
-        let Some((name, inner)) = find(words).filter(|_| !self.allow_launcher) else { return Ok(()) };
+        let Some(found) = find(words).filter(|_| !self.allow_launcher) else { return Ok(()) };
+        let Found { name, inner, .. } = &found;
         let remedy = match (&inner.starts, info.launch_style()) {
             (Starts::Node { .. }, _) if per_node => return Ok(()),
+            // Each of its ranks gets its own variables.
+            (Starts::Job(_), _) if found.words.iter().any(is_mpienv) => return Ok(()),
             (Starts::Node { per_node, .. }, LaunchStyle::PerNode) => {
                 format!("use `{per_node}`, which tells each node's {name} about the other nodes")
             }
@@ -115,9 +118,9 @@ impl LauncherOption {
                  ({}) with `{per_node}`",
                 info.launcher().spec().advice.one_per_node
             ),
-            (Starts::Job(options), _) => format!("put mpienv after it: `{name} {options} mpienv exec -- ...`"),
+            (Starts::Job(options), _) => remedy(found.in_order(options)),
         };
-        inner.check(name, info.world_size().into(), environment, words, remedy)
+        inner.check(name.clone(), info.world_size().into(), environment, words, remedy)
     }
 
     /// Rejects `launch` of a launcher by every worker.
@@ -128,18 +131,19 @@ impl LauncherOption {
         workers: u32,
         words: &[OsString],
     ) -> Result<(), Failure> {
-        let Some((name, inner)) = find(words).filter(|_| !self.allow_launcher) else { return Ok(()) };
+        let Some(found) = find(words).filter(|_| !self.allow_launcher) else { return Ok(()) };
+        let Found { name, inner, .. } = &found;
         let remedy = match inner.starts {
             Starts::Node { .. } => format!(
                 "start the program without {name}, as in `mpienv launch --nproc-per-node N -- python train.py`: launch \
                  starts the ranks of a node as {name} does"
             ),
             Starts::Job(options) => format!(
-                "omit it, because launch starts the ranks of a node itself; or let it start all ranks, as in `{name} {options} \
-                 mpienv exec -- ...`"
+                "omit it, because launch starts the ranks of a node itself; or let it start all ranks: {}",
+                remedy(found.in_order(options))
             ),
         };
-        inner.check(name, u64::from(info.world_size()) * u64::from(workers), environment, words, remedy)
+        inner.check(name.clone(), u64::from(info.world_size()) * u64::from(workers), environment, words, remedy)
     }
 }
 
@@ -168,17 +172,53 @@ impl Inner {
     }
 }
 
-/// Returns the right order of mpienv and a launcher of jobs, if the words start one.
-pub(super) fn in_order(words: &[OsString]) -> Option<String> {
-    match find(words)? {
-        (name, Inner { starts: Starts::Job(options), .. }) => Some(format!("{name} {options} mpienv exec -- ...")),
-        _ => None,
+/// Returns what to type instead of words that start a launcher of jobs: a line, or else advice.
+pub(super) fn meant(words: &[OsString]) -> Option<Result<String, String>> {
+    let found = find(words)?;
+    let Starts::Job(options) = found.inner.starts else { return None };
+    Some(found.in_order(options))
+}
+
+fn remedy(order: Result<String, String>) -> String {
+    order.map_or_else(|advice| advice, |line| format!("put mpienv after it: `{line}`"))
+}
+
+/// A launcher that is started.
+struct Found<'a> {
+    /// The name that the user typed.
+    name: String,
+    inner: &'static Inner,
+    /// The words up to its name.
+    start: &'a [OsString],
+    /// The words after it.
+    words: &'a [OsString],
+}
+
+impl Found<'_> {
+    /// Returns the line with the launcher before mpienv, or advice if it is unknown where the launcher's options end.
+    fn in_order(&self, options: &str) -> Result<String, String> {
+        // mpienv is in its place already.
+        if self.words.iter().any(is_mpienv) {
+            return Ok(format!("{} {}", words::line(self.start), words::line(self.words)));
+        }
+        let program = count::first(self.words).map(|(_, used)| self.words.split_at(used));
+        let is_program = |word: &OsString| !word.as_encoded_bytes().starts_with(b"-");
+        match program.filter(|(_, program)| program.first().is_some_and(is_program)) {
+            Some((count, program)) => {
+                let [start, count, program] = [self.start, count, program].map(words::line);
+                Ok(format!("{start} {count} mpienv exec -- {program}"))
+            }
+            None => {
+                let name = &self.name;
+                Err(format!("put `mpienv exec --` before the program, as in `{name} {options} mpienv exec -- ...`"))
+            }
+        }
     }
 }
 
-/// Returns the launcher that the words start, under the name that the user typed.
-fn find(words: &[OsString]) -> Option<(String, &'static Inner)> {
-    let mut words = words.iter().map(|word| word.to_string_lossy()).peekable();
+/// Returns the launcher that the words start.
+fn find(all: &[OsString]) -> Option<Found<'_>> {
+    let mut words = all.iter().map(|word| word.to_string_lossy());
     let mut first = words.next()?;
     if file_name(&first)? == "env" {
         first = words.find(|word| !word.contains('='))?;
@@ -190,11 +230,16 @@ fn find(words: &[OsString]) -> Option<(String, &'static Inner)> {
         name = words.next()?.into_owned();
     }
     let inner = INNER.iter().find(|inner| inner.names.contains(&name.as_str()))?;
-    if inner.verbs.is_empty() {
-        return Some((name, inner));
+    if !inner.verbs.is_empty() {
+        let verb = words.next().filter(|verb| inner.verbs.contains(&&**verb))?;
+        name = format!("{name} {verb}");
     }
-    let verb = words.next().filter(|verb| inner.verbs.contains(&&**verb))?;
-    Some((format!("{name} {verb}"), inner))
+    let (start, words) = all.split_at(all.len() - words.len());
+    Some(Found { name, inner, start, words })
+}
+
+fn is_mpienv(word: &OsString) -> bool {
+    Path::new(word).file_name().is_some_and(|name| name == "mpienv")
 }
 
 fn file_name(word: &str) -> Option<&str> {
@@ -206,7 +251,7 @@ mod tests {
     use super::*;
 
     fn found(line: &str) -> Option<String> {
-        find(&line.split(' ').map(OsString::from).collect::<Vec<_>>()).map(|(name, _)| name)
+        find(&line.split(' ').map(OsString::from).collect::<Vec<_>>()).map(|found| found.name)
     }
 
     #[test]

@@ -7,28 +7,35 @@ use clap::CommandFactory;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::{Command, inner_launcher, words, worker};
+use super::{Command, count, exec, inner_launcher, words, worker};
 
-/// How launchers call the number of processes.
-const COUNTS: [&str; 6] = ["-n", "-np", "--np", "--nprocs", "--num-processes", "--num_processes"];
 /// How many words are inspected.
 const MOST: usize = 32;
+/// Stands for the program in a line that has none.
+const PROGRAM: &str = "CMD";
 
 /// Adds the line to type to the error in a command line, in place of what clap suggests.
 pub(super) fn explain(error: &mut clap::Error) {
     let typed: Vec<OsString> = std::env::args_os().skip(1).collect();
+    // clap suggests the word as a value after `--`, where it would be the program's name.
+    if error.get(ContextKind::Suggested).is_some_and(|tip| tip.to_string().contains(" as a value")) {
+        error.remove(ContextKind::Suggested);
+    }
     // A word like one of the subcommands is a misspelled one.
     if error.get(ContextKind::SuggestedSubcommand).is_some() && !typed.iter().any(|word| word == "--") {
         return;
     }
     let kinds = [ErrorKind::UnknownArgument, ErrorKind::InvalidSubcommand, ErrorKind::MissingRequiredArgument];
-    let Some(line) = Some(&typed).filter(|_| kinds.contains(&error.kind())).and_then(|typed| line(typed)) else {
+    let Some(tip) = Some(&typed).filter(|_| kinds.contains(&error.kind())).and_then(|typed| tip(typed)) else {
         return;
     };
-    for kind in [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::Suggested] {
+    // The usage is that of the subcommand that was typed, perhaps instead of the right one.
+    for kind in
+        [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::Suggested, ContextKind::Usage]
+    {
         error.remove(kind);
     }
-    let tip = ContextValue::StyledStrs(vec![StyledStr::from(format!("type {line}"))]);
+    let tip = ContextValue::StyledStrs(vec![StyledStr::from(tip)]);
     error.insert(ContextKind::Suggested, tip);
 }
 
@@ -41,24 +48,53 @@ pub(super) fn for_program(error: &StartError) -> Option<String> {
     Some(format!("type `mpienv {typed} -- {meant}`"))
 }
 
-/// Returns the first change of the words that makes them valid, as a line.
-fn line(typed: &[OsString]) -> Option<String> {
-    let valid = candidates(typed).into_iter().find(|words| {
+/// Returns what to type instead: the first change of the words that makes them valid.
+fn tip(typed: &[OsString]) -> Option<String> {
+    let ordered = |words: &[OsString]| {
+        Some(inner_launcher::meant(words)?.map_or_else(|advice| advice, |line| format!("type {line}")))
+    };
+    if let Some(tip) = ordered(typed) {
+        return Some(tip);
+    }
+    let mut valid = first_valid(typed).or_else(|| {
+        // Perhaps only the program is missing.
+        let missing: &[&str] = match typed.iter().position(|word| word == "--") {
+            None => &["--", PROGRAM],
+            Some(at) if at + 1 == typed.len() => &[PROGRAM],
+            Some(_) => return None,
+        };
+        first_valid(&typed.iter().cloned().chain(missing.iter().map(OsString::from)).collect::<Vec<_>>())
+    })?;
+    if let Some(at) = valid.iter().position(|word| word == "--") {
+        let program = valid.split_off(at + 1);
+        if let Some(tip) = ordered(&program) {
+            return Some(tip);
+        }
+        let error = StartError::foreseen(&exec::command(&program)).filter(|_| program != [PROGRAM]);
+        valid.extend(error.and_then(|error| error.meant().map(<[_]>::to_vec)).unwrap_or(program));
+    }
+    Some(format!("type mpienv {}", words::line(&valid)))
+}
+
+fn first_valid(typed: &[OsString]) -> Option<Vec<OsString>> {
+    candidates(typed).into_iter().find(|words| {
         let words = words.iter().cloned();
         Command::command().try_get_matches_from(std::iter::once("mpienv".into()).chain(words)).is_ok()
-    })?;
-    let program = valid.iter().position(|word| word == "--").and_then(|at| valid.get(at + 1..));
-    Some(program.and_then(inner_launcher::in_order).unwrap_or_else(|| format!("mpienv {}", words::line(&valid))))
+    })
+}
+
+/// Returns the place of the subcommand.
+pub(super) fn verb_at(words: &[OsString]) -> Option<usize> {
+    let command = Command::command();
+    words.iter().position(|word| command.get_subcommands().any(|verb| word == verb.get_name()))
 }
 
 /// Returns the words with a subcommand, with `--`, and with the number of workers, as far as these are missing.
 fn candidates(typed: &[OsString]) -> Vec<Vec<OsString>> {
-    let command = Command::command();
-    let is_verb = |word: &OsString| command.get_subcommands().any(|verb| word == verb.get_name());
     let with = |verb: &str, rest: &[OsString]| [&[verb.into()][..], rest].concat();
     let Some((first, rest)) = typed.split_first().filter(|(first, _)| *first != "help") else { return Vec::new() };
     let has_dashes = typed.iter().any(|word| word == "--");
-    let bases = match typed.iter().position(is_verb) {
+    let bases = match verb_at(typed) {
         Some(0) if first == "exec" => vec![typed.to_vec(), with("launch", rest)],
         Some(0) => vec![typed.to_vec()],
         // Options before the subcommand.
@@ -71,31 +107,33 @@ fn candidates(typed: &[OsString]) -> Vec<Vec<OsString>> {
 
 fn variants(base: &[OsString]) -> Vec<Vec<OsString>> {
     let end = base.iter().position(|word| word == "--");
-    let mut counted = base.to_vec();
     let is_launch = base.first().is_some_and(|verb| verb == "launch");
-    // Words after the first program are its own.
-    let options =
-        base.iter().take(end.unwrap_or(base.len())).skip(1).position(|word| COUNTS.iter().any(|count| word == count));
-    if let Some(at) = options.filter(|_| is_launch) {
-        counted[at + 1] = "--nproc-per-node".into();
-    }
+    let counts: &[&[OsString]] = if is_launch { &[&[], &["--nproc-per-node".into(), "auto".into()]] } else { &[&[]] };
     let mut all = Vec::new();
-    for count in [&[][..], &["--nproc-per-node".into(), "auto".into()]] {
-        if !count.is_empty() && !is_launch {
+    for count in counts {
+        let words = [&base[..1], count, &base[1..]].concat();
+        if let Some(end) = end {
+            let (options, program) = words.split_at(end + count.len());
+            all.push([&renamed(options, is_launch)[..], program].concat());
             continue;
         }
-        let words = [&counted[..1], count, &counted[1..]].concat();
-        if end.is_none() {
-            // `--` before the first word that can be a program.
-            let is_program = |word: &OsString| {
-                !starts_with_dash(word) && word.to_str().is_none_or(|text| text.parse::<f64>().is_err())
-            };
-            let places = (1 + count.len()..words.len().min(MOST)).filter(|&at| is_program(&words[at]));
-            all.extend(places.map(|at| [&words[..at], &["--".into()], &words[at..]].concat()));
-        }
+        // `--` before the first word that can be a program.
+        let is_program =
+            |word: &OsString| !starts_with_dash(word) && word.to_str().is_none_or(|text| text.parse::<f64>().is_err());
+        let places = (1 + count.len()..words.len().min(MOST)).filter(|&at| is_program(&words[at]));
+        all.extend(places.map(|at| [&renamed(&words[..at], is_launch)[..], &["--".into()], &words[at..]].concat()));
         all.push(words);
     }
     all
+}
+
+/// Returns the options with the number of workers under its own name. Words after the program's name are its own.
+fn renamed(options: &[OsString], is_launch: bool) -> Vec<OsString> {
+    let place = (1..options.len()).filter(|_| is_launch);
+    let found = place.filter_map(|at| Some((at, count::first(&options[at..])?))).next();
+    found.map_or(options.to_vec(), |(at, (value, used))| {
+        [&options[..at], &["--nproc-per-node".into(), value.to_owned()], &options[at + used..]].concat()
+    })
 }
 
 fn starts_with_dash(word: &OsString) -> bool {

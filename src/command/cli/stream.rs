@@ -8,6 +8,8 @@ use crate::{Environment, Launcher};
 use anstream::adapter::strip_bytes;
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
+#[cfg(unix)]
+use rustix::fs::OFlags;
 
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
@@ -18,12 +20,18 @@ pub extern "C" fn before_main() {
     IS_CLOSED.store(is_closed, Ordering::Relaxed);
 }
 
-/// Returns stdout, or an error if it is closed.
+/// Returns stdout, or an error if it is closed or only open for reading: the standard library ignores both.
 pub(super) fn stdout() -> io::Result<StdoutLock<'static>> {
-    match IS_CLOSED.load(Ordering::Relaxed) {
-        true => Err(io::Error::other("it is closed")),
-        false => Ok(io::stdout().lock()),
+    if IS_CLOSED.load(Ordering::Relaxed) {
+        return Err(io::Error::other("it is closed"));
     }
+    #[cfg(unix)]
+    if rustix::fs::fcntl_getfl(rustix::stdio::stdout())
+        .is_ok_and(|flags| flags.intersection(OFlags::ACCMODE) == OFlags::RDONLY)
+    {
+        return Err(io::Error::other("it is only open for reading"));
+    }
+    Ok(io::stdout().lock())
 }
 
 /// Closes a stdout again that was closed, so that the program that this process becomes or starts finds it so.

@@ -5,9 +5,13 @@ use std::ops::RangeInclusive;
 use super::machine::port_is_free;
 use super::{Machine, Nodes, finding, known_nodes};
 use crate::cluster::info::ClusterInfo;
-use crate::cluster::overrides;
+use crate::cluster::overrides::{self, ASKED};
 use crate::finding::{Finding, Severity};
+use crate::value::port::Port;
 use crate::value::port_range::PortRange;
+
+/// The variables that set the master's port.
+const SETTINGS: [&str; 2] = ["MASTER_PORT", overrides::MASTER_PORT];
 
 /// Reports that another program uses the master's port.
 pub(super) fn in_use(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
@@ -28,12 +32,12 @@ fn taken(info: &ClusterInfo, severity: Severity) -> Finding {
         code: "port-in-use",
         what: format!("this is rank 0, but another program already listens on its port {port}"),
         why: "rank 0 cannot listen there, or the other ranks connect to the wrong program".to_owned(),
-        remedy: match info.default_master_port() {
-            own if own != port && info.default_port_is_own => format!(
-                "unset MASTER_PORT, so that the job uses its own port {own}; or stop that program (`ss -tlnp sport = :{port}` \
-                 shows it; it may be the job that hangs)"
+        remedy: match another(info) {
+            Some((how, own)) => format!(
+                "{how}, so that the job uses its own port {own}; or stop that program (`ss -tlnp sport = :{port}` shows it; \
+                 it may be the job that hangs)"
             ),
-            _ => format!(
+            None => format!(
                 "give all ranks another MASTER_PORT, or stop that program (`ss -tlnp sport = :{port}` shows it; it may be the \
                  job that hangs)"
             ),
@@ -41,11 +45,22 @@ fn taken(info: &ClusterInfo, severity: Severity) -> Finding {
     }
 }
 
+/// Returns how to choose no port, and the port of its own that the job gets then, if a user chose another one.
+pub(crate) fn another(info: &ClusterInfo) -> Option<(String, Port)> {
+    let (own, port) = (info.default_master_port(), info.master_port());
+    let how = match &*info.provenance().master_port {
+        ASKED => format!("omit the option that sets port {port}"),
+        source if SETTINGS.contains(&source) => format!("unset {source}={port}"),
+        _ => return None,
+    };
+    (own != port && info.default_port_is_own).then_some((how, own))
+}
+
 /// Reports that an outgoing connection may take the master's port.
 pub(super) fn ephemeral(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     let port = info.master_port().get();
     let range = machine.ephemeral_ports.clone().filter(|range| range.contains(&port))?;
-    let is_set = ["MASTER_PORT", overrides::MASTER_PORT, "asked for"].contains(&&*info.provenance().master_port);
+    let is_set = [SETTINGS[0], SETTINGS[1], ASKED].contains(&&*info.provenance().master_port);
     let remedy = match outside(&range) {
         Some(free) if is_set => format!("choose a MASTER_PORT from {} to {}", free.first(), free.last()),
         Some(free) => format!("set {}={free} for all ranks", overrides::PORT_RANGE),

@@ -17,6 +17,19 @@ pub(super) struct Meant {
 /// Characters that only a shell interprets.
 const OF_SHELLS: [char; 6] = ['$', '&', ';', '|', '<', '>'];
 
+/// Characters by which a shell joins or changes words.
+const OF_WORDS: [char; 8] = ['\'', '"', '\\', '`', '*', '?', '[', '~'];
+
+/// Returns the first words of a shell that interprets the command's name.
+fn of_shell(command: &Command) -> Vec<OsString> {
+    let mut words = vec!["sh".into(), "-c".into(), command.get_program().to_owned()];
+    if command.get_args().len() > 0 {
+        words[2].push(" \"$@\"");
+        words.push("sh".into());
+    }
+    words
+}
+
 /// Returns the command that was probably meant. `path` is the file that the system found.
 pub(super) fn meant(command: &Command, error: &io::Error, path: Option<&Path>) -> Option<Meant> {
     let name = command.get_program();
@@ -26,20 +39,25 @@ pub(super) fn meant(command: &Command, error: &io::Error, path: Option<&Path>) -
         Some(Meant { why: why.to_owned(), words })
     };
     match (error.kind(), path) {
-        (io::ErrorKind::NotFound, None) if text.contains(OF_SHELLS) => {
-            instead("no shell interprets it: start a shell", vec!["sh".into(), "-c".into(), name.to_owned()])
+        (io::ErrorKind::NotFound, None)
+            if text.contains(OF_SHELLS) || text.contains(char::is_whitespace) && text.contains(OF_WORDS) =>
+        {
+            instead("no shell interprets it: start a shell", of_shell(command))
         }
-        (io::ErrorKind::NotFound, None) if text.contains(char::is_whitespace) => instead(
-            "it is one word with blanks: omit the quotes",
-            text.split_whitespace().map(OsString::from).collect(),
-        ),
-        (io::ErrorKind::NotFound, None) if text.contains('=') && !text.contains('/') => {
+        (io::ErrorKind::NotFound, None) if text.contains(char::is_whitespace) => {
+            let env = Some("env").filter(|_| is_assignment(&text));
+            let words = env.into_iter().chain(text.split_whitespace()).map(OsString::from);
+            instead("it is one word with blanks: omit the quotes", words.collect())
+        }
+        (io::ErrorKind::NotFound, None) if is_assignment(&text) => {
             instead("it is an assignment: put env before it", vec!["env".into(), name.to_owned()])
         }
         (io::ErrorKind::NotFound, None) if Path::new(name).is_file() => {
-            let first = match interpreter(Path::new(name)) {
+            let path = Path::new(".").join(name);
+            let is_program = is_executable(&path) && not_for_sh(&path).is_none();
+            let first = match interpreter(&path).filter(|_| !is_program) {
                 Some(interpreter) => vec![interpreter, name.to_owned()],
-                None => vec![Path::new(".").join(name).into_os_string()],
+                None => vec![path.into_os_string()],
             };
             instead("it is in this folder, which is not on PATH: name the folder or the interpreter", first)
         }
@@ -71,6 +89,12 @@ pub(super) fn not_for_sh(path: &Path) -> Option<io::Error> {
     File::open(path).and_then(|file| file.take(4).read_to_end(&mut head)).ok()?;
     let is_program = head.starts_with(b"#!") || head.starts_with(b"\x7fELF");
     (!is_program).then(|| io::Error::from_raw_os_error(ENOEXEC))
+}
+
+/// Returns whether a shell would read an assignment at the start.
+fn is_assignment(text: &str) -> bool {
+    let name = text.split_once('=').map_or("", |(name, _)| name);
+    name.starts_with(|c: char| !c.is_ascii_digit()) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 /// Returns the program that runs scripts with this file's extension.
