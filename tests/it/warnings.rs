@@ -120,6 +120,48 @@ fn what_mpienv_started_does_not_warn_again() {
     }
 }
 
+#[test]
+fn a_launch_of_several_workers_on_the_only_node_does_not_say_that_the_script_runs_once() {
+    let launch = |workers: &str, vars: &[Vars]| run(&["launch", "--nproc-per-node", workers, "--", "true"], vars).2;
+    let pbs: Vars = &[("PBS_JOBID", "7.a"), ("PBS_NP", "4"), ("PBS_NUM_NODES", "1"), ("PBS_NUM_PPN", "4")];
+    assert_eq!(launch("4", &[pbs]), "");
+    let nodes = |count| [("SLURM_NNODES", count)];
+    assert_eq!(launch("4", &[SCRIPT, &nodes("1")]), "");
+    for (workers, vars) in [("1", &[SCRIPT, &nodes("1")][..]), ("4", &[SCRIPT, &nodes("2")]), ("4", &[SCRIPT])] {
+        let said = launch(workers, vars);
+        assert_eq!(said.matches("warning [slurm-not-a-task]: ").count(), 1, "{workers} {vars:?}: {said}");
+    }
+    // Other batch systems' jobs on several hosts.
+    for (vars, code) in UNPLACED.iter().filter(|(vars, _)| vars.iter().any(|(name, _)| *name == "LSB_MCPU_HOSTS")) {
+        assert!(launch("4", &[vars]).contains(&format!("warning [{code}]: ")));
+    }
+}
+
+#[test]
+fn no_warning_is_repeated_by_the_program_that_exec_became() {
+    let step: Vars = &[
+        ("SLURM_JOB_ID", "7"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_PROCID", "0"),
+        ("SLURM_LOCALID", "0"),
+        ("SLURM_NODEID", "0"),
+        ("SLURM_STEP_NUM_TASKS", "3"),
+        ("SLURM_STEP_TASKS_PER_NODE", "3"),
+        ("SLURM_GTIDS", "0,1"),
+        ("MASTER_ADDR", "127.0.0.1"),
+    ];
+    let program = Path::new(env!("CARGO_BIN_EXE_mpienv")).with_file_name("examples").join("cluster_info");
+    let program = program.to_str().unwrap();
+    for (vars, code) in [(step, "slurm-local-sizes-differ"), (STALE_MASTER, "master-not-here")] {
+        let count = |words: &[&str]| run(words, &[vars]).2.matches(&format!(" [{code}]: ")).count();
+        assert_eq!(count(&["exec", "--", program]), 1, "{code}");
+        assert_eq!(count(&["exec", "--", "mpienv", "exec", "--", "mpienv", "exec", "--", program]), 1, "{code}");
+        // What exec did not say is said.
+        let said = run(&["exec", "-q", "--", "mpienv", "exec", "--", "true"], &[vars]).2;
+        assert_eq!(said.matches(&format!(" [{code}]: ")).count(), 1, "{said}");
+    }
+}
+
 /// The stderr of a program that the tests build, which must succeed.
 fn said_by(program: &mut Command, vars: Vars) -> String {
     let Output { status, stderr, .. } = program.env_clear().envs(vars.iter().copied()).output().unwrap();

@@ -62,7 +62,8 @@ pub(crate) fn run(
     options.launcher.check_exec(&info, &environment, options.per_node, &words)?;
     // A meeting finds out by itself, and fails.
     let port = if options.meet.is_asked() { None } else { in_use_on_one_node(&info, &environment) };
-    quiet.warn_also(&info, &environment, finding.into_iter().chain(port));
+    let said = quiet.warn_also(&info, &environment, finding.into_iter().chain(port));
+    let info = info.having_said(&said);
     if options.dry_run {
         return Ok(words::print(&words)?);
     }
