@@ -293,6 +293,12 @@ fn exec_on_one_node_warns_of_a_port_that_is_in_use_and_starts_the_program() {
         assert_eq!(exec(&taken, vars, &["-q"]).2, "");
         assert_eq!(exec(&free_port().to_string(), vars, &[]).2, "");
     }
+    // Each command may find the port free or in use.
+    let twice = run(
+        &["exec", "--", "mpienv", "exec", "--", "true"],
+        &[&place("0", "2"), &[("MASTER_PORT", &taken), ("MASTER_ADDR", "127.0.0.1")]],
+    );
+    assert_eq!(twice.2.matches("[port-in-use]").count(), 2, "{}", twice.2);
     // torchrun's agent listens there for its workers.
     let torchrun = [
         &place("0", "2")[..],
