@@ -79,6 +79,7 @@ impl ClusterInfo {
             master_port: self.port_is_own.then(|| self.master_port().to_string()),
             token: (self.token_is_own && !self.token.as_bytes().is_empty()).then(|| self.token.as_str().to_owned()),
             seen,
+            said: self.said.clone(),
         }
     }
 }

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! Reading does not change variables or open connections. It reads no files other than those in `MPIENV_TOKEN_FILE` and
-//! `PBS_NODEFILE`, and Linux's /proc. If variables contradict each other, it returns an [`Error`] that names the launcher, the
+//! `PBS_NODEFILE`, and Linux's /proc, which shows the parent processes. If variables contradict each other, it returns an [`Error`] that names the launcher, the
 //! variable, its value, the reason and the remedy. If variables are only suspicious, it adds a [`Finding`].
 //!
 //! The [`guide`] describes the variables, the findings, and how mpienv compares with other libraries.

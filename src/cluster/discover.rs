@@ -212,6 +212,7 @@ impl ClusterInfoBuilder {
         // The context applies only if no other launcher has started this process since.
         let context = context.filter(|_| choice.is_of_context);
         let own = Own::of(&placement, context.as_ref(), master_addr.as_ref(), &master_port);
+        let said = context.as_ref().map(|context| context.said.clone()).unwrap_or_default();
         let munge = own::munge(environment)?;
         let (token, token_is_own) = own::token(environment, &placement, context)?;
         let master_addr = master_addr.ok_or_else(|| master::unknown(&placement));
@@ -235,6 +236,7 @@ impl ClusterInfoBuilder {
             nccl_socket_ifname: nccl,
             hosts,
             findings,
+            said,
             token,
             munge,
             port_is_default,

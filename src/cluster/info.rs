@@ -54,6 +54,8 @@ pub struct ClusterInfo {
     pub(crate) restart_count: Sourced<Option<u32>>,
     pub(crate) platform: Sourced<Option<Launcher>>,
     pub(crate) findings: Vec<Finding>,
+    /// The codes of the warnings that `mpienv exec` printed before it became this program.
+    pub(crate) said: Vec<String>,
     pub(crate) token: Token,
     pub(crate) munge: Option<Munge>,
     /// Whether the port is a default, because neither the program nor a variable sets it.

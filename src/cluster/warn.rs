@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
 
+use crate::cluster::discover::unplaced;
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
@@ -38,8 +39,30 @@ impl ClusterInfo {
         let _ = io::stderr().write_all(text.as_bytes());
     }
 
+    /// Returns this place for a process that starts `workers` processes itself, as [`Launch`](crate::Launch) does. If it
+    /// starts several in a batch job of one node, it need not warn that the job's script runs only once.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let script = [("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "4"), ("SLURM_NNODES", "1")];
+    /// let info = ClusterInfo::from_vars(script)?;
+    /// assert_eq!(info.warnings()[0].code, "slurm-not-a-task");
+    /// assert_eq!(info.starting(4).warnings(), []);
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    #[must_use]
+    pub fn starting(&self, workers: u32) -> ClusterInfo {
+        let mut info = self.clone();
+        if workers > 1 {
+            info.findings.retain(|finding| !unplaced::is_of_one_node(finding, &self.inherited));
+        }
+        info
+    }
+
     /// Returns the findings that are probably wrong, for a program that prints them itself. Ranks that would repeat
-    /// what another rank of their node says get none: only rank 0 and the first rank of each other node warn.
+    /// what another rank of their node says get none: only rank 0 and the first rank of each other node warn. What
+    /// `mpienv exec` said before it became this program is not said again.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -61,7 +84,15 @@ impl ClusterInfo {
             return Vec::new();
         }
         let own = self.findings().iter().filter(|finding| finding.severity == Severity::Warning).cloned();
-        own.chain(others()).map(|finding| self.placed(finding)).collect()
+        let is_new = |finding: &Finding| !self.said.iter().any(|code| code == finding.code);
+        own.chain(others()).filter(is_new).map(|finding| self.placed(finding)).collect()
+    }
+
+    /// Returns this place for a program that this process becomes after it has printed these warnings.
+    #[cfg(feature = "cli")]
+    pub(crate) fn having_said(mut self, warnings: &[Finding]) -> ClusterInfo {
+        self.said.extend(warnings.iter().map(|finding| finding.code.to_owned()));
+        self
     }
 
     /// Adds the rank and its host to a finding, except for rank 0.

@@ -57,7 +57,7 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
         master_not_here(info, machine),
         between_hosts(master_loopback(info, machine)),
         master_link_local(info),
-        port::in_use(info, machine),
+        port::in_use(info, environment, machine),
         port::ephemeral(info, machine),
         between_hosts(hostname_loopback(info, machine)),
         stale_session(environment, machine),

@@ -15,16 +15,33 @@ struct System {
     code: &'static str,
     /// Variables that only a job of this system has.
     jobs: &'static [&'static str],
-    /// Returns what shows how many processes the job has.
+    /// Returns what shows how large the job is.
     size: fn(&Environment) -> Option<Size>,
     start: &'static str,
 }
 
-/// How many processes a job asked for, and where that was read.
+/// What a job asked for, and where that was read.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Size {
-    pub processes: u64,
+    /// Whether the job probably has several processes. On one host, slots may be the cores of a multithreaded program
+    /// just as well as processes, and are no sign of several.
+    pub is_several: bool,
+    /// `None` if nothing shows it.
+    pub hosts: Option<u64>,
     /// The end of a sentence that begins with the job's variable.
     pub text: String,
+}
+
+impl Size {
+    /// The size of a job of which only the number of hosts is known.
+    pub(super) fn of_hosts(hosts: u64, text: String) -> Size {
+        Size { is_several: hosts > 1, hosts: Some(hosts), text }
+    }
+
+    /// The size of a job of which only the number of slots is known: they may be on several hosts.
+    pub(super) fn of_slots(slots: u64, text: String) -> Size {
+        Size { is_several: slots > 1, hosts: (slots == 1).then_some(1), text }
+    }
 }
 
 static SYSTEMS: &[System] = &[
@@ -40,7 +57,7 @@ static SYSTEMS: &[System] = &[
         code: "lsf-not-a-task",
         jobs: &["LSB_JOBID"],
         size: |environment| {
-            slots(environment, "LSB_MCPU_HOSTS").or_else(|| largest(environment, &["LSB_DJOB_NUMPROC"]))
+            pairs(environment, "LSB_MCPU_HOSTS").or_else(|| counted(environment, "LSB_DJOB_NUMPROC", Size::of_slots))
         },
         start: "start the program with jsrun or mpirun, which start every process",
     },
@@ -49,24 +66,27 @@ static SYSTEMS: &[System] = &[
         code: "grid-engine-not-a-task",
         // Users and other programs have a variable JOB_ID too.
         jobs: &["PE_HOSTFILE", "SGE_O_HOST"],
-        size: |environment| largest(environment, &["NSLOTS", "NHOSTS"]),
+        size: |environment| {
+            let of_hosts = counted(environment, "NHOSTS", Size::of_hosts);
+            of_hosts.or_else(|| counted(environment, "NSLOTS", Size::of_slots))
+        },
         start: "start the program with mpirun, which starts every process",
     },
     System {
         title: "Cobalt",
         code: "cobalt-not-a-task",
         jobs: &["COBALT_JOBID"],
-        size: |environment| largest(environment, &["COBALT_JOBSIZE"]),
+        size: |environment| counted(environment, "COBALT_JOBSIZE", Size::of_hosts),
         start: "start the program with aprun or mpirun, which start every process",
     },
 ];
 
 /// Reports a batch script, which runs once, however many processes the job has.
 pub(crate) fn script(environment: &Environment, by_itself: &str) -> Option<Finding> {
-    let (system, job) = SYSTEMS.iter().find_map(|system| Some((system, first_set(environment, system.jobs)?)))?;
+    let (system, job) = of_job(environment)?;
     let System { title, code, start, .. } = *system;
     let size = (system.size)(environment);
-    let several = size.as_ref().is_none_or(|size| size.processes > 1);
+    let several = size.as_ref().is_none_or(|size| size.is_several);
     let size = size.map_or(String::new(), |size| format!(" and {}", size.text));
     let verb = if size.is_empty() { "is" } else { "are" };
     Some(Finding {
@@ -82,19 +102,31 @@ pub(crate) fn script(environment: &Environment, by_itself: &str) -> Option<Findi
     })
 }
 
-/// Returns the largest of these numbers.
-pub(super) fn largest(environment: &Environment, names: &[&str]) -> Option<Size> {
-    let number = |name: &&str| environment.get_str(name).ok().flatten()?.parse::<u64>().ok();
-    let (processes, name) = names.iter().rev().filter_map(|name| Some((number(name)?, *name))).max_by_key(|of| of.0)?;
-    Some(Size { processes, text: display_variable(environment, name) })
+/// Returns whether this is a job on one host. False if nothing shows it.
+pub(crate) fn is_on_one_host(environment: &Environment) -> bool {
+    let size = of_job(environment).and_then(|(system, _)| (system.size)(environment));
+    size.is_some_and(|size| size.hosts == Some(1))
 }
 
-/// Returns the sum of the slots in `node1 42 node2 42`.
-fn slots(environment: &Environment, name: &str) -> Option<Size> {
+/// Returns the system whose job this process is in, and the variable that shows it.
+fn of_job(environment: &Environment) -> Option<(&'static System, &'static str)> {
+    SYSTEMS.iter().find_map(|system| Some((system, first_set(environment, system.jobs)?)))
+}
+
+/// Returns the size that the number in a variable shows.
+pub(super) fn counted(environment: &Environment, name: &str, size: fn(u64, String) -> Size) -> Option<Size> {
+    Some(size(number(environment, name)?, display_variable(environment, name)))
+}
+
+pub(super) fn number(environment: &Environment, name: &str) -> Option<u64> {
+    environment.get_str(name).ok().flatten()?.parse().ok()
+}
+
+/// Returns the size that a list of hosts and slots shows, such as `node1 42 node2 42`.
+fn pairs(environment: &Environment, name: &str) -> Option<Size> {
     let list = environment.get_str(name).ok().flatten()?;
-    let counts = list.split_ascii_whitespace().skip(1).step_by(2);
-    let processes = counts.map(|count| count.parse::<u64>().ok()).sum::<Option<u64>>()?;
-    Some(Size { processes, text: display_variable(environment, name) })
+    let hosts = list.split_ascii_whitespace().step_by(2).count() as u64;
+    Some(Size::of_hosts(hosts, display_variable(environment, name)))
 }
 
 #[cfg(test)]
@@ -102,21 +134,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_number_counts_and_the_first_of_equal_ones() {
-        let of = |vars: &[(&str, &str)]| {
-            let environment = Environment::from_vars(vars.iter().copied());
-            largest(&environment, &["A", "B"]).map(|size| (size.processes, size.text))
-        };
-        assert_eq!(of(&[("A", "2"), ("B", "3")]), Some((3, "B=\"3\"".to_owned())));
-        assert_eq!(of(&[("A", "2"), ("B", "2")]), Some((2, "A=\"2\"".to_owned())));
-        assert_eq!(of(&[("A", "x"), ("B", "1")]), Some((1, "B=\"1\"".to_owned())));
-        assert_eq!(of(&[("A", "x")]), None);
+    fn a_size_that_is_not_a_number_shows_nothing() {
+        let of = |value: &str| counted(&Environment::from_vars([("A", value)]), "A", Size::of_hosts);
+        assert_eq!(of("2"), Some(Size { is_several: true, hosts: Some(2), text: "A=\"2\"".to_owned() }));
+        assert_eq!((of("x"), of("")), (None, None));
     }
 
     #[test]
-    fn lsfs_slots_of_all_hosts_are_added() {
-        let of = |list: &str| slots(&Environment::from_vars([("HOSTS", list)]), "HOSTS").map(|size| size.processes);
-        assert_eq!(of("batch1 1 a 42 b 42"), Some(85));
-        assert_eq!((of("a 1"), of("a"), of("a x")), (Some(1), Some(0), None));
+    fn lsfs_hosts_count_and_their_slots_do_not() {
+        let of = |list: &str| pairs(&Environment::from_vars([("HOSTS", list)]), "HOSTS").map(|size| size.is_several);
+        assert_eq!(
+            (of("batch1 1 a 42 b 42"), of("a 42"), of("a 1"), of("")),
+            (Some(true), Some(false), Some(false), None)
+        );
     }
 }

@@ -62,6 +62,8 @@ pub(crate) struct Context {
     /// The job's token, if no variable holds it.
     pub token: Option<String>,
     pub seen: Seen,
+    /// The codes of the warnings that it printed.
+    pub said: Vec<String>,
 }
 
 impl Context {
@@ -85,12 +87,15 @@ impl Context {
             return None;
         }
         let launcher = words.next()?.parse().ok()?;
-        let mut context = Context { launcher, master_addr: None, master_port: None, token, seen: Seen::default() };
+        let (seen, said) = (Seen::default(), Vec::new());
+        let mut context = Context { launcher, master_addr: None, master_port: None, token, seen, said };
         for word in words {
             if let Some(host) = word.strip_prefix("addr=") {
                 context.master_addr = Some(host.to_owned());
             } else if let Some(port) = word.strip_prefix("port=") {
                 context.master_port = Some(port.to_owned());
+            } else if let Some(codes) = word.strip_prefix("said=") {
+                context.said = codes.split(',').map(str::to_owned).collect();
             } else {
                 let (name, hash) = word.split_once(':')?;
                 context.seen.0.insert(name.to_owned(), u64::from_str_radix(hash, 16).ok()?);
@@ -103,6 +108,9 @@ impl Context {
         let mut text = format!("{FORM} {}", self.launcher);
         for (name, value) in [("addr", &self.master_addr), ("port", &self.master_port)] {
             text += &value.as_ref().map(|value| format!(" {name}={value}")).unwrap_or_default();
+        }
+        if !self.said.is_empty() {
+            text += &format!(" said={}", self.said.join(","));
         }
         for (name, hash) in &self.seen.0 {
             text += &format!(" {name}:{hash:08x}");
@@ -124,9 +132,16 @@ mod tests {
         assert_eq!(seen.0.keys().collect::<Vec<_>>(), ["PMI_RANK", "PMI_SIZE"]);
         let (master_addr, master_port) = (Some("fe80::1%eth0".to_owned()), Some("29500".to_owned()));
         let token = Some("ƒ2 x token=y".to_owned());
-        let whole = Context { launcher: Launcher::Hydra, master_addr, master_port, token, seen };
-        let bare =
-            Context { master_addr: None, master_port: None, token: None, seen: Seen::default(), ..whole.clone() };
+        let said = vec!["master-not-here".to_owned(), "port-in-use".to_owned()];
+        let whole = Context { launcher: Launcher::Hydra, master_addr, master_port, token, seen, said };
+        let bare = Context {
+            master_addr: None,
+            master_port: None,
+            token: None,
+            seen: Seen::default(),
+            said: Vec::new(),
+            ..whole.clone()
+        };
         for context in [whole, bare] {
             assert_eq!(Context::parse(&context.to_text()), Some(context));
         }

@@ -3,21 +3,25 @@
 //! `PBS_NODENUM` is the node's number, which is the same for all tasks on a node. `PBS_TASKNUM` is not a rank. Only
 //! Torque has variables that contain a size. OpenPBS (recorded from 23.06.06) lists the processes in a file.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read;
 
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::launcher::batch::{Size, largest};
+use crate::launcher::batch::{Size, counted, number};
 use crate::launcher::display_variable;
 
 pub(super) const JOB: &str = "PBS_JOBID";
 
-/// The file with one line for each process. It exists on the script's host only.
+/// The file with one line for each process, or for each of Torque's cores. It exists on the script's host only.
 const NODE_FILE: &str = "PBS_NODEFILE";
 
 /// How much of that file is read: enough to see that there are several lines.
 const MOST: u64 = 1 << 20;
+
+/// Torque's number of cores on each node. OpenPBS does not set it.
+const PER_NODE: &str = "PBS_NUM_PPN";
 
 /// The hexadecimal number of a process that PBS started. The job's script is the first process.
 const TASK: &str = "PBS_TASKNUM";
@@ -36,21 +40,52 @@ pub(crate) fn refuse_task(environment: &Environment, by_itself: &str) -> Result<
     Err(Error::new(Reason::Malformed(reason.to_owned()), remedy).of(TASK).found(number))
 }
 
-/// Returns how many processes the job requests: as the file of nodes or Torque's variables say.
+/// Returns what the file of nodes or Torque's variables say about the job's size.
 pub(super) fn size(environment: &Environment) -> Option<Size> {
-    lines(environment).or_else(|| largest(environment, &["PBS_NP", "PBS_NUM_NODES", "PBS_NUM_PPN"]))
+    let file = read(environment);
+    let of_file = file.as_deref().and_then(|text| lines(environment, text));
+    let unread = || environment.get(NODE_FILE).filter(|_| file.is_none()).map(|_| unread(environment));
+    of_file.or_else(|| torque(environment)).or_else(unread)
 }
 
-/// Counts the lines of the file of nodes. It belongs to the host on which this process runs, so the environment must
-/// be this process's.
-fn lines(environment: &Environment) -> Option<Size> {
+/// Reads the file of nodes. It belongs to the host on which this process runs, so the environment must be this
+/// process's.
+fn read(environment: &Environment) -> Option<String> {
     let path = environment.get(NODE_FILE).filter(|_| environment.is_current())?;
     // Opening a named pipe would block until it has a writer.
     fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
     let mut text = String::new();
     File::open(path).ok()?.take(MOST).read_to_string(&mut text).ok()?;
-    let processes = text.lines().filter(|line| !line.trim().is_empty()).count() as u64;
-    let noun = if processes == 1 { "line" } else { "lines" };
-    let text = format!("{} with {processes} {noun}", display_variable(environment, NODE_FILE));
-    (processes > 0).then_some(Size { processes, text })
+    Some(text)
+}
+
+/// Counts the lines and the hosts in the file of nodes.
+fn lines(environment: &Environment, text: &str) -> Option<Size> {
+    let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let hosts = lines.iter().collect::<BTreeSet<_>>().len() as u64;
+    let plural = |count: u64| if count == 1 { "" } else { "s" };
+    let count = lines.len() as u64;
+    let shown = display_variable(environment, NODE_FILE);
+    let text = format!("{shown} with {count} line{} for {hosts} host{}", plural(count), plural(hosts));
+    // OpenPBS has a line for each process that was asked for (`mpiprocs`), Torque one for each core.
+    let is_several = hosts > 1 || count > 1 && !environment.is_set(PER_NODE);
+    (count > 0).then_some(Size { is_several, hosts: Some(hosts), text })
+}
+
+/// Returns what Torque's variables say. All of a job's slots are on one node if no more are on each node.
+fn torque(environment: &Environment) -> Option<Size> {
+    let nodes = counted(environment, "PBS_NUM_NODES", Size::of_hosts);
+    let per_node = number(environment, PER_NODE);
+    if nodes.as_ref().is_some_and(|nodes| nodes.is_several) {
+        return nodes;
+    }
+    let fits = number(environment, "PBS_NP").is_some_and(|slots| slots <= per_node.unwrap_or(1));
+    let size = if fits { |_, text| Size::of_hosts(1, text) } else { Size::of_slots };
+    counted(environment, "PBS_NP", size).or(nodes)
+}
+
+/// The size of a job whose file of nodes is not there, as in a container. Nothing shows several processes.
+fn unread(environment: &Environment) -> Size {
+    let text = format!("{}, which cannot be read,", display_variable(environment, NODE_FILE));
+    Size { is_several: false, hosts: None, text }
 }

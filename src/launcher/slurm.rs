@@ -134,6 +134,11 @@ pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     })
 }
 
+/// Returns whether the job is on one node. False if nothing shows it.
+pub(crate) fn is_on_one_node(environment: &Environment) -> bool {
+    environment.get_str(NODES) == Ok(Some("1"))
+}
+
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: SlurmVars = marker.read(environment)?;
     let size = match (vars.step_size, vars.size) {

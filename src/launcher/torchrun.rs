@@ -8,6 +8,10 @@ use crate::launcher::sample::Sample;
 use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set, user};
 use crate::value::placement::Placement;
 
+/// Whether torchrun serves the workers' store on the master's port. If another program inherits the value, every rank
+/// waits for a store that no process serves.
+pub(crate) const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
+
 variables! {
     /// The variables that torchrun sets for every worker.
     pub struct TorchrunVars {
@@ -48,7 +52,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         set: |process, vars| {
             let (job, local_rank) = (process.job, process.local_rank);
             vars.set(RUN_ID, "none");
-            vars.set("TORCHELASTIC_USE_AGENT_STORE", "True");
+            vars.set(AGENT_STORE, "True");
             vars.set(RESTARTS, 0);
             vars.set(ERROR_FILE, format!("/tmp/torchelastic/none/attempt_{job}/{local_rank}/error.json"));
             user::set(process, vars);

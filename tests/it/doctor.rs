@@ -10,6 +10,7 @@ use crate::support::port::free_port;
 use crate::support::timeout::PATIENT;
 use crate::support::tool::clean;
 use mpienv::command::doctor::{CODES, Machine, MpiLibrary, examine, nccl_interfaces};
+use mpienv::simulate::Job;
 use mpienv::{ClusterInfo, Environment, Finding, Severity};
 
 /// Rank 0 of two nodes with two ranks each.
@@ -284,6 +285,22 @@ fn the_other_ranks_leave_rank_0s_host_and_port_alone() {
     machine.interfaces.retain(|(name, _)| name != "eth0");
     machine.interfaces.push(("eth0".into(), "10.0.0.5".parse().unwrap()));
     assert_eq!(codes(&[("OMPI_COMM_WORLD_RANK", "2")], &machine), [""; 0]);
+}
+
+#[test]
+fn the_port_on_which_torchruns_agent_listens_is_not_in_use_by_another_program() {
+    let mut machine = host();
+    machine.port_is_free = false;
+    for (store, expected) in [(Some("True"), &[][..]), (Some("False"), &["port-in-use"]), (None, &["port-in-use"])] {
+        let job = Job::torchrun().nodes(2).per_node(2).build().unwrap().environment(0).unwrap();
+        let mut job: Vec<_> = job.into_iter().collect();
+        job.retain(|(name, _)| name != "TORCHELASTIC_USE_AGENT_STORE" && name != "MASTER_ADDR");
+        job.push(("MASTER_ADDR".into(), "10.0.0.4".into()));
+        job.extend(store.map(|value| ("TORCHELASTIC_USE_AGENT_STORE".into(), value.into())));
+        let info = ClusterInfo::from_vars(job.clone()).unwrap();
+        let found = examine(&info, &Environment::from_vars(job), &machine);
+        assert_eq!(found.iter().map(|finding| finding.code).collect::<Vec<_>>(), expected, "{store:?}");
+    }
 }
 
 #[test]

@@ -94,4 +94,43 @@ fn workers_of_launch_without_its_variables_warn() {
     let said = launch("2", &script);
     assert_eq!(said.matches("warning [variables-lost]: ").count(), 2, "{said}");
     assert_eq!(launch("1", &script), "");
+    // In place of the worker, only the launch itself is left.
+    let in_place = launch("2", &format!("{CLEARED} exec -- true"));
+    assert_eq!(in_place.matches("warning [variables-lost]: mpienv (process ").count(), 2, "{in_place}");
+    assert!(in_place.contains("remove `env -i`"), "{in_place}");
+    assert_eq!(launch("1", &format!("{CLEARED} exec -- true")), "");
+    let check = launch("2", &format!("{CLEARED} check --timeout 1200; true"));
+    assert!(check.contains("nothing was checked: ") && !check.contains(" met at "), "{check}");
+}
+
+#[test]
+fn ranks_of_a_simulated_job_and_of_torchrun_without_its_variables_warn() {
+    let script = format!("{CLEARED} exec -- true");
+    let simulate = |ranks: &str| {
+        let words = ["simulate", "--launcher", "slurm", "--ppn", ranks, "--", "sh", "-c", &script];
+        stderr(clean("mpienv").args(words).output().unwrap())
+    };
+    assert_eq!(simulate("2").matches("warning [variables-lost]: ").count(), 2);
+    assert_eq!(simulate("1"), "");
+    // A script is named after its file, as torchrun is.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("torchrun");
+    std::fs::write(&file, format!("#!/bin/sh\n({script})\ntrue\n")).unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let torchrun = |workers: &str| {
+        let mut command = clean("sh");
+        command.args(["-c", "\"$0\" \"$@\"", file.to_str().unwrap(), "--nproc-per-node", workers, "train.py"]);
+        stderr(command.output().unwrap())
+    };
+    assert!(torchrun("2").starts_with("warning [variables-lost]: torchrun (process "), "{}", torchrun("2"));
+    assert_eq!(torchrun("1"), "");
+}
+
+#[test]
+fn a_parents_secret_is_not_read() {
+    let mut command = clean("sh");
+    command.args(["-c", &format!("({CLEARED} exec -- true); true")]);
+    command.envs([("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "node0"), ("MPIENV_TOKEN_FILE", "/nowhere")]);
+    let said = stderr(command.output().unwrap());
+    assert!(said.contains(", is rank 0 of 2 ("), "{said}");
 }

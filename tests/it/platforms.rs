@@ -262,6 +262,9 @@ fn openpbs_pbsdsh() {
         (&[("PBS_NP", "1"), ("PBS_NUM_NODES", "1")][..], Severity::Note),
         (&[("PBS_NP", "8")], Severity::Warning),
         (&[("PBS_NUM_NODES", "2"), ("PBS_NUM_PPN", "1")], Severity::Warning),
+        (&[("PBS_NUM_NODES", "1"), ("PBS_NP", "8"), ("PBS_NUM_PPN", "1")], Severity::Warning),
+        // `nodes=1:ppn=8` is also how to ask for the cores of one multithreaded program.
+        (&[("PBS_NUM_NODES", "1"), ("PBS_NP", "8"), ("PBS_NUM_PPN", "8")], Severity::Note),
     ] {
         let info = read(&[&[("PBS_JOBID", "8.a")], vars].concat()).unwrap();
         assert_eq!((info.findings()[0].code, info.findings()[0].severity), ("pbs-not-a-task", severity), "{vars:?}");
@@ -270,7 +273,9 @@ fn openpbs_pbsdsh() {
 
 #[test]
 fn scripts_of_grid_engine_and_cobalt() {
-    let cases: [(Pairs, &str, Severity); 6] = [
+    let cases: [(Pairs, &str, Severity); 7] = [
+        // `-pe smp 8` is also how to ask for the cores of one multithreaded program.
+        (&[("PE_HOSTFILE", "/a"), ("NSLOTS", "8"), ("NHOSTS", "1")], "grid-engine-not-a-task", Severity::Note),
         (&[("PE_HOSTFILE", "/a"), ("NSLOTS", "8"), ("NHOSTS", "2")], "grid-engine-not-a-task", Severity::Warning),
         (&[("SGE_O_HOST", "a"), ("NSLOTS", "8")], "grid-engine-not-a-task", Severity::Warning),
         (&[("SGE_O_HOST", "a"), ("NSLOTS", "1"), ("NHOSTS", "1")], "grid-engine-not-a-task", Severity::Note),
@@ -299,8 +304,9 @@ fn lsf_batch_script() {
     assert_eq!((finding.code, finding.severity), ("lsf-not-a-task", Severity::Warning));
     assert!(finding.what.contains("LSB_MCPU_HOSTS=\"batch1 1 a 42 b 42\"") && finding.remedy.contains("jsrun"));
     let severity = |vars: Pairs| read(vars).unwrap().findings()[0].severity;
-    // Nothing else shows whether the slots of a host are for processes or for threads.
-    assert_eq!(severity(&[("LSB_JOBID", "7"), ("LSB_MCPU_HOSTS", "a 8")]), Severity::Warning);
+    // `-n 8 -R span[hosts=1]` is also how to ask for the cores of one multithreaded program.
+    assert_eq!(severity(&[("LSB_JOBID", "7"), ("LSB_MCPU_HOSTS", "a 8")]), Severity::Note);
+    // These slots may be on several hosts.
     assert_eq!(severity(&[("LSB_JOBID", "7"), ("LSB_DJOB_NUMPROC", "8")]), Severity::Warning);
     assert_eq!(severity(&[("LSB_JOBID", "7"), ("LSB_MCPU_HOSTS", "a 1")]), Severity::Note);
 }

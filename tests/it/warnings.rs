@@ -37,7 +37,7 @@ const UNPLACED: [(Vars, &str); 9] = [
     (&[("FLUX_ENCLOSING_ID", "f1")], "flux-not-a-task"),
     (&[("PBS_JOBID", "7.a"), ("PBS_TASKNUM", "1"), ("NCPUS", "2")], "pbs-not-a-task"),
     (&[("LSB_JOBID", "7"), ("LSB_MCPU_HOSTS", "a 2 b 2")], "lsf-not-a-task"),
-    (&[("LSB_JOBID", "7"), ("LSB_MCPU_HOSTS", "a 4")], "lsf-not-a-task"),
+    (&[("LSB_JOBID", "7"), ("LSB_DJOB_NUMPROC", "4")], "lsf-not-a-task"),
     (&[("PE_HOSTFILE", "/a"), ("NSLOTS", "4")], "grid-engine-not-a-task"),
     (&[("COBALT_JOBID", "7"), ("COBALT_JOBSIZE", "4")], "cobalt-not-a-task"),
     (&[("OMPI_COMM_WORLD_LOCAL_RANK", "1")], "place-unknown"),
@@ -85,7 +85,8 @@ fn every_process_that_a_batch_system_left_without_a_place_warns() {
 #[test]
 fn a_pbs_script_warns_unless_the_file_of_its_nodes_has_one_line() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let vars = [("PBS_JOBID", "7.a"), ("PBS_TASKNUM", "1"), ("PBS_NODEFILE", file.path().to_str().unwrap())];
+    let path = file.path().to_str().unwrap().to_owned();
+    let vars = [("PBS_JOBID", "7.a"), ("PBS_TASKNUM", "1"), ("PBS_NODEFILE", &path)];
     for (text, warns) in [("nodeA\n", false), ("nodeA\nnodeA\n", true), ("nodeA\nnodeB\n", true), ("", true)] {
         fs::write(file.path(), text).unwrap();
         let stderr = run(&["exec", "--", "true"], &[&vars]).2;
@@ -95,7 +96,20 @@ fn a_pbs_script_warns_unless_the_file_of_its_nodes_has_one_line() {
         assert_eq!(status, Some(if warns { 3 } else { 0 }), "{text:?}: {stdout}{stderr}");
     }
     fs::write(file.path(), "nodeA\nnodeB\n").unwrap();
-    assert!(run(&["show"], &[&vars]).1.contains("with 2 lines are set"));
+    assert!(run(&["show"], &[&vars]).1.contains("with 2 lines for 2 hosts are set"));
+    // Torque has a line for each core.
+    let torque = [&vars[..], &[("PBS_NUM_PPN", "2")]].concat();
+    for (text, warns) in [("nodeA\nnodeA\n", false), ("nodeA\nnodeB\n", true)] {
+        fs::write(file.path(), text).unwrap();
+        let stderr = run(&["exec", "--", "true"], &[&torque]).2;
+        assert_eq!(stderr.contains("[pbs-not-a-task]"), warns, "{text:?}: {stderr}");
+    }
+    // A container does not have the file.
+    file.close().unwrap();
+    assert_eq!(run(&["exec", "--", "true"], &[&vars]).2, "");
+    let shown = run(&["show"], &[&vars]).1;
+    assert!(shown.contains("[pbs-not-a-task]") && shown.contains(", which cannot be read, are set"), "{shown}");
+    assert!(run(&["exec", "--", "true"], &[&vars, &[("PBS_NUM_NODES", "2")]]).2.contains("warning [pbs-not-a-task]"));
 }
 
 #[test]
@@ -103,6 +117,48 @@ fn what_mpienv_started_does_not_warn_again() {
     for (vars, code) in UNPLACED {
         let stderr = run(&["exec", "--", "mpienv", "exec", "--", "true"], &[vars]).2;
         assert_eq!(stderr.matches(&format!("[{code}]")).count(), 1, "{stderr}");
+    }
+}
+
+#[test]
+fn a_launch_of_several_workers_on_the_only_node_does_not_say_that_the_script_runs_once() {
+    let launch = |workers: &str, vars: &[Vars]| run(&["launch", "--nproc-per-node", workers, "--", "true"], vars).2;
+    let pbs: Vars = &[("PBS_JOBID", "7.a"), ("PBS_NP", "4"), ("PBS_NUM_NODES", "1"), ("PBS_NUM_PPN", "4")];
+    assert_eq!(launch("4", &[pbs]), "");
+    let nodes = |count| [("SLURM_NNODES", count)];
+    assert_eq!(launch("4", &[SCRIPT, &nodes("1")]), "");
+    for (workers, vars) in [("1", &[SCRIPT, &nodes("1")][..]), ("4", &[SCRIPT, &nodes("2")]), ("4", &[SCRIPT])] {
+        let said = launch(workers, vars);
+        assert_eq!(said.matches("warning [slurm-not-a-task]: ").count(), 1, "{workers} {vars:?}: {said}");
+    }
+    // Other batch systems' jobs on several hosts.
+    for (vars, code) in UNPLACED.iter().filter(|(vars, _)| vars.iter().any(|(name, _)| *name == "LSB_MCPU_HOSTS")) {
+        assert!(launch("4", &[vars]).contains(&format!("warning [{code}]: ")));
+    }
+}
+
+#[test]
+fn no_warning_is_repeated_by_the_program_that_exec_became() {
+    let step: Vars = &[
+        ("SLURM_JOB_ID", "7"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_PROCID", "0"),
+        ("SLURM_LOCALID", "0"),
+        ("SLURM_NODEID", "0"),
+        ("SLURM_STEP_NUM_TASKS", "3"),
+        ("SLURM_STEP_TASKS_PER_NODE", "3"),
+        ("SLURM_GTIDS", "0,1"),
+        ("MASTER_ADDR", "127.0.0.1"),
+    ];
+    let program = Path::new(env!("CARGO_BIN_EXE_mpienv")).with_file_name("examples").join("cluster_info");
+    let program = program.to_str().unwrap();
+    for (vars, code) in [(step, "slurm-local-sizes-differ"), (STALE_MASTER, "master-not-here")] {
+        let count = |words: &[&str]| run(words, &[vars]).2.matches(&format!(" [{code}]: ")).count();
+        assert_eq!(count(&["exec", "--", program]), 1, "{code}");
+        assert_eq!(count(&["exec", "--", "mpienv", "exec", "--", "mpienv", "exec", "--", program]), 1, "{code}");
+        // What exec did not say is said.
+        let said = run(&["exec", "-q", "--", "mpienv", "exec", "--", "true"], &[vars]).2;
+        assert_eq!(said.matches(&format!(" [{code}]: ")).count(), 1, "{said}");
     }
 }
 
@@ -237,6 +293,22 @@ fn exec_on_one_node_warns_of_a_port_that_is_in_use_and_starts_the_program() {
         assert_eq!(exec(&taken, vars, &["-q"]).2, "");
         assert_eq!(exec(&free_port().to_string(), vars, &[]).2, "");
     }
+    // Each command may find the port free or in use.
+    let twice = run(
+        &["exec", "--", "mpienv", "exec", "--", "true"],
+        &[&place("0", "2"), &[("MASTER_PORT", &taken), ("MASTER_ADDR", "127.0.0.1")]],
+    );
+    assert_eq!(twice.2.matches("[port-in-use]").count(), 2, "{}", twice.2);
+    // torchrun's agent listens there for its workers.
+    let torchrun = [
+        &place("0", "2")[..],
+        &[("GROUP_RANK", "0"), ("GROUP_WORLD_SIZE", "1"), ("TORCHELASTIC_RUN_ID", "none")],
+        &[("TORCHELASTIC_RESTART_COUNT", "0"), ("TORCHELASTIC_USE_AGENT_STORE", "True")],
+    ]
+    .concat();
+    assert_eq!(exec(&taken, &torchrun, &[]), (Some(0), "started\n".to_owned(), String::new()));
+    let own_store = [&torchrun[..], &[("TORCHELASTIC_USE_AGENT_STORE", "False")]].concat();
+    assert!(exec(&taken, &own_store, &[]).2.starts_with(&said));
     // Other ranks cannot know, and rank 0 of several nodes may not be the one that listens.
     assert_eq!(exec(&taken, &place("1", "2"), &[]).2, "");
     assert_eq!(exec(&taken, &place("0", "4"), &[]).2, "");

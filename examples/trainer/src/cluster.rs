@@ -21,7 +21,7 @@ pub fn place() -> Result<ClusterInfo, ClusterError> {
 /// If a rank cannot be started, or fails.
 pub fn start(count: u32, mut command: impl FnMut() -> Command) -> Result<(), ClusterError> {
     let info = place()?;
-    info.warn();
+    info.starting(count).warn();
     let launch = Launch::new(&info, count)?.subreaper();
     Ok(launch.run(|_rank| command())?)
 }

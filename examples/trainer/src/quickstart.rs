@@ -101,7 +101,7 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
     if info.world_size() > 1 {
         return Err(QuickstartError::Launched(info.world_size()));
     }
-    info.warn();
+    info.starting(count).warn();
     let prepared = Prepared::new(options, count)?;
     let ranks = threads::group(count, options.timeout)?;
     // Ranks start to work only after every thread has started. If memory runs out while threads are being started, a

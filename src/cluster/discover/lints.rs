@@ -5,6 +5,7 @@ use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::launcher::context::Context;
+use crate::launcher::torchrun::AGENT_STORE;
 use crate::launcher::{Marker, display_variable, open_mpi};
 use crate::value::placement::{Launcher, Placement, Sourced};
 
@@ -12,9 +13,6 @@ use super::choice::Choice;
 
 const LOCAL_RANK: &str = "LOCAL_RANK";
 const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
-
-/// If a stale value is inherited, every rank waits for a store that no process serves.
-const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
 
 /// Returns all findings about this process's place. `outer` is the surrounding job, if another launcher started this
 /// process inside it.

@@ -1,6 +1,7 @@
 //! Launchers among the parent processes of a process that has none of their variables.
 
 use crate::cluster::info::ClusterInfo;
+use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::launcher::LAUNCHERS;
@@ -19,6 +20,12 @@ const STEP: &str = "slurmstepd";
 /// Options of mpirun and its kin that say how many processes to start.
 const COUNTS: &[&str] = &["-n", "-np", "--n", "--np", "-c"];
 
+/// Programs that start workers on one node, each with the command in which they do so, if it has several.
+const WORKER_STARTERS: &[(&str, &[&str])] = &[("mpienv", &["launch", "simulate"]), ("torchrun", &[])];
+
+/// Their options that say how many workers or nodes there are, without leading hyphens, and with hyphens inside.
+const SIZES: &[&str] = &["nproc-per-node", "nnodes", "ppn", "nodes"];
+
 /// Reports a parent process that is one of several, or that starts several, if this process has no variables of theirs.
 pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Finding> {
     let mut parents = ancestors(environment).peekable();
@@ -33,6 +40,10 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
             };
             let started = format!("{} (process {}) started this process", parent.name(), parent.id);
             return (!starts_one).then(|| lost(started, by_itself));
+        }
+        if starts_workers(&parent) {
+            let started = format!("{} (process {}) started this process", parent.name(), parent.id);
+            return Some(lost(started, by_itself));
         }
         if let Some(place) = placed(&parent.environment()) {
             let (rank, size, launcher) = (place.rank(), place.world_size(), place.launcher().title());
@@ -52,9 +63,40 @@ fn starter(parent: &Ancestor) -> Option<&'static str> {
     LAUNCHERS.iter().find_map(|spec| parent.runs(spec.nested.starters))
 }
 
+/// Returns whether the process is one that starts several workers.
+fn starts_workers(parent: &Ancestor) -> bool {
+    let is_it = |(program, commands): &(&'static str, &[&str])| {
+        parent.runs(&[program]).is_some() && asks_for_workers(&parent.words(), commands)
+    };
+    WORKER_STARTERS.iter().any(is_it)
+}
+
+/// Returns whether this is a command line of one of the commands, or of any, that asks for several workers. A number
+/// that is not there is 1; one that has to be counted, such as `auto`, may be any.
+fn asks_for_workers(words: &[String], commands: &[&str]) -> bool {
+    let mut options = words.iter().map(String::as_str).take_while(|&word| word != "--").peekable();
+    if !commands.is_empty() && !options.any(|word| commands.contains(&word)) {
+        return false;
+    }
+    while let Some(option) = options.next() {
+        let Some(option) = option.strip_prefix("--") else { continue };
+        let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        if SIZES.contains(&&*name.replace('_', "-")) {
+            let value = value.or_else(|| options.peek().copied()).unwrap_or_default();
+            // torchrun's nodes may be a range.
+            if !["1", "1:1"].contains(&value) {
+                return true;
+            }
+        }
+    }
+    false
+}
+
 /// Returns the place that these variables give, if any launcher does.
 fn placed(environment: &Environment) -> Option<ClusterInfo> {
-    let info = ClusterInfoBuilder::default().from_environment(environment).ok()?;
+    // The place is all that is wanted: another process's secret is none of this one's business.
+    let environment = environment.with([(overrides::TOKEN, None), (overrides::TOKEN_FILE, None)]);
+    let info = ClusterInfoBuilder::default().from_environment(&environment).ok()?;
     (info.launcher() != Launcher::Alone).then_some(info)
 }
 
@@ -97,7 +139,8 @@ fn lost(what: String, by_itself: &str) -> Finding {
               has more, each of them becomes rank 0"
             .into(),
         remedy: format!(
-            "keep the launcher's variables: no `env -i`, `sudo -E`, `apptainer exec` without --cleanenv; {by_itself}"
+            "keep the launcher's variables: remove `env -i`, use `sudo -E` instead of `sudo`, run `apptainer exec` without \
+             --cleanenv; {by_itself}"
         ),
     }
 }
@@ -118,6 +161,32 @@ mod tests {
         }
         for line in ["mpirun -n 2 app", "mpirun app -n 1", "mpirun -n 1 a : -n 3 b", "mpirun", "mpirun -n", "sh -c x"] {
             assert!(!starts_one(&words(line)), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_command_line_that_asks_for_several_workers_starts_them() {
+        let mpienv: &[&str] = &["launch", "simulate"];
+        for (line, commands) in [
+            ("mpienv launch --nproc-per-node 2 -- a", mpienv),
+            ("mpienv launch --nproc_per_node=2 -- a", mpienv),
+            ("mpienv launch --nproc-per-node auto -- a", mpienv),
+            ("mpienv launch --nproc-per-node 1 --nnodes 2 --node-rank 1 -- a", mpienv),
+            ("mpienv simulate --ppn 2 -- a", mpienv),
+            ("python torchrun --standalone --nproc-per-node=2 train.py", &[]),
+            ("python torchrun --nnodes 1:4 train.py", &[]),
+        ] {
+            assert!(asks_for_workers(&words(line), commands), "{line}");
+        }
+        for (line, commands) in [
+            ("mpienv launch --nproc-per-node 1 -- a --nproc-per-node 2", mpienv),
+            ("mpienv simulate -- a", mpienv),
+            ("mpienv exec --nnodes 2 -- a", mpienv),
+            ("mpienv launch --nproc-per-node=1", mpienv),
+            ("python torchrun --nnodes=1:1 --nproc-per-node 1 train.py", &[]),
+            ("python torchrun train.py", &[]),
+        ] {
+            assert!(!asks_for_workers(&words(line), commands), "{line}");
         }
     }
 

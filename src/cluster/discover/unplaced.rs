@@ -64,6 +64,15 @@ pub(super) fn finding(environment: &Environment) -> Option<Finding> {
     of_launchers.or_else(|| unexplained(environment)).or_else(|| parents::finding(environment, &by_itself))
 }
 
+/// Returns whether a finding about a script that runs once does not concern a process that starts the job's workers:
+/// the script's own node is the job's only one.
+pub(crate) fn is_of_one_node(finding: &Finding, environment: &Environment) -> bool {
+    match finding.code {
+        "slurm-not-a-task" => slurm::is_on_one_node(environment),
+        code => code.ends_with("-not-a-task") && batch::is_on_one_host(environment),
+    }
+}
+
 /// Reports launcher variables without the variable that identifies the launcher.
 fn unexplained(environment: &Environment) -> Option<Finding> {
     let names = LAUNCHERS.iter().flat_map(|spec| {

@@ -62,8 +62,9 @@ pub(crate) fn run(
     options.launcher.check_exec(&info, &environment, options.per_node, &words)?;
     // A meeting of several ranks finds out by itself, and fails.
     let is_met = options.meet.is_asked() && info.world_size() > 1;
-    let port = if is_met { None } else { in_use_on_one_node(&info) };
-    quiet.warn_also(&info, &environment, finding.into_iter().chain(port));
+    let port = if is_met { None } else { in_use_on_one_node(&info, &environment) };
+    let said = quiet.warn_also(&info, &environment, finding.into_iter().chain(port));
+    let info = info.having_said(&said);
     if options.dry_run {
         return Ok(words::print(&words)?);
     }

@@ -91,7 +91,7 @@ pub(crate) fn run(
     // Expanding the words now reports errors before anything starts.
     let first = places.iter().map(words_of).collect::<Result<Vec<_>, Failure>>()?;
     let named = first.first().map_or(&words[..], |words| words);
-    quiet.warn_also(&info, &environment, finding);
+    quiet.warn_also(&info.starting(workers), &environment, finding);
     options.meet.wait(&info)?;
     let launch = launch.variables(set).output(output).subreaper().whole_process();
     let launch = if let Some(grace) = options.grace { launch.grace(grace) } else { launch };

@@ -34,17 +34,22 @@ impl Quiet {
         self.warn_also(info, environment, []);
     }
 
-    /// Like [`Quiet::warn`], but also prints what is probably wrong with starting the command.
+    /// Like [`Quiet::warn`], but also prints what is probably wrong with starting the command. Returns what it printed
+    /// about the place, which is the same for the programs that the command starts.
     pub(crate) fn warn_also(
         self,
         info: &ClusterInfo,
         environment: &Environment,
         also: impl IntoIterator<Item = Finding>,
-    ) {
+    ) -> Vec<Finding> {
         if self.is_asked(environment) {
-            return;
+            return Vec::new();
         }
-        let warnings = info.warnings_and(|| doctor::master_of_one_node(info, PATIENCE).into_iter().chain(also));
+        let also: Vec<_> = also.into_iter().collect();
+        let of_command: Vec<_> = also.iter().map(|finding| finding.code).collect();
+        let mut warnings = info.warnings_and(|| doctor::master_of_one_node(info, PATIENCE).into_iter().chain(also));
         stream::report(lines_of(&warnings).as_bytes());
+        warnings.retain(|finding| !of_command.contains(&finding.code));
+        warnings
     }
 }

@@ -6,7 +6,10 @@ use super::machine::port_is_free;
 use super::{Machine, Nodes, finding, known_nodes};
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::{self, ASKED};
+use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
+use crate::launcher::torchrun::AGENT_STORE;
+use crate::value::placement::Launcher;
 use crate::value::port::Port;
 use crate::value::port_range::PortRange;
 
@@ -14,15 +17,23 @@ use crate::value::port_range::PortRange;
 const SETTINGS: [&str; 2] = ["MASTER_PORT", overrides::MASTER_PORT];
 
 /// Reports that another program uses the master's port.
-pub(super) fn in_use(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
-    (info.rank() == 0 && !machine.port_is_free).then(|| taken(info, Severity::Error))
+pub(super) fn in_use(info: &ClusterInfo, environment: &Environment, machine: &Machine) -> Option<Finding> {
+    let is_taken = info.rank() == 0 && !machine.port_is_free && !agent_listens(info, environment);
+    is_taken.then(|| taken(info, Severity::Error))
 }
 
 /// Reports the same before a program starts, for rank 0 of a job that is known to be on one node. It is a warning,
 /// because the program may not use the port, or it may be what listens there.
-pub(crate) fn in_use_on_one_node(info: &ClusterInfo) -> Option<Finding> {
+pub(crate) fn in_use_on_one_node(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
     let is_first = info.rank() == 0 && known_nodes(info) == Some(Nodes::One);
-    (is_first && !port_is_free(info)).then(|| taken(info, Severity::Warning))
+    let is_taken = is_first && !agent_listens(info, environment) && !port_is_free(info);
+    is_taken.then(|| taken(info, Severity::Warning))
+}
+
+/// Returns whether torchrun's agent serves the store on the master's port, so that no rank listens there.
+fn agent_listens(info: &ClusterInfo, environment: &Environment) -> bool {
+    // PyTorch compares the text.
+    info.launcher() == Launcher::Torchrun && environment.get_str(AGENT_STORE) == Ok(Some("True"))
 }
 
 fn taken(info: &ClusterInfo, severity: Severity) -> Finding {

@@ -117,7 +117,8 @@ pub fn read(path: &Path) -> Result<(Checkpoint, String), FolderError> {
     let (rank, world) = checkpoint.of_ranks();
     let folder = fs::canonicalize(path).ok().and_then(|path| path.parent()?.file_name()?.to_str()?.parse().ok());
     match folder {
-        Some(folder) if world > 1 && folder != rank => {
+        // Any other number, such as a job's, is not a rank's.
+        Some(folder) if folder < world && folder != rank => {
             Err(FolderError::OtherRank { path: path.to_owned(), folder, rank, world })
         }
         _ => Ok((checkpoint, digest)),

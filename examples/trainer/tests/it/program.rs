@@ -42,6 +42,11 @@ fn a_batch_script_that_trains_alone_warns_once() {
         assert!(said.contains("\n  remedy: start the program with `srun`"), "{said}");
         let said = stderr(&run("1"));
         assert!(!said.contains("slurm-not-a-task"), "{said}");
+        // On the job's only node, a script may start the ranks itself.
+        let output = command(arguments).envs(SCRIPT).env("SLURM_NNODES", "1").output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        let is_alone = !arguments.contains(&"--ranks");
+        assert_eq!(stderr(&output).contains("slurm-not-a-task"), is_alone, "{}", stderr(&output));
     }
 }
 

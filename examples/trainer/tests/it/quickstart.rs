@@ -260,6 +260,11 @@ fn a_checkpoint_in_the_name_of_another_step_or_rank_is_refused_naming_both() {
          copied; put it into folder 0, or name a folder with rank 1's own checkpoints",
     );
     assert!(!path.join("merged.safetensors").exists());
+    // A number that is no rank of two is the name of a run.
+    fs::create_dir_all(path.join("runs/12345")).unwrap();
+    copy("device/0/CKP-1_4.safetensors", "runs/12345/CKP-1_4.safetensors");
+    let resume = quickstart(path, &["--threads", "2", "--resume-from", "runs/12345/CKP-1_4.safetensors"]);
+    assert_fails(&resume, 1, "runs/12345/CKP-1_4.safetensors: has only the parts of rank 0 of 2");
     // Whole tensors are the same in the folders of all ranks, and a step in another name is still refused.
     stdout(quickstart(path, &["--threads", "2", "--epochs", "1", "--integrated"]));
     stdout(quickstart(path, &["merge", "device/1"]));
