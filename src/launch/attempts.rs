@@ -157,9 +157,10 @@ fn describe(error: &LaunchError) -> (Cause, Option<Final>) {
             let code = status.code().filter(|code| FINAL_CODES.contains(code));
             (Cause::Worker { rank, status, stderr }, code.map(Final::Code))
         }
-        LaunchError::Stopped { rank, signal, .. } => {
+        LaunchError::Stopped { rank: Some(rank), signal, .. } => {
             (Cause::Worker { rank: *rank, status: by_signal(*signal), stderr: None }, Some(Final::Signal))
         }
+        LaunchError::Stopped { rank: None, .. } => (other(error), Some(Final::Signal)),
         error => (other(error), Some(Final::Launch)),
     }
 }
@@ -182,14 +183,14 @@ impl Between<'_> {
             }
             match self.signals.wait_for_end(None) {
                 Some(Late::First) => self.link.send(Event::Signal),
-                Some(Late::Repeated(request)) => return Err(self.leave(request)),
+                Some(Late::Repeated(request)) => return Err(Between::leave(request)),
                 None => {}
             }
         }
     }
 
-    fn leave(&self, Request { signal, .. }: Request) -> LaunchError {
-        LaunchError::Stopped { rank: self.link.node(), host: None, signal, killed: None, report: Box::default() }
+    fn leave(Request { signal, .. }: Request) -> LaunchError {
+        LaunchError::Stopped { rank: None, host: None, signal, killed: None, report: Box::default() }
     }
 
     /// Returns an order that arrives before the pause is over, or that follows from a signal during the pause.
@@ -250,6 +251,7 @@ fn conclude<E: From<LaunchError>>(link: &Link, base: u32, verdict: Verdict, own:
                     signal(status).filter(|signal| is_request(*signal) && is_final == Some(Final::Signal))
                 {
                     let report = Box::new(all.of_stop());
+                    let rank = Some(rank);
                     return Err(LaunchError::Stopped { rank, host: Some(host), signal, killed: None, report }.into());
                 }
                 let stderr = stderr.map(|lines| lines[lines.len().saturating_sub(3)..].join(" | "));

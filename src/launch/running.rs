@@ -172,7 +172,7 @@ impl Running {
                     self.end(false)?;
                     return Err(self.stopped(rank, request));
                 }
-                Some(request) => Some(self.name_after(request)),
+                Some(request) => Some(self.name_after(request, request.deadline(self.grace.after_signal))),
                 None => None,
             };
             self.supervisor.wait(until);
@@ -220,9 +220,11 @@ impl Running {
     }
 
     /// Names the workers that do not follow a request, once. Returns how long to wait before the next look.
-    fn name_after(&mut self, request: Request) -> Duration {
+    ///
+    /// `deadline`: when workers that remain are killed.
+    fn name_after(&mut self, request: Request, deadline: Instant) -> Duration {
         let now = Instant::now();
-        let left = request.deadline(self.grace.after_signal).saturating_duration_since(now);
+        let left = deadline.saturating_duration_since(now);
         let silent = (request.since + NAMED_AFTER).saturating_duration_since(now);
         if self.is_named || !silent.is_zero() {
             return if self.is_named { left } else { left.min(silent) };
@@ -287,8 +289,9 @@ impl Running {
                 break;
             }
             // Repeated, because processes whose parents exit must be asked, too.
-            self.supervisor.terminate();
-            let look = self.request().map(|request| self.name_after(request));
+            self.supervisor.terminate(finds_cause);
+            let until = self.no_later(deadline);
+            let look = self.request().map(|request| self.name_after(request, until));
             self.supervisor.wait(Some(look.map_or(left, |look| look.min(left))));
         }
         self.is_over = true;
@@ -315,7 +318,7 @@ impl Running {
             true => format!("a second signal killed {ranks}"),
             false => format!("killed after {} s: {ranks}", self.grace.after_signal.as_secs_f64()),
         });
-        LaunchError::Stopped { rank, host: None, signal, killed, report: Box::default() }
+        LaunchError::Stopped { rank: Some(rank), host: None, signal, killed, report: Box::default() }
     }
 
     /// Returns the error for a worker's failure. `request`: what had asked the job to end before.
