@@ -19,7 +19,7 @@ use crate::launch::stop::{Request, is_request};
 use crate::launch::supervisor::{Late, Signals};
 use crate::value::host_name::host_name;
 
-pub(super) use self::coordinator::{Event, Failed};
+pub(super) use self::coordinator::{Event, Failed, Haste};
 pub(super) use self::link::Link;
 #[cfg(feature = "rendezvous")]
 pub(super) use self::nodes::{Meeting, meet};
@@ -52,7 +52,7 @@ pub(super) fn run<E: From<LaunchError> + Display>(
     let between = Between { link, signals };
     loop {
         let attempt = Attempt { base, again };
-        if link.is_stopped(again) {
+        if link.stop(again).is_some() {
             link.send(Event::Stopped { endings: Vec::new(), is_final: false });
         } else {
             own = one(link, attempt, signals, &mut prepare, &mut start).err();
@@ -135,7 +135,7 @@ fn one<E: From<LaunchError> + Display>(
 fn fail(link: &Link, running: Option<&mut Running>, cause: Cause, is_final: Option<Final>) {
     let (after, endings) = running.map_or_else(Default::default, |running| (running.ran_for(), running.endings()));
     let failure = Box::new(Failure { node: link.node(), host: own_host(), after, is_final, cause });
-    link.send(Event::Failing);
+    link.send(Event::Failing { haste: Haste::Failure });
     link.send(Event::Failed { failure, endings });
 }
 

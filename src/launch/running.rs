@@ -4,7 +4,7 @@ use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::launch::attempts::{Event, Link};
+use crate::launch::attempts::{Event, Haste, Link};
 use crate::launch::ending::{Ending, How, SIGKILL, killed, signal};
 use crate::launch::error::LaunchError;
 use crate::launch::output::{Captured, Copier, Fault, Faults, Place};
@@ -31,6 +31,8 @@ pub(super) struct Running {
     ended: Vec<Captured>,
     supervisor: Supervisor,
     signals: Arc<Signals>,
+    /// How soon another node asked this one to stop.
+    haste: Option<Haste>,
     output: Place,
     copier: Option<Copier>,
     faults: Faults,
@@ -78,6 +80,7 @@ impl Running {
             ended: Vec::new(),
             supervisor: Supervisor::new(subreaper, Arc::clone(&signals)),
             signals,
+            haste: None,
             output,
             copier,
             faults,
@@ -134,15 +137,15 @@ impl Running {
     pub(super) fn wait(&mut self, link: &Link, again: u32) -> Result<Exit, LaunchError> {
         loop {
             if let Some(fault) = self.faults.take_if(|fault| !fault.is_by_reader()) {
-                link.send(Event::Failing);
-                self.end(false)?;
+                link.send(Event::Failing { haste: Haste::Failure });
+                self.end(false, link, again)?;
                 return Err(fault.into());
             }
             if let Some((member, status)) = self.reap()? {
                 self.failed = Some(Instant::now());
                 let request = self.request();
-                link.send(Event::Failing);
-                self.end(true)?;
+                link.send(Event::Failing { haste: Running::haste_of(request) });
+                self.end(true, link, again)?;
                 let (first, other) = match self.killed.take() {
                     Some(killed) if !is_killed(status) => (killed, Some((member, status))),
                     other => ((member, status), other),
@@ -152,9 +155,10 @@ impl Running {
                 }
                 return Err(self.failure(&first.0, first.1, request));
             }
-            if link.is_stopped(again) {
+            if let Some(haste) = link.stop(again) {
+                self.haste = Some(haste);
                 let noticed = Instant::now();
-                self.end(true)?;
+                self.end(true, link, again)?;
                 // Another node noticed that this worker was killed before this process did.
                 let Some((member, status)) = self.killed.take() else { return Ok(Exit::Stopped) };
                 self.failed = Some(noticed);
@@ -167,9 +171,9 @@ impl Running {
             let until = match self.request() {
                 Some(request) if Instant::now() >= request.deadline(self.grace.after_signal) => {
                     self.failed = Some(Instant::now());
-                    link.send(Event::Failing);
+                    link.send(Event::Failing { haste: Running::haste_of(Some(request)) });
                     let rank = self.members.iter().find_map(|member| member.role.rank()).unwrap_or(0);
-                    self.end(false)?;
+                    self.end(false, link, again)?;
                     return Err(self.stopped(rank, request));
                 }
                 Some(request) => Some(self.name_after(request, request.deadline(self.grace.after_signal))),
@@ -184,7 +188,7 @@ impl Running {
             // If the scheduler fails, the workers that needed it report the failure.
             self.reap()?;
         }
-        self.end(false)?;
+        self.end(false, link, again)?;
         if self.is_cut {
             // Incomplete output is not a success.
             self.signals.end_process();
@@ -212,6 +216,15 @@ impl Running {
     /// Returns the request to end the job that this process has received, if any.
     fn request(&self) -> Option<Request> {
         self.signals.request().or(self.stuck)
+    }
+
+    /// Returns how soon the workers of other nodes must exit because of a request, or of a failure.
+    fn haste_of(request: Option<Request>) -> Haste {
+        match request {
+            None => Haste::Failure,
+            Some(request) if request.is_repeated => Haste::Now,
+            Some(_) => Haste::Signal,
+        }
     }
 
     /// Returns this deadline, or an earlier one that a request sets.
@@ -262,13 +275,25 @@ impl Running {
 
     /// Stops all processes: asks them to exit, waits for the grace period, and kills them. May keep a worker that was
     /// killed from outside.
-    fn end(&mut self, finds_cause: bool) -> Result<(), LaunchError> {
+    fn end(&mut self, finds_cause: bool, link: &Link, again: u32) -> Result<(), LaunchError> {
         let asked = Instant::now();
         // A worker that exits because of a request does not shorten the time of the others, which may save their state.
         let request = self.request().filter(|_| finds_cause);
-        let deadline =
-            request.map_or(asked + self.grace.after_failure, |request| request.deadline(self.grace.after_signal));
+        let grace = match self.haste {
+            Some(Haste::Signal) => self.grace.after_signal,
+            _ => self.grace.after_failure,
+        };
+        let mut deadline = request.map_or(asked + grace, |request| request.deadline(self.grace.after_signal));
+        let mut is_told = false;
         loop {
+            if link.stop(again) == Some(Haste::Now) {
+                deadline = asked;
+            }
+            // The node that a second signal has reached tells the others.
+            if finds_cause && !is_told && self.request().is_some_and(|request| request.is_repeated) {
+                is_told = true;
+                link.send(Event::Failing { haste: Haste::Now });
+            }
             // A second failure is a consequence of the first.
             while let Some((member, status)) = self.reap()? {
                 // This process sends SIGKILL only after the grace period, and reaps none of those workers here. If it

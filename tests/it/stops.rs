@@ -143,6 +143,43 @@ fn ranks_of_python_that_save_their_state_after_ctrl_c_and_fail_then_have_time() 
 }
 
 #[test]
+fn the_workers_of_another_node_have_as_much_time_to_save_their_state_as_those_of_the_node_that_was_signaled() {
+    for (name, code, _) in REQUESTS {
+        let port = master_port();
+        // Longer than they may take after a failure.
+        let script = "test $RANK -lt 2 || trap 'sleep 6; echo saved; exit 0' TERM; \
+                      echo up; while :; do sleep 3000 & wait; done";
+        let [(first, _out), (second, mut stdout)] =
+            [0, 1].map(|rank| piped(&mut node("all-save", rank, port, &["--max-restarts", "3"], script))).map(running);
+        signal(name, &first);
+        let mut rest = String::new();
+        stdout.read_to_string(&mut rest).unwrap();
+        let mut lines: Vec<_> = rest.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["[2] saved", "[3] saved"], "{name}");
+        for child in [first, second] {
+            let output = child.wait_with_output().unwrap();
+            assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+        }
+    }
+}
+
+#[test]
+fn a_second_signal_on_one_node_kills_workers_of_others_that_ignore_the_first() {
+    let port = master_port();
+    let [(mut first, _out), (second, _other)] = [0, 1]
+        .map(|rank| piped(&mut node("kill-all", rank, port, &["--max-restarts", "3", "--grace", "inf"], IGNORES)))
+        .map(running);
+    signal("TERM", &first);
+    let (_, _stderr) = read_to_remaining(&mut first);
+    signal("TERM", &first);
+    assert_eq!(first.wait().unwrap().code(), Some(143));
+    let output = second.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(143), "{}", text(&output.stderr));
+    assert_eq!(living("kill-all"), [""; 0]);
+}
+
+#[test]
 fn the_time_that_is_named_after_a_signal_is_the_one_that_is_left_since_a_failure() {
     let script = "test $RANK = 1 || { echo up; sleep 1; exit 4; }; \
                   trap 'echo asked' TERM; trap '' INT; echo up; while :; do sleep 3000 & wait; done";
