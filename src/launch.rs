@@ -49,7 +49,7 @@ use crate::value::port_range::PortRange;
 use self::restarts::Restarts;
 use self::role::Role;
 use self::running::Running;
-use self::stop::Grace;
+use self::stop::{Grace, LONGEST};
 use self::supervisor::{Signals, Unbound};
 
 /// The most simulated ranks that run together. Each rank's variables name the hosts of all ranks.
@@ -210,9 +210,11 @@ impl Launch {
     /// Sets how long workers may take to exit. Workers that remain after this time are killed.
     ///
     /// The time begins when a worker fails (5 s by default; with the feature `launch`, the others first get SIGTERM) or when
-    /// this process passes SIGINT or SIGTERM on (30 s by default). A second SIGINT or SIGTERM ends it at once.
+    /// this process passes SIGINT or SIGTERM on (30 s by default). A second SIGINT or SIGTERM ends it at once. A year
+    /// is the most.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Launch {
+        let grace = grace.min(LONGEST);
         self.grace = Grace { after_failure: grace, after_signal: grace };
         self
     }

@@ -19,7 +19,7 @@ use crate::launch::stop::{Request, is_request};
 use crate::launch::supervisor::{Late, Signals};
 use crate::value::host_name::host_name;
 
-pub(super) use self::coordinator::{Event, Failed};
+pub(super) use self::coordinator::{Event, Failed, Haste};
 pub(super) use self::link::Link;
 #[cfg(feature = "rendezvous")]
 pub(super) use self::nodes::{Meeting, meet};
@@ -52,7 +52,7 @@ pub(super) fn run<E: From<LaunchError> + Display>(
     let between = Between { link, signals };
     loop {
         let attempt = Attempt { base, again };
-        if link.is_stopped(again) {
+        if link.stop(again).is_some() {
             link.send(Event::Stopped { endings: Vec::new(), is_final: false });
         } else {
             own = one(link, attempt, signals, &mut prepare, &mut start).err();
@@ -135,7 +135,7 @@ fn one<E: From<LaunchError> + Display>(
 fn fail(link: &Link, running: Option<&mut Running>, cause: Cause, is_final: Option<Final>) {
     let (after, endings) = running.map_or_else(Default::default, |running| (running.ran_for(), running.endings()));
     let failure = Box::new(Failure { node: link.node(), host: own_host(), after, is_final, cause });
-    link.send(Event::Failing);
+    link.send(Event::Failing { haste: Haste::Failure });
     link.send(Event::Failed { failure, endings });
 }
 
@@ -157,9 +157,10 @@ fn describe(error: &LaunchError) -> (Cause, Option<Final>) {
             let code = status.code().filter(|code| FINAL_CODES.contains(code));
             (Cause::Worker { rank, status, stderr }, code.map(Final::Code))
         }
-        LaunchError::Stopped { rank, signal, .. } => {
+        LaunchError::Stopped { rank: Some(rank), signal, .. } => {
             (Cause::Worker { rank: *rank, status: by_signal(*signal), stderr: None }, Some(Final::Signal))
         }
+        LaunchError::Stopped { rank: None, .. } => (other(error), Some(Final::Signal)),
         error => (other(error), Some(Final::Launch)),
     }
 }
@@ -182,14 +183,14 @@ impl Between<'_> {
             }
             match self.signals.wait_for_end(None) {
                 Some(Late::First) => self.link.send(Event::Signal),
-                Some(Late::Repeated(request)) => return Err(self.leave(request)),
+                Some(Late::Repeated(request)) => return Err(Between::leave(request)),
                 None => {}
             }
         }
     }
 
-    fn leave(&self, Request { signal, .. }: Request) -> LaunchError {
-        LaunchError::Stopped { rank: self.link.node(), host: None, signal, killed: None, report: Box::default() }
+    fn leave(Request { signal, .. }: Request) -> LaunchError {
+        LaunchError::Stopped { rank: None, host: None, signal, killed: None, report: Box::default() }
     }
 
     /// Returns an order that arrives before the pause is over, or that follows from a signal during the pause.
@@ -250,6 +251,7 @@ fn conclude<E: From<LaunchError>>(link: &Link, base: u32, verdict: Verdict, own:
                     signal(status).filter(|signal| is_request(*signal) && is_final == Some(Final::Signal))
                 {
                     let report = Box::new(all.of_stop());
+                    let rank = Some(rank);
                     return Err(LaunchError::Stopped { rank, host: Some(host), signal, killed: None, report }.into());
                 }
                 let stderr = stderr.map(|lines| lines[lines.len().saturating_sub(3)..].join(" | "));

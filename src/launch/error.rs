@@ -109,11 +109,12 @@ pub enum LaunchError {
         /// What happened before the failure and because of it: see [`LaunchError::report`].
         report: Box<LaunchReport>,
     },
-    /// SIGINT or SIGTERM ended the job: this process received it, passed it on, and killed workers that remained.
+    /// SIGINT or SIGTERM ended the job: this process received it, passed it on, and killed workers that remained. SIGHUP
+    /// ends it if the terminal then stops a worker.
     #[error("{}", stopped(*signal, host.as_deref(), killed.as_deref()))]
     Stopped {
-        /// The rank of a worker that it ended.
-        rank: u32,
+        /// The rank of a worker that it ended. `None` if no worker was running.
+        rank: Option<u32>,
         /// The name of the host whose launch received the signal, if it is another one.
         host: Option<String>,
         /// The number of the signal.

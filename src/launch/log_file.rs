@@ -3,10 +3,11 @@
 //! The folder itself may be a symbolic link. Below it, no link is followed: in a shared folder, another user could have
 //! made one, and the output would overwrite the file to which it leads.
 
+use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process;
 
 /// What is written to find out whether a disk has room. Less than a page may fit even if nothing else does.
 const PROBE: [u8; 4096] = [0; 4096];
@@ -54,9 +55,8 @@ impl Folder {
     /// Writes a file to the folder and removes it. Creates the folder if needed.
     pub(super) fn try_room(&self) -> Result<(), Unusable> {
         let folder = self.open(self.below.len())?;
-        let name = format!(".mpienv-{}", process::id());
-        // Another process may have left one, or have made it to do harm.
-        folder.remove(&name);
+        // Other nodes share the folder, and containers have the same process numbers.
+        let name = format!(".mpienv-{:016x}", RandomState::new().build_hasher().finish());
         let written = folder.new_file(&name).and_then(|mut file| {
             file.write_all(&PROBE)?;
             // Some systems report only at this point that the disk is full.
@@ -229,5 +229,26 @@ mod by_path {
                 _ => Ok(path),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_with_the_same_number_on_different_nodes_do_not_disturb_each_other() {
+        let named = tempfile::tempdir().unwrap();
+        let folder = Folder::new(named.path());
+        // The threads stand in for containers, in each of which mpienv is process 1.
+        let outcomes: Vec<_> = std::thread::scope(|scope| {
+            let one = || (0..50).try_for_each(|_| folder.try_room());
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(one)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        for outcome in outcomes {
+            outcome.unwrap();
+        }
+        assert_eq!(fs::read_dir(named.path()).unwrap().count(), 0);
     }
 }

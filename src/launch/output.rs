@@ -114,7 +114,7 @@ impl Place {
         Ok(())
     }
 
-    /// Takes over the streams that [`Output::direct`] set up.
+    /// Takes over the streams that [`Place::direct`] set up.
     pub(super) fn capture(
         &self,
         role: Role,

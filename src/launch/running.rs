@@ -4,7 +4,7 @@ use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::launch::attempts::{Event, Link};
+use crate::launch::attempts::{Event, Haste, Link};
 use crate::launch::ending::{Ending, How, SIGKILL, killed, signal};
 use crate::launch::error::LaunchError;
 use crate::launch::output::{Captured, Copier, Fault, Faults, Place};
@@ -31,6 +31,8 @@ pub(super) struct Running {
     ended: Vec<Captured>,
     supervisor: Supervisor,
     signals: Arc<Signals>,
+    /// How soon another node asked this one to stop.
+    haste: Option<Haste>,
     output: Place,
     copier: Option<Copier>,
     faults: Faults,
@@ -78,6 +80,7 @@ impl Running {
             ended: Vec::new(),
             supervisor: Supervisor::new(subreaper, Arc::clone(&signals)),
             signals,
+            haste: None,
             output,
             copier,
             faults,
@@ -134,15 +137,15 @@ impl Running {
     pub(super) fn wait(&mut self, link: &Link, again: u32) -> Result<Exit, LaunchError> {
         loop {
             if let Some(fault) = self.faults.take_if(|fault| !fault.is_by_reader()) {
-                link.send(Event::Failing);
-                self.end(false)?;
+                link.send(Event::Failing { haste: Haste::Failure });
+                self.end(false, link, again)?;
                 return Err(fault.into());
             }
             if let Some((member, status)) = self.reap()? {
                 self.failed = Some(Instant::now());
                 let request = self.request();
-                link.send(Event::Failing);
-                self.end(true)?;
+                link.send(Event::Failing { haste: Running::haste_of(request) });
+                self.end(true, link, again)?;
                 let (first, other) = match self.killed.take() {
                     Some(killed) if !is_killed(status) => (killed, Some((member, status))),
                     other => ((member, status), other),
@@ -152,9 +155,10 @@ impl Running {
                 }
                 return Err(self.failure(&first.0, first.1, request));
             }
-            if link.is_stopped(again) {
+            if let Some(haste) = link.stop(again) {
+                self.haste = Some(haste);
                 let noticed = Instant::now();
-                self.end(true)?;
+                self.end(true, link, again)?;
                 // Another node noticed that this worker was killed before this process did.
                 let Some((member, status)) = self.killed.take() else { return Ok(Exit::Stopped) };
                 self.failed = Some(noticed);
@@ -167,12 +171,12 @@ impl Running {
             let until = match self.request() {
                 Some(request) if Instant::now() >= request.deadline(self.grace.after_signal) => {
                     self.failed = Some(Instant::now());
-                    link.send(Event::Failing);
+                    link.send(Event::Failing { haste: Running::haste_of(Some(request)) });
                     let rank = self.members.iter().find_map(|member| member.role.rank()).unwrap_or(0);
-                    self.end(false)?;
+                    self.end(false, link, again)?;
                     return Err(self.stopped(rank, request));
                 }
-                Some(request) => Some(self.name_after(request)),
+                Some(request) => Some(self.name_after(request, request.deadline(self.grace.after_signal))),
                 None => None,
             };
             self.supervisor.wait(until);
@@ -184,7 +188,7 @@ impl Running {
             // If the scheduler fails, the workers that needed it report the failure.
             self.reap()?;
         }
-        self.end(false)?;
+        self.end(false, link, again)?;
         if self.is_cut {
             // Incomplete output is not a success.
             self.signals.end_process();
@@ -214,15 +218,26 @@ impl Running {
         self.signals.request().or(self.stuck)
     }
 
+    /// Returns how soon the workers of other nodes must exit because of a request, or of a failure.
+    fn haste_of(request: Option<Request>) -> Haste {
+        match request {
+            None => Haste::Failure,
+            Some(request) if request.is_repeated => Haste::Now,
+            Some(_) => Haste::Signal,
+        }
+    }
+
     /// Returns this deadline, or an earlier one that a request sets.
     fn no_later(&self, deadline: Instant) -> Instant {
         self.request().map_or(deadline, |request| deadline.min(request.deadline(self.grace.after_signal)))
     }
 
     /// Names the workers that do not follow a request, once. Returns how long to wait before the next look.
-    fn name_after(&mut self, request: Request) -> Duration {
+    ///
+    /// `deadline`: when workers that remain are killed.
+    fn name_after(&mut self, request: Request, deadline: Instant) -> Duration {
         let now = Instant::now();
-        let left = request.deadline(self.grace.after_signal).saturating_duration_since(now);
+        let left = deadline.saturating_duration_since(now);
         let silent = (request.since + NAMED_AFTER).saturating_duration_since(now);
         if self.is_named || !silent.is_zero() {
             return if self.is_named { left } else { left.min(silent) };
@@ -260,13 +275,25 @@ impl Running {
 
     /// Stops all processes: asks them to exit, waits for the grace period, and kills them. May keep a worker that was
     /// killed from outside.
-    fn end(&mut self, finds_cause: bool) -> Result<(), LaunchError> {
+    fn end(&mut self, finds_cause: bool, link: &Link, again: u32) -> Result<(), LaunchError> {
         let asked = Instant::now();
         // A worker that exits because of a request does not shorten the time of the others, which may save their state.
         let request = self.request().filter(|_| finds_cause);
-        let deadline =
-            request.map_or(asked + self.grace.after_failure, |request| request.deadline(self.grace.after_signal));
+        let grace = match self.haste {
+            Some(Haste::Signal) => self.grace.after_signal,
+            _ => self.grace.after_failure,
+        };
+        let mut deadline = request.map_or(asked + grace, |request| request.deadline(self.grace.after_signal));
+        let mut is_told = false;
         loop {
+            if link.stop(again) == Some(Haste::Now) {
+                deadline = asked;
+            }
+            // The node that a second signal has reached tells the others.
+            if finds_cause && !is_told && self.request().is_some_and(|request| request.is_repeated) {
+                is_told = true;
+                link.send(Event::Failing { haste: Haste::Now });
+            }
             // A second failure is a consequence of the first.
             while let Some((member, status)) = self.reap()? {
                 // This process sends SIGKILL only after the grace period, and reaps none of those workers here. If it
@@ -287,8 +314,9 @@ impl Running {
                 break;
             }
             // Repeated, because processes whose parents exit must be asked, too.
-            self.supervisor.terminate();
-            let look = self.request().map(|request| self.name_after(request));
+            self.supervisor.terminate(finds_cause);
+            let until = self.no_later(deadline);
+            let look = self.request().map(|request| self.name_after(request, until));
             self.supervisor.wait(Some(look.map_or(left, |look| look.min(left))));
         }
         self.is_over = true;
@@ -315,7 +343,7 @@ impl Running {
             true => format!("a second signal killed {ranks}"),
             false => format!("killed after {} s: {ranks}", self.grace.after_signal.as_secs_f64()),
         });
-        LaunchError::Stopped { rank, host: None, signal, killed, report: Box::default() }
+        LaunchError::Stopped { rank: Some(rank), host: None, signal, killed, report: Box::default() }
     }
 
     /// Returns the error for a worker's failure. `request`: what had asked the job to end before.

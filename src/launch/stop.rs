@@ -1,4 +1,5 @@
-//! A request to end the job: SIGINT or SIGTERM, which this process has received.
+//! A request to end the job: SIGINT or SIGTERM, which this process has received, or SIGHUP if the terminal then stopped a
+//! worker.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -37,6 +38,9 @@ impl Request {
         if self.is_repeated { self.since } else { self.since + grace }
     }
 }
+
+/// The longest time that workers may take: a year is as good as forever, and adding it to an `Instant` cannot overflow.
+pub(super) const LONGEST: Duration = Duration::from_secs(365 * 86400);
 
 /// How long workers may take to exit.
 #[derive(Clone, Copy, Debug)]

@@ -49,6 +49,33 @@ fn a_launch_whose_log_folder_has_no_room_says_so_and_fails() {
     }
 }
 
+#[test]
+fn a_launch_whose_output_exceeds_the_limit_of_a_file_says_so_and_ends_its_workers() {
+    // mpienv's own limit: the workers' is the same, but they write to pipes.
+    let prefixed = "mpienv launch --nproc-per-node 2 -- sh -c 'seq 9999; exec sleep 3000' >out";
+    let folder = "mpienv launch --nproc-per-node 2 --log-dir logs -- true";
+    let on_stderr = "mpienv launch --nproc-per-node 1 -- sh -c 'seq 9999 >&2; exec sleep 3000'";
+    for (words, what) in [(prefixed, "stdout"), (folder, "\"logs\""), (on_stderr, "")] {
+        let to = if what.is_empty() { "2>err" } else { "" };
+        let output = bash(&format!("cd $(mktemp -d) && ulimit -f 1 && {words} {to}"));
+        assert_eq!(output.status.code(), Some(1), "{words}: {output:?}");
+        if !what.is_empty() {
+            let is_said = said(&output).starts_with(&format!("mpienv: cannot write {what}: File too large"));
+            assert!(is_said, "{words}: {}", said(&output));
+        }
+    }
+}
+
+#[test]
+fn workers_get_the_default_effect_of_the_limit_of_a_file() {
+    let script = "cd $(mktemp -d) && ulimit -f 1 && mpienv launch --nproc-per-node 1 -- sh -c 'exec seq 9999 >out'";
+    let output = bash(script);
+    assert_eq!(output.status.code(), Some(128 + 25), "{output:?}");
+    // Whoever ignores it does so on purpose.
+    let output = bash(&format!("trap '' XFSZ; {script}"));
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
 /// Every command that prints.
 const PRINTING: [&str; 17] = [
     "--help",

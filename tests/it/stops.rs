@@ -100,17 +100,103 @@ fn a_second_signal_ends_the_wait_for_workers_that_ignore_the_end_of_another() {
 
 #[test]
 fn a_worker_that_saves_its_state_has_time_although_another_has_ended_at_once() {
-    // Longer than the others may take after a failure.
-    let script =
-        "test $RANK = 1 || trap 'sleep 6; echo saved; exit 0' TERM; echo up; while :; do sleep 3000 & wait; done";
-    let (child, mut stdout) = started(&mut launch("saves", 2, &[], script));
-    signal("TERM", &child);
-    let mut rest = String::new();
-    stdout.read_to_string(&mut rest).unwrap();
-    assert_eq!(rest, "[0] saved\n");
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(143));
-    assert!(text(&output.stderr).ends_with("mpienv: stopped by SIGTERM\n"), "{}", text(&output.stderr));
+    for (name, code, called) in REQUESTS {
+        // Longer than the others may take after a failure.
+        let script = format!(
+            "test $RANK = 1 || trap 'sleep 6; echo saved; exit 0' {name}; echo up; while :; do sleep 3000 & wait; done"
+        );
+        let (child, mut stdout) = started(&mut launch("saves", 2, &[], &script));
+        signal(name, &child);
+        let mut rest = String::new();
+        stdout.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "[0] saved\n", "{name}");
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code));
+        let said = text(&output.stderr);
+        assert!(said.ends_with(&format!("mpienv: stopped by {called}\n")), "{said}");
+        assert_eq!(living("saves"), [""; 0]);
+    }
+}
+
+#[test]
+fn ranks_of_python_that_save_their_state_after_ctrl_c_and_fail_then_have_time() {
+    if !is_there("python3") {
+        return;
+    }
+    let program = "import os, time\n\
+                   try:\n print('up', flush=True); time.sleep(3000)\n\
+                   except KeyboardInterrupt:\n\
+                   \x20if os.environ['RANK'] == '0': time.sleep(6)\n print('saved', flush=True); raise";
+    // dash dies at once, as a shell script's worker does, and leaves Python to save.
+    for before in ["exec", "true;"] {
+        let script = format!("{before} python3 -c \"{program}\"; true");
+        let (child, mut stdout) = started(&mut launch("python", 2, &[], &script));
+        signal("INT", &child);
+        let mut rest = String::new();
+        stdout.read_to_string(&mut rest).unwrap();
+        let mut lines: Vec<_> = rest.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["[0] saved", "[1] saved"], "{before}");
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn the_workers_of_another_node_have_as_much_time_to_save_their_state_as_those_of_the_node_that_was_signaled() {
+    for (name, code, _) in REQUESTS {
+        let port = master_port();
+        // Longer than they may take after a failure.
+        let script = "test $RANK -lt 2 || trap 'sleep 6; echo saved; exit 0' TERM; \
+                      echo up; while :; do sleep 3000 & wait; done";
+        let [(first, _out), (second, mut stdout)] =
+            [0, 1].map(|rank| piped(&mut node("all-save", rank, port, &["--max-restarts", "3"], script))).map(running);
+        signal(name, &first);
+        let mut rest = String::new();
+        stdout.read_to_string(&mut rest).unwrap();
+        let mut lines: Vec<_> = rest.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["[2] saved", "[3] saved"], "{name}");
+        for child in [first, second] {
+            let output = child.wait_with_output().unwrap();
+            assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+        }
+    }
+}
+
+#[test]
+fn a_second_signal_on_one_node_kills_workers_of_others_that_ignore_the_first() {
+    let port = master_port();
+    let [(mut first, _out), (second, _other)] = [0, 1]
+        .map(|rank| piped(&mut node("kill-all", rank, port, &["--max-restarts", "3", "--grace", "inf"], IGNORES)))
+        .map(running);
+    signal("TERM", &first);
+    let (_, _stderr) = read_to_remaining(&mut first);
+    signal("TERM", &first);
+    assert_eq!(first.wait().unwrap().code(), Some(143));
+    let output = second.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(143), "{}", text(&output.stderr));
+    assert_eq!(living("kill-all"), [""; 0]);
+}
+
+#[test]
+fn the_time_that_is_named_after_a_signal_is_the_one_that_is_left_since_a_failure() {
+    let script = "test $RANK = 1 || { echo up; sleep 1; exit 4; }; \
+                  trap 'echo asked' TERM; trap '' INT; echo up; while :; do sleep 3000 & wait; done";
+    let (mut child, mut stdout) = started(&mut launch("left", 2, &["--grace", "30"], script));
+    let mut asked = String::new();
+    stdout.read_line(&mut asked).unwrap();
+    assert_eq!(asked, "[1] asked\n");
+    // Makes both times differ.
+    thread::sleep(Duration::from_secs(4));
+    signal("INT", &child);
+    let (told, _stderr) = read_to_remaining(&mut child);
+    signal("INT", &child);
+    let left = told.split_once("SIGKILL ends them in ").and_then(|(_, left)| left.strip_suffix(" s\n"));
+    // Four seconds until the signal, and two until the workers are named.
+    assert!(left.is_some_and(|left| left.parse::<u32>().unwrap() <= 24), "{told}");
+    assert_eq!(child.wait().unwrap().code(), Some(4));
+    assert_eq!(living("left"), [""; 0]);
 }
 
 #[test]
@@ -210,4 +296,16 @@ fn a_second_signal_ends_a_launch_whose_workers_have_finished_before_those_of_oth
     let output = other.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
     assert_eq!(living("waits"), [""; 0]);
+}
+
+#[test]
+fn a_grace_longer_than_a_clock_can_tell_is_accepted() {
+    let info = mpienv::ClusterInfo::from_vars([("PATH", "/bin")]).unwrap();
+    let launch = mpienv::Launch::new(&info, 2).unwrap().grace(Duration::MAX);
+    let outcome = launch.run(|worker| {
+        let mut command = Command::new("sh");
+        command.args(["-c", if worker.rank() == 0 { "exit 3" } else { "exec sleep 3000" }]);
+        command
+    });
+    assert!(matches!(outcome, Err(mpienv::LaunchError::Failed { rank: 0, .. })), "{outcome:?}");
 }

@@ -62,9 +62,9 @@ pub(crate) struct LaunchOptions {
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse().ok().filter(|number: &f64| *number >= 0.0);
-    // A year is as good as forever, and adding it to an `Instant` cannot overflow.
-    let number = number.map(|number| number.min(365.0 * 86400.0));
-    number.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds, 0 or more".to_owned())
+    // A number that is too large for a time means forever. `Launch::grace` has its own limit.
+    let time = number.map(|number| Duration::try_from_secs_f64(number).unwrap_or(Duration::MAX));
+    time.ok_or_else(|| "expected a number of seconds, 0 or more".to_owned())
 }
 
 pub(crate) fn run(

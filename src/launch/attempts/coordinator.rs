@@ -9,11 +9,22 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause before a restart.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// How much time the workers of other nodes have to exit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::launch) enum Haste {
+    /// As after a signal: they may save their state.
+    Signal,
+    /// As after a failure.
+    Failure,
+    /// None, because a second signal has asked to end the job.
+    Now,
+}
+
 /// What happened on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::launch) enum Event {
     /// Something has failed, and the node's workers are being stopped.
-    Failing,
+    Failing { haste: Haste },
     /// Something has failed on the node, and none of its workers is left.
     Failed { failure: Box<Failure>, endings: Vec<Ending> },
     /// Another node has failed, and none of this node's workers is left. `is_final`: the node received a signal to end.
@@ -31,7 +42,7 @@ pub(in crate::launch) enum Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::launch) enum Order {
     /// Stop the workers of this attempt.
-    Stop { again: u32 },
+    Stop { again: u32, haste: Haste },
     /// Start this attempt after a pause.
     Start { again: u32, pause: Duration, failure: Box<Failure> },
     /// The job is over.
@@ -72,6 +83,8 @@ pub(in crate::launch) struct Coordinator {
     again: u32,
     /// The node that failed first in this attempt.
     first: Option<u32>,
+    /// Whether the workers have been told to exit at once.
+    is_urgent: bool,
     failure: Option<Failure>,
     endings: Vec<Ending>,
     has_signal: bool,
@@ -86,6 +99,7 @@ impl Coordinator {
             most,
             again: 0,
             first: None,
+            is_urgent: false,
             failure: None,
             endings: Vec::new(),
             has_signal: false,
@@ -106,10 +120,12 @@ impl Coordinator {
 
     fn next(&mut self, node: u32, event: Event) -> Option<Order> {
         match event {
-            Event::Failing => {
-                let is_first = self.first.is_none();
+            Event::Failing { haste } => {
+                let is_urgent = haste == Haste::Now && !self.is_urgent;
+                let is_new = self.first.is_none() || is_urgent;
+                self.is_urgent |= is_urgent;
                 self.first.get_or_insert(node);
-                return is_first.then_some(Order::Stop { again: self.again });
+                return is_new.then_some(Order::Stop { again: self.again, haste });
             }
             Event::Failed { failure, endings } => {
                 self.endings.extend(endings);
@@ -149,6 +165,7 @@ impl Coordinator {
         }
         self.again += 1;
         self.first = None;
+        self.is_urgent = false;
         self.endings.clear();
         self.nodes.fill(Stage::Running);
         if let Some(last) = self.earlier.last_mut() {
@@ -222,7 +239,7 @@ mod tests {
 
     /// Returns the order that follows from a failure of this node, after the workers of both nodes have exited.
     fn fail(job: &mut Coordinator, node: u32, is_final: Option<Final>) -> Option<Order> {
-        assert!(matches!(job.on(node, Event::Failing), Some(Order::Stop { .. })));
+        assert!(matches!(job.on(node, Event::Failing { haste: Haste::Failure }), Some(Order::Stop { .. })));
         assert_eq!(job.on(1 - node, stopped()), None);
         job.on(node, failed(node, is_final))
     }
@@ -232,7 +249,7 @@ mod tests {
         let mut job = Coordinator::new(2, 1);
         assert_eq!(job.on(1, done()), None);
         assert_eq!(job.on(0, done()), Some(Order::Finish(Verdict::Done)));
-        assert_eq!(job.on(0, Event::Failing), None);
+        assert_eq!(job.on(0, Event::Failing { haste: Haste::Failure }), None);
     }
 
     #[test]
@@ -250,7 +267,10 @@ mod tests {
     fn a_node_that_had_finished_starts_again_with_the_others() {
         let mut job = Coordinator::new(2, 1);
         assert_eq!(job.on(0, done()), None);
-        assert_eq!(job.on(1, Event::Failing), Some(Order::Stop { again: 0 }));
+        assert_eq!(
+            job.on(1, Event::Failing { haste: Haste::Failure }),
+            Some(Order::Stop { again: 0, haste: Haste::Failure })
+        );
         assert!(matches!(job.on(1, failed(1, None)), Some(Order::Start { again: 1, .. })));
         assert_eq!(job.on(0, done()), None);
         assert_eq!(job.on(1, done()), Some(Order::Finish(Verdict::Done)));
@@ -259,8 +279,11 @@ mod tests {
     #[test]
     fn of_two_failures_at_once_the_first_is_the_jobs() {
         let mut job = Coordinator::new(2, 0);
-        assert_eq!(job.on(1, Event::Failing), Some(Order::Stop { again: 0 }));
-        assert_eq!(job.on(0, Event::Failing), None);
+        assert_eq!(
+            job.on(1, Event::Failing { haste: Haste::Failure }),
+            Some(Order::Stop { again: 0, haste: Haste::Failure })
+        );
+        assert_eq!(job.on(0, Event::Failing { haste: Haste::Failure }), None);
         assert_eq!(job.on(0, failed(0, None)), None);
         let Some(Order::Finish(Verdict::Failed(last))) = job.on(1, failed(1, None)) else { panic!() };
         assert_eq!(last.failure.node, 1);
@@ -272,8 +295,8 @@ mod tests {
         let mut job = Coordinator::new(2, 0);
         let cause = Cause::Worker { rank: 1, status: std::os::unix::process::ExitStatusExt::from_raw(9), stderr: None };
         let killed = Failure { node: 0, host: "a".to_owned(), after: Duration::ZERO, is_final: None, cause };
-        job.on(1, Event::Failing);
-        job.on(0, Event::Failing);
+        job.on(1, Event::Failing { haste: Haste::Failure });
+        job.on(0, Event::Failing { haste: Haste::Failure });
         assert_eq!(job.on(1, failed(1, None)), None);
         let killed = Event::Failed { failure: Box::new(killed), endings: Vec::new() };
         let Some(Order::Finish(Verdict::Failed(last))) = job.on(0, killed) else { panic!() };
@@ -286,7 +309,7 @@ mod tests {
         let order = fail(&mut job, 0, Some(Final::Code(2)));
         assert!(matches!(order, Some(Order::Finish(Verdict::Failed(_)))), "{order:?}");
         let mut job = Coordinator::new(2, 5);
-        job.on(0, Event::Failing);
+        job.on(0, Event::Failing { haste: Haste::Failure });
         job.on(1, Event::Stopped { endings: Vec::new(), is_final: true });
         let Some(Order::Finish(Verdict::Failed(last))) = job.on(0, failed(0, None)) else { panic!() };
         assert_eq!(last.failure.is_final, Some(Final::Signal));
@@ -300,7 +323,7 @@ mod tests {
         assert_eq!((last.failure.node, last.earlier.len()), (1, 0));
         // A signal that arrives while the workers are being stopped is remembered.
         let mut job = Coordinator::new(2, 5);
-        job.on(0, Event::Failing);
+        job.on(0, Event::Failing { haste: Haste::Failure });
         assert_eq!(job.on(1, stopped()), None);
         assert_eq!(job.on(1, Event::Signal), None);
         assert!(matches!(job.on(0, failed(0, None)), Some(Order::Finish(Verdict::Failed(_)))));
@@ -310,7 +333,7 @@ mod tests {
     fn a_node_that_got_a_signal_before_an_attempt_ends_the_job_although_others_have_finished_it() {
         for nodes in [2, 3] {
             let mut job = Coordinator::new(nodes, 5);
-            job.on(1, Event::Failing);
+            job.on(1, Event::Failing { haste: Haste::Failure });
             (0..nodes).filter(|node| *node != 1).for_each(|node| drop(job.on(node, stopped())));
             assert!(matches!(job.on(1, failed(1, None)), Some(Order::Start { .. })));
             assert_eq!(job.on(0, done()), None);
@@ -326,12 +349,12 @@ mod tests {
         let mut job = Coordinator::new(2, 5);
         job.on(0, done());
         assert_eq!(job.on(0, Event::Signal), None);
-        job.on(1, Event::Failing);
+        job.on(1, Event::Failing { haste: Haste::Failure });
         assert!(matches!(job.on(1, failed(1, None)), Some(Order::Finish(Verdict::Failed(_)))));
         // The signal may arrive after the other node's failure.
         let mut job = Coordinator::new(2, 5);
         job.on(0, done());
-        job.on(1, Event::Failing);
+        job.on(1, Event::Failing { haste: Haste::Failure });
         assert!(matches!(job.on(1, failed(1, None)), Some(Order::Start { .. })));
         assert!(matches!(job.on(0, Event::Signal), Some(Order::Finish(Verdict::Failed(_)))));
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::coordinator::{Coordinator, Event, Order};
+use super::coordinator::{Coordinator, Event, Haste, Order};
 use super::mailbox::Mailbox;
 #[cfg(feature = "rendezvous")]
 use super::nodes::{Hub, Member};
@@ -73,9 +73,9 @@ impl Link {
         }
     }
 
-    /// Returns whether the workers of this attempt must be stopped.
-    pub(in crate::launch) fn is_stopped(&self, again: u32) -> bool {
-        self.mailbox.is_stopped(again)
+    /// Returns how soon the workers of this attempt must be stopped, if they must.
+    pub(in crate::launch) fn stop(&self, again: u32) -> Option<Haste> {
+        self.mailbox.stop(again)
     }
 
     pub(super) fn take(&self) -> Option<Order> {

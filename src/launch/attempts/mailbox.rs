@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::coordinator::Order;
+use super::coordinator::{Haste, Order};
 use crate::launch::supervisor::Waker;
 
 /// Orders for this node.
@@ -13,7 +13,7 @@ pub(super) struct Mailbox(Mutex<Content>);
 #[derive(Debug, Default)]
 struct Content {
     /// The attempt whose workers must be stopped.
-    stop: Option<u32>,
+    stop: Option<(u32, Haste)>,
     /// Other orders, in the order of their arrival.
     orders: VecDeque<Order>,
     waker: Option<Waker>,
@@ -23,7 +23,7 @@ impl Mailbox {
     pub(super) fn put(&self, order: Order) {
         let mut content = self.lock();
         match order {
-            Order::Stop { again } => content.stop = Some(again),
+            Order::Stop { again, haste } => content.stop = Some((again, haste)),
             order => content.orders.push_back(order),
         }
         content.waker.iter().for_each(Waker::wake);
@@ -34,10 +34,12 @@ impl Mailbox {
         self.lock().orders.pop_front()
     }
 
-    /// Returns whether the workers of this attempt must be stopped.
-    pub(super) fn is_stopped(&self, attempt: u32) -> bool {
+    /// Returns how soon the workers of this attempt must be stopped, if they must.
+    pub(super) fn stop(&self, attempt: u32) -> Option<Haste> {
         let content = self.lock();
-        content.stop == Some(attempt) || content.orders.iter().any(|order| matches!(order, Order::Finish(_)))
+        let stop = content.stop.filter(|(again, _)| *again == attempt).map(|(_, haste)| haste);
+        let is_over = || content.orders.iter().any(|order| matches!(order, Order::Finish(_)));
+        stop.or_else(|| is_over().then_some(Haste::Failure))
     }
 
     /// Sets what an order wakes from now on.

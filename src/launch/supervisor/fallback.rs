@@ -44,7 +44,7 @@ impl Supervisor {
     }
 
     /// Does nothing: a worker whose peers are gone exits by itself or is killed.
-    pub(in crate::launch) fn terminate(&mut self) {}
+    pub(in crate::launch) fn terminate(&mut self, _spares_interrupted: bool) {}
 
     pub(in crate::launch) fn kill(&mut self, children: &mut dyn Iterator<Item = &mut Child>) {
         for child in children {

@@ -45,8 +45,10 @@ pub(in crate::launch) struct Supervisor {
     /// How long until the next check, if the last one found processes.
     look_again: Option<Duration>,
     passed: Vec<Signal>,
-    /// Groups that were asked to exit.
+    /// Groups that were asked to exit with SIGTERM.
     terminated: Vec<Pid>,
+    /// Groups that were asked to exit with SIGINT.
+    interrupted: Vec<Pid>,
     /// Processes outside these groups that were asked to exit, and when they started.
     asked_alone: Vec<(Pid, u64)>,
 }
@@ -91,6 +93,7 @@ impl Supervisor {
             look_again: None,
             passed: Vec::new(),
             terminated: Vec::new(),
+            interrupted: Vec::new(),
             asked_alone: Vec::new(),
         }
     }
@@ -133,9 +136,12 @@ impl Supervisor {
     /// Asks the workers' groups, and orphans outside of them, to exit. No process is asked twice.
     ///
     /// A process outside the groups is left to its parent if that is a living descendant, which may be a launcher.
-    pub(in crate::launch) fn terminate(&mut self) {
+    ///
+    /// `spares_interrupted`: a group that got SIGINT may be saving its state. If its worker has exited, processes that
+    /// ignore SIGINT are asked nevertheless: shells make their background processes do so.
+    pub(in crate::launch) fn terminate(&mut self, spares_interrupted: bool) {
         let look = self.look();
-        self.ask_groups(Signal::TERM);
+        self.ask_groups(|this, group| !spares_interrupted || !this.interrupted.contains(&group));
         let Some(Look { listing, living, in_groups }) = look else { return };
         for process in &living {
             let is_in_a_group = in_groups.iter().any(|member| member.id == process.id);
@@ -144,6 +150,18 @@ impl Supervisor {
             if !is_in_a_group && !has_a_parent && !self.asked_alone.contains(&this) {
                 self.asked_alone.push(this);
                 listing.send(Signal::TERM, process);
+            }
+        }
+        for process in in_groups {
+            let is_left = process.group.is_some_and(|group| {
+                self.leftovers.contains(&group)
+                    && self.interrupted.contains(&group)
+                    && !self.terminated.contains(&group)
+            });
+            let this = (process.id, process.start);
+            if is_left && !self.asked_alone.contains(&this) && listing.ignores(process.id, Signal::INT) {
+                self.asked_alone.push(this);
+                listing.send(Signal::TERM, &process);
             }
         }
     }
@@ -237,8 +255,11 @@ impl Supervisor {
                 let _ = kill_process(*worker, signal);
             }
         } else if signal == Signal::TERM {
-            self.ask_groups(signal);
+            self.ask_groups(|_, _| true);
         } else {
+            if signal == Signal::INT {
+                self.interrupted.extend(self.running.iter().chain(&self.leftovers));
+            }
             for group in self.running.iter().chain(&self.leftovers) {
                 let _ = kill_process_group(*group, signal);
             }
@@ -246,13 +267,13 @@ impl Supervisor {
         }
     }
 
-    /// Sends a signal that asks to exit to the groups that have not been asked.
-    fn ask_groups(&mut self, signal: Signal) {
-        for group in self.running.iter().chain(&self.leftovers) {
-            if !self.terminated.contains(group) {
-                self.terminated.push(*group);
+    /// Sends SIGTERM to those of the groups that have not got it.
+    fn ask_groups(&mut self, is_meant: impl Fn(&Supervisor, Pid) -> bool) {
+        for group in [&self.running[..], &self.leftovers].concat() {
+            if !self.terminated.contains(&group) && is_meant(self, group) {
+                self.terminated.push(group);
                 // A group that has just exited needs no signal.
-                let _ = kill_process_group(*group, signal);
+                let _ = kill_process_group(group, Signal::TERM);
             }
         }
         self.let_go_on();

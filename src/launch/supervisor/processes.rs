@@ -46,6 +46,14 @@ impl Listing {
         names.any(|found| found == name.as_bytes())
     }
 
+    /// Returns whether a process ignores a signal.
+    pub(super) fn ignores(self, id: Pid, signal: Signal) -> bool {
+        let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        mask.is_some_and(|mask| mask & (1 << (signal.as_raw() - 1)) != 0)
+    }
+
     /// Sends a signal to a process that was seen, but not to another one that has its ID by now. Returns false if this
     /// process may not send it.
     pub(super) fn send(self, signal: Signal, to: &Process) -> bool {

@@ -22,6 +22,10 @@ pub(super) const ENDING: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
 /// programs that ignore it (`nohup`) are meant to go on.
 const REQUESTS: [Signal; 2] = [Signal::INT, Signal::TERM];
 
+/// Written beyond `ulimit -f`: with a handler, the write is an error that names the file, and the workers are ended. Unlike
+/// an ignored signal, a handler is not inherited by them.
+const TOO_LARGE: Signal = Signal::XFSZ;
+
 /// How much time the readers of the last lines and of the report have after a signal.
 const HURRIED: Duration = Duration::from_secs(1);
 
@@ -31,7 +35,7 @@ static WAITING: AtomicUsize = AtomicUsize::new(0);
 static IDLE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| {
     let idle = Arc::new(AtomicBool::new(false));
     let Masks { ignored, caught } = *MASKS;
-    for signal in PASSED_ON.into_iter().filter(|signal| (ignored | caught) & bit(*signal) == 0) {
+    for signal in PASSED_ON.into_iter().chain([TOO_LARGE]).filter(|signal| (ignored | caught) & bit(*signal) == 0) {
         // A signal that cannot be caught keeps its default.
         let _ = flag::register_conditional_default(signal.as_raw(), Arc::clone(&idle));
     }
@@ -73,9 +77,7 @@ impl Signals {
             signals.registered.push(low_level::pipe::register(signal.as_raw(), signals.waker.try_clone()?)?);
             signals.come.push((signal, flag));
         }
-        if !signals.come.is_empty() {
-            IDLE.store(false, Ordering::SeqCst);
-        }
+        IDLE.store(false, Ordering::SeqCst);
         let waker = signals.waker.try_clone()?;
         signals.registered.push(low_level::pipe::register(Signal::CHILD.as_raw(), waker)?);
         Ok(signals)
@@ -97,7 +99,7 @@ impl Signals {
         self.take()
     }
 
-    /// Waits while no worker runs. Returns whether a signal has arrived that ends the job.
+    /// Waits while no worker runs. Returns the signal that ends the job, if one has arrived.
     pub(in crate::launch) fn wait_for_end(&self, at_most: Option<Duration>) -> Option<Late> {
         let come = self.wait(at_most);
         let is_request = come.iter().any(|signal| REQUESTS.contains(signal));
@@ -200,7 +202,7 @@ pub(super) fn asks_to_end(signal: Signal) -> bool {
 impl Drop for Signals {
     fn drop(&mut self) {
         // In this order, so that each signal is either noted or has its default effect.
-        if WAITING.fetch_sub(1, Ordering::SeqCst) == 1 && !self.come.is_empty() {
+        if WAITING.fetch_sub(1, Ordering::SeqCst) == 1 {
             IDLE.store(true, Ordering::SeqCst);
         }
         for id in self.registered.drain(..) {

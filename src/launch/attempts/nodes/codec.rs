@@ -3,7 +3,7 @@
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use crate::launch::attempts::coordinator::{Event, Failed, Order, Verdict};
+use crate::launch::attempts::coordinator::{Event, Failed, Haste, Order, Verdict};
 use crate::launch::ending::{Cause, Ending, Failure, Final, How};
 use crate::value::printable::printable;
 
@@ -117,7 +117,10 @@ impl<'a> Reader<'a> {
 pub(super) fn event(event: &Event) -> Vec<u8> {
     let mut to = Writer::default();
     match event {
-        Event::Failing => to.number(1),
+        Event::Failing { haste } => {
+            to.number(1);
+            to.number(number_of(*haste));
+        }
         Event::Failed { failure, endings: all } => {
             to.number(2);
             write_failure(&mut to, failure);
@@ -143,7 +146,7 @@ pub(super) fn event(event: &Event) -> Vec<u8> {
 pub(super) fn read_event(node: u32, bytes: &[u8]) -> Option<Event> {
     let from = &mut Reader(bytes);
     Some(match from.number()? {
-        1 => Event::Failing,
+        1 => Event::Failing { haste: read_haste(from)? },
         2 => Event::Failed {
             failure: Box::new(Failure { node, ..read_failure(from)? }),
             endings: from.list(read_ending)?,
@@ -159,9 +162,10 @@ pub(super) fn read_event(node: u32, bytes: &[u8]) -> Option<Event> {
 pub(super) fn order(order: &Order) -> Vec<u8> {
     let mut to = Writer::default();
     match order {
-        Order::Stop { again } => {
+        Order::Stop { again, haste } => {
             to.number(1);
             to.number(*again);
+            to.number(number_of(*haste));
         }
         Order::Start { again, pause, failure } => {
             to.number(2);
@@ -187,7 +191,7 @@ pub(super) fn order(order: &Order) -> Vec<u8> {
 pub(super) fn read_order(bytes: &[u8]) -> Option<Order> {
     let from = &mut Reader(bytes);
     Some(match from.number()? {
-        1 => Order::Stop { again: from.number()? },
+        1 => Order::Stop { again: from.number()?, haste: read_haste(from)? },
         2 => {
             let (again, pause) = (from.number()?, from.time()?);
             Order::Start { again, pause, failure: Box::new(read_failure(from)?) }
@@ -201,6 +205,19 @@ pub(super) fn read_order(bytes: &[u8]) -> Option<Order> {
         5 => Order::Finish(Verdict::Lost { node: from.number()?, host: from.text()?, reason: from.text()? }),
         _ => return None,
     })
+}
+
+fn number_of(haste: Haste) -> u32 {
+    match haste {
+        Haste::Failure => 0,
+        Haste::Signal => 1,
+        Haste::Now => 2,
+    }
+}
+
+fn read_haste(from: &mut Reader<'_>) -> Option<Haste> {
+    let number = from.number()?;
+    [Haste::Failure, Haste::Signal, Haste::Now].into_iter().find(|haste| number_of(*haste) == number)
 }
 
 fn endings(to: &mut Writer, endings: &[Ending]) {
@@ -321,7 +338,8 @@ mod tests {
         let endings: Vec<_> = all.into_iter().map(|how| Ending { rank: 7, how }).collect();
         let cause = Cause::Other { text: "cannot".to_owned() };
         vec![
-            Event::Failing,
+            Event::Failing { haste: Haste::Signal },
+            Event::Failing { haste: Haste::Now },
             Event::Failed { failure: Box::new(failure()), endings: endings.clone() },
             Event::Failed { failure: Box::new(Failure { cause, is_final: None, ..failure() }), endings: vec![] },
             Event::Stopped { endings: endings.clone(), is_final: true },
@@ -333,7 +351,7 @@ mod tests {
     fn all_orders() -> Vec<Order> {
         let failed = Failed { failure: failure(), endings: vec![], earlier: vec![], most: 0 };
         vec![
-            Order::Stop { again: 4 },
+            Order::Stop { again: 4, haste: Haste::Failure },
             Order::Start { again: 5, pause: Duration::from_secs(2), failure: Box::new(failure()) },
             Order::Finish(Verdict::Done),
             Order::Finish(Verdict::Failed(Box::new(failed))),
