@@ -1,6 +1,5 @@
 //! A snapshot of the process's environment, taken once.
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 
@@ -38,7 +37,8 @@ const HIDDEN: &str = "(hidden)";
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment {
-    vars: BTreeMap<OsString, OsString>,
+    /// Sorted by name, each of which occurs once.
+    vars: Vec<(OsString, OsString)>,
     is_current: bool,
 }
 
@@ -73,14 +73,25 @@ impl Environment {
         V: Into<OsString>,
     {
         let vars = vars.into_iter();
-        let vars = vars.map(|(name, value)| (name.into(), value.into())).collect();
+        Environment::sorted(vars.map(|(name, value)| (name.into(), value.into())).collect())
+    }
+
+    fn sorted(mut vars: Vec<(OsString, OsString)>) -> Environment {
+        // The sort is stable: the last value of a name comes first after the reversal.
+        vars.reverse();
+        vars.sort_by(|(one, _), (other, _)| one.cmp(other));
+        vars.dedup_by(|(later, _), (earlier, _)| later == earlier);
         Environment { vars, is_current: false }
+    }
+
+    fn position(&self, name: &str) -> Result<usize, usize> {
+        self.vars.binary_search_by(|(own, _)| own.as_os_str().cmp(OsStr::new(name)))
     }
 
     /// Returns the value of a variable unchanged, or `None` if it is not set.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&OsStr> {
-        self.vars.get(OsStr::new(name)).map(OsString::as_os_str)
+        self.position(name).ok().map(|at| self.vars[at].1.as_os_str())
     }
 
     /// Returns the value of a variable as text, without surrounding ASCII whitespace.
@@ -101,14 +112,17 @@ impl Environment {
 
     /// Returns a copy with these changes. Variables with a value are set, and those without one are unset.
     pub(crate) fn with<'a>(&self, changes: impl IntoIterator<Item = (&'a str, Option<&'a str>)>) -> Environment {
-        let mut vars = self.vars.clone();
+        let mut changed = self.clone();
         for (name, value) in changes {
-            match value {
-                Some(value) => drop(vars.insert(name.into(), value.into())),
-                None => drop(vars.remove(OsStr::new(name))),
+            let value = value.map(OsString::from);
+            match (changed.position(name), value) {
+                (Ok(at), Some(value)) => changed.vars[at].1 = value,
+                (Ok(at), None) => drop(changed.vars.remove(at)),
+                (Err(at), Some(value)) => changed.vars.insert(at, (name.into(), value)),
+                (Err(_), None) => {}
             }
         }
-        Environment { vars, ..*self }
+        changed
     }
 
     /// Returns whether these are the variables of this process, so that its parent processes can be inspected.
@@ -118,7 +132,7 @@ impl Environment {
 
     /// Returns the names that are UTF-8, in alphabetical order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.vars.keys().filter_map(|name| name.to_str())
+        self.vars.iter().filter_map(|(name, _)| name.to_str())
     }
 
     /// Returns whether a variable is set and not blank.
@@ -136,8 +150,17 @@ impl Environment {
     /// Returns an error if a variable whose field is not an `Option` is missing, if a value does not have the type of
     /// its field, or if it is not UTF-8.
     pub fn read<T: Variables>(&self) -> Result<T, ReadError> {
-        let mut pairs = Vec::with_capacity(T::VARIABLES.len());
-        for variable in T::VARIABLES {
+        let pairs = self.pairs(T::VARIABLES)?;
+        let parse = |pairs: &[Pair]| envy::from_iter::<_, T>(fields(pairs));
+        parse(&pairs).map_err(|error| explain(error, T::VARIABLES, &pairs, &|pairs| parse(pairs).err()))
+    }
+
+    // What follows is not generic, so that it is compiled once for all structs.
+
+    /// Returns those of the variables that are set.
+    fn pairs(&self, variables: &'static [Variable]) -> Result<Vec<Pair<'_>>, ReadError> {
+        let mut pairs = Vec::with_capacity(variables.len());
+        for variable in variables {
             let Some(value) = self.get_str(variable.name)? else { continue };
             // envy takes `+1` for a number; no launcher writes one.
             let digits = value.strip_prefix('+').unwrap_or_default();
@@ -146,26 +169,42 @@ impl Environment {
             }
             pairs.push((variable, value));
         }
-        // Each variable is read alone, because envy's error does not say which one it rejects.
-        let refused = |&(variable, value): &(&Variable, &str)| match from_fields::<T>(&[(variable, value)]) {
-            Err(envy::Error::Custom(text)) => {
-                let reason = text.split(" while parsing value ").next().unwrap_or_default();
-                Some(variable.invalid(value, reason.to_owned()))
-            }
-            _ => None,
-        };
-        from_fields(&pairs).map_err(|error| match error {
-            envy::Error::MissingValue(field) => {
-                let name = T::VARIABLES.iter().find(|variable| variable.field == field).map_or(field, |v| v.name);
-                ReadError::Missing { name: name.to_owned() }
-            }
-            envy::Error::Custom(text) => pairs.iter().find_map(refused).unwrap_or(ReadError::Other(text)),
-        })
+        Ok(pairs)
     }
 }
 
-fn from_fields<T: DeserializeOwned>(pairs: &[(&Variable, &str)]) -> envy::Result<T> {
-    envy::from_iter(pairs.iter().map(|(variable, value)| (variable.field.to_owned(), (*value).to_owned())))
+/// A variable and its value.
+type Pair<'a> = (&'static Variable, &'a str);
+
+/// The names and values of the fields, as envy takes them.
+fn fields(pairs: &[Pair]) -> Vec<(String, String)> {
+    let fields = pairs.iter().map(|(variable, value)| (variable.field.to_owned(), (*value).to_owned()));
+    fields.collect()
+}
+
+/// Returns the error that names the variable. `parse` returns envy's error for some of the variables.
+fn explain(
+    error: envy::Error,
+    variables: &'static [Variable],
+    pairs: &[Pair],
+    parse: &dyn Fn(&[Pair]) -> Option<envy::Error>,
+) -> ReadError {
+    match error {
+        envy::Error::MissingValue(field) => {
+            let name = variables.iter().find(|variable| variable.field == field).map_or(field, |v| v.name);
+            ReadError::Missing { name: name.to_owned() }
+        }
+        envy::Error::Custom(text) => {
+            // Each variable is read alone, because envy's error does not say which one it rejects.
+            for &(variable, value) in pairs {
+                if let Some(envy::Error::Custom(text)) = parse(&[(variable, value)]) {
+                    let reason = text.split(" while parsing value ").next().unwrap_or_default();
+                    return variable.invalid(value, reason.to_owned());
+                }
+            }
+            ReadError::Other(text)
+        }
+    }
 }
 
 /// An environment variable, its meaning, and the page that documents it.
