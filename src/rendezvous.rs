@@ -158,7 +158,7 @@ impl Rendezvous {
 
     /// Sets the token: at most [`LONGEST_TOKEN`] bytes, which only the ranks of this job share. It is never sent.
     ///
-    /// A token that is empty or blank is an error when the ranks meet, because whoever sets one believes that it protects
+    /// A token that is empty or blank is an error when the ranks meet, because a user who sets one believes that it protects
     /// the meeting. A meeting without a token does not call this method.
     #[must_use]
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Rendezvous {

@@ -59,7 +59,7 @@ impl StartError {
         StartError { program, error, is_not_found, remedy, meant }
     }
 
-    /// Returns the error for a command that the system would start in a way that nobody means.
+    /// Returns the error for a command that the system would start in a way that the user does not intend.
     #[cfg(unix)]
     pub(crate) fn before(command: &Command) -> Option<StartError> {
         let error = find(command).and_then(|path| meant::not_for_sh(&path))?;

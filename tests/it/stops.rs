@@ -51,10 +51,10 @@ fn a_second_signal_kills_workers_that_ignore_the_first() {
         for second in ["INT", "TERM"] {
             let (mut child, _stdout) = started(&mut launch("second", 2, &["--grace", "inf"], IGNORES));
             signal(name, &child);
-            let (told, mut stderr) = read_to_remaining(&mut child);
+            let (said, mut stderr) = read_to_remaining(&mut child);
             let waits =
                 format!("mpienv: after {called}, mpienv waits for ranks 0-1; a second signal kills them at once\n");
-            assert_eq!(told, waits);
+            assert_eq!(said, waits);
             signal(second, &child);
             let mut rest = String::new();
             stderr.read_to_string(&mut rest).unwrap();
@@ -190,11 +190,11 @@ fn the_time_that_is_named_after_a_signal_is_the_one_that_is_left_since_a_failure
     // Makes both times differ.
     thread::sleep(Duration::from_secs(4));
     signal("INT", &child);
-    let (told, _stderr) = read_to_remaining(&mut child);
+    let (said, _stderr) = read_to_remaining(&mut child);
     signal("INT", &child);
-    let left = told.split_once("SIGKILL ends them in ").and_then(|(_, left)| left.strip_suffix(" s\n"));
+    let left = said.split_once("SIGKILL ends them in ").and_then(|(_, left)| left.strip_suffix(" s\n"));
     // Four seconds until the signal, and two until the workers are named.
-    assert!(left.is_some_and(|left| left.parse::<u32>().unwrap() <= 24), "{told}");
+    assert!(left.is_some_and(|left| left.parse::<u32>().unwrap() <= 24), "{said}");
     assert_eq!(child.wait().unwrap().code(), Some(4));
     assert_eq!(living("left"), [""; 0]);
 }

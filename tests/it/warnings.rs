@@ -312,7 +312,7 @@ fn exec_on_one_node_warns_of_a_port_that_is_in_use_and_starts_the_program() {
     // Other ranks cannot know, and rank 0 of several nodes may not be the one that listens.
     assert_eq!(exec(&taken, &place("1", "2"), &[]).2, "");
     assert_eq!(exec(&taken, &place("0", "4"), &[]).2, "");
-    // One rank meets nobody, so its meeting does not find out.
+    // One rank meets no other rank, so its meeting does not find out.
     let (code, stdout, stderr) = exec(&taken, &[], &["--meet", "5"]);
     assert_eq!((code, stdout.as_str()), (Some(0), "started\n"), "{stderr}");
     assert!(stderr.starts_with(&said), "{stderr}");

@@ -43,7 +43,7 @@ fn send(name: &str, process: &Path) {
     assert!(Command::new("kill").args(["-s", name]).arg(id).status().unwrap().success());
 }
 
-/// Waits for another watchdog than this one, which the launch has told everything.
+/// Waits for another watchdog than this one, which has received everything from the launch.
 #[track_caller]
 fn until_another(launch: &Child, before: &Path) -> PathBuf {
     until("there is another watchdog", || watchdog(launch).is_some_and(|now| now != *before));

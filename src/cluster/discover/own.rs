@@ -59,7 +59,7 @@ pub(super) fn munge(environment: &Environment) -> Result<Option<Munge>, Error> {
     text.map(parse).transpose()
 }
 
-/// Returns a setting that protects the meeting. One that is set and blank is an error, because whoever set it believes that
+/// Returns a setting that protects the meeting. One that is set and blank is an error, because the user who set it believes that
 /// the meeting is protected.
 fn of_security<'a>(
     environment: &'a Environment,

@@ -14,7 +14,7 @@ const JOB_INDEX: &str = "JOB_COMPLETION_INDEX";
 /// PMIx's rank, which `prterun` and `prun` set without a size.
 const PMIX_RANK: &str = "PMIX_RANK";
 
-/// The codes of findings about a process that is probably one of several, and has not been told its place.
+/// The codes of findings about a process that is probably one of several, and does not know its place.
 #[cfg_attr(not(feature = "cli"), expect(dead_code, reason = "only check looks for them"))]
 pub(crate) const CODES: &[&str] = &[
     "slurm-not-a-task",

@@ -123,7 +123,7 @@ impl Watch {
 
     /// Announces that this rank exits normally. Waits for the watch thread to send it, but at most `LAST_WORD`.
     pub(super) fn end(&self) {
-        // In a forked child, there is no such thread, and the waker would wake that of the parent.
+        // In a forked child, this thread does not exist, and the waker would wake that of the parent.
         if !self.is_here() {
             return;
         }

@@ -31,7 +31,7 @@ pub(crate) fn run(
     if let Some(Finding { what, why, remedy, .. }) = info.findings().iter().find(is_not_a_task).cloned() {
         return Err(Failure::NotATask { what, why, remedy });
     }
-    // One rank meets nobody, so its meeting does not try the port.
+    // One rank meets no other rank, so its meeting does not try the port.
     let port = if info.world_size() == 1 { in_use_on_one_node(&info, &environment) } else { None };
     quiet.warn_also(&info, &environment, port);
     let Some(map) = meet(&info, timeout, bind)? else { return Ok(()) };

@@ -83,7 +83,7 @@ pub(in crate::launch) struct Coordinator {
     again: u32,
     /// The node that failed first in this attempt.
     first: Option<u32>,
-    /// Whether the workers have been told to exit at once.
+    /// Whether the workers were asked to exit at once.
     is_urgent: bool,
     failure: Option<Failure>,
     endings: Vec<Ending>,

@@ -120,7 +120,7 @@ impl Watchdog {
         self.say("ancestors", ancestors.iter().map(Pid::to_string).collect::<Vec<_>>().join(" "));
     }
 
-    /// Reports on stderr, once, that there is no watchdog.
+    /// Reports on stderr, once, that the watchdog is missing.
     fn miss(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.is_missed, true) {
             let text = format!(
